@@ -1,0 +1,86 @@
+"""What the task hub asks of whoever runs the app's functions."""
+
+from collections.abc import Collection
+from typing import Protocol
+
+
+class InvocationFailed(Exception):
+    """A function was run and ended with an error of its own.
+
+    From an activity it becomes the task's failure details. From an orchestrator or an entity it means that the
+    SDK produced no answer at all (the function could not be loaded, say): the orchestration fails with it, or
+    each operation of the batch does. Any *other* exception says that the invocation itself did not happen (the
+    worker is stopping): the work item is given back and tried again.
+    """
+
+    def __init__(self, error_type: str, message: str, stack_trace: str | None = None) -> None:
+        super().__init__(f"{error_type}: {message}")
+        self.error_type = error_type
+        self.message = message
+        self.stack_trace = stack_trace
+
+
+class Invoker(Protocol):
+    """Runs orchestrators, entities and activities as the Functions host does."""
+
+    @property
+    def orchestrators(self) -> Collection[str]:
+        """Names of the orchestrators it can run, as registered."""
+        ...
+
+    @property
+    def entities(self) -> Collection[str]:
+        """Names of the entities it can run; compared without regard to case."""
+        ...
+
+    @property
+    def activities(self) -> Collection[str]:
+        """Names of the activities it can run, as registered."""
+        ...
+
+    async def orchestrator(self, name: str, request: str) -> str:
+        """Run one turn of an orchestrator.
+
+        Args:
+            name: Registered name.
+            request: A protobuf `OrchestratorRequest`, base64.
+
+        Returns:
+            The SDK's `OrchestratorResponse`, base64.
+
+        Raises:
+            InvocationFailed: The function ended without an answer.
+        """
+        ...
+
+    async def entity(self, name: str, request: str) -> str:
+        """Run a batch of operations on one entity.
+
+        Args:
+            name: Registered name, lower case as in the entity's id.
+            request: A protobuf `EntityBatchRequest`, base64.
+
+        Returns:
+            The SDK's `EntityBatchResult`, base64.
+
+        Raises:
+            InvocationFailed: The function ended without an answer.
+        """
+        ...
+
+    async def activity(self, name: str, instance_id: str, task_id: int, input_json: str | None) -> str | None:
+        """Run an activity once.
+
+        Args:
+            name: Registered name.
+            instance_id: The orchestration that asked for it.
+            task_id: Its number within that orchestration.
+            input_json: JSON text; None when the orchestrator gave no input.
+
+        Returns:
+            JSON text; None when the function returned nothing.
+
+        Raises:
+            InvocationFailed: The function raised.
+        """
+        ...
