@@ -11,15 +11,21 @@ fi
 
 new_enough='import sys; raise SystemExit(sys.version_info < (3, 13))'
 if [ ! -x .venv/bin/python ] || ! .venv/bin/python -c "$new_enough"; then
+    if [ -n "${PYTHON:-}" ]; then
+        candidates=("$PYTHON")
+    else
+        candidates=(python3.13 python3.14 python3 python)
+    fi
     python=
-    for candidate in ${PYTHON:-} python3.13 python3.14 python3 python; do
+    for candidate in "${candidates[@]}"; do
         if command -v "$candidate" >/dev/null 2>&1 && "$candidate" -c "$new_enough" 2>/dev/null; then
             python=$candidate
             break
         fi
     done
     if [ -z "$python" ]; then
-        echo "setup: Python 3.13 or newer is needed and none was found. Install it, or name one: make setup PYTHON=/path/to/python3.13" >&2
+        echo "setup: Python 3.13 or newer is needed; tried: ${candidates[*]}." >&2
+        echo "setup: install it, or name one: make setup PYTHON=/path/to/python3.13" >&2
         exit 1
     fi
     echo "setup: making .venv with $("$python" --version)"
