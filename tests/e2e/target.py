@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.processes import ServerProcess, free_port
+from tools.processes import ServerProcess, free_port
 
 
 class Target:

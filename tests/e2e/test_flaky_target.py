@@ -3,8 +3,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.e2e.processes import eventually
 from tests.e2e.target import Target
+from tools.processes import eventually
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.e2e.processes import ROOT, eventually
+from tools.processes import ROOT, eventually
 
 PARENT = """
 import os, subprocess, sys

@@ -1,4 +1,4 @@
-"""Servers as child processes on free loopback ports, and polling with a deadline."""
+"""Child processes that serve on free loopback ports, and polling with a deadline."""
 
 import os
 import signal
@@ -11,31 +11,57 @@ from pathlib import Path
 
 import httpx
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 START_SECONDS = 60.0
+LOG_END = 4000  # characters of a log that a message shows
 POLL_SECONDS = 0.05
 
 
+class ServerDidNotStartError(Exception):
+    """It ended instead; the message holds the end of its log."""
+
+
 def free_port() -> int:
+    """Returns a loopback port that nobody listens on right now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def eventually[T](look: Callable[[], T | None], what: str, *, within_seconds: float = 30.0) -> T:
-    """Returns the first answer that is neither None nor False."""
+    """Asks again and again.
+
+    Args:
+        look: Asked about 20 times a second.
+        what: What is waited for, for the message.
+        within_seconds: How long to go on, above 0.
+
+    Returns:
+        The first answer that is neither None nor False.
+
+    Raises:
+        TimeoutError: There was none in time.
+    """
     deadline = time.monotonic() + within_seconds
     while True:
         found = look()
         if found is not None and found is not False:
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within_seconds} s: {what}")
+            raise TimeoutError(f"not within {within_seconds} s: {what}")
         time.sleep(POLL_SECONDS)
 
 
 class ServerProcess:
-    """A server that can be started, killed and started again on the same port."""
+    """A server that can be started, killed and started again on the same port.
+
+    Attributes:
+        command: The program and its arguments.
+        ready_url: Answers 200 once the server serves.
+        log: The file that its output is appended to.
+        env: What is set beside this process's own environment.
+        process: None while it is not running.
+    """
 
     def __init__(self, command: list[str], *, ready_url: str, log: Path, env: dict[str, str]) -> None:
         self.command = command
@@ -45,9 +71,15 @@ class ServerProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        """Starts it and returns once it serves.
+
+        Raises:
+            ServerDidNotStartError: It ended instead.
+            TimeoutError: It does not answer.
+        """
         tethered = [sys.executable, "-m", "tools.tether", str(os.getpid()), "--", *self.command]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = subprocess.Popen(  # noqa: S603 # our own commands
                 tethered, cwd=ROOT, env={**os.environ, **self.env}, stdout=log, stderr=log, process_group=0
             )
         eventually(self._ready, f"{self.ready_url} answers", within_seconds=START_SECONDS)
@@ -69,12 +101,9 @@ class ServerProcess:
         return code
 
     def _ready(self) -> bool:
-        assert self.process is not None
-        if self.process.poll() is not None:
-            raise AssertionError(
-                f"{self.command} ended with {self.process.returncode}:\n{self.log.read_text()[-4000:]}"
-            )
+        if self.process is None or self.process.poll() is not None:
+            raise ServerDidNotStartError(f"{self.command} ended:\n{self.log.read_text()[-LOG_END:]}")
         try:
-            return httpx.get(self.ready_url, timeout=2).status_code == 200
+            return httpx.get(self.ready_url, timeout=2).is_success
         except httpx.TransportError:
             return False
