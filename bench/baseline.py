@@ -1,6 +1,6 @@
 """`python -m bench.baseline PORT TARGET_URL DELAY_SECONDS`: plain durable functions, to compare with.
 
-One orchestrator, as a first version of every retry is: `call_activity` with the SDK's `RetryPolicy`. It runs on
+One orchestrator, as first versions of retries are: `call_activity` with the SDK's `RetryPolicy`. It runs on
 the SDK's worker with its defaults, on Microsoft's in-memory backend. Nothing of this project is in it.
 """
 
