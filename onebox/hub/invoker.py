@@ -4,13 +4,13 @@ from collections.abc import Collection
 from typing import Protocol
 
 
-class InvocationFailed(Exception):
+class InvocationFailed(Exception):  # noqa: N818 - it names what happened, not a fault of the caller
     """A function was run and ended with an error of its own.
 
-    From an activity it becomes the task's failure details. From an orchestrator or an entity it means that the
-    SDK produced no answer at all (the function could not be loaded, say): the orchestration fails with it, or
-    each operation of the batch does. Any *other* exception says that the invocation itself did not happen (the
-    worker is stopping): the work item is given back and tried again.
+    From an activity it becomes the task's failure details. From an orchestrator or an entity it means that
+    the SDK produced no answer at all (the function could not be loaded, say): the orchestration fails with
+    it, or each operation of the batch does. Any *other* exception says that the invocation itself did not
+    happen (the worker is stopping): the work item is given back and tried again.
     """
 
     def __init__(self, error_type: str, message: str, stack_trace: str | None = None) -> None:

@@ -1,0 +1,167 @@
+"""Builds the history events that the hub itself writes.
+
+Which event carries what follows the protocol (`orchestrator_service.proto`) and Microsoft's in-memory backend;
+unlike that one, every event bears the time at which it was written.
+"""
+
+import durabletask.internal.orchestrator_service_pb2 as pb
+from google.protobuf.timestamp_pb2 import Timestamp
+from google.protobuf.wrappers_pb2 import StringValue
+
+from onebox.hub.frames import framed
+from onebox.hub.model import Start, Status
+
+_MICROSECONDS = 1_000_000
+
+
+def timestamp(instant_us: int) -> Timestamp:
+    """Return microseconds since 1970 as a protobuf timestamp."""
+    seconds, rest = divmod(instant_us, _MICROSECONDS)
+    return Timestamp(seconds=seconds, nanos=rest * 1000)
+
+
+def microseconds(stamp: Timestamp) -> int:
+    """Return a protobuf timestamp as microseconds since 1970, rounded up so that nothing is early."""
+    return stamp.seconds * _MICROSECONDS + -(-stamp.nanos // 1000)
+
+
+def text(value: str | None) -> StringValue | None:
+    """Return a wrapped string; None stays unset."""
+    return None if value is None else StringValue(value=value)
+
+
+def event(at_us: int, event_id: int = -1, **body: object) -> pb.HistoryEvent:
+    """Return an event of the kind that the one keyword names."""
+    return pb.HistoryEvent(eventId=event_id, timestamp=timestamp(at_us), **body)  # type: ignore[arg-type] # one of 28 bodies
+
+
+def orchestrator_started(at_us: int) -> bytes:
+    """Frame the event that opens a turn and sets the orchestrator's clock."""
+    return framed(event(at_us, orchestratorStarted=pb.OrchestratorStartedEvent()))
+
+
+def orchestrator_completed(at_us: int) -> bytes:
+    """Frame the event that closes a turn."""
+    return framed(event(at_us, orchestratorCompleted=pb.OrchestratorCompletedEvent()))
+
+
+def execution_started(start: Start, execution_id: str, at_us: int, tags: dict[str, str]) -> bytes:
+    """Frame the event that an execution begins with."""
+    body = pb.ExecutionStartedEvent(
+        name=start.name,
+        version=text(start.version),
+        input=text(start.input),
+        orchestrationInstance=pb.OrchestrationInstance(
+            instanceId=start.instance_id, executionId=text(execution_id)
+        ),
+        tags=tags,
+        scheduledStartTimestamp=None if start.start_at_us is None else timestamp(start.start_at_us),
+    )
+    if start.parent is not None:
+        body.parentInstance.CopyFrom(_parent_info(start))
+    if start.trace is not None:
+        body.parentTraceContext.MergeFromString(start.trace)
+    return framed(event(at_us, executionStarted=body))
+
+
+def _parent_info(start: Start) -> pb.ParentInstanceInfo:
+    assert start.parent is not None  # noqa: S101 - the caller has looked
+    return pb.ParentInstanceInfo(
+        taskScheduledId=start.parent.task_id,
+        name=text(start.parent_name),
+        orchestrationInstance=pb.OrchestrationInstance(
+            instanceId=start.parent.instance_id, executionId=text(start.parent.execution_id)
+        ),
+    )
+
+
+def execution_completed(
+    at_us: int, status: Status, result: str | None, failure: pb.TaskFailureDetails | None
+) -> bytes:
+    """Frame the last event of an execution; a rewind recognises a finished history by it."""
+    body = pb.ExecutionCompletedEvent(
+        orchestrationStatus=pb.OrchestrationStatus.Name(status.value),
+        result=text(result),
+        failureDetails=failure,
+    )
+    return framed(event(at_us, executionCompleted=body))
+
+
+def event_raised(at_us: int, name: str, data: str | None) -> bytes:
+    """Frame an external event."""
+    return framed(event(at_us, eventRaised=pb.EventRaisedEvent(name=name, input=text(data))))
+
+
+def terminated(at_us: int, output: str | None, *, recurse: bool) -> bytes:
+    """Frame the request to end an instance."""
+    body = pb.ExecutionTerminatedEvent(input=text(output), recurse=recurse)
+    return framed(event(at_us, executionTerminated=body))
+
+
+def suspended(at_us: int, reason: str | None) -> bytes:
+    """Frame the request to pause an instance."""
+    return framed(event(at_us, executionSuspended=pb.ExecutionSuspendedEvent(input=text(reason))))
+
+
+def resumed(at_us: int, reason: str | None) -> bytes:
+    """Frame the request to go on with a paused instance."""
+    return framed(event(at_us, executionResumed=pb.ExecutionResumedEvent(input=text(reason))))
+
+
+def rewound(at_us: int, reason: str | None, parent_execution_id: str | None = None) -> bytes:
+    """Frame the request to take a failed instance back to before its failure."""
+    body = pb.ExecutionRewoundEvent(reason=text(reason), parentExecutionId=text(parent_execution_id))
+    return framed(event(at_us, executionRewound=body))
+
+
+def timer_fired(at_us: int, timer_id: int, fire_at: Timestamp) -> bytes:
+    """Frame the event of a timer that is due."""
+    return framed(event(at_us, timerFired=pb.TimerFiredEvent(fireAt=fire_at, timerId=timer_id)))
+
+
+def task_completed(at_us: int, task_id: int, result: str | None) -> bytes:
+    """Frame an activity's result."""
+    body = pb.TaskCompletedEvent(taskScheduledId=task_id, result=text(result))
+    return framed(event(at_us, taskCompleted=body))
+
+
+def task_failed(at_us: int, task_id: int, failure: pb.TaskFailureDetails) -> bytes:
+    """Frame an activity's failure."""
+    body = pb.TaskFailedEvent(taskScheduledId=task_id, failureDetails=failure)
+    return framed(event(at_us, taskFailed=body))
+
+
+def child_finished(
+    at_us: int, task_id: int, status: Status, output: str | None, failure: bytes | None
+) -> bytes:
+    """Frame what a parent hears of a sub-orchestration that has ended."""
+    if status is Status.COMPLETED:
+        done = pb.SubOrchestrationInstanceCompletedEvent(taskScheduledId=task_id, result=text(output))
+        return framed(event(at_us, subOrchestrationInstanceCompleted=done))
+    details = pb.TaskFailureDetails.FromString(failure) if failure else failure_of_end(status)
+    failed = pb.SubOrchestrationInstanceFailedEvent(taskScheduledId=task_id, failureDetails=details)
+    return framed(event(at_us, subOrchestrationInstanceFailed=failed))
+
+
+def child_refused(at_us: int, task_id: int, message: str) -> bytes:
+    """Frame that a sub-orchestration could not be created."""
+    details = failure_details("OrchestrationAlreadyExistsError", message)
+    failed = pb.SubOrchestrationInstanceFailedEvent(taskScheduledId=task_id, failureDetails=details)
+    return framed(event(at_us, subOrchestrationInstanceFailed=failed))
+
+
+def failure_of_end(status: Status) -> pb.TaskFailureDetails:
+    """Return the details for an end that brought none, as a termination."""
+    return failure_details("SubOrchestrationFailedError", f"Sub-orchestration ended {status.name.lower()}")
+
+
+def failure_details(
+    error_type: str, message: str, stack_trace: str | None = None, *, is_non_retriable: bool = False
+) -> pb.TaskFailureDetails:
+    """Return failure details; an empty message would read as no failure, so there is always one."""
+    return pb.TaskFailureDetails(
+        errorType=error_type,
+        errorMessage=message or error_type,
+        stackTrace=text(stack_trace),
+        isNonRetriable=is_non_retriable,
+    )
