@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -16,6 +17,12 @@ START_SECONDS = 90  # Azurite's first start on a small machine takes the most of
 STOP_SECONDS = 12  # onebox promises to be gone within 10.
 POLL_SECONDS = 0.1
 
+FIRST_OPERATION = {
+    "dependency": "flaky",
+    "key": "first",
+    "request": {"method": "POST", "path": "/fail/2", "json": {"amount": 5}},
+}
+
 WHAT_TO_TRY = """
 Durable Retry serves on {app}, and a target that fails on request on {target}.
 
@@ -23,8 +30,7 @@ Post an operation whose call fails twice before it succeeds:
 
   curl -i {app}/api/operations \\
     -H 'Content-Type: application/json' \\
-    -d '{{"dependency": "flaky", "key": "first",
-         "request": {{"method": "POST", "path": "/fail/2", "json": {{"amount": 5}}}}}}'
+    -d '{body}'
 
 Watch it: the status_url of the answer tells each attempt, the next one's time, and why then:
 
@@ -97,6 +103,16 @@ def parts(arguments: argparse.Namespace) -> list[Part]:
     ]
 
 
+def what_to_try(arguments: argparse.Namespace) -> str:
+    """Returns what a newcomer can do next; the README shows the same command."""
+    return WHAT_TO_TRY.format(
+        app=f"http://localhost:{arguments.port}",
+        target=f"http://localhost:{arguments.target_port}",
+        data=arguments.data,
+        body=json.dumps(FIRST_OPERATION),
+    )
+
+
 async def start(part: Part) -> asyncio.subprocess.Process:
     """Starts one part, tied to this process and out of the reach of the terminal's Ctrl-C."""
     tethered = [sys.executable, "-m", "tools.tether", str(os.getpid()), "--", *part.command]
@@ -154,8 +170,7 @@ async def announce(running: list[Part], arguments: argparse.Namespace) -> None:
     """Waits until every part serves, then prints what to try."""
     for part in running:
         await until_ready(part)
-    app, target = f"http://localhost:{arguments.port}", f"http://localhost:{arguments.target_port}"
-    print(WHAT_TO_TRY.format(app=app, target=target, data=arguments.data), flush=True)
+    print(what_to_try(arguments), flush=True)
 
 
 async def serve(arguments: argparse.Namespace) -> None:
