@@ -23,7 +23,7 @@ def documents() -> list[str]:
 
 def readme_curl() -> str:
     """The first command in the README that calls the app."""
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    blocks: list[str] = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     return next(block for block in blocks if block.startswith("curl"))
 
 
