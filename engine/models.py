@@ -5,25 +5,18 @@ Strict: no unknown field, no silent conversion. Every mistake is reported at onc
     request = parse_operation(document)       # raises InvalidInputError with .problems
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from engine.json_text import json_problems
 from engine.outbound import header_name_problem, header_value_problem, path_problem
 from engine.policy import Jitter, PresetName, Strategy
-from engine.problem import InvalidInputError, Problem, pointer_of
+from engine.problem import InvalidInputError, Problem
+from engine.validation import Strict, refuse, validated
 
-MAX_KEY_CHARS: Final = 255
 MAX_SECONDS: Final = 31_536_000.0
 MAX_ATTEMPTS: Final = 1_000_000_000
 MAX_EVENTS: Final = 20
@@ -32,62 +25,80 @@ MAX_QUERY_NAMES: Final = 128
 MAX_TEXT_CHARS: Final = 1_048_576
 
 type Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-type QueryScalar = str | int | float | bool
-type Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
 
 
-def _acceptable(value: str, problem: str | None, kind: str) -> str:
-    if problem is not None:
-        raise PydanticCustomError(kind, "{problem}", {"problem": problem})
+def _checked(problem_of: Callable[[str], str | None]) -> AfterValidator:
+    def check(value: str) -> str:
+        if (problem := problem_of(value)) is not None:
+            raise refuse(problem)
+        return value
+
+    return AfterValidator(check)
+
+
+def _matching(pattern: str, words: str) -> AfterValidator:
+    whole = re.compile(pattern)
+    return _checked(lambda value: None if whole.fullmatch(value) else words)
+
+
+def _query_value(value: Any) -> Any:
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, str | int | float) for item in items):
+        raise refuse("must be a string, a number, true, false, or a list of these")
     return value
 
 
-def _path(value: str) -> str:
-    return _acceptable(value, path_problem(value), "path")
+def _capitals(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
 
 
-type RelativePath = Annotated[str, AfterValidator(_path)]
-type Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$")]
-type Key = Annotated[str, Field(min_length=1, max_length=MAX_KEY_CHARS, pattern=r"^[\x21-\x7e]+$")]
-type Label = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
-type QueueName = Annotated[str, Field(min_length=3, max_length=63, pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+def _attempts(value: int) -> int:
+    if value == 0:
+        raise refuse("must be at least 1, or -1 for unlimited")
+    return value
 
 
-class Strict(BaseModel):
-    """No unknown keys, no conversions, no changes afterwards."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+type Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
+type RelativePath = Annotated[str, _checked(path_problem)]
+type HeaderName = Annotated[str, _checked(header_name_problem)]
+type HeaderValue = Annotated[str, _checked(header_value_problem)]
+type Name = Annotated[
+    str,
+    _matching(
+        r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}",
+        "must be 1 to 128 letters, digits, _, . or -, and not begin with . or -",
+    ),
+]
+type Key = Annotated[str, _matching(r"[\x21-\x7e]{1,255}", "must be 1 to 255 visible ASCII characters")]
+type Label = Annotated[
+    str,
+    _matching(r"[^\x00-\x1f\x7f]{1,255}", "must be 1 to 255 characters, none of them a control character"),
+]
+type QueueName = Annotated[
+    str,
+    _matching(
+        r"(?=.{3,63}\Z)[a-z0-9]+(-[a-z0-9]+)*",
+        "must be a storage queue's name: 3 to 63 lower-case letters, digits and single inner hyphens",
+    ),
+]
 
 
 class RetryOverride(Strict):
-    """The keys of a `retry` table, or of an operation's `retry`. Only keys that were written count.
+    """The keys of a `retry` table, or of an operation's `retry`; only those in `written()` count.
 
-    `written()` gives those; `engine.policy.policy_from` and `overridden` take them.
+    `engine.policy.policy_from` and `engine.policy.overridden` take what `written()` gives.
     """
 
-    preset: PresetName | None = None
+    preset: PresetName = "standard"
     strategy: Strategy = "exponential"
-    max_attempts: Annotated[int, Field(ge=-1, le=MAX_ATTEMPTS)] = 5
+    max_attempts: Annotated[int, Field(ge=-1, le=MAX_ATTEMPTS), AfterValidator(_attempts)] = 5
     initial_seconds: Seconds = 2.0
     factor: Annotated[float, Field(ge=1, le=100)] = 2.0
     max_seconds: Seconds = 60.0
-    schedule_seconds: Annotated[list[Seconds], Field(max_length=1_000)] = []
+    schedule_seconds: Annotated[list[Seconds], Field(max_length=1_000)] = Field(default_factory=list)
     jitter: Jitter = "full"
     respect_retry_after: bool = True
     max_retry_after_seconds: Seconds = 300.0
-
-    @field_validator("max_attempts")
-    @classmethod
-    def _never_zero(cls, value: int) -> int:
-        return (
-            value
-            if value != 0
-            else int(_acceptable("", "must be at least 1, or -1 for unlimited", "attempts"))
-        )
-
-    def written(self) -> dict[str, Any]:
-        """Give the keys that were written, with their values."""
-        return self.model_dump(exclude_unset=True)
 
 
 class HttpCall(Strict):
@@ -102,19 +113,16 @@ class HttpCall(Strict):
         body: Text in place of `json`.
     """
 
-    method: Method
+    method: Annotated[Method, BeforeValidator(_capitals)]
     path: RelativePath = ""
     query: Annotated[
-        dict[str, QueryScalar | list[QueryScalar] | None], Field(max_length=MAX_QUERY_NAMES)
-    ] = {}
-    headers: Annotated[dict[str, str], Field(max_length=MAX_HEADERS)] = {}
+        dict[str, Annotated[Any, AfterValidator(_query_value)]], Field(max_length=MAX_QUERY_NAMES)
+    ] = Field(default_factory=dict)
+    headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=MAX_HEADERS)] = Field(
+        default_factory=dict
+    )
     body_json: Any = Field(default=None, alias="json")
     body: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] | None = None
-
-    @field_validator("method", mode="before")
-    @classmethod
-    def _in_capitals(cls, value: Any) -> Any:
-        return value.upper() if isinstance(value, str) else value
 
     @property
     def has_json(self) -> bool:
@@ -122,9 +130,11 @@ class HttpCall(Strict):
         return "body_json" in self.model_fields_set
 
     @model_validator(mode="after")
-    def _one_body(self) -> Self:
+    def _one_of_each(self) -> Self:
+        if len({name.lower() for name in self.headers}) < len(self.headers):
+            raise refuse("headers holds one name twice, in different case")
         if self.has_json and self.body is not None:
-            _acceptable("", "holds both json and body: one of them", "one_body")
+            raise refuse("holds both json and body: one of them")
         return self
 
     def to_json(self) -> dict[str, Any]:
@@ -133,7 +143,7 @@ class HttpCall(Strict):
             "method": self.method,
             "path": self.path,
             "query": dict(self.query),
-            "headers": dict(self.headers),
+            "headers": {name.lower(): value for name, value in self.headers.items()},
         }
         if self.has_json:
             form["json"] = self.body_json
@@ -155,13 +165,13 @@ class Event(Strict):
     def _one_target(self) -> Self:
         webhook = self.dependency is not None or self.path is not None
         if webhook == (self.queue is not None):
-            _acceptable("", "needs either queue, or dependency and path", "one_target")
+            raise refuse("needs either queue, or dependency and path")
         if webhook and (self.dependency is None or self.path is None):
-            _acceptable("", "needs both dependency and path for a webhook", "one_target")
+            raise refuse("needs both dependency and path for a webhook")
         return self
 
     def to_json(self) -> dict[str, Any]:
-        """Give the JSON form, without what was not given."""
+        """Give the JSON form, without the target that was not given."""
         return self.model_dump(exclude_none=True) | {"data": self.data}
 
 
@@ -188,7 +198,7 @@ class OperationRequest(Strict):
     correlation_id: Label | None = None
     deadline_seconds: Seconds | None = None
     retry: RetryOverride | None = None
-    on_success: Annotated[list[Event], Field(max_length=MAX_EVENTS)] = []
+    on_success: Annotated[list[Event], Field(max_length=MAX_EVENTS)] = Field(default_factory=list)
 
 
 def parse_operation(document: Any) -> OperationRequest:
@@ -197,9 +207,31 @@ def parse_operation(document: Any) -> OperationRequest:
     Raises:
         InvalidInputError: with every mistake and its JSON pointer.
     """
-    raise NotImplementedError
+    if unsendable := json_problems(document):
+        raise InvalidInputError(unsendable)
+    shape = _shape_problems(document)
+    try:
+        request = validated(OperationRequest, document)
+    except InvalidInputError as error:
+        raise InvalidInputError([*shape, *error.problems]) from None
+    if shape:
+        raise InvalidInputError(shape)
+    return request
 
 
-def problems_of(error: ValidationError) -> list[Problem]:
-    """Turn pydantic's errors into problems with pointers."""
-    raise NotImplementedError
+def _shape_problems(document: Any) -> list[Problem]:
+    """Hold the body to exactly one of its two forms: dependency and request, or handler and input."""
+    if not isinstance(document, dict):
+        return []
+    given = {name for name in ("dependency", "request", "handler") if document.get(name) is not None}
+    if "handler" in given:
+        return [
+            Problem(f"/{name}", "cannot stand beside handler: an operation has one of the two forms")
+            for name in sorted(given - {"handler"})
+        ]
+    if not given:
+        return [Problem("", "needs dependency and request, or handler and input")]
+    found = [Problem(f"/{name}", "is required") for name in sorted({"dependency", "request"} - given)]
+    if "input" in document:
+        found.append(Problem("/input", "belongs to a handler"))
+    return found

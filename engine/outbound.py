@@ -46,6 +46,8 @@ def path_problem(path: str) -> str | None:
     for form in _decodings(path):
         if (found := _form_problem(form)) is not None:
             return found
+    if path != path.strip():
+        return "must not begin or end with white space"
     if "?" in path or "#" in path:
         return "holds ? or #: put the query into `query`, and leave fragments out"
     return None
@@ -60,8 +62,8 @@ def _decodings(path: str) -> list[str]:
 
 
 def _form_problem(path: str) -> str | None:
-    if _CONTROL.search(path) or path != path.strip():
-        return "holds control characters, or begins or ends with white space"
+    if _CONTROL.search(path):
+        return "holds control characters"
     if "\\" in path:
         return "holds a backslash, which some servers read as /"
     if path.startswith("//") or _SCHEME.match(path):

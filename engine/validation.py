@@ -1,0 +1,93 @@
+"""Pydantic models against strangers' documents: every mistake with its pointer, in words for a person."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from engine.problem import InvalidInputError, Problem, pointer_of
+
+_KEY_MARK: Final = "[key]"
+"""Where pydantic says that a mapping's name, not its value, is wrong."""
+
+_WORDS: Final[Mapping[str, str]] = {
+    "missing": "is required",
+    "model_type": "must be an object",
+    "dict_type": "must be an object",
+    "list_type": "must be a list",
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+}
+
+
+class Strict(BaseModel):
+    """No unknown keys, no conversions, no changes afterwards."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    def written(self) -> dict[str, Any]:
+        """Give the keys that were written, with their values; what was left out stays out."""
+        return self.model_dump(exclude_unset=True)
+
+
+def refuse(detail: str) -> PydanticCustomError:
+    """Make the error that a validator raises, with our own words."""
+    return PydanticCustomError("refused", "{detail}", {"detail": detail})
+
+
+def validated[M: BaseModel](model: type[M], document: Any) -> M:
+    """Validate a document.
+
+    Raises:
+        InvalidInputError: with every mistake and its JSON pointer.
+    """
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise InvalidInputError(problems_of(error, model)) from None
+
+
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    """Turn pydantic's errors into problems: pointers for places, and a guess for each unknown key."""
+    return [_problem(details, model) for details in error.errors(include_url=False, include_input=False)]
+
+
+def did_you_mean(name: str, known: list[str]) -> str:
+    """Give `; did you mean "retry"?` for the nearest known name, or "" when none is near."""
+    near = get_close_matches(name, known, n=1)
+    return f'; did you mean "{near[0]}"?' if near else ""
+
+
+def _problem(details: ErrorDetails, model: type[BaseModel]) -> Problem:
+    place = tuple(part for part in details["loc"] if part != _KEY_MARK)
+    if details["type"] == "extra_forbidden":
+        guess = did_you_mean(str(place[-1]), _names_at(model, place[:-1]))
+        return Problem(pointer_of(*place), f"is not a known key{guess}")
+    words = _WORDS.get(details["type"], details["msg"].replace("Input should be", "must be"))
+    return Problem(pointer_of(*place), words)
+
+
+def _names_at(model: type[BaseModel], place: tuple[str | int, ...]) -> list[str]:
+    """List the keys that a model takes at a place inside it."""
+    for part in place:
+        inner = None if isinstance(part, int) else _model_in(_field_type(model, part))
+        model = model if inner is None else inner
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _field_type(model: type[BaseModel], name: str) -> Any:
+    fields = model.model_fields.items()
+    return next((field.annotation for own, field in fields if name in {own, field.alias}), None)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """Find the model inside `Model | None`, `list[Model]` and the like."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_model_in(inner) for inner in get_args(annotation))
+    return next((inner for inner in found if inner is not None), None)

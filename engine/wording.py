@@ -1,0 +1,15 @@
+"""Numbers and long texts as a person reads them."""
+
+from typing import Final
+
+CUT_MARK: Final = "... (cut)"
+
+
+def seconds_text(seconds: float) -> str:
+    """Write a duration in seconds, to the millisecond and without idle zeros: `2 s`, `1.37 s`, `86400 s`."""
+    return f"{seconds:.3f}".rstrip("0").rstrip(".") + " s"
+
+
+def cut_text(text: str, limit: int) -> str:
+    """Shorten a text to at most `limit` characters, the cut marked; `limit` is at least the mark's length."""
+    return text if len(text) <= limit else text[: limit - len(CUT_MARK)] + CUT_MARK
