@@ -1,0 +1,88 @@
+"""What others see of a circuit: a worker's snapshot, and the API's view."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from engine.budget import RetryBudgetSettings, budget_snapshot
+from engine.circuit.breaker import FREE, Breaker, advanced
+from engine.circuit.probes import probes_free
+from engine.circuit.settings import CircuitSettings
+from engine.circuit.snapshot import Snapshot
+from engine.circuit.states import CircuitState
+from engine.instants import optional_to_rfc3339
+
+
+def snapshot_of(
+    breaker: Breaker, now: datetime, *, settings: CircuitSettings, budget_settings: RetryBudgetSettings
+) -> Snapshot:
+    """Copy the circuit for a worker, as it is at this instant even if nobody wrote that down.
+
+    Args:
+        breaker: the stored state; `Breaker()` when nothing is stored yet.
+        now: instant of the reading, by the reader's clock.
+        settings: the dependency's circuit.
+        budget_settings: the dependency's retry budget.
+    """
+    current = advanced(breaker, now)
+    clock = current.clock or now
+    heard_since = clock - timedelta(seconds=settings.window_seconds)
+    is_held = current.state is CircuitState.FORCED_OPEN
+    return Snapshot(
+        taken_at=now,
+        state=current.state,
+        epoch=current.epoch,
+        retry_at=current.expires_at if is_held else current.retry_at,
+        throttled_until=current.throttled_until if current.is_throttled(clock) else None,
+        probes_free=probes_free(current, settings),
+        waiting=current.waiting,
+        reopened_at=_reopened_at(current, clock),
+        troubled=current.window.totals(clock).failures > 0,
+        reason=current.reason,
+        budget=budget_snapshot(
+            current.budget,
+            now=now,
+            settings=budget_settings,
+            reporters=current.reporters.active(heard_since),
+        ),
+    )
+
+
+def _reopened_at(breaker: Breaker, now: datetime) -> datetime | None:
+    if breaker.state not in FREE or breaker.is_throttled(now):
+        return None
+    ends = [end for end in (breaker.reopened_at, breaker.throttled_until) if end is not None]
+    return max(ends, default=None)
+
+
+def view_of(dependency: str, breaker: Breaker, now: datetime, settings: CircuitSettings) -> dict[str, Any]:
+    """The document of `GET /api/circuits/{dependency}`.
+
+    `calls` counts what workers reported; with a healthy dependency they hold back up to 20 calls each.
+    `failure_ratio` is null while the window is empty. `retry_at` is when the circuit tries again by itself,
+    or the end of a hold; null for a hold without an end.
+    """
+    current = advanced(breaker, now)
+    clock = current.clock or now
+    counts = current.window.totals(clock)
+    is_off = not settings.enabled and current.state is CircuitState.CLOSED
+    blocks = current.state in {CircuitState.OPEN, CircuitState.FORCED_OPEN}
+    ends_at = current.retry_at if current.state is CircuitState.OPEN else current.expires_at
+    return {
+        "dependency": dependency,
+        "state": str(CircuitState.DISABLED if is_off else current.state),
+        "calls": counts.calls,
+        "failures": counts.failures,
+        "failure_ratio": round(counts.failures / counts.calls, 4) if counts.calls else None,
+        "slow_calls": counts.slow,
+        "opened_at": optional_to_rfc3339(current.opened_at),
+        "retry_at": optional_to_rfc3339(ends_at) if blocks else None,
+        "throttled_until": optional_to_rfc3339(
+            current.throttled_until if current.is_throttled(clock) else None
+        ),
+        "reason": "circuit.enabled is false" if is_off else current.reason,
+        "changed_by": "settings" if is_off else current.changed_by,
+        "epoch": current.epoch,
+        "waiting": current.remaining_waiting(clock),
+        "expires_at": optional_to_rfc3339(current.expires_at),
+        "audit": [entry.to_view() for entry in reversed(current.audit.entries)],
+    }
