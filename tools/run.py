@@ -224,6 +224,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--target-port", type=int, default=7072, help="the flaky target's port (default: 7072)"
     )
     parser.add_argument("--data", default=".onebox", help="onebox's data folder (default: .onebox)")
+    parser.add_argument("--storage-ports", default="auto", help="as onebox takes it (default: auto)")
     return parser.parse_args(argv)
 
 

@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.e2e.system import System
 from tests.e2e.target import Target
 
 
@@ -12,3 +13,30 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     target.server.start()
     yield target
     target.server.stop()
+
+
+@pytest.fixture(scope="session")
+def system(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[System]:
+    """One running app for all tests that leave it running."""
+    system = System(tmp_path_factory.mktemp("system"), target)
+    system.server.start()
+    yield system
+    system.client.close()
+    assert system.server.stop() == 0
+
+
+@pytest.fixture
+def own_system(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[System]:
+    """An app of the test's own, to be killed and started again."""
+    system = System(tmp_path_factory.mktemp("own"), target)
+    system.server.start()
+    yield system
+    system.client.close()
+    system.server.stop()
+
+
+@pytest.fixture
+def key(request: pytest.FixtureRequest) -> str:
+    """An idempotency key that no other test uses."""
+    name: str = request.node.name
+    return "".join(letter if letter.isalnum() else "-" for letter in name)

@@ -1,0 +1,75 @@
+"""The app on onebox beside the flaky target, as its clients see it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from onebox.storage.azurite import free_ports
+from tests.e2e.target import Target
+from tools.processes import ROOT, ServerProcess, eventually, free_port
+
+DEPENDENCIES = Path(__file__).with_name("dependencies.toml")
+FINISHED = {"succeeded", "dead_lettered", "cancelled"}
+
+
+class System:
+    """One onebox with its own data, and calls of the API."""
+
+    def __init__(self, folder: Path, target: Target, **env: str) -> None:
+        port = free_port()
+        self.target = target
+        self.storage = free_ports()
+        self.url = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "onebox", "start", "--app", str(ROOT), "--port", str(port)]
+        self.server = ServerProcess(
+            [*command, "--data", str(folder / "data"), "--storage-ports", storage_ports(self.storage)],
+            ready_url=f"{self.url}/admin/host/status",
+            log=folder / "onebox.log",
+            env={"FLAKY_TARGET_URL": target.url, "DEPENDENCIES_FILE": str(DEPENDENCIES), **env},
+        )
+        self.client = httpx.Client(base_url=self.url, timeout=30)
+
+    def post(self, key: str, path: str, *, dependency: str = "flaky", **more: Any) -> httpx.Response:
+        """Posts an operation that POSTs to the target."""
+        return self.client.post("/api/operations", json=operation(key, path, dependency=dependency, **more))
+
+    def accepted(self, key: str, path: str, *, dependency: str = "flaky", **more: Any) -> str:
+        """Posts an operation, checks that it is accepted, and returns its id."""
+        answer = self.post(key, path, dependency=dependency, **more)
+        assert answer.status_code == 202, answer.text
+        operation_id: str = answer.json()["operation_id"]
+        return operation_id
+
+    def status(self, operation_id: str) -> dict[str, Any]:
+        answer = self.client.get(f"/api/operations/{operation_id}")
+        assert answer.status_code == 200, answer.text
+        document: dict[str, Any] = answer.json()
+        return document
+
+    def until(self, operation_id: str, wanted: str, *, within_seconds: float = 30.0) -> dict[str, Any]:
+        """Returns the status document once it has the wanted status."""
+
+        def look() -> dict[str, Any] | None:
+            document = self.status(operation_id)
+            assert document["status"] == wanted or document["status"] not in FINISHED, json.dumps(
+                document, indent=1
+            )
+            return document if document["status"] == wanted else None
+
+        return eventually(look, f"{operation_id} is {wanted}", within_seconds=within_seconds)
+
+    def log(self) -> str:
+        return self.server.log.read_text()
+
+
+def storage_ports(ports: Any) -> str:
+    return f"{ports.blob},{ports.queue},{ports.table}"
+
+
+def operation(key: str, path: str, *, dependency: str = "flaky", **more: Any) -> dict[str, Any]:
+    """The body of an operation that POSTs to the target."""
+    request = {"method": "POST", "path": path, "json": {"amount": 5}, **more.pop("request", {})}
+    return {"dependency": dependency, "key": key, "request": request, **more}

@@ -1,0 +1,106 @@
+"""What is wrong is said once, completely, and without noise."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.system import System, operation
+
+
+def pointers(answer: httpx.Response) -> set[str]:
+    return {error["pointer"] for error in answer.json()["errors"]}
+
+
+def assert_problem(answer: httpx.Response, status: int) -> None:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"].startswith("application/problem+json")
+    body = answer.json()
+    assert body["status"] == status
+    assert body["type"]
+    assert body["title"]
+    assert body["detail"]
+
+
+@pytest.fixture(autouse=True)
+def no_stack_trace(system: System) -> Any:
+    """Bad input is the caller's affair: the log must not look like an accident of ours."""
+    before = len(system.log())
+    yield
+    assert "Traceback" not in system.log()[before:]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not json", b"[1, 2]", b'{"dependency": "flaky"', b"\xff\xfe", b"null"]
+)
+def test_a_body_that_is_no_json_object_is_a_problem(system: System, content: bytes) -> None:
+    answer = system.client.post(
+        "/api/operations", content=content, headers={"content-type": "application/json"}
+    )
+    assert_problem(answer, 400)
+
+
+def test_an_unknown_dependency_is_named(system: System, key: str) -> None:
+    answer = system.post(key, "/echo", dependency="nowhere")
+    assert_problem(answer, 400)
+    assert pointers(answer) == {"/dependency"}
+    assert "nowhere" in answer.text
+
+
+def test_every_error_is_listed_at_once(system: System, key: str) -> None:
+    body = {
+        **operation(key, "/echo"),
+        "retry": {"max_attempts": "many"},
+        "deadline_seconds": -5,
+        "surprise": True,
+        "request": {"method": 5, "path": "/echo"},
+    }
+    answer = system.client.post("/api/operations", json=body)
+    assert_problem(answer, 400)
+    assert pointers(answer) >= {"/retry/max_attempts", "/deadline_seconds", "/surprise", "/request/method"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "http://example.com/steal",
+        "//example.com/steal",
+        "https:/example.com",
+        "/../../admin",
+        "/a/%2e%2e/%2e%2e/admin",
+        "/a\\..\\..\\admin",
+        "/a\r\nHost: example.com",
+    ],
+)
+def test_a_path_that_leaves_the_dependency_is_refused(system: System, key: str, path: str) -> None:
+    answer = system.post(key, path)
+    assert_problem(answer, 400)
+    assert pointers(answer) == {"/request/path"}
+    assert system.target.received(key)["count"] == 0
+
+
+@pytest.mark.parametrize(
+    "header", ["Host", "Authorization", "Connection", "Transfer-Encoding", "Content-Length"]
+)
+def test_a_header_that_is_not_the_callers_to_set_is_refused(system: System, key: str, header: str) -> None:
+    answer = system.post(key, "/echo", request={"headers": {header: "x"}})
+    assert_problem(answer, 400)
+    assert f"/request/headers/{header}" in pointers(answer)
+
+
+def test_a_body_of_a_megabyte_is_too_large(system: System, key: str) -> None:
+    assert_problem(system.post(key, "/echo", request={"json": "x" * 1_000_000}), 413)
+
+
+def test_two_different_keys_are_a_problem(system: System, key: str) -> None:
+    answer = system.client.post(
+        "/api/operations", json=operation(key, "/echo"), headers={"Idempotency-Key": "other"}
+    )
+    assert_problem(answer, 400)
+
+
+@pytest.mark.parametrize("bad", ["", "x" * 256, "späße", "a\tb"])
+def test_a_key_that_is_not_visible_ascii_is_refused(system: System, bad: str) -> None:
+    answer = system.post(bad, "/echo")
+    assert_problem(answer, 400)
+    assert pointers(answer) == {"/key"}

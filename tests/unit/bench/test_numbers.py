@@ -1,0 +1,33 @@
+import pytest
+
+from bench.load import Work
+from bench.numbers import Row, Table, percentile
+
+
+@pytest.mark.parametrize(("percent", "expected"), [(50, 50), (99, 99), (100, 100), (1, 1), (0.5, 1)])
+def test_a_percentile_is_a_measured_value(percent: float, expected: float) -> None:
+    assert percentile(list(range(100, 0, -1)), percent) == expected
+
+
+def test_the_percentile_of_one_value_is_that_value() -> None:
+    assert percentile([7.0], 99) == 7.0
+
+
+def test_a_table_is_aligned_and_says_units_and_notes() -> None:
+    table = Table("Speed", ("ours", "theirs"), (Row("rate", "1/s", ("10", "9")),), ("a note",))
+    assert table.markdown().splitlines() == [
+        "### Speed",
+        "",
+        "| measured | unit | ours | theirs |",
+        "|----------|------|------|--------|",
+        "| rate     | 1/s  | 10   | 9      |",
+        "",
+        "- a note",
+    ]
+
+
+def test_a_third_of_the_work_fails_once() -> None:
+    work = Work("run", 9, 3, 1.0)
+    assert list(work.calls().values()).count("/fail/1") == 3
+    assert work.expected_tries() == 12
+    assert Work("run", 9, 0, 1.0).expected_tries() == 9
