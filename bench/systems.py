@@ -36,7 +36,7 @@ async def durable_retry(folder: Path, target_url: str, delay_seconds: float) -> 
     url = f"http://127.0.0.1:{(port := free_port())}"
     command = [sys.executable, "-m", "onebox", "start", "--app", str(ROOT), "--port", str(port)]
     server = ServerProcess(
-        [*command, "--data", str(folder / "onebox")],
+        [*command, "--data", str(folder / "onebox"), "--storage-ports", "auto"],
         ready_url=f"{url}/admin/host/status",
         log=folder / "onebox.log",
         env={"FLAKY_TARGET_URL": target_url},

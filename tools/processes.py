@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 START_SECONDS = 60.0
 LOG_END = 4000  # characters of a log that a message shows
 POLL_SECONDS = 0.05
+ERRORS_OF_THE_SERVER = 500
 
 
 class ServerDidNotStartError(Exception):
@@ -57,7 +58,7 @@ class ServerProcess:
 
     Attributes:
         command: The program and its arguments.
-        ready_url: Answers 200 once the server serves.
+        ready_url: Is answered, by anything below 500, once the server serves.
         log: The file that its output is appended to.
         env: What is set beside this process's own environment.
         process: None while it is not running.
@@ -104,6 +105,6 @@ class ServerProcess:
         if self.process is None or self.process.poll() is not None:
             raise ServerDidNotStartError(f"{self.command} ended:\n{self.log.read_text()[-LOG_END:]}")
         try:
-            return httpx.get(self.ready_url, timeout=2).is_success
+            return httpx.get(self.ready_url, timeout=2).status_code < ERRORS_OF_THE_SERVER
         except httpx.TransportError:
             return False

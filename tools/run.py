@@ -85,18 +85,8 @@ def parts(arguments: argparse.Namespace) -> list[Part]:
     """Returns what has to run, in the order of starting."""
     python = sys.executable
     target = [python, "-m", "tools.flaky_target", "--port", str(arguments.target_port)]
-    onebox = [
-        python,
-        "-m",
-        "onebox",
-        "start",
-        "--host",
-        HOST,
-        "--port",
-        str(arguments.port),
-        "--data",
-        arguments.data,
-    ]
+    onebox = [python, "-m", "onebox", "start", "--host", HOST, "--port", str(arguments.port)]
+    onebox += ["--data", arguments.data, "--storage-ports", arguments.storage_ports]
     return [
         Part("the flaky target", target, f"http://{HOST}:{arguments.target_port}/counts"),
         Part("onebox", onebox, f"http://{HOST}:{arguments.port}/admin/host/status"),
@@ -224,7 +214,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--target-port", type=int, default=7072, help="the flaky target's port (default: 7072)"
     )
     parser.add_argument("--data", default=".onebox", help="onebox's data folder (default: .onebox)")
-    parser.add_argument("--storage-ports", default="auto", help="as onebox takes it (default: auto)")
+    parser.add_argument(
+        "--storage-ports", choices=("fixed", "auto"), default="fixed", help="as onebox takes it"
+    )
     return parser.parse_args(argv)
 
 

@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.e2e.storage import Storage
 from tests.e2e.system import System
 from tests.e2e.target import Target
 
@@ -16,9 +17,19 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 @pytest.fixture(scope="session")
-def system(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[System]:
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
+    """The storage account of `system`."""
+    storage = Storage(tmp_path_factory.mktemp("storage"))
+    storage.server.start()
+    yield storage
+    storage.server.stop()
+
+
+@pytest.fixture(scope="session")
+def system(tmp_path_factory: pytest.TempPathFactory, target: Target, storage: Storage) -> Iterator[System]:
     """One running app for all tests that leave it running."""
-    system = System(tmp_path_factory.mktemp("system"), target)
+    folder = tmp_path_factory.mktemp("system")
+    system = System(folder, target, AzureWebJobsStorage=storage.connection_string)
     system.server.start()
     yield system
     system.client.close()
@@ -27,7 +38,7 @@ def system(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator
 
 @pytest.fixture
 def own_system(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[System]:
-    """An app of the test's own, to be killed and started again."""
+    """An app of the test's own with storage of its own, to be killed and started again."""
     system = System(tmp_path_factory.mktemp("own"), target)
     system.server.start()
     yield system

@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx
 
-from onebox.storage.azurite import free_ports
 from tests.e2e.target import Target
 from tools.processes import ROOT, ServerProcess, eventually, free_port
 
@@ -21,11 +20,10 @@ class System:
     def __init__(self, folder: Path, target: Target, **env: str) -> None:
         port = free_port()
         self.target = target
-        self.storage = free_ports()
         self.url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "onebox", "start", "--app", str(ROOT), "--port", str(port)]
         self.server = ServerProcess(
-            [*command, "--data", str(folder / "data"), "--storage-ports", storage_ports(self.storage)],
+            [*command, "--data", str(folder / "data"), "--storage-ports", "auto"],
             ready_url=f"{self.url}/admin/host/status",
             log=folder / "onebox.log",
             env={"FLAKY_TARGET_URL": target.url, "DEPENDENCIES_FILE": str(DEPENDENCIES), **env},
@@ -63,10 +61,6 @@ class System:
 
     def log(self) -> str:
         return self.server.log.read_text()
-
-
-def storage_ports(ports: Any) -> str:
-    return f"{ports.blob},{ports.queue},{ports.table}"
 
 
 def operation(key: str, path: str, *, dependency: str = "flaky", **more: Any) -> dict[str, Any]:

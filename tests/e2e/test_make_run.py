@@ -11,8 +11,6 @@ from typing import Any
 import httpx
 import pytest
 
-from onebox.storage.azurite import free_ports
-from tests.e2e.system import storage_ports
 from tests.e2e.test_documents import readme_curl
 from tools.processes import ServerProcess, eventually, free_port
 from tools.run import port_in_use
@@ -23,8 +21,7 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.port, self.target_port = free_port(), free_port()
-        storage = free_ports()
-        self.ports = [self.port, self.target_port, storage.queue, storage.table]
+        self.ports = [self.port, self.target_port]
         options = [
             "--port",
             str(self.port),
@@ -34,7 +31,7 @@ class Run:
             str(folder / "data"),
         ]
         self.server = ServerProcess(
-            [sys.executable, "-m", "tools.run", *options, "--storage-ports", storage_ports(storage)],
+            [sys.executable, "-m", "tools.run", *options, "--storage-ports", "auto"],
             ready_url=f"http://127.0.0.1:{self.port}/admin/host/status",
             log=folder / "run.log",
             env={},

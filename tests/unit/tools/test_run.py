@@ -15,7 +15,7 @@ def test_both_parts_are_started_on_loopback_with_their_ports() -> None:
     assert target.command[1:] == ["-m", "tools.flaky_target", "--port", "8002"]
     assert onebox.command[1:] == [
         *["-m", "onebox", "start", "--host", "127.0.0.1"],
-        *["--port", "8001", "--data", "there"],
+        *["--port", "8001", "--data", "there", "--storage-ports", "fixed"],
     ]
     assert onebox.ready_url == "http://127.0.0.1:8001/admin/host/status"
 
