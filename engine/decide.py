@@ -51,6 +51,7 @@ RECHECK_SECONDS: Final = 15.0
 """How soon a circuit is asked again that does not know when it will let an attempt through."""
 
 _DETAIL_CHARS: Final = 500
+_ERROR_CHARS: Final = 1_000
 
 
 def admit(operation: OperationInput, history: History, circuit: CircuitView, now: datetime) -> Admission:
@@ -120,7 +121,7 @@ def record(history: History, outcome: AttemptOutcome, decision: Decision) -> His
             duration_ms=outcome.duration_ms,
             category=outcome.category,
             status_code=outcome.status_code,
-            error=outcome.error,
+            error=None if outcome.error is None else cut_text(outcome.error, _ERROR_CHARS),
             next_delay_seconds=None if retry is None else round(retry.delay_seconds, 3),
             delay_reasons=() if retry is None else retry.reasons,
         )

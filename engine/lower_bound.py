@@ -43,6 +43,8 @@ def asked_by(operation: OperationInput, outcome: AttemptOutcome, now: datetime) 
     hint, policy = outcome.retry_hint, operation.policy
     if hint is None:
         return []
+    if not hint.is_usable:
+        return [LowerBound(now, hint.notes)]
     told = f"{hint.source} {seconds_text(hint.delay_seconds)}"
     if not policy.respect_retry_after:
         return [LowerBound(now, (f"{told} is not respected",))]

@@ -6,7 +6,6 @@ Strict: no unknown field, no silent conversion. Every mistake is reported at onc
 """
 
 import re
-from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -15,7 +14,7 @@ from engine.json_text import json_problems
 from engine.outbound import header_name_problem, header_value_problem, path_problem
 from engine.policy import Jitter, PresetName, Strategy
 from engine.problem import InvalidInputError, Problem
-from engine.validation import Strict, refuse, validated
+from engine.validation import Strict, checked, refuse, validated
 
 MAX_SECONDS: Final = 31_536_000.0
 MAX_ATTEMPTS: Final = 1_000_000_000
@@ -27,18 +26,9 @@ MAX_TEXT_CHARS: Final = 1_048_576
 type Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
-def _checked(problem_of: Callable[[str], str | None]) -> AfterValidator:
-    def check(value: str) -> str:
-        if (problem := problem_of(value)) is not None:
-            raise refuse(problem)
-        return value
-
-    return AfterValidator(check)
-
-
 def _matching(pattern: str, words: str) -> AfterValidator:
     whole = re.compile(pattern)
-    return _checked(lambda value: None if whole.fullmatch(value) else words)
+    return checked(lambda value: None if whole.fullmatch(value) else words)
 
 
 def _query_value(value: Any) -> Any:
@@ -59,9 +49,9 @@ def _attempts(value: int) -> int:
 
 
 type Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
-type RelativePath = Annotated[str, _checked(path_problem)]
-type HeaderName = Annotated[str, _checked(header_name_problem)]
-type HeaderValue = Annotated[str, _checked(header_value_problem)]
+type RelativePath = Annotated[str, checked(path_problem)]
+type HeaderName = Annotated[str, checked(header_name_problem)]
+type HeaderValue = Annotated[str, checked(header_value_problem)]
 type Name = Annotated[
     str,
     _matching(

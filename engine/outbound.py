@@ -14,6 +14,7 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 
+_CREDENTIALS: Final = frozenset({"authorization", "proxy-authorization", "proxy-authenticate", "cookie"})
 _REFUSED: Final = {
     **dict.fromkeys(
         (
@@ -28,10 +29,7 @@ _REFUSED: Final = {
         "speaks for one connection only (RFC 9110 section 7.6.1)",
     ),
     **dict.fromkeys(("host", "content-length", "expect"), "is written by the app itself"),
-    **dict.fromkeys(
-        ("authorization", "proxy-authorization", "proxy-authenticate", "cookie"),
-        "carries credentials, which come from dependencies.toml only",
-    ),
+    **dict.fromkeys(_CREDENTIALS, "carries credentials, which come from dependencies.toml only"),
 }
 
 
@@ -79,6 +77,12 @@ def header_name_problem(name: str) -> str | None:
         return "is not a header name (RFC 9110 section 5.1), or is longer than 128 characters"
     reason = _REFUSED.get(name.lower())
     return None if reason is None else f"may not be set: it {reason}"
+
+
+def config_header_problem(name: str) -> str | None:
+    """As `header_name_problem`, for dependencies.toml, which may carry credentials."""
+    allowed = name.lower() in _CREDENTIALS
+    return None if allowed else header_name_problem(name)
 
 
 def header_value_problem(value: str) -> str | None:

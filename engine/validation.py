@@ -1,10 +1,10 @@
 """Pydantic models against strangers' documents: every mistake with its pointer, in words for a person."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from engine.problem import InvalidInputError, Problem, pointer_of
@@ -38,6 +38,17 @@ class Strict(BaseModel):
 def refuse(detail: str) -> PydanticCustomError:
     """Make the error that a validator raises, with our own words."""
     return PydanticCustomError("refused", "{detail}", {"detail": detail})
+
+
+def checked(problem_of: Callable[[str], str | None]) -> AfterValidator:
+    """Make a validator of text out of a function that tells what is wrong with it, or None."""
+
+    def check(value: str) -> str:
+        if (problem := problem_of(value)) is not None:
+            raise refuse(problem)
+        return value
+
+    return AfterValidator(check)
 
 
 def validated[M: BaseModel](model: type[M], document: Any) -> M:

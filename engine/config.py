@@ -1,0 +1,165 @@
+"""`dependencies.toml`: read, checked as a whole, resolved.
+
+    config = parse_config(text, settings, function_timeout_seconds=300)   # raises ConfigError
+
+Every mistake is reported at once, each with its key path. How tables are resolved: `[defaults]` and the
+dependency's own table are merged key by key; then the preset that the merged `retry` names gives the policy,
+and the keys that are spelled out are laid over it. Timeouts that the dependency does not write itself shrink
+to fit those that it does; timeouts that it writes and that do not fit are mistakes.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.budget import RetryBudgetSettings
+from engine.circuit.settings import CircuitSettings
+from engine.config_tables import DefaultsTable, DependencyTable
+from engine.dependency import Auth, Dependency, IdempotencySettings
+from engine.expansion import Expansion
+from engine.policy import policy_from, policy_problems
+from engine.problem import InvalidInputError, Problem, pointer_of
+from engine.secret import Secret
+from engine.timeouts import fitted_timeouts, timeouts_problems
+from engine.validation import did_you_mean, validated
+from engine.vocabulary import Category
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_\-]+")
+
+
+class ConfigError(InvalidInputError):
+    """The file cannot be used; `problems` lists every mistake, `str()` shows one a line with its key path."""
+
+    def __str__(self) -> str:
+        lines = [f"  {key_path(problem.pointer)}: {problem.detail}" for problem in self.problems]
+        return "\n".join(["dependencies.toml cannot be used:", *lines])
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the file says. `dependencies` is by name."""
+
+    dependencies: Mapping[str, Dependency]
+
+
+def parse_config(
+    text: str, settings: Mapping[str, str], *, function_timeout_seconds: float | None = None
+) -> Config:
+    """Read the file.
+
+    Args:
+        text: TOML, contract section 2.
+        settings: App settings, for `${NAME}`.
+        function_timeout_seconds: `functionTimeout` of host.json; None when it has none.
+
+    Raises:
+        ConfigError: with every mistake.
+    """
+    reader = _Reader(settings, function_timeout_seconds)
+    dependencies = reader.read(text)
+    if reader.problems:
+        raise ConfigError(reader.problems)
+    return Config(dependencies)
+
+
+def key_path(pointer: str) -> str:
+    """Write a JSON pointer as a TOML key path: `dependencies.payments.retry.max_attempts`."""
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+    keys = [part if _PLAIN_KEY.fullmatch(part) else f'"{part}"' for part in parts]
+    return ".".join(keys) or "the file"
+
+
+class _Reader:
+    """Goes through the file once, collecting mistakes instead of stopping at the first."""
+
+    def __init__(self, settings: Mapping[str, str], function_timeout_seconds: float | None) -> None:
+        self.expansion = Expansion(settings)
+        self.function_timeout_seconds = function_timeout_seconds
+        self.problems: list[Problem] = []
+
+    def read(self, text: str) -> dict[str, Dependency]:
+        try:
+            document = self.expansion.expanded(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            self.problems.append(Problem("", f"is not TOML: {error}"))
+            return {}
+        self.problems.extend(self.expansion.problems)
+        known = ["defaults", "dependencies"]
+        for name in document.keys() - set(known):
+            guess = did_you_mean(name, known)
+            self.problems.append(Problem(pointer_of(name), f"is not a known table{guess}"))
+        defaults = self._table(DefaultsTable, document.get("defaults", {}), ("defaults",))
+        tables = document.get("dependencies", {})
+        if not isinstance(tables, dict):
+            self.problems.append(Problem("/dependencies", "must be a table"))
+            return {}
+        return self._dependencies(defaults, tables)
+
+    def _dependencies(
+        self, defaults: dict[str, Any] | None, tables: Mapping[str, Any]
+    ) -> dict[str, Dependency]:
+        found = {}
+        for name, table in tables.items():
+            place = ("dependencies", name)
+            if not _NAME.fullmatch(name):
+                self.problems.append(Problem(pointer_of(*place), "a name is letters, digits, _, . and -"))
+            own = self._table(DependencyTable, table, place)
+            if own is not None and defaults is not None:
+                found[name] = self._dependency(name, defaults, own)
+        return found
+
+    def _table(self, model: type[DefaultsTable], table: Any, place: tuple[str, ...]) -> dict[str, Any] | None:
+        """Give what was written in a table; None, and its mistakes noted, when it cannot be used."""
+        try:
+            return validated(model, table).written()
+        except InvalidInputError as error:
+            prefix, told = pointer_of(*place), {problem.pointer for problem in self.expansion.problems}
+            fresh = [Problem(prefix + problem.pointer, problem.detail) for problem in error.problems]
+            self.problems.extend(problem for problem in fresh if problem.pointer not in told)
+            return None
+
+    def _dependency(self, name: str, defaults: dict[str, Any], own: dict[str, Any]) -> Dependency:
+        tables = {key: {**defaults.get(key, {}), **own.get(key, {})} for key in DefaultsTable.model_fields}
+        timeouts = fitted_timeouts(tables["timeouts"], own.get("timeouts", {}))
+        policy = policy_from(tables["retry"])
+        place = ("dependencies", name)
+        wrong = [
+            *(("timeouts", *found) for found in timeouts_problems(timeouts, self.function_timeout_seconds)),
+            *(("retry", *found) for found in policy_problems(policy, timeouts.deadline_seconds)),
+        ]
+        self.problems.extend(Problem(pointer_of(*place, table, key), detail) for table, key, detail in wrong)
+        return Dependency(
+            name=name,
+            base_url=own["base_url"].rstrip("/"),
+            headers=self._headers(name, tables["headers"]),
+            auth=self._auth(name, tables["auth"]),
+            timeouts=timeouts,
+            retry=policy,
+            circuit=CircuitSettings(**tables["circuit"]),
+            retry_budget=RetryBudgetSettings(**tables["retry_budget"]),
+            idempotency=_idempotency(tables["idempotency"]),
+            classify={failure: Category(category) for failure, category in tables["classify"].items()},
+        )
+
+    def _headers(self, name: str, headers: Mapping[str, str]) -> dict[str, str | Secret]:
+        """Wrap every header that an app setting went into."""
+        places = (("defaults", "headers"), ("dependencies", name, "headers"))
+        touched = self.expansion.touched
+        return {
+            header: Secret(value) if any(pointer_of(*place, header) in touched for place in places) else value
+            for header, value in headers.items()
+        }
+
+    def _auth(self, name: str, auth: Mapping[str, str]) -> Auth | None:
+        if not auth:
+            return None
+        if not auth.get("value"):
+            self.problems.append(Problem(pointer_of("dependencies", name, "auth", "value"), "is required"))
+        return Auth(auth.get("header", "Authorization"), Secret(auth.get("value", "")))
+
+
+def _idempotency(table: Mapping[str, Any]) -> IdempotencySettings:
+    return IdempotencySettings(**(dict(table) | {"fingerprint": tuple(table.get("fingerprint", ()))}))

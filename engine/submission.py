@@ -1,0 +1,88 @@
+"""From a validated request to the operation that starts: the one place where policies are resolved."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from engine.deadline import deadline_of
+from engine.dependency import Dependency
+from engine.fingerprint import fingerprint
+from engine.idempotency import operation_id_for
+from engine.models import OperationRequest
+from engine.operation import OperationInput
+from engine.policy import RetryPolicy, Timeouts, overridden, override_problems
+from engine.problem import InvalidInputError, Problem
+
+
+def operation_from(
+    request: OperationRequest,
+    dependency: Dependency,
+    *,
+    key: str,
+    scope: str,
+    source: str,
+    now: datetime,
+    replay_of: str | None = None,
+) -> OperationInput:
+    """Resolve what an operation starts with.
+
+    Args:
+        request: Validated.
+        dependency: The one that it names, or that its handler names.
+        key: Idempotency key.
+        scope: Sets keys apart, see `engine.idempotency.operation_id_for`.
+        source: `http`, `queue`, ...
+        now: When it was accepted.
+        replay_of: The dead letter that it replays; None for a first run.
+
+    Raises:
+        InvalidInputError: where the request asks for more than the dependency allows.
+    """
+    timeouts = _timeouts(request, dependency)
+    policy = _policy(request, dependency, timeouts)
+    call = None if request.request is None else request.request.to_json()
+    return OperationInput(
+        operation_id=operation_id_for(scope, key),
+        key=key,
+        source=source,
+        dependency=dependency.name,
+        fingerprint=request_fingerprint(request, dependency),
+        policy=policy,
+        timeouts=timeouts,
+        created_at=now,
+        deadline_at=deadline_of(now, timeouts.deadline_seconds),
+        ttl_seconds=dependency.idempotency.ttl_seconds,
+        handler=request.handler,
+        request=call,
+        input=request.input,
+        correlation_id=request.correlation_id,
+        on_success=tuple(event.to_json() for event in request.on_success),
+        replay_of=replay_of,
+    )
+
+
+def request_fingerprint(request: OperationRequest, dependency: Dependency) -> str:
+    """Hash what a key stands for: the target with (chosen parts of) the request or the input."""
+    if request.request is None:
+        return fingerprint(f"handler {request.handler}", request.input)
+    pointers = dependency.idempotency.fingerprint
+    return fingerprint(f"dependency {dependency.name}", request.request.to_json(), pointers)
+
+
+def _timeouts(request: OperationRequest, dependency: Dependency) -> Timeouts:
+    if request.deadline_seconds is None:
+        return dependency.timeouts
+    return replace(dependency.timeouts, deadline_seconds=request.deadline_seconds)
+
+
+def _policy(request: OperationRequest, dependency: Dependency, timeouts: Timeouts) -> RetryPolicy:
+    written = {} if request.retry is None else request.retry.written()
+    policy = overridden(dependency.retry, written)
+    problems = override_problems(dependency.retry, policy, timeouts.deadline_seconds)
+    if problems:
+        raise InvalidInputError(_placed(problem, written) for problem in problems)
+    return policy
+
+
+def _placed(problem: Problem, written: dict[str, object]) -> Problem:
+    """Point at what the caller wrote: without `retry` it is the deadline that does not go with the policy."""
+    return problem if written else Problem("/deadline_seconds", problem.detail)
