@@ -1,6 +1,6 @@
 """Builds the history events that the hub itself writes.
 
-Which event carries what follows the protocol (`orchestrator_service.proto`) and Microsoft's in-memory backend;
+Which event carries what follows `orchestrator_service.proto` and Microsoft's in-memory backend;
 unlike that one, every event bears the time at which it was written.
 """
 
@@ -22,7 +22,8 @@ def timestamp(instant_us: int) -> Timestamp:
 
 def microseconds(stamp: Timestamp) -> int:
     """Return a protobuf timestamp as microseconds since 1970, rounded up so that nothing is early."""
-    return stamp.seconds * _MICROSECONDS + -(-stamp.nanos // 1000)
+    seconds, nanos = int(stamp.seconds), int(stamp.nanos)
+    return seconds * _MICROSECONDS + -(-nanos // 1000)
 
 
 def text(value: str | None) -> StringValue | None:

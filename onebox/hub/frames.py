@@ -1,7 +1,8 @@
 """Joins serialised history events into requests without taking them apart.
 
-A protobuf message is the concatenation of its fields, so a request is made from stored bytes: each event is kept
-with the key and length of an `OrchestratorRequest.pastEvents` element, and only the key differs for `newEvents`.
+A protobuf message is the concatenation of its fields, so a request is made from stored bytes: each event is
+kept with the key and length of an `OrchestratorRequest.pastEvents` element; only the key differs in a turn's
+new ones.
 """
 
 from collections.abc import Iterable

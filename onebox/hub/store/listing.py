@@ -1,0 +1,221 @@
+"""Reads instances and entities for those who ask: one, or pages of many that match a filter."""
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from onebox.hub.model import Status
+from onebox.hub.store.sql import QUERIES
+from onebox.hub.tags import tags_from
+
+# A page also ends at this many characters of payload: a gRPC client refuses answers over 4 MB by default.
+_PAGE_CHARACTERS: Final = 2_000_000
+_LARGEST_PAGE: Final = 1_000
+_SEPARATOR: Final = "|"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceState:
+    """An instance as its clients see it; instants in microseconds, payloads as JSON text."""
+
+    id: str
+    execution_id: str
+    name: str
+    version: str | None
+    status: Status
+    input: str | None
+    output: str | None
+    custom_status: str | None
+    failure: bytes | None
+    tags: dict[str, str]
+    parent_id: str | None
+    created_us: int
+    updated_us: int
+    scheduled_us: int | None
+    completed_us: int | None
+
+    @property
+    def characters(self) -> int:
+        """How large its payloads are."""
+        return sum(len(text) for text in (self.input, self.output, self.custom_status) if text)
+
+
+@dataclass(frozen=True, slots=True)
+class EntityState:
+    """An entity as its clients see it."""
+
+    id: str
+    state: str | None
+    lock_owner: str | None
+    modified_us: int
+    backlog: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceFilter:
+    """Which instances to list; None and empty do not filter. Instants: from inclusive, to exclusive."""
+
+    statuses: frozenset[Status] = frozenset()
+    created_from_us: int | None = None
+    created_to_us: int | None = None
+    id_prefix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntityFilter:
+    """Which entities to list, as for instances; without `include_empty`, only those that have a state."""
+
+    id_prefix: str | None = None
+    modified_from_us: int | None = None
+    modified_to_us: int | None = None
+    include_empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page[T]:
+    """Some of a list; `token` asks for what follows, None when nothing does."""
+
+    items: list[T]
+    token: str | None
+
+
+class Listing:
+    """Reads through a connection that sees only what is committed."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def instance(self, instance_id: str) -> InstanceState | None:
+        """Return one instance; None when there is none."""
+        row = self._db.execute(QUERIES["instance.get"], (instance_id,)).fetchone()
+        return None if row is None else _state(row)
+
+    def instances(self, wanted: InstanceFilter, limit: int | None, token: str | None) -> Page[InstanceState]:
+        """Return a page of instances in order of creation; `limit` None: as long as a page may be."""
+        conditions = _Conditions()
+        conditions.one_of("status", wanted.statuses)
+        conditions.between("created_us", wanted.created_from_us, wanted.created_to_us)
+        conditions.starts_with("id", wanted.id_prefix)
+        conditions.after("created_us", token)
+        rows = conditions.select(self._db, _INSTANCE_COLUMNS, "instances", "created_us, id")
+        return _page(
+            map(_state, rows), _page_size(limit), lambda last: f"{last.created_us}{_SEPARATOR}{last.id}"
+        )
+
+    def finished_ids(
+        self,
+        statuses: frozenset[Status],
+        completed_from_us: int | None,
+        completed_to_us: int | None,
+        limit: int,
+        token: str | None,
+    ) -> Page[str]:
+        """Return a page of ids of finished instances in order of completion."""
+        conditions = _Conditions()
+        conditions.add("completed_us IS NOT NULL")
+        conditions.one_of("status", statuses)
+        conditions.between("completed_us", completed_from_us, completed_to_us)
+        conditions.after("completed_us", token)
+        found = conditions.select(self._db, "completed_us, id", "instances", "completed_us, id")
+        page = _page(found, limit, lambda last: f"{last[0]}{_SEPARATOR}{last[1]}")
+        return Page([row[1] for row in page.items], page.token)
+
+    def history(self, instance_id: str) -> list[bytes]:
+        """Return the framed events of an instance's present execution, one chunk per turn."""
+        return [row[0] for row in self._db.execute(QUERIES["history.read"], (instance_id,))]
+
+    def children(self, instance_id: str) -> list[str]:
+        """Return the ids of an instance's own sub-orchestrations."""
+        return [row[0] for row in self._db.execute(QUERIES["instance.children"], (instance_id,))]
+
+    def entity(self, entity_id: str) -> EntityState | None:
+        """Return one entity; None when it has neither a state nor a lock."""
+        row = self._db.execute(QUERIES["entity.get"], (entity_id,)).fetchone()
+        if row is None or (row[1] is None and row[2] is None):
+            return None
+        return self._entity_state(row)
+
+    def entities(self, wanted: EntityFilter, limit: int | None, token: str | None) -> Page[EntityState]:
+        """Return a page of entities in order of their ids."""
+        conditions = _Conditions()
+        if not wanted.include_empty:
+            conditions.add("state IS NOT NULL")
+        conditions.between("modified_us", wanted.modified_from_us, wanted.modified_to_us)
+        conditions.starts_with("id", wanted.id_prefix)
+        if token is not None:
+            conditions.add("id > ?", token)
+        rows = conditions.select(self._db, _ENTITY_COLUMNS, "entities", "id")
+        return _page(map(self._entity_state, rows), _page_size(limit), lambda last: last.id)
+
+    def _entity_state(self, row: tuple[Any, ...]) -> EntityState:
+        entity_id, state, lock_owner, _, modified_us = row
+        backlog = self._db.execute(QUERIES["message.backlog"], (entity_id,)).fetchone()[0]
+        return EntityState(entity_id, state, lock_owner, modified_us, backlog)
+
+
+_INSTANCE_COLUMNS: Final = QUERIES["instance.get"].split("SELECT", 1)[1].split("FROM", 1)[0].strip()
+_ENTITY_COLUMNS: Final = "id, state, lock_owner, lock_section, modified_us"
+
+
+class _Conditions:
+    """Puts a WHERE clause together; values always travel as parameters."""
+
+    def __init__(self) -> None:
+        self._clauses: list[str] = []
+        self._values: list[Any] = []
+
+    def add(self, clause: str, *values: Any) -> None:
+        self._clauses.append(clause)
+        self._values += values
+
+    def one_of(self, column: str, values: frozenset[Status]) -> None:
+        if values:
+            marks = ", ".join("?" * len(values))
+            self.add(f"{column} IN ({marks})", *sorted(map(int, values)))
+
+    def between(self, column: str, from_us: int | None, to_us: int | None) -> None:
+        if from_us is not None:
+            self.add(f"{column} >= ?", from_us)
+        if to_us is not None:
+            self.add(f"{column} < ?", to_us)
+
+    def starts_with(self, column: str, prefix: str | None) -> None:
+        if prefix:
+            # A range, not LIKE: it uses the key's index, and no character in a prefix is special.
+            self.add(f"{column} >= ? AND {column} < ?", prefix, prefix + "\U0010ffff")
+
+    def after(self, column: str, token: str | None) -> None:
+        if token is not None:
+            instant, _, last_id = token.partition(_SEPARATOR)
+            self.add(f"({column}, id) > (?, ?)", int(instant), last_id)
+
+    def select(
+        self, db: sqlite3.Connection, columns: str, table: str, order: str
+    ) -> Iterator[tuple[Any, ...]]:
+        where = f" WHERE {' AND '.join(self._clauses)}" if self._clauses else ""
+        statement = f"SELECT {columns} FROM {table}{where} ORDER BY {order}"  # noqa: S608 - our own words
+        return iter(db.execute(statement, self._values))
+
+
+def _page_size(limit: int | None) -> int:
+    return min(limit, _LARGEST_PAGE) if limit is not None and limit > 0 else _LARGEST_PAGE
+
+
+def _page[T](items: Iterator[T], limit: int, token_of: Any) -> Page[T]:
+    """Take a page from a cursor; only if there is one more does it have a token."""
+    taken: list[T] = []
+    characters = 0
+    for item in items:
+        if len(taken) == limit or characters > _PAGE_CHARACTERS:
+            return Page(taken, token_of(taken[-1]))
+        taken.append(item)
+        characters += getattr(item, "characters", 0)
+    return Page(taken, None)
+
+
+def _state(row: tuple[Any, ...]) -> InstanceState:
+    fields = dict(zip(InstanceState.__slots__, row, strict=True))
+    fields["status"] = Status(fields["status"])
+    fields["tags"] = tags_from(fields["tags"])
+    return InstanceState(**fields)
