@@ -1,0 +1,211 @@
+"""The host: puts the parts together, starts them in order, and stops them in the other."""
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from azure_functions_runtime import get_threadpool_executor
+
+from onebox.app_settings import DEVELOPMENT_STORAGE, STORAGE_SETTING, AppSettings, load_local_settings
+from onebox.banner import banner
+from onebox.clock import Clock, SystemClock
+from onebox.data_folder import DataFolder
+from onebox.host_json import DurableTask, HostJson, read_host_json
+from onebox.http.admin import Admin
+from onebox.http.application import Application
+from onebox.http.functions import HttpFunctions, endpoints
+from onebox.http.server import WebServer, bind
+from onebox.hub import Hub, HubSettings
+from onebox.storage.azurite import Azurite, StoragePorts, free_ports
+from onebox.storage.queues import StorageQueues
+from onebox.triggers.manual import ManualTriggers
+from onebox.triggers.queues import queue_listeners
+from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker
+from onebox.worker.failures import watch_runtime_logger
+from onebox.worker.functions import Catalogue
+from onebox.worker.loader import load_app
+from onebox.worker.outputs import Outputs
+from onebox.worker.runner import Runner
+
+_LOG = logging.getLogger("onebox")
+
+# The promise is to be gone within 10 s of the signal: each phase has its share, the last resort is below it.
+_DRAIN_SECONDS = 3
+_HUB_SECONDS = 3.0
+_LAST_RESORT_SECONDS = 9.5
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says.
+
+    Attributes:
+        app: The app's folder.
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one.
+        data: Where everything is kept.
+        free_storage_ports: Start Azurite on free ports rather than the well-known ones.
+    """
+
+    app: Path
+    host: str
+    port: int
+    data: Path
+    free_storage_ports: bool = False
+
+
+class Host:
+    """One app, served until a signal asks to stop."""
+
+    def __init__(self, options: Options, clock: Clock | None = None) -> None:
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._stopping = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Start everything, serve, and stop everything.
+
+        Raises:
+            CannotStartError: Something the user has to change stands in the way.
+        """
+        self._watch_signals()
+        data = DataFolder(self._options.data)
+        host_json = read_host_json(self._options.app / "host.json")
+        load_local_settings(self._options.app / "local.settings.json")
+        data.take()
+        try:
+            with bind(self._options.host, self._options.port) as listener:
+                azurite = await self._start_storage(data)
+                try:
+                    await self._serve_app(host_json, data, listener)
+                finally:
+                    if azurite is not None:
+                        await azurite.stop()
+        finally:
+            data.release()
+
+    def _watch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._ask_to_stop)
+
+    def _ask_to_stop(self) -> None:
+        if self._stopping.is_set():
+            _exit_now(130)
+        self._stopping.set()
+        last_resort = threading.Timer(_LAST_RESORT_SECONDS, _exit_now, [0])
+        last_resort.daemon = True
+        last_resort.start()
+
+    async def _start_storage(self, data: DataFolder) -> Azurite | None:
+        """Start Azurite when the app asks for development storage; returns None when it does not."""
+        if os.environ.get(STORAGE_SETTING, "").strip().rstrip(";") != DEVELOPMENT_STORAGE:
+            return None
+        ports = free_ports() if self._options.free_storage_ports else StoragePorts()
+        if self._options.free_storage_ports:
+            os.environ[STORAGE_SETTING] = ports.connection_string
+        azurite = Azurite(data.azurite, ports)
+        await azurite.start()
+        return azurite
+
+    async def _serve_app(self, host_json: HostJson, data: DataFolder, listener: socket.socket) -> None:
+        watch_runtime_logger()
+        catalogue = load_app(self._options.app)
+        try:
+            await self._run_parts(Parts(catalogue, host_json, data, self._clock), listener)
+        finally:
+            executor = get_threadpool_executor()
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _run_parts(self, parts: "Parts", listener: socket.socket) -> None:
+        base_url = f"http://{self._options.host}:{listener.getsockname()[1]}"
+        server = WebServer(parts.application, listener, _DRAIN_SECONDS)
+        await parts.hub.start()
+        try:
+            parts.serve_clients(base_url)
+            for queue in parts.queues:
+                queue.start()
+            serving = server.start()
+            parts.admin.state = "Running"
+            sys.stdout.write(banner(parts.catalogue, parts.functions.endpoints, base_url) + "\n")
+            sys.stdout.flush()
+            await _first_of(self._stopping, serving)
+            _LOG.info("stopping")
+            parts.admin.state = "Stopping"
+            parts.application.accepting = False
+            await asyncio.gather(server.stop(), *(queue.stop(_DRAIN_SECONDS) for queue in parts.queues))
+        finally:
+            await parts.hub.stop()
+            parts.storage.close()
+
+
+class Parts:
+    """Everything that belongs to one loaded app, put together but not started."""
+
+    def __init__(self, catalogue: Catalogue, host_json: HostJson, data: DataFolder, clock: Clock) -> None:
+        extensions = host_json.extensions
+        self.catalogue = catalogue
+        self._durable = extensions.durable_task
+        self.settings = AppSettings(os.environ)
+        self.storage = StorageQueues()
+        self.runner = Runner(clock, host_json.function_timeout)
+        self.inputs = BindingInputs()
+        self.outputs = Outputs({})
+        invoker = DurableInvoker(catalogue, self.runner, self.inputs)
+        self.hub = Hub(data.hub, invoker, clock, _hub_settings(self._durable))
+        found = endpoints(catalogue, extensions.http)
+        self.functions = HttpFunctions(found, self.runner, self.inputs, self.outputs, extensions.http)
+        manual = ManualTriggers(self.runner, self.inputs, self.outputs, clock)
+        self.admin = Admin(catalogue, found, manual, clock)
+        self.application = Application(self.functions, self.admin, {})
+        self.queues = queue_listeners(
+            catalogue,
+            extensions.queues,
+            settings=self.settings,
+            storage=self.storage,
+            runner=self.runner,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            clock=clock,
+            draw=random.random,
+        )
+
+    def serve_clients(self, base_url: str) -> None:
+        """Tell the functions' durable clients where the hub and the web server are."""
+        hub_name = self.settings.expand(
+            self._durable.hub_name, where="host.json extensions.durableTask.hubName"
+        )
+        most = self._durable.max_grpc_message_size_in_bytes or 0
+        clients = DurableClients(hub_name, self.hub.grpc_address, base_url, max_message_bytes=most)
+        self.inputs.serve_clients(clients)
+
+
+def _hub_settings(durable: DurableTask) -> HubSettings:
+    silent = HubSettings()
+    return HubSettings(
+        max_turns=durable.max_concurrent_orchestrator_functions or silent.max_turns,
+        max_batches=durable.max_concurrent_entity_functions or silent.max_batches,
+        max_activities=durable.max_concurrent_activity_functions or silent.max_activities,
+        max_batch_operations=durable.max_entity_operation_batch_size or silent.max_batch_operations,
+        stop_seconds=_HUB_SECONDS,
+    )
+
+
+async def _first_of(asked: asyncio.Event, serving: asyncio.Task[None]) -> None:
+    asking = asyncio.ensure_future(asked.wait())
+    await asyncio.wait([asking, serving], return_when=asyncio.FIRST_COMPLETED)
+    asking.cancel()
+
+
+def _exit_now(code: int) -> None:
+    """Leave without ceremony: what is in flight is given back by whoever finds it at the next start."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

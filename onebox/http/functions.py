@@ -1,0 +1,114 @@
+"""The app's HTTP functions behind their routes."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from onebox.host_json import Http
+from onebox.http.messages import (
+    DEFAULT_BODY_LIMIT_BYTES,
+    BodyTooLargeError,
+    read_body,
+    request_datum,
+    response_of,
+)
+from onebox.http.route_constraints import RouteError
+from onebox.http.routes import RouteTemplate
+from onebox.worker.durable import BindingInputs
+from onebox.worker.failures import FunctionFailedError
+from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function
+from onebox.worker.outputs import Outputs
+from onebox.worker.runner import Runner
+
+_RESERVED = {"admin", "runtime"}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One HTTP function at its route.
+
+    Attributes:
+        function: What is run.
+        template: Its route with the prefix.
+        methods: Upper case; empty for all.
+    """
+
+    function: Function
+    template: RouteTemplate
+    methods: frozenset[str]
+
+    @property
+    def output_name(self) -> str | None:
+        """The binding that carries the response; None when the function has none."""
+        return next((each.name for each in self.function.outputs() if each.type == "http"), None)
+
+
+def endpoints(catalogue: Catalogue, http: Http) -> tuple[Endpoint, ...]:
+    """Return the endpoints in the order in which they are tried.
+
+    Raises:
+        RouteError: A template is malformed, or its first segment belongs to the host.
+    """
+    found = (_endpoint(each, http.route_prefix) for each in catalogue.with_trigger(HTTP_TRIGGER))
+    return tuple(sorted(found, key=lambda each: each.template.precedence))
+
+
+def _endpoint(function: Function, prefix: str) -> Endpoint:
+    route = function.trigger.text("route") or function.name
+    template = RouteTemplate.parse("/".join(part.strip("/") for part in (prefix, route) if part.strip("/")))
+    if template.text.partition("/")[0].lower() in _RESERVED:
+        raise RouteError(f"function {function.name}: routes under {sorted(_RESERVED)} belong to the host")
+    methods = function.trigger.properties.get("methods") or ()
+    return Endpoint(function, template, frozenset(str(each).upper() for each in methods))
+
+
+class HttpFunctions:
+    """Finds the function for a request, runs it and answers."""
+
+    def __init__(
+        self, found: Iterable[Endpoint], runner: Runner, inputs: BindingInputs, outputs: Outputs, http: Http
+    ) -> None:
+        self.endpoints = tuple(found)
+        self._runner = runner
+        self._inputs = inputs
+        self._outputs = outputs
+        self._headers = http.custom_headers
+        self.body_limit_bytes = DEFAULT_BODY_LIMIT_BYTES
+
+    def find(self, method: str, path: str) -> tuple[Endpoint, Mapping[str, str]] | None:
+        """Return the endpoint for a request and its route parameters.
+
+        The method is part of the match, so a known path with another method is 404, as in the host
+        (azure-functions-host issue 10098); HEAD is not implied by GET either (issue 11625).
+        """
+        for endpoint in self.endpoints:
+            if endpoint.methods and method not in endpoint.methods:
+                continue
+            parameters = endpoint.template.match(path)
+            if parameters is not None:
+                return endpoint, parameters
+        return None
+
+    async def answer(self, request: Request, endpoint: Endpoint, parameters: Mapping[str, str]) -> Response:
+        """Run the function; an error of its own becomes an empty 500: its text is nobody else's business."""
+        try:
+            body = await read_body(request, self.body_limit_bytes)
+        except BodyTooLargeError:
+            return Response(status_code=413)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        function = endpoint.function
+        datum = request_datum(request, body, parameters)
+        inputs = [(function.trigger.name, datum), *self._inputs.of(function)]
+        reason = f"{request.method} {request.url.path}"
+        # Shielded: a client that hangs up does not stop a function half way, as it would not in the host.
+        running = asyncio.ensure_future(self._runner.run(function, inputs, reason=reason))
+        try:
+            result = await asyncio.shield(running)
+            await self._outputs.send(function, result)
+        except FunctionFailedError:
+            return Response(status_code=500)
+        return response_of(result, endpoint.output_name, self._headers)

@@ -1,0 +1,121 @@
+"""Azure storage queues for asyncio code: the SDK's blocking client on a few threads of its own.
+
+The SDK's asynchronous client needs a second HTTP stack (aiohttp); a few threads serve one machine as well.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
+from azure.storage.queue import QueueClient, QueueMessage
+
+_THREADS = 8
+
+
+class MessageLostError(Exception):
+    """The message is gone, or somebody else received it meanwhile: it is no longer ours to change."""
+
+
+class StorageQueue:
+    """One queue; made by `StorageQueues`."""
+
+    def __init__(self, client: QueueClient, threads: ThreadPoolExecutor) -> None:
+        self._client = client
+        self._threads = threads
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return str(self._client.queue_name)
+
+    async def create(self) -> None:
+        """Create the queue unless it exists.
+
+        Raises:
+            azure.core.exceptions.AzureError: Storage cannot be reached or refuses.
+        """
+        try:
+            await self._call(self._client.create_queue)
+        except ResourceExistsError:
+            return
+
+    async def receive(self, count: int, hidden_seconds: int) -> list[QueueMessage]:
+        """Take up to `count` messages (1 to 32) and hide them for so long.
+
+        Raises:
+            azure.core.exceptions.AzureError: Storage cannot be reached or refuses.
+        """
+        return await self._call(partial(self._receive, count, hidden_seconds))
+
+    def _receive(self, count: int, hidden_seconds: int) -> list[QueueMessage]:
+        pages = self._client.receive_messages(
+            messages_per_page=count, max_messages=count, visibility_timeout=hidden_seconds
+        )
+        return list(pages)
+
+    async def put(self, content: str) -> None:
+        """Add a message whose text is stored as it is given.
+
+        Raises:
+            azure.core.exceptions.AzureError: Storage cannot be reached or refuses.
+        """
+        await self._call(partial(self._client.send_message, content))
+
+    async def delete(self, message: QueueMessage) -> None:
+        """Delete a message that was received.
+
+        Raises:
+            MessageLostError: It is no longer ours.
+            azure.core.exceptions.AzureError: Storage cannot be reached or refuses.
+        """
+        try:
+            await self._call(partial(self._client.delete_message, message.id, message.pop_receipt))
+        except ResourceNotFoundError as gone:
+            raise MessageLostError(str(message.id)) from gone
+
+    async def hide(self, message: QueueMessage, seconds: int) -> None:
+        """Hide a received message for so long from now (0 shows it at once) and note its new pop receipt.
+
+        Raises:
+            MessageLostError: It is no longer ours.
+            azure.core.exceptions.AzureError: Storage cannot be reached or refuses.
+        """
+        try:
+            updated = await self._call(
+                partial(
+                    self._client.update_message, message.id, message.pop_receipt, visibility_timeout=seconds
+                )
+            )
+        except ResourceNotFoundError as gone:
+            raise MessageLostError(str(message.id)) from gone
+        message.pop_receipt = updated.pop_receipt
+        message.next_visible_on = updated.next_visible_on
+
+    async def _call[T](self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+class StorageQueues:
+    """Opens queues on a bounded number of threads."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="storage")
+        self._open: dict[tuple[str, str], StorageQueue] = {}
+
+    def open(self, connection: str, name: str) -> StorageQueue:
+        """Return a queue, which need not exist yet.
+
+        Raises:
+            ValueError: The connection string is malformed.
+        """
+        key = (connection, name)
+        if key not in self._open:
+            client = QueueClient.from_connection_string(connection, name)
+            self._open[key] = StorageQueue(client, self._threads)
+        return self._open[key]
+
+    def close(self) -> None:
+        """Let the threads go; what they do now is finished."""
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,74 @@
+"""Triggers fired by hand, through `POST /admin/functions/{name}`: their service need not be there."""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from onebox.clock import Clock
+from onebox.triggers.queue_message import manual_metadata
+from onebox.triggers.timer_info import timer_datum
+from onebox.worker.durable import BindingInputs
+from onebox.worker.failures import FunctionFailedError
+from onebox.worker.functions import (
+    ENTITY_TRIGGER,
+    ORCHESTRATION_TRIGGER,
+    QUEUE_TRIGGER,
+    TIMER_TRIGGER,
+    Function,
+)
+from onebox.worker.outputs import Outputs
+from onebox.worker.runner import Runner, json_datum, text_datum
+
+_LOG = logging.getLogger("onebox.functions")
+
+# These take protobuf messages that only the task hub can write.
+_HUB_ONLY = {ORCHESTRATION_TRIGGER, ENTITY_TRIGGER}
+
+
+class ManualTriggers:
+    """Runs a function as though its trigger had fired."""
+
+    def __init__(self, runner: Runner, inputs: BindingInputs, outputs: Outputs, clock: Clock) -> None:
+        self._runner = runner
+        self._inputs = inputs
+        self._outputs = outputs
+        self._clock = clock
+
+    def prepare(self, function: Function, given: Any) -> Callable[[], Awaitable[None]] | None:
+        """Return what runs the function; None when its trigger cannot be fired by hand.
+
+        Args:
+            function: Which.
+            given: The `input` of the request: text, or JSON, which is handed over as its text.
+        """
+        if function.trigger.type in _HUB_ONLY:
+            return None
+        text = given if isinstance(given, str) else json.dumps(given)
+        datum, metadata = self._data(function, text)
+
+        async def run() -> None:
+            inputs = [(function.trigger.name, datum), *self._inputs.of(function)]
+            try:
+                result = await self._runner.run(function, inputs, metadata, reason="fired by hand")
+                await self._outputs.send(function, result)
+            except FunctionFailedError as error:
+                _LOG.debug("%s: %s", function.name, error)  # the run has told it already
+
+        return run
+
+    def _data(self, function: Function, text: str) -> tuple[Any, Mapping[str, Any]]:
+        match function.trigger.type:
+            case kind if kind == QUEUE_TRIGGER:
+                return text_datum(text), manual_metadata(text, self._clock.now())
+            case kind if kind == TIMER_TRIGGER:
+                return timer_datum(last=None, next_due=None, last_updated=None, past_due=False), {}
+        return (json_datum(text) if _is_json(text) else text_datum(text)), {}
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

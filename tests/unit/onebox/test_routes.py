@@ -1,0 +1,79 @@
+import pytest
+
+from onebox.http.route_constraints import RouteError
+from onebox.http.routes import RouteTemplate
+
+
+@pytest.mark.parametrize(
+    ("template", "path", "values"),
+    [
+        ("orders", "/orders", {}),
+        ("orders", "/Orders/", {}),
+        ("", "/", {}),
+        ("orders/{id}", "/orders/7", {"id": "7"}),
+        ("orders/{id:int}", "/orders/-7", {"id": "-7"}),
+        ("orders/{id:int:min(5)}", "/orders/7", {"id": "7"}),
+        ("orders/{id?}", "/orders", {}),
+        ("orders/{id?}", "/orders/7", {"id": "7"}),
+        ("orders/{id:int?}", "/orders/7", {"id": "7"}),
+        ("orders/{id=all}", "/orders", {"id": "all"}),
+        ("files/{*path}", "/files/a/b%20c.txt", {"path": "a/b c.txt"}),
+        ("files/{*path}", "/files", {}),
+        ("{**everything}", "/a/b", {"everything": "a/b"}),
+        ("{name}.{extension}", "/report.pdf", {"name": "report", "extension": "pdf"}),
+        ("v{version:int}/x", "/v2/x", {"version": "2"}),
+        (
+            "x/{id:guid}",
+            "/x/7c9e6679-7425-40de-944b-e07fc1f90ae7",
+            {"id": "7c9e6679-7425-40de-944b-e07fc1f90ae7"},
+        ),
+        (r"x/{code:regex(^\d{{3}}$)}", "/x/123", {"code": "123"}),
+        ("x/{when:datetime}", "/x/2026-11-21", {"when": "2026-11-21"}),
+        ("x/{name}", "/x/a%2Fb", {"name": "a/b"}),
+    ],
+)
+def test_a_path_that_fits_gives_its_parameters(template: str, path: str, values: dict[str, str]) -> None:
+    assert RouteTemplate.parse(template).match(path) == values
+
+
+@pytest.mark.parametrize(
+    ("template", "path"),
+    [
+        ("orders", "/order"),
+        ("orders", "/orders/7"),
+        ("orders/{id}", "/orders"),
+        ("orders/{id:int}", "/orders/seven"),
+        ("orders/{id:int}", "/orders/2147483648"),
+        ("orders/{id:range(1,3)}", "/orders/4"),
+        ("orders/{id:length(3)}", "/orders/ab"),
+        ("orders/{id:minlength(3)}", "/orders/ab"),
+        ("orders/{id:maxlength(3)}", "/orders/abcd"),
+        ("orders/{id:alpha}", "/orders/a1"),
+        ("orders/{id:bool}", "/orders/yes"),
+        ("files/{*path}", "/other"),
+        (r"x/{code:regex(^\d{{3}}$)}", "/x/12"),
+    ],
+)
+def test_a_path_that_does_not_fit_matches_nothing(template: str, path: str) -> None:
+    assert RouteTemplate.parse(template).match(path) is None
+
+
+def test_literals_beat_constrained_parameters_beat_plain_ones_beat_catch_alls() -> None:
+    templates = ["{*rest}", "orders/{id}", "orders/{id:int}", "orders/new", "orders/v{id}", "orders"]
+    ordered = sorted((RouteTemplate.parse(each) for each in templates), key=lambda each: each.precedence)
+    assert [each.text for each in ordered] == [
+        "orders/new",
+        "orders/v{id}",
+        "orders/{id:int}",
+        "orders/{id}",
+        "orders",
+        "{*rest}",
+    ]
+
+
+@pytest.mark.parametrize(
+    "template", ["x/{id", "x/{id:number}", "{*rest}/x", "x/{id:min(a)}", "x/{id:regex([)}"]
+)
+def test_a_malformed_template_is_refused(template: str) -> None:
+    with pytest.raises(RouteError):
+        RouteTemplate.parse(template)
