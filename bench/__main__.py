@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import throughput
+from bench import cost, throughput
 from bench.numbers import Table
 
 type Benchmark = Callable[[Path, int], Awaitable[list[Table]]]
 
-BENCHMARKS: dict[str, Benchmark] = {"throughput": throughput.measure}
+BENCHMARKS: dict[str, Benchmark] = {"throughput": throughput.measure, "cost": cost.measure}
 
 
 def parse() -> argparse.Namespace:

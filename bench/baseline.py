@@ -1,4 +1,4 @@
-"""`python -m bench.baseline PORT TARGET_URL DELAY_SECONDS`: plain durable functions, to compare with.
+"""Plain durable functions to compare with; served by `python -m bench.baseline PORT TARGET_URL DELAY_SECONDS`.
 
 One orchestrator, as first versions of retries are: `call_activity` with the SDK's `RetryPolicy`. It runs on
 the SDK's worker with its defaults, on Microsoft's in-memory backend. Nothing of this project is in it.
@@ -7,8 +7,9 @@ the SDK's worker with its defaults, on Microsoft's in-memory backend. Nothing of
 import logging
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from concurrent import futures
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +24,7 @@ BACKEND_THREADS = 10  # as InMemoryOrchestrationBackend.start() has
 MAX_ATTEMPTS = 6
 
 
-class Baseline:
+class PlainFunctions:
     """The orchestrator and its activity, bound to one target and one delay."""
 
     def __init__(self, target_url: str, delay_seconds: float) -> None:
@@ -36,9 +37,8 @@ class Baseline:
 
     def call(self, _context: task.ActivityContext, request: dict[str, Any]) -> dict[str, Any]:
         """Posts to the target once; raises for any status but a success."""
-        answer = self.client.post(
-            request["path"], json=request["json"], headers={"Idempotency-Key": request["key"]}
-        )
+        headers = {"Idempotency-Key": request["key"]}
+        answer = self.client.post(request["path"], json=request["json"], headers=headers)
         answer.raise_for_status()
         body: dict[str, Any] = answer.json()
         return body
@@ -50,27 +50,42 @@ class Baseline:
         return (yield context.call_activity("call", input=request, retry_policy=self.policy))
 
 
-def serve(port: int, target_url: str, delay_seconds: float) -> None:
-    """Serves backend and worker on loopback until the process is ended."""
-    baseline = Baseline(target_url, delay_seconds)
-    backend = InMemoryOrchestrationBackend()
-    # Not backend.start(): that binds every address of the machine.
+@contextmanager
+def serving(functions: PlainFunctions, backend: InMemoryOrchestrationBackend, port: int) -> Iterator[str]:
+    """Serves backend and worker on loopback and gives the backend's address.
+
+    It does what `backend.start()` does, except that this binds every address of the machine.
+    """
+    address = f"127.0.0.1:{port}"
     server = grpc.server(futures.ThreadPoolExecutor(BACKEND_THREADS))
     add_TaskHubSidecarServiceServicer_to_server(backend, server)  # type: ignore[no-untyped-call] # generated code
-    server.add_insecure_port(f"127.0.0.1:{port}")
+    server.add_insecure_port(address)
     server.start()
-    worker = TaskHubGrpcWorker(host_address=f"127.0.0.1:{port}")
-    worker.add_orchestrator(baseline.plain)
-    worker.add_activity(baseline.call)
+    worker = TaskHubGrpcWorker(host_address=address, logger=_quiet())
+    worker.add_orchestrator(functions.plain)
+    worker.add_activity(functions.call)
     worker.start()  # type: ignore[no-untyped-call] # the SDK's own
-    print("serving", flush=True)
-    threading.Event().wait()
+    try:
+        yield address
+    finally:
+        worker.stop()  # type: ignore[no-untyped-call] # the SDK's own
+        backend.stop()
+        server.stop(grace=None)
+
+
+def _quiet() -> logging.Logger:
+    """Returns a logger for the SDK, whose lines per turn would cost the baseline time."""
+    logger = logging.getLogger("bench.baseline")
+    logger.setLevel(logging.ERROR)
+    return logger
 
 
 def main() -> None:
-    """Reads the arguments and serves."""
-    logging.disable(logging.WARNING)  # Its lines per turn would cost the baseline time.
-    serve(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]))
+    """Reads the arguments and serves until the process is ended."""
+    functions = PlainFunctions(sys.argv[2], float(sys.argv[3]))
+    with serving(functions, InMemoryOrchestrationBackend(), int(sys.argv[1])):
+        print("serving", flush=True)
+        threading.Event().wait()
 
 
 if __name__ == "__main__":

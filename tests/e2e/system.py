@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx
 
@@ -17,11 +18,11 @@ FINISHED = {"succeeded", "dead_lettered", "cancelled"}
 class System:
     """One onebox with its own data, and calls of the API."""
 
-    def __init__(self, folder: Path, target: Target, **env: str) -> None:
+    def __init__(self, folder: Path, target: Target, *, app: Path = ROOT, **env: str) -> None:
         port = free_port()
         self.target = target
         self.url = f"http://127.0.0.1:{port}"
-        command = [sys.executable, "-m", "onebox", "start", "--app", str(ROOT), "--port", str(port)]
+        command = [sys.executable, "-m", "onebox", "start", "--app", str(app), "--port", str(port)]
         self.server = ServerProcess(
             [*command, "--data", str(folder / "data"), "--storage-ports", "auto"],
             ready_url=f"{self.url}/admin/host/status",
@@ -64,6 +65,8 @@ class System:
 
 
 def operation(key: str, path: str, *, dependency: str = "flaky", **more: Any) -> dict[str, Any]:
-    """The body of an operation that POSTs to the target."""
-    request = {"method": "POST", "path": path, "json": {"amount": 5}, **more.pop("request", {})}
+    """The body of an operation that POSTs to the target; a query may stand in the path."""
+    path, _, query = path.partition("?")
+    call = {"method": "POST", "path": path, "query": dict(parse_qsl(query)), "json": {"amount": 5}}
+    request = {**call, **more.pop("request", {})}
     return {"dependency": dependency, "key": key, "request": request, **more}

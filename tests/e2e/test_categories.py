@@ -94,8 +94,8 @@ def test_an_unsafe_request_whose_outcome_is_unknown_is_never_sent_again(
 
 
 def test_a_safe_request_is_retried_without_deduplication(system: System, key: str) -> None:
-    request = {"method": "GET", "path": f"/drop/1?when=after_body&case={key}", "json": None}
-    operation_id = system.accepted(key, "", dependency="unsafe", request=request)
+    request = {"method": "GET", "json": None}
+    operation_id = system.accepted(key, f"/drop/1?case={key}", dependency="unsafe", request=request)
     assert system.until(operation_id, "succeeded")["attempt_count"] == 2
 
 

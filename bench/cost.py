@@ -1,0 +1,102 @@
+"""What one operation costs in turns, activities, entity operations, table requests and history events."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.metered_app import MeteredApp, metered_app
+from bench.numbers import Row, Table
+from bench.plain_cost import plain_cost
+from bench.systems import flaky_target
+
+FAILED_ATTEMPTS = (0, 1, 5)
+HOUR_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one finished operation took.
+
+    Attributes:
+        turns: Orchestrator turns.
+        activities: Activity executions.
+        entity_operations: Operations on entities, signals included; None where there are no entities.
+        table_requests: Requests to table storage by the app itself; None where there is no table.
+        history_events: Events in the history at the end.
+    """
+
+    turns: int
+    activities: int
+    entity_operations: int | None
+    table_requests: int | None
+    history_events: int
+
+
+async def measure(folder: Path, _operations: int) -> list[Table]:
+    """Runs one operation per case, its waits on a clock that is moved by hand.
+
+    Args:
+        folder: Where the systems keep their data and logs.
+    """
+    async with flaky_target(folder) as target_url, metered_app(folder, target_url) as app:
+        await one(app, "warm-up", failures=1)
+        cases: dict[str, Cost] = {}
+        for failures in FAILED_ATTEMPTS:
+            cases[f"Durable Retry, {failures} failed"] = await one(app, f"cost-{failures}", failures=failures)
+            turns, activities, events = await plain_cost(target_url, failures)
+            cases[f"plain, {failures} failed"] = Cost(turns, activities, None, None, events)
+        cases["Durable Retry, dead letter"] = await one(app, "cost-dead", path="/status/400")
+        return [_cost_table(cases), await _waiting(app)]
+
+
+async def one(app: MeteredApp, key: str, *, failures: int = 0, path: str | None = None) -> Cost:
+    """Runs one operation to its end and returns what it took."""
+    meter = app.fresh_meter()
+    operation_id = await app.run(key, path or f"/fail/{failures}", wait_seconds=1.0)
+    return Cost(
+        meter.turns,
+        meter.activities,
+        meter.entity_operations,
+        app.table_requests.count,
+        await app.history_events(operation_id),
+    )
+
+
+def _cost_table(cases: dict[str, Cost]) -> Table:
+    def row(name: str, read: Callable[[Cost], int | None]) -> Row:
+        values = (read(cost) for cost in cases.values())
+        return Row(name, "1", tuple("-" if value is None else str(value) for value in values))
+
+    rows = (
+        row("orchestrator turns", lambda cost: cost.turns),
+        row("activity executions", lambda cost: cost.activities),
+        row("entity operations", lambda cost: cost.entity_operations),
+        row("table requests of the app", lambda cost: cost.table_requests),
+        row("history events", lambda cost: cost.history_events),
+    )
+    notes = (
+        "One operation without events, run alone; counted where the host calls the app.",
+        "Plain: `call_activity` with `RetryPolicy`, in-memory backend; no idempotency, no record.",
+    )
+    return Table("What one operation costs", tuple(cases), rows, notes)
+
+
+async def _waiting(app: MeteredApp) -> Table:
+    meter = app.fresh_meter()
+    began = app.clock.monotonic()
+    await app.run("hour", "/fail/1", wait_seconds=HOUR_SECONDS)
+    passed_seconds = app.clock.monotonic() - began
+    rows = (
+        Row("time that passed", "s", (f"{passed_seconds:.0f}", f"{HOUR_SECONDS:.0f}")),
+        Row("executions", "1", (str(len(meter.execution_seconds)), "1")),
+        Row("execution time, all kinds", "s", (f"{sum(meter.execution_seconds):.3f}", f"{HOUR_SECONDS:.0f}")),
+        Row("the same as billed", "s", (f"{meter.billed_seconds():.1f}", f"{HOUR_SECONDS:.0f}")),
+    )
+    notes = (
+        "One failed attempt, an hour's wait on a clock moved by hand, one successful attempt.",
+        "As billed: each execution counts at least 100 ms, as the Consumption plan does.",
+        "The function that sleeps is not run: its time is the wait, beyond most values of functionTimeout.",
+    )
+    return Table(
+        "Compute held during an hour of waiting", ("Durable Retry", "a function that sleeps"), rows, notes
+    )

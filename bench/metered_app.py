@@ -1,0 +1,155 @@
+"""The app in this process, on onebox's task hub: every invocation counted, the clock moved by hand."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from azure.core.pipeline import AsyncPipeline, Pipeline
+
+from bench.meter import Meter, MeteredInvoker
+from engine.idempotency import RecordState
+from engine.operation import OperationInput
+from engine.policy import RetryPolicy, Timeouts
+from onebox.clock import ManualClock
+from onebox.hub import Hub
+from onebox.storage.azurite import Azurite, free_ports
+from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker
+from onebox.worker.loader import load_app
+from onebox.worker.runner import Runner
+from stores.clock import reading
+from stores.task_hub import client_for, read_operation, read_record, start_operation
+from tools.processes import ROOT
+
+FINISH_SECONDS = 60
+POLL_SECONDS = 0.02
+MOST_ATTEMPTS = 6
+
+
+@dataclass(slots=True)
+class Requests:
+    """How many requests the Azure clients of this process sent."""
+
+    count: int = 0
+
+
+@dataclass(slots=True)
+class MeteredApp:
+    """The running app.
+
+    Attributes:
+        hub: Configuration of the durable client, as a binding carries it.
+        clock: The time of the hub and of the app.
+        invoker: Holds the meter.
+        table_requests: Requests to storage since the last fresh meter.
+    """
+
+    hub: str
+    clock: ManualClock
+    invoker: MeteredInvoker
+    table_requests: Requests = field(default_factory=Requests)
+
+    def fresh_meter(self) -> Meter:
+        """Starts counting anew and returns the meter that counts."""
+        self.invoker.meter = Meter()
+        self.table_requests.count = 0
+        return self.invoker.meter
+
+    async def run(self, key: str, path: str, *, wait_seconds: float) -> str:
+        """Runs one operation to its end, moving the clock over its waits; returns its id.
+
+        Raises:
+            TimeoutError: It did not end.
+        """
+        operation = _operation(key, path, wait_seconds, self.clock.now())
+        await start_operation(self.hub, operation)
+        async with asyncio.timeout(FINISH_SECONDS):
+            while not await self._is_over(operation.operation_id):  # noqa: ASYNC110 # asks over gRPC
+                await asyncio.sleep(POLL_SECONDS)
+        return operation.operation_id
+
+    async def history_events(self, operation_id: str) -> int:
+        """Returns how many events the history of a finished operation has."""
+        client = await client_for(self.hub)
+        return len(await client.get_orchestration_history(operation_id))
+
+    async def _is_over(self, operation_id: str) -> bool:
+        instance = await read_operation(self.hub, operation_id)
+        shown = None if instance is None else instance.custom_status
+        if shown is not None and shown["status"] == "waiting_retry" and self.clock.next_due is not None:
+            self.clock.advance_to(self.clock.next_due)
+        record = await read_record(self.hub, operation_id)
+        return record is not None and record.state is RecordState.COMPLETED
+
+
+def _operation(key: str, path: str, wait_seconds: float, now: datetime) -> OperationInput:
+    policy = RetryPolicy(
+        strategy="fixed",
+        initial_seconds=wait_seconds,
+        max_seconds=wait_seconds,
+        max_attempts=MOST_ATTEMPTS,
+        jitter="none",
+    )
+    return OperationInput(
+        operation_id=f"op-{key}",
+        key=key,
+        source="bench",
+        dependency="flaky",
+        fingerprint=key,
+        policy=policy,
+        timeouts=Timeouts(deadline_seconds=0),
+        created_at=now,
+        request={"method": "POST", "path": path, "query": {}, "headers": {}, "json": {"amount": 5}},
+    )
+
+
+@asynccontextmanager
+async def metered_app(folder: Path, target_url: str) -> AsyncIterator[MeteredApp]:
+    """Loads the app and serves its task hub; a process can do so once.
+
+    Args:
+        folder: Where the hub and the storage keep their data.
+        target_url: What the dependency `flaky` is.
+    """
+    ports = free_ports()
+    azurite = Azurite(folder / "azurite", ports)
+    os.environ |= {"FLAKY_TARGET_URL": target_url, "AzureWebJobsStorage": ports.connection_string}
+    await azurite.start()
+    clock = ManualClock(datetime.now(UTC))
+    catalogue = load_app(ROOT)
+    inputs = BindingInputs()
+    invoker = MeteredInvoker(DurableInvoker(catalogue, Runner(clock, None), inputs))
+    hub = Hub(folder / "hub", invoker, clock)
+    await hub.start()
+    try:
+        clients = DurableClients("bench", hub.grpc_address, "http://127.0.0.1")
+        inputs.serve_clients(clients)
+        app = MeteredApp(str(clients.datum().value), clock, invoker)
+        with reading(clock.now), _counting_requests(app.table_requests):
+            yield app
+    finally:
+        await hub.stop()
+        await azurite.stop()
+
+
+@contextmanager
+def _counting_requests(requests: Requests) -> Iterator[None]:
+    """Counts each request that an Azure client of this process sends, synchronous or not."""
+
+    def counted(send: Callable[..., Any]) -> Callable[..., Any]:
+        def count_and_send(*arguments: Any, **options: Any) -> Any:
+            requests.count += 1
+            return send(*arguments, **options)
+
+        return count_and_send
+
+    with (
+        patch.object(Pipeline, "run", counted(Pipeline.run)),
+        patch.object(AsyncPipeline, "run", counted(AsyncPipeline.run)),
+    ):
+        yield

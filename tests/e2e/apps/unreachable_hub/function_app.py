@@ -1,0 +1,29 @@
+"""The app itself, except that its task hub cannot be reached: every start of an operation fails."""
+
+import importlib.util
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import stores.submission
+from engine.operation import OperationInput
+from stores.task_hub import TaskHubUnavailableError
+
+ROOT = Path(__file__).parents[4]
+
+
+async def refuse(_hub: str, operation: OperationInput) -> bool:
+    """Notes the time of the start and fails as an absent task hub does."""
+    with Path(os.environ["STARTS_FILE"]).open("a", encoding="utf-8") as starts:
+        starts.write(f"{operation.key} {datetime.now(UTC).isoformat()}\n")
+    raise TaskHubUnavailableError("the task hub is down, as this test wants it")
+
+
+stores.submission.start_operation = refuse
+
+spec = importlib.util.spec_from_file_location("the_app", ROOT / "function_app.py")
+assert spec is not None
+assert spec.loader is not None
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+app = module.app
