@@ -11,7 +11,7 @@ old. A worker may take its even share of what the copy shows, so `reporters` wor
 than one token each per copy, and what they overdraw is a debt that later retries wait for.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -68,7 +68,7 @@ class Budget:
     def to_json(self) -> dict[str, Any]:
         """For the entity's state; instants in milliseconds since 1970."""
         return {
-            "tokens": round(self.tokens, 3),
+            "tokens": self.tokens,
             "at": optional_to_ms(self.at),
             "firsts": self.firsts.to_json(),
         }
@@ -133,16 +133,16 @@ def account(
     """
     now = at if budget.at is None else max(at, budget.at)
     firsts = budget.firsts.add(now, Counts(calls=first_attempts)).trimmed(now)
-    counted = replace(budget, firsts=firsts)
-    capacity = max(1.0, CREDIT_SECONDS * supply_per_second(counted, now, settings))
-    level = _accrued(budget, now, settings, capacity) + settings.ratio * first_attempts
-    return Budget(tokens=min(capacity, level) - retries, at=now, firsts=firsts)
+    level = _accrued(budget, now, settings) + settings.ratio * first_attempts
+    level = min(level, _capacity(firsts, now, settings)) - retries
+    # Rounded so that it is the same after a trip through storage.
+    return Budget(tokens=round(level, 6), at=now, firsts=firsts)
 
 
 def supply_per_second(budget: Budget, now: datetime, settings: RetryBudgetSettings) -> float:
-    """Tokens per second at the rate of first attempts in the last ten seconds."""
+    """Tokens per second at the rate of first attempts in the last nine to ten seconds."""
     first_attempts = budget.firsts.totals(now).calls
-    return settings.minimum_per_second + settings.ratio * first_attempts / CREDIT_SECONDS
+    return settings.minimum_per_second + settings.ratio * first_attempts / budget.firsts.covered_seconds(now)
 
 
 def budget_snapshot(
@@ -157,7 +157,7 @@ def budget_snapshot(
         reporters: workers that reported lately; the reader counts itself, so at least 1 is used.
     """
     per_second = supply_per_second(budget, now, settings)
-    tokens = _accrued(budget, now, settings, max(1.0, CREDIT_SECONDS * per_second))
+    tokens = min(_accrued(budget, now, settings), _capacity(budget.firsts, now, settings))
     return BudgetSnapshot(tokens=tokens, per_second=per_second, reporters=max(1, reporters), taken_at=now)
 
 
@@ -201,8 +201,11 @@ def _share(snapshot: BudgetSnapshot) -> int:
     return max(1, int(snapshot.tokens / snapshot.reporters))
 
 
-def _accrued(budget: Budget, now: datetime, settings: RetryBudgetSettings, capacity: float) -> float:
-    if budget.at is None:
-        return capacity
-    elapsed_seconds = max(0.0, (now - budget.at).total_seconds())
-    return min(capacity, budget.tokens + elapsed_seconds * settings.minimum_per_second)
+def _capacity(firsts: SlidingWindow, now: datetime, settings: RetryBudgetSettings) -> float:
+    earned = CREDIT_SECONDS * settings.minimum_per_second + settings.ratio * firsts.totals(now).calls
+    return max(1.0, earned)
+
+
+def _accrued(budget: Budget, now: datetime, settings: RetryBudgetSettings) -> float:
+    elapsed_seconds = CREDIT_SECONDS if budget.at is None else (now - budget.at).total_seconds()
+    return budget.tokens + max(0.0, elapsed_seconds) * settings.minimum_per_second

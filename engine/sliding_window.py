@@ -65,6 +65,8 @@ class SlidingWindow:
 
     def add(self, at: datetime, counts: Counts) -> "SlidingWindow":
         """Count calls that ended at this instant."""
+        if counts == Counts():
+            return self
         return self._joined([(self._number(at), counts)])
 
     def merge(self, other: "SlidingWindow", at: datetime) -> "SlidingWindow":
@@ -86,6 +88,10 @@ class SlidingWindow:
         """What the window holds at this instant; buckets of the future do not count yet."""
         newest = self._number(at)
         return _sum(counts for number, counts in self.trimmed(at).buckets if number <= newest)
+
+    def covered_seconds(self, at: datetime) -> float:
+        """Length of the time that `totals` speaks of: nine full buckets and the part of the tenth."""
+        return ((BUCKETS - 1) * self.bucket_ms + to_ms(at) % self.bucket_ms) / 1000
 
     def everything(self) -> Counts:
         """What it holds, whatever the time."""

@@ -185,7 +185,7 @@ def corrected(breaker: Breaker, at: datetime) -> Breaker:
         breaker,
         clock=at,
         window=replace(breaker.window, buckets=()),
-        budget=replace(breaker.budget, at=None),
+        budget=_NO_BUDGET,
         opened_at=_moved_back(breaker.opened_at, at, ahead),
         retry_at=_moved_back(breaker.retry_at, at, ahead),
         reopened_at=_moved_back(breaker.reopened_at, at, ahead),

@@ -90,13 +90,14 @@ def _counted(breaker: Breaker, report: Report, now: datetime, settings: CircuitS
     empty = SlidingWindow.over(settings.window_seconds)
     if window.bucket_ms != empty.bucket_ms:
         window = empty.merge(window, now)  # the settings changed: keep the counts, lose their times
-    counts = report.window.everything()
-    succeeded_too = counts.calls > report.trailing_failures
-    in_a_row = report.trailing_failures if succeeded_too else breaker.failures_in_a_row + counts.calls
+    fresh = report.window.trimmed(now)  # a report that was long under way says little of the present
+    calls = fresh.everything().calls
+    succeeded_too = calls > report.trailing_failures
+    in_a_row = report.trailing_failures if succeeded_too else breaker.failures_in_a_row + calls
     return replace(
         breaker,
-        window=window.merge(report.window, now).trimmed(now),
-        failures_in_a_row=in_a_row if counts.calls else breaker.failures_in_a_row,
+        window=window.merge(fresh, now),
+        failures_in_a_row=in_a_row if calls else breaker.failures_in_a_row,
     )
 
 

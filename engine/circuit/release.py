@@ -36,10 +36,11 @@ def release_at(
     Arithmetic: N waiting operations are spread over S = max(minimum_spread, N / R) seconds. Each takes the
     place S * u, where u in [0, 1) is a hash of the operation's id and of the instant of reopening. The u are
     independent and even, so the number released in any one second is binomial with mean N / S <= R and a
-    standard deviation below sqrt(R): at R = 50, seconds with more than 50 + 4 * 7 = 78 releases are one in
-    tens of thousands. N = 10,000 take S = 200 s. There is no upper limit on S, since a limit would
-    be a limit on the protection; an operation whose deadline comes before its place is the caller's to move
-    forward.
+    standard deviation below sqrt(R). At R = 50 that is 50 and 7: a second with 80 or more comes once in
+    15,000, one with 100 or more once in a billion. N = 10,000 take S = 200 s.
+
+    There is no upper limit on S, since it would be a limit on the protection; an operation whose deadline
+    comes before its place is the caller's to move forward.
 
     The instant of reopening is part of the hash, so that the operation that came last after one break is not
     last after every break.

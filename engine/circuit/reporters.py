@@ -6,8 +6,10 @@ from typing import Any
 
 from engine.sliding_window import from_ms, to_ms
 
-KEPT = 40
+KEPT = 32
 """Reporters remembered, the most recently heard. A forgotten one's duplicates would count again."""
+NAME_CHARACTERS = 32
+"""Only so much of a reporter's name is kept and compared."""
 LATE = 32
 """A report may be overtaken by this many later ones of its reporter and still count."""
 
@@ -50,18 +52,24 @@ class Reporters:
 
     def has_counted(self, name: str, sequence: int) -> bool:
         """Whether this report was counted before."""
-        return any(reporter.has(sequence) for reporter in self.remembered if reporter.name == name)
+        known = self._named(name)
+        return known is not None and known.has(sequence)
 
     def with_report(self, name: str, sequence: int, at: datetime) -> "Reporters":
         """Remember a report that counts now."""
-        known = next((reporter for reporter in self.remembered if reporter.name == name), None)
-        updated = Reporter(name, sequence, 1, at) if known is None else known.with_number(sequence, at)
-        others = tuple(reporter for reporter in self.remembered if reporter.name != name)
+        known = self._named(name)
+        fresh = Reporter(name[:NAME_CHARACTERS], sequence, 1, at)
+        updated = fresh if known is None else known.with_number(sequence, at)
+        others = tuple(reporter for reporter in self.remembered if reporter is not known)
         return Reporters((*others, updated)[-KEPT:])
 
     def active(self, since: datetime) -> int:
         """How many were heard since an instant."""
         return sum(reporter.seen_at >= since for reporter in self.remembered)
+
+    def _named(self, name: str) -> Reporter | None:
+        kept_name = name[:NAME_CHARACTERS]
+        return next((reporter for reporter in self.remembered if reporter.name == kept_name), None)
 
     def to_rows(self) -> list[list[Any]]:
         """For the stored state."""

@@ -1,0 +1,309 @@
+"""Random lives of a circuit against a reference that keeps every call and recounts at each step."""
+
+import copy
+import json
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+
+from engine.circuit import (
+    AskForProbe,
+    Breaker,
+    CircuitSettings,
+    CircuitState,
+    Hand,
+    Permitted,
+    ProbeResult,
+    Refused,
+    Report,
+    Verdict,
+    advanced,
+    breaker_from_json,
+    breaker_to_json,
+    permit,
+)
+from tests.circuit_samples import NOON, Desk, after
+
+C = CircuitState
+FREE = {C.CLOSED, C.DISABLED}
+LEASE_SECONDS = 20.0
+
+LEGAL = {
+    (C.CLOSED, C.OPEN),
+    (C.OPEN, C.HALF_OPEN),
+    (C.HALF_OPEN, C.CLOSED),
+    (C.HALF_OPEN, C.OPEN),
+    (C.FORCED_OPEN, C.HALF_OPEN),
+    (C.DISABLED, C.CLOSED),
+}
+
+
+def bucket(at: datetime) -> int:
+    return (at - NOON) // timedelta(seconds=3)
+
+
+def speaking_of_state(breaker: Breaker) -> Breaker:
+    """The breaker without what counts whatever the epoch."""
+    new = Breaker()
+    return replace(
+        breaker,
+        reporters=new.reporters,
+        budget=new.budget,
+        throttled_until=None,
+        waiting=0,
+    )
+
+
+@dataclass
+class Reference:
+    """The plainest breaker: a list of calls, a dictionary of leases, and `if`s."""
+
+    half_open_calls: int
+    state: C = C.CLOSED
+    epoch: int = 1
+    clock: datetime = NOON
+    calls: list[tuple[datetime, bool]] = field(default_factory=list)
+    in_a_row: int = 0
+    opened_at: datetime = NOON
+    break_seconds: float = 30.0
+    leases: dict[str, datetime] = field(default_factory=dict)
+    successes: int = 0
+    expires_at: datetime | None = None
+    throttled_until: datetime = NOON
+    moves: list[tuple[C, C]] = field(default_factory=list)
+
+    def go(self, state: C, *, by_hand: bool = False) -> None:
+        if not by_hand:
+            self.moves.append((self.state, state))
+        self.state, self.epoch = state, self.epoch + 1
+        self.calls, self.in_a_row, self.leases, self.successes = [], 0, {}, 0
+        self.expires_at = None
+
+    def tick(self, at: datetime) -> None:
+        self.clock = max(self.clock, at)
+        retry_at = self.opened_at + timedelta(seconds=self.break_seconds)
+        held_out = self.expires_at is not None and self.expires_at <= self.clock
+        if (self.state is C.OPEN and retry_at <= self.clock) or (self.state is C.FORCED_OPEN and held_out):
+            self.go(C.HALF_OPEN)
+        elif self.state is C.DISABLED and held_out:
+            self.go(C.CLOSED)
+            self.break_seconds = 30.0
+        self.leases = {name: end for name, end in self.leases.items() if end > self.clock}
+
+    def open_for(self, seconds: float) -> None:
+        self.go(C.OPEN)
+        self.opened_at, self.break_seconds = self.clock, seconds
+
+    def counted(self) -> list[bool]:
+        return [failed for at, failed in self.calls if bucket(at) > bucket(self.clock) - 10]
+
+    def hear_calls(self, at: datetime, outcomes: list[bool]) -> None:
+        if bucket(at) > bucket(self.clock) - 10:
+            for failed in outcomes:
+                self.calls.append((at, failed))
+                self.in_a_row = self.in_a_row + 1 if failed else 0
+        counted = self.counted()
+        enough = len(counted) >= 10 and sum(counted) * 2 >= len(counted)
+        if self.state is C.CLOSED and (enough or self.in_a_row >= 5):
+            self.open_for(30.0)
+
+    def hear_probe(self, name: str, epoch: int, verdict: Verdict) -> None:
+        if self.state is not C.HALF_OPEN or epoch != self.epoch or name not in self.leases:
+            return
+        del self.leases[name]
+        if verdict is Verdict.FAILURE:
+            self.open_for(min(600.0, self.break_seconds * 2))
+        elif verdict is Verdict.SUCCESS:
+            self.successes += 1
+            if self.successes >= self.half_open_calls:
+                self.go(C.CLOSED)
+                self.break_seconds = 30.0
+
+
+@dataclass
+class Grant:
+    """A probe that the entity granted, as its owner remembers it."""
+
+    name: str
+    epoch: int
+    expires_at: datetime
+    ended: bool = False
+
+
+class Lives(RuleBasedStateMachine):
+    """Two workers, messages that come late, twice or never, owners that die, and people's hands."""
+
+    reports = Bundle("reports")
+    grants = Bundle("grants")
+
+    @initialize(half_open_calls=st.integers(1, 3))
+    def begin(self, half_open_calls: int) -> None:
+        self.settings = CircuitSettings(consecutive_failures=5, half_open_calls=half_open_calls)
+        self.desk = Desk(settings=self.settings)
+        self.model = Reference(half_open_calls=half_open_calls)
+        self.now = 0.0
+        self.granted: list[Grant] = []
+        self.asked = 0
+        self.delivered: set[tuple[str, int]] = set()
+
+    @rule(seconds=st.one_of(st.floats(0.001, 3), st.floats(3, 40), st.floats(40, 700)))
+    def time_passes(self, seconds: float) -> None:
+        self.now = round(self.now + seconds, 3)
+
+    @rule(
+        target=reports,
+        reporter=st.sampled_from(["w1", "w2"]),
+        successes=st.integers(0, 8),
+        failures=st.integers(0, 8),
+        pause=st.one_of(st.none(), st.floats(1, 90)),
+    )
+    def calls_end(self, reporter: str, successes: int, failures: int, pause: float | None) -> Report:
+        until = None if pause is None else round(self.now + pause, 3)
+        return self.desk.report(
+            self.now,
+            failures=failures,
+            successes=successes,
+            reporter=reporter,
+            throttled_until=until,
+        )
+
+    @rule(report=reports)
+    def report_arrives(self, report: Report) -> None:
+        """At once, late, twice, or never: the rule may fire at any time, any number of times."""
+        without = advanced(self.desk.breaker, report.at)
+        self.desk.hear(report)
+        self.model.tick(report.at)
+        key = (report.reporter, report.sequence)
+        is_new = key not in self.delivered
+        if is_new:
+            self.tell_model(report)
+        self.delivered.add(key)
+        epochs = {report.epoch, *(probe.epoch for probe in report.probes)}
+        if not is_new or without.epoch not in epochs:
+            assert speaking_of_state(self.desk.breaker) == speaking_of_state(without)
+
+    def tell_model(self, report: Report) -> None:
+        if report.throttled_until is not None and report.throttled_until > self.model.clock:
+            self.model.throttled_until = max(self.model.throttled_until, report.throttled_until)
+        for probe in report.probes:
+            self.model.hear_probe(probe.lease_id, probe.epoch, probe.verdict)
+        if report.epoch == self.model.epoch and self.model.state in FREE:
+            counts = report.window.everything()
+            outcomes = [False] * (counts.calls - counts.failures) + [True] * counts.failures
+            self.model.hear_calls(report.at, outcomes)
+
+    @rule(target=grants)
+    def someone_asks_for_a_probe(self) -> Any:
+        self.asked += 1
+        answer = self.desk.ask(self.now, f"op-{self.asked}", LEASE_SECONDS)
+        self.model.tick(after(self.now))
+        paused = self.model.throttled_until > self.model.clock
+        free = self.model.half_open_calls - self.model.successes - len(self.model.leases)
+        if self.model.state in FREE and not paused:
+            assert answer == Permitted(epoch=self.model.epoch)
+            return multiple()
+        if self.model.state is not C.HALF_OPEN or paused or free <= 0:
+            assert isinstance(answer, Refused)
+            assert answer.until >= after(self.now)
+            return multiple()
+        assert isinstance(answer, Permitted)
+        assert answer.lease_id is not None
+        assert answer.lease_expires_at is not None
+        self.model.leases[answer.lease_id] = answer.lease_expires_at
+        grant = Grant(answer.lease_id, answer.epoch, answer.lease_expires_at)
+        self.granted.append(grant)
+        return grant
+
+    @rule(target=reports, grant=grants, verdict=st.sampled_from(Verdict))
+    def a_probe_ends(self, grant: Grant, verdict: Verdict) -> Report:
+        """Its report may still be lost or late; an owner that dies never gets here."""
+        grant.ended = True
+        result = ProbeResult(grant.name, grant.epoch, verdict)
+        report = self.desk.report(self.now, probes=(result,), epoch=0)
+        self.report_arrives(report)
+        return report
+
+    @rule(hand=st.sampled_from(Hand), for_seconds=st.one_of(st.none(), st.floats(1, 300)))
+    def a_person_steps_in(self, hand: Hand, for_seconds: float | None) -> None:
+        self.now = round(self.now + 0.001, 3)  # two hands in one millisecond are one message
+        seconds = None if for_seconds is None else round(for_seconds, 3)
+        at = max(self.model.clock, after(self.now))
+        self.desk.hand(self.now, hand, seconds)
+        self.model.tick(at)
+        targets = {Hand.OPEN: C.FORCED_OPEN, Hand.DISABLE: C.DISABLED}
+        self.model.go(targets.get(hand, C.CLOSED), by_hand=True)
+        if hand is not Hand.OPEN:
+            self.model.break_seconds = 30.0
+        if hand in targets and seconds is not None:
+            self.model.expires_at = after(self.now) + timedelta(seconds=seconds)
+        if hand is Hand.RESET:
+            self.model.throttled_until = NOON
+        self.model.tick(at)
+
+    @invariant()
+    def it_agrees_with_the_reference(self) -> None:
+        breaker = self.desk.breaker
+        counts = breaker.window.totals(self.model.clock)
+        counted = self.model.counted()
+        assert (breaker.state, breaker.epoch) == (self.model.state, self.model.epoch)
+        assert (counts.calls, counts.failures) == (len(counted), sum(counted))
+        assert breaker.failures_in_a_row == self.model.in_a_row
+        assert {lease.lease_id: lease.expires_at for lease in breaker.leases} == self.model.leases
+        assert set(self.model.moves) <= LEGAL
+
+    @invariant()
+    def no_more_probes_are_in_flight_than_allowed(self) -> None:
+        in_flight = [
+            grant
+            for grant in self.granted
+            if not grant.ended
+            and grant.epoch == self.desk.breaker.epoch
+            and grant.expires_at > after(self.now)
+        ]
+        assert len(in_flight) <= self.settings.half_open_calls
+
+    @invariant()
+    def a_worker_reads_what_the_reference_says(self) -> None:
+        model = copy.deepcopy(self.model)
+        model.tick(after(self.now))
+        snapshot = self.desk.read(self.now)
+        assert (snapshot.state, snapshot.epoch) == (model.state, model.epoch)
+        answer = permit(snapshot, after(self.now), settings=self.settings, operation_id="op-reader")
+        paused = model.throttled_until > model.clock
+        free = model.half_open_calls - model.successes - len(model.leases)
+        if model.state in FREE and not paused:
+            assert answer == Permitted(epoch=model.epoch)
+        elif model.state is C.HALF_OPEN and not paused and free > 0:
+            assert answer == AskForProbe(epoch=model.epoch)
+        else:
+            assert isinstance(answer, Refused)
+            assert answer.until > after(self.now)
+
+    @invariant()
+    def it_survives_storage(self) -> None:
+        stored = json.dumps(breaker_to_json(self.desk.breaker))
+        assert len(stored) < 8_000
+        assert breaker_from_json(json.loads(stored)) == self.desk.breaker
+
+    def teardown(self) -> None:
+        """Wherever it stands, time and healthy probes lead out, unless a person holds it without an end."""
+        if not hasattr(self, "desk"):
+            return
+        desk = copy.deepcopy(self.desk)
+        at = self.now + self.settings.max_break_seconds + LEASE_SECONDS + 1
+        held = desk.breaker.state in {C.FORCED_OPEN, C.DISABLED} and desk.breaker.expires_at is None
+        if held:
+            return
+        for number in range(self.settings.half_open_calls):
+            if desk.read(at).state is C.HALF_OPEN:
+                assert isinstance(desk.ask(at, f"last-{number}"), Permitted)
+                desk.conclude(at, Verdict.SUCCESS, f"last-{number}")
+        assert desk.read(at).state is C.CLOSED
+
+
+Lives.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLives = Lives.TestCase
