@@ -1,4 +1,4 @@
-"""Plain durable functions to compare with; served by `python -m bench.baseline PORT TARGET_URL DELAY_SECONDS`.
+"""Plain durable functions to compare with: `python -m bench.baseline PORT TARGET_URL DELAY_SECONDS`.
 
 One orchestrator, as first versions of retries are: `call_activity` with the SDK's `RetryPolicy`. It runs on
 the SDK's worker with its defaults, on Microsoft's in-memory backend. Nothing of this project is in it.

@@ -4,6 +4,7 @@ import importlib.util
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import patch
 
 import stores.submission
 from engine.operation import OperationInput
@@ -12,14 +13,18 @@ from stores.task_hub import TaskHubUnavailableError
 ROOT = Path(__file__).parents[4]
 
 
+def note(key: str) -> None:
+    with Path(os.environ["STARTS_FILE"]).open("a", encoding="utf-8") as starts:
+        starts.write(f"{key} {datetime.now(UTC).isoformat()}\n")
+
+
 async def refuse(_hub: str, operation: OperationInput) -> bool:
     """Notes the time of the start and fails as an absent task hub does."""
-    with Path(os.environ["STARTS_FILE"]).open("a", encoding="utf-8") as starts:
-        starts.write(f"{operation.key} {datetime.now(UTC).isoformat()}\n")
+    note(operation.key)
     raise TaskHubUnavailableError("the task hub is down, as this test wants it")
 
 
-stores.submission.start_operation = refuse
+patch.object(stores.submission, "start_operation", refuse).start()
 
 spec = importlib.util.spec_from_file_location("the_app", ROOT / "function_app.py")
 assert spec is not None
