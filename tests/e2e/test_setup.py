@@ -1,0 +1,94 @@
+"""`make setup`: says what is missing, and does nothing when nothing changed."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools.processes import ROOT
+
+NEEDED = ["requirements.txt", "requirements-dev.txt", "constraints.txt", "onebox/azurite/package-lock.json"]
+COMMANDS = ["bash", "cat", "cksum", "dirname"]
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """What setup.sh looks at, in a folder where nothing was set up yet."""
+    for name in [*NEEDED, "tools/setup.sh"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture
+def bare_path(tmp_path: Path) -> Path:
+    """A PATH with the few commands that every machine has, and an old Python."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for command in COMMANDS:
+        (folder / command).symlink_to(shutil.which(command) or command)
+    old = folder / "python3"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    return folder
+
+
+def setup(folder: Path, path: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = ["bash", str(folder / "tools" / "setup.sh")]  # as make would
+    return subprocess.run(
+        command, env={"PATH": path, **env}, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_a_machine_without_a_new_enough_python_is_told_so(clone: Path, bare_path: Path) -> None:
+    ended = setup(clone, str(bare_path))
+    assert ended.returncode == 1
+    assert "Python 3.13 or newer is needed" in ended.stderr
+    assert "make setup PYTHON=" in ended.stderr
+    assert not (clone / ".venv").exists()
+
+
+def test_a_named_python_that_is_too_old_is_not_silently_replaced(clone: Path, bare_path: Path) -> None:
+    ended = setup(clone, os.environ["PATH"], PYTHON=str(bare_path / "python3"))
+    assert ended.returncode == 1
+    assert f"tried: {bare_path / 'python3'}" in ended.stderr
+
+
+@pytest.fixture
+def set_up(clone: Path, bare_path: Path) -> Path:
+    """A clone whose Python, Node and npm note what they are asked to do, set up once."""
+    python = clone / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    for program in (python, bare_path / "node", bare_path / "npm"):
+        program.write_text(f'#!/bin/sh\necho "{program.name} $*" >> {clone}/asked\n')
+        program.chmod(0o755)
+    (clone / "onebox" / "azurite" / "node_modules" / "azurite").mkdir(parents=True)
+    assert setup(clone, str(bare_path)).returncode == 0
+    return clone
+
+
+def asked(folder: Path) -> str:
+    return (folder / "asked").read_text()
+
+
+def test_a_first_setup_installs_the_packages_and_azurite(set_up: Path) -> None:
+    assert "pip install" in asked(set_up)
+    assert "-r requirements-dev.txt" in asked(set_up)
+    assert "npm ci" in asked(set_up)
+
+
+def test_a_second_setup_does_nothing_and_says_nothing(set_up: Path, bare_path: Path) -> None:
+    before = asked(set_up)
+    ended = setup(set_up, str(bare_path))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert asked(set_up) == before
+
+
+def test_a_changed_requirement_is_installed(set_up: Path, bare_path: Path) -> None:
+    before = asked(set_up)
+    with (set_up / "requirements.txt").open("a") as requirements:
+        requirements.write("another==1.0\n")
+    assert setup(set_up, str(bare_path)).returncode == 0
+    assert asked(set_up).count("pip install") == before.count("pip install") + 1
