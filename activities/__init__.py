@@ -1,0 +1,1 @@
+"""The steps that touch the world: one attempt, one commit, one dead letter."""

@@ -1,0 +1,78 @@
+"""The activity `attempt`: one try at the call. It returns what came of it; only our storage can fail it."""
+
+import azure.durable_functions as df
+
+from activities.handler_attempt import attempt_handler
+from activities.http_attempt import attempt_request, needs_marker
+from activities.plan import Plan
+from activities.time_limit import start_clock
+from engine.operation import AttemptOutcome, OperationInput
+from engine.vocabulary import Category
+from stores.attempt_markers import mark_attempt, note_outcome
+from stores.configuration import find_dependency
+from stores.handler_registry import find_handler
+from stores.task_hub import ATTEMPT
+
+blueprint = df.Blueprint()
+
+
+async def attempt(call: dict) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+    """Make one attempt.
+
+    Args:
+        call: `operation`, an `OperationInput`, and `attempt`, its number from 1.
+
+    Returns:
+        The JSON form of an `AttemptOutcome`.
+    """
+    operation = OperationInput.from_json(call["operation"])
+    outcome = await make_attempt(operation, call["attempt"])
+    return outcome.to_json()
+
+
+async def make_attempt(operation: OperationInput, number: int) -> AttemptOutcome:
+    """Make one attempt, or say why it never left this side."""
+    limit = start_clock(operation)
+    dependency = find_dependency(operation.dependency)
+    if dependency is None:
+        told = f"dependency {operation.dependency} is not configured here any more"
+        return AttemptOutcome(
+            number=number,
+            started_at=limit.started_at,
+            duration_ms=limit.elapsed_ms,
+            category=Category.TRANSIENT,
+            error=told,
+            counted=False,
+        )
+    plan = Plan(operation, number, dependency, limit)
+    if limit.seconds <= 0:
+        told = "the deadline passed before it could start"
+        return plan.outcome(category=Category.DEADLINE_EXCEEDED, error=told, counted=False)
+    if operation.handler is not None:
+        return await _run_handler(plan, operation.handler)
+    return await (_at_most_once if needs_marker(plan) else attempt_request)(plan)
+
+
+async def _run_handler(plan: Plan, name: str) -> AttemptOutcome:
+    handler = find_handler(name)
+    if handler is None:
+        told = f"handler {name} is not registered here any more"
+        return plan.outcome(category=Category.TRANSIENT, error=told, counted=False)
+    return await attempt_handler(plan, handler)
+
+
+async def _at_most_once(plan: Plan) -> AttemptOutcome:
+    """Make an attempt that must not be made twice; a second execution gives what the first one noted."""
+    operation_id = plan.operation.operation_id
+    marked = await mark_attempt(operation_id, plan.number, plan.limit.started_at)
+    if marked is None:
+        outcome = await attempt_request(plan)
+        await note_outcome(operation_id, plan.number, outcome.to_json())
+        return outcome
+    if marked.outcome is not None:
+        return AttemptOutcome.from_json(marked.outcome)
+    told = "an earlier execution of this attempt may have sent the request, and never said how it ended"
+    return plan.outcome(category=Category.AMBIGUOUS, error=told)
+
+
+blueprint.activity_trigger(input_name="call", activity=ATTEMPT)(attempt)

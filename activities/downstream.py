@@ -1,0 +1,212 @@
+"""One HTTP request to a dependency: pooled clients, one time limit, and whether the request can have left."""
+
+import asyncio
+import ssl
+from dataclasses import dataclass, field
+from functools import cache
+from http.cookiejar import DefaultCookiePolicy
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import httpx
+
+from engine.dependency import Dependency
+from engine.secret import Secret
+
+_MAX_CONNECTIONS: Final = 100
+_KEPT_ALIVE_CONNECTIONS: Final = 20
+
+_NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=[])
+
+type _Pool = dict[str, tuple[Dependency, httpx.AsyncClient]]
+
+_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = WeakKeyDictionary()
+
+
+@dataclass(slots=True)
+class Sending:
+    """How far one request got, as the connection tells it.
+
+    Attributes:
+        connecting: Whether a connection was being made; False while none was free in the pool.
+        sent: Whether any byte of the request can have reached the dependency.
+    """
+
+    connecting: bool = False
+    sent: bool = False
+
+    async def trace(self, event: str, _info: dict[str, Any]) -> None:
+        """Take one event of httpcore's trace extension."""
+        self.connecting = self.connecting or event.endswith("connect_tcp.started")
+        self.sent = self.sent or event.endswith("send_request_headers.started")
+
+    def names_before(self, error: BaseException) -> list[str]:
+        """Return the exception name that says more than the error does, if there is one.
+
+        A time limit for everything ends a request wherever it is, and a lost connection says nothing about
+        whether the request had left.
+        """
+        if self.sent or not isinstance(error, TimeoutError | httpx.ReadError | httpx.RemoteProtocolError):
+            return []
+        return ["ConnectTimeout"] if self.connecting else ["PoolTimeout"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A dependency's answer, its body read up to a limit.
+
+    Attributes:
+        status_code: As it came.
+        headers: As they came, names in lower case.
+        body: At most the limit.
+        is_cut: Whether there was more.
+    """
+
+    status_code: int
+    headers: dict[str, str]
+    body: bytes
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to send, ready but for the time limit."""
+
+    method: str
+    url: httpx.URL
+    headers: dict[str, str]
+    params: dict[str, Any] = field(default_factory=dict)
+    json: Any = None
+    has_json: bool = False
+    body: str | None = None
+
+
+class EscapedBaseUrlError(ValueError):
+    """A path that would leave the dependency's base URL: the second look, after the intake's."""
+
+
+def client_for(dependency: Dependency) -> httpx.AsyncClient:
+    """Return the running loop's pooled client of a dependency, making it at first use."""
+    pool = _pools.setdefault(asyncio.get_running_loop(), {})
+    made_for, client = pool.get(dependency.name, (None, None))
+    if client is None or made_for is not dependency:
+        client = _make_client(dependency)
+        pool[dependency.name] = (dependency, client)
+    return client
+
+
+async def close_clients() -> None:
+    """Close the running loop's clients; for tests and benchmarks, the host just ends the process."""
+    for _, client in _pools.pop(asyncio.get_running_loop(), {}).values():
+        await client.aclose()
+
+
+def target_url(dependency: Dependency, path: str) -> httpx.URL:
+    """Return where a path below the dependency's base URL leads.
+
+    Raises:
+        EscapedBaseUrlError: It leads elsewhere.
+    """
+    url = httpx.URL(f"{dependency.base_url}/{path.lstrip('/')}" if path else dependency.base_url)
+    require_below(dependency, url)
+    return url
+
+
+def require_below(dependency: Dependency, url: httpx.URL) -> None:
+    """Hold a URL to the dependency's base URL.
+
+    Raises:
+        EscapedBaseUrlError: It leads elsewhere.
+    """
+    base = httpx.URL(dependency.base_url)
+    same_host = (url.scheme, url.host, url.port) == (base.scheme, base.host, base.port)
+    prefix = base.path.rstrip("/")
+    if not same_host or not (url.path == base.path or url.path.startswith(f"{prefix}/")):
+        raise EscapedBaseUrlError(f"{url.path!r} leads out of the base URL of {dependency.name}")
+
+
+async def send(
+    client: httpx.AsyncClient, request: Request, *, seconds: float, limit_bytes: int, sending: Sending
+) -> Answer:
+    """Send a request and read its answer, all of it within `seconds`.
+
+    Args:
+        client: From `client_for`.
+        request: What to send.
+        seconds: For everything: a free connection, connecting, sending, waiting and reading.
+        limit_bytes: The most of the body that is read.
+        sending: Told how far the request got, also when this raises.
+
+    Raises:
+        httpx.HTTPError: The exchange failed.
+        TimeoutError: The time was up.
+    """
+    content: dict[str, Any] = {"json": request.json} if request.has_json else {}
+    if request.body is not None:
+        content = {"content": request.body}
+    async with (
+        asyncio.timeout(seconds),
+        client.stream(
+            request.method,
+            request.url,
+            params=request.params or None,
+            headers=request.headers,
+            extensions={"trace": sending.trace},
+            **content,
+        ) as response,
+    ):
+        body, is_cut = await _read_up_to(response, limit_bytes)
+        return Answer(response.status_code, dict(response.headers), body, is_cut)
+
+
+async def _read_up_to(response: httpx.Response, limit_bytes: int) -> tuple[bytes, bool]:
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > limit_bytes:
+            return bytes(body[:limit_bytes]), True
+    return bytes(body), False
+
+
+def _make_client(dependency: Dependency) -> httpx.AsyncClient:
+    """Make a client that follows nothing, remembers no cookie, and takes nothing from the environment.
+
+    A cookie of one operation's answer must not travel with the next one, and neither a proxy nor a .netrc of
+    the machine may see or add credentials.
+    """
+
+    async def stay_below_base_url(request: httpx.Request) -> None:
+        require_below(dependency, request.url)
+
+    client = httpx.AsyncClient(
+        base_url=dependency.base_url,
+        headers=_own_headers(dependency),
+        timeout=httpx.Timeout(None, connect=dependency.timeouts.connect_seconds),
+        limits=httpx.Limits(
+            max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_KEPT_ALIVE_CONNECTIONS
+        ),
+        follow_redirects=False,
+        trust_env=False,
+        verify=_tls_context() if dependency.base_url.startswith("https:") else False,
+        event_hooks={"request": [stay_below_base_url]},
+    )
+    client.cookies.jar.set_policy(_NO_COOKIES)
+    return client
+
+
+def _own_headers(dependency: Dependency) -> dict[str, str]:
+    """Return the headers that the file sets, revealed: the one place where secrets become text."""
+    headers = {
+        "Accept-Encoding": "identity"
+    }  # A limit on what is read means little for what unpacks to more.
+    for name, value in dependency.headers.items():
+        headers[name] = value.reveal() if isinstance(value, Secret) else value
+    if dependency.auth is not None:
+        headers[dependency.auth.header] = dependency.auth.value.reveal()
+    return headers
+
+
+@cache
+def _tls_context() -> ssl.SSLContext:
+    """Load the trusted certificates once: it takes longer than most calls."""
+    return httpx.create_ssl_context(trust_env=False)

@@ -1,0 +1,1 @@
+"""Durable entities: thin shells over the state machines in `engine`."""

@@ -1,0 +1,1 @@
+"""Durable orchestrations: they carry decisions out and decide nothing."""

@@ -1,0 +1,204 @@
+"""The orchestration of one operation: it carries decisions out, and `engine.decide` makes them."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, assert_never
+
+import azure.durable_functions as df
+from durabletask import task
+
+from engine.decide import CLOSED, DeadLetter, Done, RetryAt, WaitForCircuit, admit, decide, record
+from engine.idempotency import ClaimAnswer
+from engine.instants import to_rfc3339
+from engine.operation import AttemptOutcome
+from engine.vocabulary import Category, DeadLetterReason, OperationState
+from orchestrators.effort import insist
+from orchestrators.run import Run, Steps
+from stores.status_document import moving_parts
+from stores.task_hub import ATTEMPT, COMMIT, DEAD_LETTER, OPERATION
+
+blueprint = df.Blueprint()
+
+_CLAIM_AGAIN: Final = timedelta(seconds=30)
+"""Another orchestration works on the same key: it ends sooner or later, and its answer is ours."""
+
+
+def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[str, Any] | None]:
+    """Carry one operation to its end.
+
+    Args:
+        ctx: The durable context.
+        input_: `{"operation": OperationInput}`, and what `Run.carried_on` adds when it continues.
+
+    Returns:
+        The status document of the finished operation; None when the orchestration continues as new.
+    """
+    run = Run.resume(ctx, input_)
+    if not run.holds_claim:
+        answered = yield from _claim(run)
+        if answered is not None:
+            return answered
+    return (yield from _to_the_end(run))
+
+
+def _claim(run: Run) -> Steps[dict[str, Any] | None]:
+    """Ask the record of the key whether this run may act; nothing has had an effect before this.
+
+    Returns:
+        None when it may. Otherwise the status document to answer with: the key was used up before, and this
+        start (a duplicate that met a purged or replaced history) does nothing.
+    """
+    while True:
+        request = {
+            "owner": run.ctx.instance_id,
+            "fingerprint": run.operation.fingerprint,
+            "now": to_rfc3339(run.now),
+            "replay": run.operation.replay_of is not None,
+        }
+        answer = yield run.ctx.call_entity(run.record, "claim", request)
+        match ClaimAnswer(answer["answer"]):
+            case ClaimAnswer.CLAIMED | ClaimAnswer.TAKEN_OVER:
+                return None
+            case ClaimAnswer.FINISHED | ClaimAnswer.MISMATCH if answer["document"] is not None:
+                return dict(answer["document"])
+            case ClaimAnswer.MISMATCH | ClaimAnswer.FINISHED:
+                return run.status(OperationState.CANCELLED).to_json()
+            case ClaimAnswer.IN_PROGRESS:
+                yield run.ctx.create_timer(_CLAIM_AGAIN)
+            case _ as never:
+                assert_never(never)
+
+
+def _to_the_end(run: Run) -> Steps[dict[str, Any] | None]:
+    """Make attempts until nothing is left to do."""
+    while not run.cancelled:
+        if run.is_long:
+            run.ctx.continue_as_new(run.carried_on(), save_events=True)
+            return None
+        run.steps += 1
+        finished = yield from _one_round(run)
+        if finished is not None:
+            return finished
+    return _finish(run, OperationState.CANCELLED)
+
+
+def _one_round(run: Run) -> Steps[dict[str, Any] | None]:
+    """Make one attempt, or wait to be let through; return the status document when that ended it."""
+    admission = admit(run.operation, run.history, CLOSED, run.now)
+    match admission:
+        case WaitForCircuit():
+            run.history = run.history.with_circuit_wait()
+            yield from run.wait_until(OperationState.WAITING_CIRCUIT, admission.until)
+            return None
+        case DeadLetter():
+            return (yield from _dead_letter(run, admission))
+    outcome = yield from _attempt(run)
+    decision = decide(run.operation, run.history, outcome, CLOSED, run.now)
+    run.history = record(run.history, outcome, decision)
+    match decision:
+        case Done():
+            return (yield from _succeed(run, outcome))
+        case DeadLetter():
+            return (yield from _dead_letter(run, decision))
+        case RetryAt():
+            yield from run.wait_until(OperationState.WAITING_RETRY, decision.at)
+        case WaitForCircuit():
+            yield from run.wait_until(OperationState.WAITING_CIRCUIT, decision.until)
+        case _:
+            assert_never(decision)
+    return None
+
+
+def _attempt(run: Run) -> Steps[AttemptOutcome]:
+    """Make one attempt; what the activity could not do at all comes back as an attempt that never left."""
+    number = run.history.next_attempt
+    run.show(OperationState.RUNNING)
+    # Events go out after success only, so an attempt does not carry them.
+    call = {
+        "operation": replace(run.operation, on_success=()).to_json(),
+        "attempt": number,
+        "owner": run.ctx.instance_id,
+    }
+    try:
+        answer = yield run.ctx.call_activity(ATTEMPT, input=call)
+    except task.TaskFailedError as error:
+        return _never_left(run, f"the worker failed: {error.details.error_type}")
+    outcome = AttemptOutcome.from_json(answer)
+    if outcome.number != number:
+        return _never_left(run, f"the worker answered for attempt {outcome.number}")
+    return outcome
+
+
+def _never_left(run: Run, error: str) -> AttemptOutcome:
+    return AttemptOutcome(
+        number=run.history.next_attempt,
+        started_at=run.now,
+        duration_ms=0.0,
+        category=Category.TRANSIENT,
+        error=error,
+        counted=False,
+    )
+
+
+def _succeed(run: Run, outcome: AttemptOutcome) -> Steps[dict[str, Any]]:
+    """Make the success durable: alone it needs no table, with writes or events it is one transaction."""
+    result = dict(outcome.result)
+    writes, events = result.pop("writes", []), result.pop("events", [])
+    events = [*events, *(dict(event) for event in run.operation.on_success)]
+    if not writes and not events:
+        return _finish(run, OperationState.SUCCEEDED, result=result)
+    commit = {
+        "operation_id": run.operation.operation_id,
+        "result": result,
+        "writes": writes,
+        "events": events,
+    }
+    committed = yield from insist(run.ctx, COMMIT, commit)
+    if committed["rejected"] is not None:
+        return (yield from _dead_letter(run, _unwritable(committed["rejected"])))
+    return _finish(run, OperationState.SUCCEEDED, result=result, events=tuple(committed["events"]))
+
+
+def _unwritable(detail: str) -> DeadLetter:
+    return DeadLetter(Category.MALFORMED, DeadLetterReason.REJECTED_BY_HANDLER, detail)
+
+
+def _dead_letter(run: Run, decision: DeadLetter) -> Steps[dict[str, Any]]:
+    """Leave the operation to a person, with everything needed to understand and to replay it."""
+    entry = {
+        "operation": run.operation.to_json(),
+        "category": decision.category.value,
+        "reason": decision.reason.value,
+        "detail": decision.detail,
+        "attempts": run.history.to_json()["attempts"],
+    }
+    dead_letter_id = yield from insist(run.ctx, DEAD_LETTER, entry)
+    summary = {
+        "id": dead_letter_id,
+        "category": decision.category.value,
+        "reason": decision.reason.value,
+        "detail": decision.detail,
+    }
+    return _finish(run, OperationState.DEAD_LETTERED, dead_letter=summary)
+
+
+def _finish(run: Run, state: OperationState, **more: Any) -> dict[str, Any]:
+    """Show the end, tell the record of the key, and return the status document."""
+    status = run.status(state, **more)
+    document = status.to_json()
+    run.ctx.set_custom_status(moving_parts(status))
+    run.ctx.signal_entity(
+        run.record,
+        "complete",
+        {
+            "owner": run.ctx.instance_id,
+            "fingerprint": run.operation.fingerprint,
+            "document": document,
+            "now": to_rfc3339(run.now),
+            "ttl_seconds": run.operation.ttl_seconds,
+        },
+    )
+    return document
+
+
+blueprint.orchestration_trigger(context_name="context", orchestration=OPERATION)(operation)

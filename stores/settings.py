@@ -1,0 +1,130 @@
+"""App settings, read from the environment, and the limits that host.json sets."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from engine.problem import Problem
+
+APP_ROOT: Final = Path(__file__).parents[1]
+
+OWN_HANDLERS: Final = ("activities.handlers",)
+
+STORAGE: Final = "AzureWebJobsStorage"
+
+_KIB: Final = 1024
+
+_TIMEOUT_FORM: Final = re.compile(r"(?:(\d+)\.)?(\d{1,2}):(\d{2}):(\d{2})")
+"""A .NET TimeSpan, `[days.]hours:minutes:seconds`, as host.json writes it."""
+
+_DEFAULT_FUNCTION_TIMEOUT_SECONDS: Final = 300.0
+"""What the Consumption plan grants when host.json says nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppSettings:
+    """What the app's settings say.
+
+    Attributes:
+        dependencies_file: Where the dependencies are written down.
+        max_body_bytes: The largest body of a request or message.
+        read_limit_bytes: The most that is read of a dependency's response body.
+        store_limit_bytes: The most of a response body that is kept in a result.
+        tenant_header: Request header that names the caller's tenant, such as `X-MS-CLIENT-PRINCIPAL-ID` from
+            App Service authentication; keys of different tenants never meet. None: there is one tenant.
+        handler_modules: Modules that register handlers when they are imported.
+    """
+
+    dependencies_file: Path
+    max_body_bytes: int = 64 * _KIB
+    read_limit_bytes: int = 1024 * _KIB
+    store_limit_bytes: int = 16 * _KIB
+    tenant_header: str | None = None
+    handler_modules: tuple[str, ...] = OWN_HANDLERS
+
+
+class SettingsError(ValueError):
+    """App settings that cannot be used; `problems` has each with its name as pointer."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems))
+
+
+def read_settings(environ: Mapping[str, str]) -> AppSettings:
+    """Read the app settings.
+
+    Raises:
+        SettingsError: With every setting that has no usable value.
+    """
+    numbers, problems = {}, []
+    for field, name in (
+        ("max_body_bytes", "MAX_BODY_BYTES"),
+        ("read_limit_bytes", "RESPONSE_READ_LIMIT_BYTES"),
+        ("store_limit_bytes", "RESPONSE_STORE_LIMIT_BYTES"),
+    ):
+        text = environ.get(name, "")
+        if text.isascii() and text.isdigit() and int(text) > 0:
+            numbers[field] = int(text)
+        elif text:
+            problems.append(Problem(name, f"must be a number of bytes above 0, not {text!r}"))
+    if problems:
+        raise SettingsError(tuple(problems))
+    handlers = tuple(name.strip() for name in environ.get("HANDLERS", "").split(",") if name.strip())
+    return AppSettings(
+        dependencies_file=APP_ROOT / environ.get("DEPENDENCIES_FILE", "dependencies.toml"),
+        tenant_header=environ.get("TENANT_HEADER") or None,
+        handler_modules=tuple(dict.fromkeys((*OWN_HANDLERS, *handlers))),
+        **numbers,
+    )
+
+
+@cache
+def app_settings() -> AppSettings:
+    """Return this process's settings, read once.
+
+    Raises:
+        SettingsError: See `read_settings`.
+    """
+    return read_settings(os.environ)
+
+
+def storage_connection() -> str:
+    """Return the connection string of the app's storage account.
+
+    Raises:
+        SettingsError: There is none.
+    """
+    connection = os.environ.get(STORAGE, "")
+    if not connection:
+        raise SettingsError((Problem(STORAGE, "is missing: the storage account's connection string"),))
+    return connection
+
+
+def function_timeout_seconds(host_json: Path = APP_ROOT / "host.json") -> float | None:
+    """Return how long one invocation may run; None when host.json sets no limit (-1).
+
+    Raises:
+        SettingsError: `functionTimeout` is not a time span.
+    """
+    text = _host_settings(host_json).get("functionTimeout", "")
+    if text == "":
+        return _DEFAULT_FUNCTION_TIMEOUT_SECONDS
+    if text == "-1":
+        return None
+    parts = _TIMEOUT_FORM.fullmatch(str(text))
+    if parts is None:
+        raise SettingsError((Problem("host.json/functionTimeout", f"must look like 00:05:00, not {text!r}"),))
+    days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
+
+
+def _host_settings(host_json: Path) -> dict[str, Any]:
+    settings = json.loads(host_json.read_text(encoding="utf-8"))
+    return settings if isinstance(settings, dict) else {}

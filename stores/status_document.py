@@ -1,0 +1,54 @@
+"""The status document in two halves: what never changes is in the input, what moves in the custom status."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from engine.operation import History, OperationInput, OperationStatus
+from engine.vocabulary import FINISHED, OperationState
+
+CUSTOM_STATUS_LIMIT_BYTES: Final = 15_000
+"""The Azure Storage backend refuses a custom status over 16 KB; the rest is room for its own envelope."""
+
+_MOVING: Final = (
+    "status",
+    "attempt_count",
+    "attempts",
+    "next_attempt_at",
+    "dead_letter",
+    "events",
+    "updated_at",
+)
+
+
+def moving_parts(status: OperationStatus) -> dict[str, Any]:
+    """Return what changes while an operation runs, small enough for a custom status.
+
+    The oldest attempts are left out first when all of them do not fit; `attempt_count` stays exact.
+    """
+    document = status.to_json()
+    moving = {name: document[name] for name in _MOVING}
+    while len(json.dumps(moving)) > CUSTOM_STATUS_LIMIT_BYTES and moving["attempts"]:
+        moving["attempts"] = moving["attempts"][1:]
+    return moving
+
+
+def running_document(operation: OperationInput, moving: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the status document of an unfinished operation.
+
+    Args:
+        operation: What it started with.
+        moving: What `moving_parts` gave; None before the orchestration's first turn.
+    """
+    pending = OperationStatus(
+        operation=operation,
+        state=OperationState.PENDING,
+        history=History(),
+        updated_at=operation.created_at,
+    )
+    return pending.to_json() | dict(moving or {})
+
+
+def is_finished(document: Mapping[str, Any]) -> bool:
+    """Tell whether a status document is the last of its operation."""
+    return OperationState(document["status"]) in FINISHED

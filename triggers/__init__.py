@@ -1,0 +1,1 @@
+"""Every way in: one blueprint per source or resource."""

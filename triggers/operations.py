@@ -1,0 +1,122 @@
+"""HTTP: submit an operation, and see where it stands."""
+
+import uuid
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import azure.durable_functions as df
+import azure.functions as func
+
+from engine.idempotency import parse_key
+from engine.models import OperationRequest, parse_operation
+from engine.operation import OperationInput
+from engine.problem import InvalidInputError, Problem
+from engine.vocabulary import OperationState
+from stores import clock
+from stores.status import document_of, find_status
+from stores.submission import KeyReused, Replayed, Started, submit
+from stores.task_hub import TaskHubUnavailableError, wait_for_operation
+from triggers.bodies import BodyTooLargeError, header, preferred_wait_seconds, read_body, tenant_of, too_large
+from triggers.problems import KEY_REUSED, invalid, json_answer, not_found, problem, unavailable
+from triggers.resolution import Origin, resolve
+
+blueprint = df.Blueprint()
+
+SOURCE: Final = "http"
+
+_POLL_SECONDS: Final = 1
+_REPLAYED: Final = {"Idempotent-Replayed": "true"}
+
+
+@blueprint.route(route="operations", methods=["POST"])
+@blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
+async def submit_operation(req: func.HttpRequest, hub: str) -> func.HttpResponse:
+    """Take an operation over."""
+    try:
+        request = parse_operation(read_body(req))
+        key = chosen_key(req, request)
+        origin = Origin(source=SOURCE, scope=explicit_scope(tenant_of(req)), key=key or f"gen-{uuid.uuid4()}")
+        operation = resolve(request, origin, clock.now())
+        return await _answer_submission(req, hub, operation, is_new_key=key is None)
+    except BodyTooLargeError as error:
+        return too_large(error)
+    except InvalidInputError as error:
+        return invalid(error.problems)
+    except TaskHubUnavailableError as error:
+        return unavailable(str(error))
+
+
+@blueprint.route(route="operations/{operation_id}", methods=["GET"])
+@blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
+async def get_operation(req: func.HttpRequest, hub: str) -> func.HttpResponse:
+    """Show an operation's status document."""
+    try:
+        document = await find_status(hub, req.route_params["operation_id"])
+    except TaskHubUnavailableError as error:
+        return unavailable(str(error))
+    return not_found("operation of this id") if document is None else json_answer(document)
+
+
+def explicit_scope(tenant: str) -> str:
+    """Return the scope of keys that callers choose: one for all sources, one for each tenant."""
+    return f"key:{tenant}"
+
+
+def chosen_key(request: func.HttpRequest, body: OperationRequest) -> str | None:
+    """Return the caller's key from body or header; None when neither has one.
+
+    Raises:
+        InvalidInputError: The header cannot be read, or the two differ.
+    """
+    text = header(request, "Idempotency-Key")
+    in_header = None if text is None else parse_key(text)
+    if in_header is not None and body.key is not None and in_header != body.key:
+        raise InvalidInputError([Problem("/key", "differs from the header Idempotency-Key")])
+    return body.key if in_header is None else in_header
+
+
+async def _answer_submission(
+    request: func.HttpRequest, hub: str, operation: OperationInput, *, is_new_key: bool
+) -> func.HttpResponse:
+    submission = await submit(hub, operation, is_new_key=is_new_key)
+    match submission:
+        case KeyReused():
+            return _key_reused()
+        case Replayed(document, finished=True):
+            return json_answer(document, headers=_REPLAYED)
+        case Replayed(document):
+            state, headers = document["status"], _REPLAYED
+        case Started():
+            state, headers = OperationState.PENDING.value, {}
+    seconds = preferred_wait_seconds(request)
+    if seconds > 0 and (ended := await wait_for_operation(hub, operation.operation_id, seconds)) is not None:
+        applied = {**headers, "Preference-Applied": f"wait={seconds:.0f}"}
+        return json_answer(document_of(ended), headers=applied)
+    return _accepted(request, operation, state, headers)
+
+
+def _accepted(
+    request: func.HttpRequest, operation: OperationInput, state: str, headers: dict[str, str]
+) -> func.HttpResponse:
+    body: dict[str, Any] = {
+        "operation_id": operation.operation_id,
+        "key": operation.key,
+        "status": state,
+        "status_url": f"{_origin_and_path(request)}/{operation.operation_id}",
+    }
+    more = {"Location": body["status_url"], "Retry-After": str(_POLL_SECONDS)}
+    return json_answer(body, HTTPStatus.ACCEPTED, more | headers)
+
+
+def _key_reused() -> func.HttpResponse:
+    return problem(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "This key belongs to another request. Send the first request again, or choose a new key.",
+        type_=KEY_REUSED,
+    )
+
+
+def _origin_and_path(request: func.HttpRequest) -> str:
+    parts = urlsplit(request.url)
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

@@ -1,0 +1,86 @@
+"""Answers: JSON bodies, and problem documents (RFC 9457) for everything that is not a success."""
+
+import json
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import azure.functions as func
+
+from engine.problem import Problem
+
+_PROBLEM_TYPE: Final = "application/problem+json"
+_JSON_TYPE: Final = "application/json"
+
+KEY_REUSED: Final = "/problems/idempotency-key-reused"
+INVALID: Final = "/problems/invalid-input"
+TOO_LARGE: Final = "/problems/body-too-large"
+UNAVAILABLE: Final = "/problems/task-hub-unavailable"
+WRONG_STATE: Final = "/problems/wrong-state"
+NO_SUCH_THING: Final = "about:blank"
+
+RETRY_LATER_SECONDS: Final = 5
+
+
+def json_answer(
+    document: Any, status: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+) -> func.HttpResponse:
+    """Return a JSON body."""
+    return func.HttpResponse(
+        json.dumps(document), status_code=status, headers=dict(headers or {}), mimetype=_JSON_TYPE
+    )
+
+
+def problem(
+    status: HTTPStatus,
+    detail: str,
+    *,
+    type_: str = NO_SUCH_THING,
+    errors: Iterable[Problem] = (),
+    headers: Mapping[str, str] | None = None,
+) -> func.HttpResponse:
+    """Return a problem document.
+
+    Args:
+        status: Of the answer, repeated in the body.
+        detail: What is wrong with this request, as a sentence for a person.
+        type_: URI reference of the kind of problem; `about:blank` when the status says it all.
+        errors: Every mistake of an invalid input.
+        headers: Beside Content-Type.
+    """
+    listed = [error.to_json() for error in errors]
+    document: dict[str, Any] = {
+        "type": type_,
+        "title": status.phrase,
+        "status": status.value,
+        "detail": detail,
+    }
+    if listed:
+        document["errors"] = listed
+    return func.HttpResponse(
+        json.dumps(document), status_code=status, headers=dict(headers or {}), mimetype=_PROBLEM_TYPE
+    )
+
+
+def invalid(errors: Iterable[Problem]) -> func.HttpResponse:
+    """Return 400 with every mistake."""
+    found = tuple(errors)
+    plural = "mistake" if len(found) == 1 else "mistakes"
+    return problem(
+        HTTPStatus.BAD_REQUEST, f"The input has {len(found)} {plural}.", type_=INVALID, errors=found
+    )
+
+
+def not_found(what: str) -> func.HttpResponse:
+    """Return 404 for something that is not known here."""
+    return problem(HTTPStatus.NOT_FOUND, f"There is no {what}.")
+
+
+def unavailable(detail: str) -> func.HttpResponse:
+    """Return 503: nothing was taken over, and the same request may be sent again."""
+    return problem(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        f"{detail}; nothing was started, send the same request again.",
+        type_=UNAVAILABLE,
+        headers={"Retry-After": str(RETRY_LATER_SECONDS)},
+    )

@@ -1,0 +1,143 @@
+"""From what a caller asked to what will run: names looked up, policies merged, limits held."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pydantic import ValidationError
+
+from engine.deadline import deadline_of
+from engine.dependency import Dependency
+from engine.fingerprint import fingerprint
+from engine.idempotency import operation_id_for
+from engine.models import OperationRequest
+from engine.operation import OperationInput
+from engine.policy import RetryPolicy, overridden, override_problems
+from engine.problem import InvalidInputError, Problem, pointer_of
+from engine.secret import Secret
+from engine.validation import did_you_mean, problems_of
+from stores.configuration import dependencies, find_dependency
+from stores.handler_registry import Handler, find_handler, registered_handlers
+
+
+class UnknownTargetError(InvalidInputError):
+    """The operation names a dependency or handler that this app does not have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a submission came from, and what names it.
+
+    Attributes:
+        source: `http`, `queue`, ...
+        scope: Keys of different scopes never meet.
+        key: The caller's, the source's own, or one generated just now.
+    """
+
+    source: str
+    scope: str
+    key: str
+
+
+def resolve(request: OperationRequest, origin: Origin, now: datetime) -> OperationInput:
+    """Return the operation that a request stands for.
+
+    Raises:
+        UnknownTargetError: Its dependency or handler is not known.
+        InvalidInputError: With everything else that is wrong with it.
+    """
+    handler = _handler_of(request)
+    dependency = _dependency_of(request, handler)
+    timeouts = dependency.timeouts
+    if request.deadline_seconds is not None:
+        timeouts = replace(timeouts, deadline_seconds=request.deadline_seconds)
+    policy = _policy_of(request, dependency)
+    problems = [
+        *override_problems(dependency.retry, policy, timeouts.deadline_seconds),
+        *_header_problems(request, dependency),
+        *_handler_problems(request, handler),
+        *_event_problems(request),
+    ]
+    if problems:
+        raise InvalidInputError(problems)
+    call = None if request.request is None else request.request.to_json()
+    return OperationInput(
+        operation_id=operation_id_for(origin.scope, origin.key),
+        key=origin.key,
+        source=origin.source,
+        dependency=dependency.name,
+        fingerprint=_fingerprint(request, dependency),
+        policy=policy,
+        timeouts=timeouts,
+        created_at=now,
+        deadline_at=deadline_of(now, timeouts.deadline_seconds),
+        ttl_seconds=dependency.idempotency.ttl_seconds,
+        handler=request.handler,
+        request=call,
+        input=request.input,
+        correlation_id=request.correlation_id,
+        on_success=tuple(event.to_json() for event in request.on_success),
+    )
+
+
+def _handler_of(request: OperationRequest) -> Handler | None:
+    if request.handler is None:
+        return None
+    handler = find_handler(request.handler)
+    if handler is None:
+        known = [handler.name for handler in registered_handlers()]
+        guess = did_you_mean(request.handler, known)
+        raise UnknownTargetError([Problem("/handler", f"no handler has the name {request.handler}{guess}")])
+    return handler
+
+
+def _dependency_of(request: OperationRequest, handler: Handler | None) -> Dependency:
+    name = (request.dependency or "") if handler is None else handler.dependency
+    dependency = find_dependency(name)
+    if dependency is None:
+        guess = did_you_mean(name, list(dependencies().dependencies))
+        raise UnknownTargetError([Problem("/dependency", f"no dependency has the name {name}{guess}")])
+    return dependency
+
+
+def _policy_of(request: OperationRequest, dependency: Dependency) -> RetryPolicy:
+    if request.retry is None:
+        return dependency.retry
+    return overridden(dependency.retry, request.retry.written())
+
+
+def _fingerprint(request: OperationRequest, dependency: Dependency) -> str:
+    if request.request is not None:
+        target, content = f"dependency {dependency.name}", request.request.to_json()
+    else:
+        target, content = f"handler {request.handler}", request.input
+    return fingerprint(target, content, dependency.idempotency.fingerprint)
+
+
+def _header_problems(request: OperationRequest, dependency: Dependency) -> Iterator[Problem]:
+    """Refuse headers that would stand in for the dependency's credentials, or for the key."""
+    reserved = {name.lower() for name, value in dependency.headers.items() if isinstance(value, Secret)}
+    if dependency.auth is not None:
+        reserved.add(dependency.auth.header.lower())
+    if dependency.idempotency.header:
+        reserved.add(dependency.idempotency.header.lower())
+    for name in () if request.request is None else request.request.headers:
+        if name.lower() in reserved:
+            yield Problem(pointer_of("request", "headers", name), "is set by the app for this dependency")
+
+
+def _handler_problems(request: OperationRequest, handler: Handler | None) -> Iterator[Problem]:
+    if handler is None:
+        return
+    try:
+        handler.input_model.model_validate(request.input)
+    except ValidationError as error:
+        for problem in problems_of(error, handler.input_model):
+            yield Problem(f"/input{problem.pointer}", problem.detail)
+
+
+def _event_problems(request: OperationRequest) -> Iterator[Problem]:
+    for index, event in enumerate(request.on_success):
+        if event.dependency is not None and find_dependency(event.dependency) is None:
+            pointer = pointer_of("on_success", index, "dependency")
+            yield Problem(pointer, f"no dependency has the name {event.dependency}")
