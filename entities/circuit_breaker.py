@@ -47,7 +47,7 @@ class CircuitBreaker(DurableEntity):
         self._store(HandMessage.from_json(message).apply(self._stored()))
 
     def _stored(self) -> Breaker:
-        return breaker_from_json(self.get_state())
+        return breaker_from_json(self.get_state(dict))
 
     def _store(self, breaker: Breaker) -> None:
         self.set_state(breaker_to_json(breaker))

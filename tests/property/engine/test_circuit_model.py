@@ -6,9 +6,19 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from hypothesis import event
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
 
 from engine.circuit import (
     AskForProbe,
@@ -30,7 +40,7 @@ from tests.circuit_samples import NOON, Desk, after
 
 C = CircuitState
 FREE = {C.CLOSED, C.DISABLED}
-LEASE_SECONDS = 20.0
+LONGEST_LEASE_SECONDS = 300.0
 
 LEGAL = {
     (C.CLOSED, C.OPEN),
@@ -140,26 +150,43 @@ class Lives(RuleBasedStateMachine):
     reports = Bundle("reports")
     grants = Bundle("grants")
 
-    @initialize(half_open_calls=st.integers(1, 3))
-    def begin(self, half_open_calls: int) -> None:
+    @initialize(half_open_calls=st.integers(1, 3), has_people=st.booleans())
+    def begin(self, half_open_calls: int, has_people: bool) -> None:  # noqa: FBT001 - Hypothesis names it
         self.settings = CircuitSettings(consecutive_failures=5, half_open_calls=half_open_calls)
         self.desk = Desk(settings=self.settings)
         self.model = Reference(half_open_calls=half_open_calls)
         self.now = 0.0
+        self.has_people = has_people
         self.granted: list[Grant] = []
-        self.asked = 0
         self.delivered: set[tuple[str, int]] = set()
 
-    @rule(seconds=st.one_of(st.floats(0.001, 3), st.floats(3, 40), st.floats(40, 700)))
+    @rule(seconds=st.one_of(st.floats(0.001, 3), st.floats(3, 20), st.floats(20, 700)))
     def time_passes(self, seconds: float) -> None:
         self.now = round(self.now + seconds, 3)
+
+    @rule(failures=st.integers(4, 12))
+    def the_dependency_dies(self, failures: int) -> None:
+        self.report_arrives(self.desk.report(self.now, failures=failures))
+
+    @precondition(lambda self: self.model.state is C.OPEN)
+    @rule()
+    def the_break_ends(self) -> None:
+        end = self.model.opened_at + timedelta(seconds=self.model.break_seconds)
+        self.now = max(self.now, (end - NOON).total_seconds())
+
+    @precondition(lambda self: self.model.state in FREE)
+    @rule()
+    def a_whole_outage_passes(self) -> None:
+        self.report_arrives(self.desk.report(self.now, failures=500))
+        self.now = round(self.now + 35, 3)
+        event(f"after an outage: {self.desk.read(self.now).state}")
 
     @rule(
         target=reports,
         reporter=st.sampled_from(["w1", "w2"]),
         successes=st.integers(0, 8),
         failures=st.integers(0, 8),
-        pause=st.one_of(st.none(), st.floats(1, 90)),
+        pause=st.sampled_from([None] * 6 + [5.0, 60.0]),
     )
     def calls_end(self, reporter: str, successes: int, failures: int, pause: float | None) -> Report:
         until = None if pause is None else round(self.now + pause, 3)
@@ -196,15 +223,23 @@ class Lives(RuleBasedStateMachine):
             outcomes = [False] * (counts.calls - counts.failures) + [True] * counts.failures
             self.model.hear_calls(report.at, outcomes)
 
-    @rule(target=grants)
-    def someone_asks_for_a_probe(self) -> Any:
-        self.asked += 1
-        answer = self.desk.ask(self.now, f"op-{self.asked}", LEASE_SECONDS)
+    @rule(
+        target=grants,
+        name=st.sampled_from(["a", "b", "c", "d"]),
+        lease_seconds=st.sampled_from([1.0, 20.0, 300.0]),
+    )
+    def someone_asks_for_a_probe(self, name: str, lease_seconds: float) -> Any:
+        answer = self.desk.ask(self.now, name, lease_seconds)
         self.model.tick(after(self.now))
         paused = self.model.throttled_until > self.model.clock
         free = self.model.half_open_calls - self.model.successes - len(self.model.leases)
         if self.model.state in FREE and not paused:
             assert answer == Permitted(epoch=self.model.epoch)
+            return multiple()
+        is_known = self.model.state is C.HALF_OPEN and f"{name}:1" in self.model.leases
+        if is_known and not paused:
+            assert isinstance(answer, Permitted)
+            assert answer.lease_expires_at == self.model.leases[f"{name}:1"]
             return multiple()
         if self.model.state is not C.HALF_OPEN or paused or free <= 0:
             assert isinstance(answer, Refused)
@@ -218,7 +253,7 @@ class Lives(RuleBasedStateMachine):
         self.granted.append(grant)
         return grant
 
-    @rule(target=reports, grant=grants, verdict=st.sampled_from(Verdict))
+    @rule(target=reports, grant=consumes(grants), verdict=st.sampled_from(Verdict))
     def a_probe_ends(self, grant: Grant, verdict: Verdict) -> Report:
         """Its report may still be lost or late; an owner that dies never gets here."""
         grant.ended = True
@@ -227,6 +262,25 @@ class Lives(RuleBasedStateMachine):
         self.report_arrives(report)
         return report
 
+    @precondition(lambda self: self.model.state in {C.OPEN, C.HALF_OPEN})
+    @rule(
+        name=st.sampled_from(["a", "b", "c", "d"]),
+        lease_seconds=st.sampled_from([1.0, 20.0, 300.0]),
+        takes_seconds=st.sampled_from([0.5, 5.0, 40.0]),
+        verdict=st.sampled_from(Verdict),
+    )
+    def a_probe_is_made(
+        self, name: str, lease_seconds: float, takes_seconds: float, verdict: Verdict
+    ) -> None:
+        """Three of its kind in a row close a circuit; one that takes longer than its lease does not count."""
+        if self.model.state is C.OPEN:
+            self.the_break_ends()
+        grant = self.someone_asks_for_a_probe(name, lease_seconds)
+        self.time_passes(takes_seconds)
+        if isinstance(grant, Grant):
+            self.a_probe_ends(grant, verdict)
+
+    @precondition(lambda self: self.has_people)
     @rule(hand=st.sampled_from(Hand), for_seconds=st.one_of(st.none(), st.floats(1, 300)))
     def a_person_steps_in(self, hand: Hand, for_seconds: float | None) -> None:
         self.now = round(self.now + 0.001, 3)  # two hands in one millisecond are one message
@@ -294,7 +348,7 @@ class Lives(RuleBasedStateMachine):
         if not hasattr(self, "desk"):
             return
         desk = copy.deepcopy(self.desk)
-        at = self.now + self.settings.max_break_seconds + LEASE_SECONDS + 1
+        at = self.now + self.settings.max_break_seconds + LONGEST_LEASE_SECONDS + 1
         held = desk.breaker.state in {C.FORCED_OPEN, C.DISABLED} and desk.breaker.expires_at is None
         if held:
             return
@@ -305,5 +359,5 @@ class Lives(RuleBasedStateMachine):
         assert desk.read(at).state is C.CLOSED
 
 
-Lives.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
+Lives.TestCase.settings = hypothesis_settings(max_examples=200, stateful_step_count=50, deadline=None)
 TestLives = Lives.TestCase

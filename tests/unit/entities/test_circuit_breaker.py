@@ -1,0 +1,130 @@
+import json
+from typing import Any
+
+import pytest
+from azure.durable_functions.testing import EntityTestResult, execute_entity
+
+from engine.circuit import (
+    ENTITY,
+    HAND,
+    PERMIT,
+    REPORT,
+    CircuitState,
+    Hand,
+    HandAction,
+    HandMessage,
+    PermitMessage,
+    Permitted,
+    ProbeRequest,
+    ProbeResult,
+    Refused,
+    ReportMessage,
+    Verdict,
+    answer_from_json,
+    breaker_from_json,
+)
+from entities.circuit_breaker import CircuitBreaker, blueprint
+from tests.circuit_samples import BUDGET, SETTINGS, Desk, after
+
+
+class Entity:
+    """One entity, its state carried from operation to operation as the task hub does: as text."""
+
+    def __init__(self) -> None:
+        self.state: str | None = None
+        self.desk = Desk()
+
+    def run(self, operation: str, message: dict[str, Any]) -> EntityTestResult:
+        stored = None if self.state is None else json.loads(self.state)
+        result = execute_entity(
+            CircuitBreaker, operation, message, stored, entity_name=ENTITY, entity_key="payments"
+        )
+        self.state = result.serialized_state
+        self.desk.breaker = breaker_from_json(result.get_state(dict))
+        return result
+
+    def fail(self, at: float, failures: int) -> None:
+        report = self.desk.report(at, failures=failures)
+        self.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json())
+
+    def ask(self, at: float) -> Permitted | Refused:
+        message = PermitMessage(ProbeRequest("op-1", 2, after(at), 15), SETTINGS)
+        document = self.run(PERMIT, message.to_json()).get_result(dict)
+        assert document is not None
+        return answer_from_json(document)
+
+    def conclude(self, at: float, answer: Permitted, verdict: Verdict) -> None:
+        assert answer.lease_id is not None
+        result = ProbeResult(answer.lease_id, answer.epoch, verdict)
+        report = self.desk.report(at, probes=(result,))
+        self.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json())
+
+    def hand(self, at: float, hand: Hand, for_seconds: float | None = None) -> None:
+        action = HandAction(hand, after(at), "ana", "drill", for_seconds)
+        self.run(HAND, HandMessage(action).to_json())
+
+
+def test_it_trips_is_probed_and_closes() -> None:
+    entity = Entity()
+    entity.fail(0, 10)
+    assert entity.desk.breaker.opened_at == after(0)
+    assert isinstance(entity.ask(10), Refused)
+    answer = entity.ask(30)
+    assert answer == Permitted(epoch=3, lease_id="op-1:2", lease_expires_at=after(45))
+    entity.conclude(31, answer, Verdict.SUCCESS)
+    assert entity.desk.breaker.state is CircuitState.CLOSED
+
+
+def test_a_failed_probe_makes_the_break_longer() -> None:
+    entity = Entity()
+    entity.fail(0, 10)
+    answer = entity.ask(30)
+    assert isinstance(answer, Permitted)
+    entity.conclude(31, answer, Verdict.FAILURE)
+    assert entity.desk.breaker.retry_at == after(91)
+
+
+@pytest.mark.parametrize(
+    ("hand", "state"),
+    [
+        (Hand.OPEN, CircuitState.FORCED_OPEN),
+        (Hand.CLOSE, CircuitState.CLOSED),
+        (Hand.DISABLE, CircuitState.DISABLED),
+        (Hand.RESET, CircuitState.CLOSED),
+    ],
+)
+def test_hands_are_obeyed_and_noted(hand: Hand, state: CircuitState) -> None:
+    entity = Entity()
+    entity.hand(0, hand, 60)
+    assert entity.desk.breaker.state is state
+    assert [entry.by for entry in entity.desk.breaker.audit.entries] == ["ana"]
+
+
+def test_signals_answer_nothing_and_start_nothing() -> None:
+    entity = Entity()
+    report = entity.desk.report(0, failures=10)
+    result = entity.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json())
+    assert result.serialized_result is None
+    assert result.actions == ()
+
+
+def test_a_message_that_cannot_be_read_leaves_the_state_alone() -> None:
+    entity = Entity()
+    entity.fail(0, 3)
+    before = entity.state
+    with pytest.raises(KeyError):
+        entity.run(REPORT, {"report": {}})
+    assert entity.state == before
+
+
+def test_its_durable_name_is_circuit_breaker() -> None:
+    assert ENTITY == "circuit_breaker"
+    functions = {function.get_function_name(): function for function in blueprint_functions()}
+    trigger = functions[ENTITY].get_trigger()
+    assert trigger.get_dict_repr()["entityName"] == ENTITY
+
+
+def blueprint_functions() -> list[Any]:
+    """The functions that this blueprint registers, the SDK's own left out."""
+    built = [builder._function for builder in blueprint._function_builders]
+    return [function for function in built if not str(function._name).startswith("BuiltIn__")]
