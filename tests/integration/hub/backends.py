@@ -1,0 +1,119 @@
+"""Two backends behind one face: the hub under test, and Microsoft's in-memory backend to compare it with."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import durabletask.internal.orchestrator_service_pb2_grpc as stubs
+import grpc
+import pytest
+from durabletask.client import AsyncTaskHubGrpcClient, OrchestrationState
+from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
+from durabletask.worker import TaskHubGrpcWorker
+
+from onebox.clock import Clock, SystemClock
+from onebox.hub import Hub, HubSettings
+from tests.integration.hub.durable_app import App, AppInvoker
+
+# The SDK's codec advises, once per process, to name types when decoding; its own worker is who does not.
+SDK_NOTICE = pytest.mark.filterwarnings("ignore:azure.functions df_loads was called:DeprecationWarning")
+
+_QUIET = logging.getLogger("durabletask.quiet")
+_QUIET.setLevel(logging.CRITICAL)
+
+
+async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
+    """Look until it is so, for at most 10 s."""
+    async with asyncio.timeout(10):
+        while not await look():  # noqa: ASYNC110 - the other side is another process's state: there is no event
+            await asyncio.sleep(0.02)
+
+
+@dataclass
+class Backend:
+    """What a conformance case may use."""
+
+    client: AsyncTaskHubGrpcClient
+    address: str
+
+    async def run(self, orchestrator: str, **options: Any) -> OrchestrationState:
+        """Start an orchestration and wait for its end."""
+        instance_id = await self.client.schedule_new_orchestration(orchestrator, **options)
+        return await self.finished(instance_id)
+
+    async def finished(self, instance_id: str) -> OrchestrationState:
+        state = await self.client.wait_for_orchestration_completion(instance_id, timeout=20)
+        assert state is not None
+        return state
+
+
+def client_of(address: str) -> AsyncTaskHubGrpcClient:
+    return AsyncTaskHubGrpcClient(host_address=address, logger=_QUIET)
+
+
+@asynccontextmanager
+async def running_hub(
+    folder: Path, app: App, clock: Clock | None = None, settings: HubSettings | None = None
+) -> AsyncIterator[Hub]:
+    hub = Hub(folder / "hub.db", AppInvoker(app), clock or SystemClock(), settings)
+    await hub.start()
+    try:
+        yield hub
+    finally:
+        await hub.stop()
+
+
+@asynccontextmanager
+async def hub_backend(folder: Path, app: App) -> AsyncIterator[Backend]:
+    async with running_hub(folder, app) as hub, client_of(hub.grpc_address) as client:
+        yield Backend(client, hub.grpc_address)
+
+
+@asynccontextmanager
+async def in_memory_backend(_: Path, app: App) -> AsyncIterator[Backend]:
+    backend = InMemoryOrchestrationBackend()
+    server = grpc.server(ThreadPoolExecutor(max_workers=16))
+    stubs.add_TaskHubSidecarServiceServicer_to_server(backend, server)  # type: ignore[no-untyped-call] # generated
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    backend._server = server
+    worker = _worker_of(app, address)
+    worker.start()
+    try:
+        async with client_of(address) as client:
+            yield Backend(client, address)
+    finally:
+        worker.stop()
+        backend.stop()
+
+
+def _worker_of(app: App, address: str) -> TaskHubGrpcWorker:
+    worker = TaskHubGrpcWorker(host_address=address, logger=_QUIET)
+    for orchestrator in app.orchestrators_by_name.values():
+        worker.add_orchestrator(orchestrator)
+    for name, entity in app.entities_by_name.items():
+        worker.add_entity(entity, name=name)
+    for activity in app.activities_by_name.values():
+        worker.add_activity(_with_context(activity))
+    return worker
+
+
+def _with_context(activity: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    """Give an activity of the Functions shape the SDK's own."""
+
+    @wraps(activity)
+    def run(_: Any, value: Any) -> Any:
+        return activity(value)
+
+    del run.__wrapped__  # type: ignore[attr-defined] # the SDK would look through it at the other signature
+    return run
+
+
+type MakeBackend = Callable[[Path, App], Any]
+BACKENDS: dict[str, MakeBackend] = {"hub": hub_backend, "in_memory": in_memory_backend}

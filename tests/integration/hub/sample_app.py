@@ -1,0 +1,209 @@
+"""The functions that the hub's tests run."""
+
+from collections.abc import Generator
+from datetime import timedelta
+from typing import Any
+
+from durabletask import task
+from durabletask.entities import DurableEntity, EntityInstanceId
+
+from tests.integration.hub.durable_app import App
+
+type Steps = Generator[task.Task[Any], Any, Any]
+Context = task.OrchestrationContext
+
+
+def make_app() -> App:  # noqa: C901, PLR0915 - a list of small functions
+    app = App()
+    flaky_calls: list[Any] = []
+
+    @app.activity
+    def double(value: Any) -> Any:
+        return value * 2
+
+    @app.activity
+    def fail(message: Any) -> Any:
+        raise ValueError(message)
+
+    @app.activity
+    def fail_once(value: Any) -> Any:
+        if value not in flaky_calls:
+            flaky_calls.append(value)
+            raise ValueError("first time")
+        return value
+
+    @app.orchestrator
+    def one_activity(ctx: Context, value: Any) -> Steps:
+        return (yield ctx.call_activity("double", input=value))
+
+    @app.orchestrator
+    def chain(ctx: Context, value: Any) -> Steps:
+        for _ in range(3):
+            value = yield ctx.call_activity("double", input=value)
+        return value
+
+    @app.orchestrator
+    def no_steps(_: Context, value: Any) -> Any:
+        return value
+
+    @app.orchestrator
+    def failing(ctx: Context, value: Any) -> Steps:
+        return (yield ctx.call_activity("fail", input=value))
+
+    @app.orchestrator
+    def flaky(ctx: Context, value: Any) -> Steps:
+        first = yield ctx.call_activity("double", input=1)
+        second = yield ctx.call_activity("fail_once", input=value)
+        return [first, second]
+
+    @app.orchestrator
+    def retried(ctx: Context, value: Any) -> Steps:
+        policy = task.RetryPolicy(first_retry_interval=timedelta(milliseconds=20), max_number_of_attempts=3)
+        return (yield ctx.call_activity("fail_once", input=value, retry_policy=policy))
+
+    @app.orchestrator
+    def fan_out(ctx: Context, width: int) -> Steps:
+        results = yield task.when_all([ctx.call_activity("double", input=n) for n in range(width)])
+        return sum(results)
+
+    @app.orchestrator
+    def wait_for_go(ctx: Context, _: Any) -> Steps:
+        return (yield ctx.wait_for_external_event("go"))
+
+    @app.orchestrator
+    def two_events(ctx: Context, _: Any) -> Steps:
+        first = yield ctx.wait_for_external_event("first")
+        second = yield ctx.wait_for_external_event("second")
+        return [first, second]
+
+    @app.orchestrator
+    def event_or_timer(ctx: Context, seconds: float) -> Steps:
+        event = ctx.wait_for_external_event("go")
+        timer = ctx.create_timer(timedelta(seconds=seconds))
+        winner = yield task.when_any([event, timer])
+        return "event" if winner is event else "timer"
+
+    @app.orchestrator
+    def sleeper(ctx: Context, seconds: float) -> Steps:
+        yield ctx.create_timer(timedelta(seconds=seconds))
+        return "rested"
+
+    @app.orchestrator
+    def hourly(ctx: Context, hours: int) -> Steps:
+        for _ in range(hours):
+            yield ctx.create_timer(timedelta(hours=1))
+        return ctx.current_utc_datetime.isoformat()
+
+    @app.orchestrator
+    def parent(ctx: Context, child: dict[str, Any]) -> Steps:
+        return (
+            yield ctx.call_sub_orchestrator(
+                child["name"], input=child.get("input"), instance_id=child.get("id")
+            )
+        )
+
+    @app.orchestrator
+    def catching_parent(ctx: Context, child: dict[str, Any]) -> Steps:
+        try:
+            return (yield ctx.call_sub_orchestrator(child["name"], input=child.get("input")))
+        except task.TaskFailedError as error:
+            return f"caught {error.details.error_type}"
+
+    @app.orchestrator
+    def who_is_my_parent(ctx: Context, _: Any) -> Any:
+        return ctx.parent_instance_id
+
+    @app.orchestrator
+    def count_down(ctx: Context, left: int) -> Steps:
+        yield ctx.call_activity("double", input=left)
+        if left > 0:
+            ctx.continue_as_new(left - 1)
+            return None
+        return "landed"
+
+    @app.orchestrator
+    def collect(ctx: Context, got: list[Any]) -> Steps:
+        """Take one event per generation, three in all; those that come together are carried over."""
+        got = [*(got or []), (yield ctx.wait_for_external_event("item"))]
+        if len(got) < 3:
+            ctx.continue_as_new(got, save_events=True)
+            return None
+        return got
+
+    @app.orchestrator
+    def status_setter(ctx: Context, value: Any) -> Steps:
+        ctx.set_custom_status({"at": value})
+        return (yield ctx.wait_for_external_event("go"))
+
+    @app.orchestrator
+    def sender(ctx: Context, target: str) -> Any:
+        ctx.send_event(target, "go", data="from afar")
+        return "sent"
+
+    @app.orchestrator
+    def version_of(ctx: Context, _: Any) -> Any:
+        return ctx.version
+
+    @app.entity
+    class Counter(DurableEntity):
+        def add(self, amount: int) -> int:
+            total = self.get_state(int, 0) + amount
+            self.set_state(total)
+            return total
+
+        def get(self) -> int:
+            return self.get_state(int, 0)
+
+        def remove(self) -> None:
+            self.set_state(None)
+
+        def explode(self) -> None:
+            self.set_state(-1)
+            raise ValueError("entity says no")
+
+        def add_later(self, seconds: float) -> None:
+            when = timedelta(seconds=seconds)
+            self.signal_entity(self.entity_context.entity_id, "add", 1, signal_time=_after(when))
+
+    @app.orchestrator
+    def call_counter(ctx: Context, amount: int) -> Steps:
+        entity_id = EntityInstanceId("counter", "called")
+        first = yield ctx.call_entity(entity_id, "add", input=amount)
+        second = yield ctx.call_entity(entity_id, "add", input=amount)
+        return [first, second]
+
+    @app.orchestrator
+    def call_exploding(ctx: Context, _: Any) -> Steps:
+        entity_id = EntityInstanceId("counter", "exploding")
+        yield ctx.call_entity(entity_id, "add", input=5)
+        try:
+            yield ctx.call_entity(entity_id, "explode")
+        except Exception as error:  # noqa: BLE001 - the case looks at what it is
+            return [type(error).__name__, (yield ctx.call_entity(entity_id, "get"))]
+        return "no error"
+
+    @app.orchestrator
+    def transfer(ctx: Context, amount: int) -> Steps:
+        """Move an amount between two entities under lock, reading before it writes."""
+        source, target = EntityInstanceId("counter", "source"), EntityInstanceId("counter", "target")
+        with (yield ctx.lock_entities([source, target])):
+            balance = yield ctx.call_entity(source, "get")
+            yield ctx.call_activity("double", input=1)
+            yield ctx.call_entity(source, "add", input=-amount)
+            yield ctx.call_entity(target, "add", input=amount)
+        return balance
+
+    @app.orchestrator
+    def lock_and_wait(ctx: Context, _: Any) -> Steps:
+        with (yield ctx.lock_entities([EntityInstanceId("counter", "held")])):
+            ctx.set_custom_status("locked")
+            yield ctx.wait_for_external_event("go")
+        return "released"
+
+    return app
+
+
+def _after(wait: timedelta) -> Any:
+    from datetime import UTC, datetime  # noqa: PLC0415 - the entity's own clock, as an app would
+
+    return datetime.now(UTC) + wait
