@@ -17,13 +17,14 @@ from onebox.app_settings import DEVELOPMENT_STORAGE, STORAGE_SETTING, AppSetting
 from onebox.banner import banner
 from onebox.clock import Clock, SystemClock
 from onebox.data_folder import DataFolder
+from onebox.errors import CannotStartError
 from onebox.host_json import DurableTask, HostJson, read_host_json
 from onebox.http.admin import Admin
 from onebox.http.application import Application
 from onebox.http.functions import HttpFunctions, endpoints
 from onebox.http.server import WebServer, bind
-from onebox.hub import Hub, HubSettings
-from onebox.storage.azurite import Azurite, StoragePorts, free_ports
+from onebox.hub import Hub, HubInUse, HubSettings
+from onebox.storage.azurite import Azurite, StoragePorts, free_ports, ports_from
 from onebox.storage.queues import StorageQueues
 from onebox.triggers.manual import ManualTriggers
 from onebox.triggers.queues import queue_listeners
@@ -108,8 +109,8 @@ class Host:
         """Start Azurite when the app asks for development storage; returns None when it does not."""
         if os.environ.get(STORAGE_SETTING, "").strip().rstrip(";") != DEVELOPMENT_STORAGE:
             return None
-        ports = free_ports() if self._options.free_storage_ports else StoragePorts()
-        if self._options.free_storage_ports:
+        ports = free_ports() if self._options.free_storage_ports else ports_from(os.environ)
+        if ports != StoragePorts():  # an SDK takes development storage to mean the well-known ports
             os.environ[STORAGE_SETTING] = ports.connection_string
         azurite = Azurite(data.azurite, ports)
         await azurite.start()
@@ -127,7 +128,10 @@ class Host:
     async def _run_parts(self, parts: "Parts", listener: socket.socket) -> None:
         base_url = f"http://{self._options.host}:{listener.getsockname()[1]}"
         server = WebServer(parts.application, listener, _DRAIN_SECONDS)
-        await parts.hub.start()
+        try:
+            await parts.hub.start()
+        except HubInUse as error:
+            raise CannotStartError(str(error)) from None
         try:
             parts.serve_clients(base_url)
             for queue in parts.queues:

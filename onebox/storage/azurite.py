@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BufferedWriter
 from pathlib import Path
@@ -48,6 +49,23 @@ class StoragePorts:
     def taken(self) -> list[int]:
         """Return the ports on which something listens."""
         return [port for port in (self.blob, self.queue, self.table) if _listens(port)]
+
+
+def ports_from(settings: Mapping[str, str]) -> StoragePorts:
+    """Return the well-known ports, unless AZURITE_BLOB_PORT, _QUEUE_PORT or _TABLE_PORT say otherwise.
+
+    Raises:
+        CannotStartError: One of them is not a number.
+    """
+    usual = StoragePorts()
+    try:
+        return StoragePorts(
+            blob=int(settings.get("AZURITE_BLOB_PORT", usual.blob)),
+            queue=int(settings.get("AZURITE_QUEUE_PORT", usual.queue)),
+            table=int(settings.get("AZURITE_TABLE_PORT", usual.table)),
+        )
+    except ValueError as mistake:
+        raise CannotStartError(f"AZURITE_..._PORT must be a number: {mistake}") from None
 
 
 def free_ports() -> StoragePorts:

@@ -15,7 +15,7 @@ from types import TracebackType
 
 _RUNTIME_LOGGER = "azure.functions"
 _RUNTIME_MESSAGES = {"Native invocation failed", "Native sync invocation failed"}
-_INSIDE_RUNTIME = ("azure_functions_runtime", "onebox", "concurrent/futures", "azure/durable_functions")
+_MACHINERY = ("azure_functions_runtime.", "azure.durable_functions.", "onebox.", "concurrent.futures.")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class _TakeException(logging.Filter):
 def watch_runtime_logger() -> None:
     """Begin to take exceptions from the runtime's logger, whatever level others set above it."""
     logger = logging.getLogger(_RUNTIME_LOGGER)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.WARNING)
     if not any(isinstance(each, _TakeException) for each in logger.filters):
         logger.addFilter(_TakeException())
 
@@ -83,8 +83,8 @@ def _users_frames(frame: TracebackType | None) -> TracebackType | None:
     """Skip the leading frames of the machinery; when nothing else is left, keep them all."""
     first = frame
     while frame is not None:
-        path = frame.tb_frame.f_code.co_filename.replace("\\", "/")
-        if not any(part in path for part in _INSIDE_RUNTIME):
+        # By module, not by file: the SDK's wrappers claim to lie in the file of the function that they wrap.
+        if not str(frame.tb_frame.f_globals.get("__name__")).startswith(_MACHINERY):
             return frame
         frame = frame.tb_next
     return first

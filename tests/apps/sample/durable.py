@@ -72,8 +72,8 @@ def nap(context: task.OrchestrationContext, seconds: float) -> Turns:
 
 
 @blueprint.orchestration_trigger(context_name="context")
-def fails(context: task.OrchestrationContext, _: object) -> Turns:
-    yield context.call_activity("raises", input="no luck")
+def fails(context: task.OrchestrationContext, why: str) -> Turns:
+    yield context.call_activity("raises", input=why)
 
 
 @blueprint.activity_trigger(input_name="name")

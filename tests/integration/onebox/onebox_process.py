@@ -1,0 +1,112 @@
+"""onebox as a child process that serves an app of the tests' own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+from azure.storage.queue import QueueClient, TextBase64EncodePolicy
+
+from onebox.storage.azurite import StoragePorts, free_ports
+from tools.processes import ROOT, ServerProcess, eventually, free_port
+
+SAMPLE = ROOT / "tests" / "apps" / "sample"
+START = [sys.executable, "-m", "onebox", "start"]
+
+
+class OneboxProcess:
+    """One onebox on free ports with its own data.
+
+    Attributes:
+        url: Where it serves.
+        ports: Where its Azurite listens.
+        data: Its data folder; it is the same after a restart.
+        server: The process: start, kill, stop.
+        client: Calls it over HTTP.
+    """
+
+    def __init__(self, folder: Path, app: Path = SAMPLE, **env: str) -> None:
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self.ports: StoragePorts = free_ports()
+        self.data = folder / "data"
+        self.server = ServerProcess(
+            [*START, "--app", str(app), "--port", str(port), "--data", str(self.data)],
+            ready_url=f"{self.url}/admin/host/status",
+            log=folder / "onebox.log",
+            env={
+                "AZURITE_BLOB_PORT": str(self.ports.blob),
+                "AZURITE_QUEUE_PORT": str(self.ports.queue),
+                "AZURITE_TABLE_PORT": str(self.ports.table),
+                **env,
+            },
+        )
+        self._queues: list[QueueClient] = []
+        self.client = httpx.Client(base_url=self.url, timeout=30)
+
+    def log(self) -> str:
+        """What it has written so far."""
+        return self.server.log.read_text()
+
+    def close(self) -> int:
+        """Ends it and what the tests opened; returns its exit code."""
+        for queue in self._queues:
+            queue.close()
+        self.client.close()
+        return self.server.stop()
+
+    def queue(self, name: str) -> QueueClient:
+        """A queue of its Azurite, in the encoding that triggers expect."""
+        return self._opened(name, message_encode_policy=TextBase64EncodePolicy())
+
+    def raw_queue(self, name: str) -> QueueClient:
+        """A queue of its Azurite, whose messages are read and written as they are."""
+        return self._opened(name)
+
+    def _opened(self, name: str, **options: Any) -> QueueClient:
+        queue = QueueClient.from_connection_string(self.ports.connection_string, name, **options)
+        self._queues.append(queue)
+        return queue
+
+    def start_orchestration(self, name: str, instance_id: str, given: Any) -> None:
+        answer = self.client.post(f"/api/start/{name}/{instance_id}", json=given)
+        assert answer.status_code == 202, answer.text
+
+    def until_finished(self, instance_id: str) -> dict[str, Any]:
+        """The state of an orchestration once it has ended."""
+
+        def look() -> dict[str, Any] | None:
+            answer = self.client.get(f"/api/status/{instance_id}")
+            state: dict[str, Any] = answer.json()
+            return state if state["status"] in {"COMPLETED", "FAILED", "TERMINATED"} else None
+
+        return eventually(look, f"{instance_id} ends")
+
+    def until_counted(self, key: str, wanted: int) -> None:
+        """Waits for the counter entity of this key to reach a number."""
+        eventually(lambda: self.client.get(f"/api/counter/{key}").text == str(wanted), f"{key} is {wanted}")
+
+    def until_logged(self, pattern: str) -> str:
+        """Waits for the log to match."""
+
+        def look() -> str | None:
+            found = re.search(pattern, self.log())
+            return found[0] if found else None
+
+        return eventually(look, f"the log says {pattern!r}")
+
+
+def run_to_end(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs `onebox start` with something that must keep it from serving."""
+    return subprocess.run(  # our own command
+        [*START, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **env},
+    )
