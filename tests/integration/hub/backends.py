@@ -83,7 +83,7 @@ async def in_memory_backend(_: Path, app: App) -> AsyncIterator[Backend]:
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     backend._server = server
-    worker = _worker_of(app, address)
+    worker: Any = _worker_of(app, address)  # its start and stop are untyped
     worker.start()
     try:
         async with client_of(address) as client:
@@ -111,7 +111,7 @@ def _with_context(activity: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     def run(_: Any, value: Any) -> Any:
         return activity(value)
 
-    del run.__wrapped__  # type: ignore[attr-defined] # the SDK would look through it at the other signature
+    del run.__wrapped__  # the SDK would look through it at the other signature
     return run
 
 
