@@ -70,9 +70,7 @@ class AuditTrail:
     entries: tuple[AuditEntry, ...] = ()
 
     def with_entry(self, entry: AuditEntry) -> "AuditTrail":
-        """With one more; the oldest go when there is no room. A message that arrives twice is one entry."""
-        if entry in self.entries:
-            return self
+        """With one more; the oldest go when there is no room."""
         kept = [*self.entries, entry][-KEPT_ENTRIES:]
         while len(kept) > 1 and _size(kept) > KEPT_BYTES:
             del kept[0]
