@@ -168,7 +168,7 @@ class Engine:
                 next_us = self._timers.next_due_us()
             except Exception:
                 _LOGGER.exception("timers could not be handed over, looking at the store anew")
-                self._timers.refill()
+                self.recover()
                 next_us = now_us(self._clock) + _FIRST_RETRY_US
             until = None if next_us is None else to_datetime(next_us)
             await self._clock.wait(until, self._timer_moved)

@@ -1,0 +1,78 @@
+"""One life of a hub, run as a process of its own: submits a batch of work, and dies at a point if told to.
+
+Usage: python -m tests.fault.hub.child FOLDER LIFE [POINT VISIT]. Prints a line for all that was accepted.
+Without a point it waits for everything to end and prints a report as its last line.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from onebox.clock import SystemClock
+from onebox.hub import FaultPoint, Hub
+from onebox.hub.errors import InstanceFinished
+from onebox.hub.store.listing import InstanceFilter
+from tests.fault.hub.workload import SIGNALS, TALLY, Cut, counting_app, submit
+from tests.integration.hub.durable_app import AppInvoker
+
+_MIXED = 3
+
+
+def say(*words: str) -> None:
+    sys.stdout.write(" ".join(words) + "\n")
+    sys.stdout.flush()
+
+
+async def submit_batch(hub: Hub, life: int) -> None:
+    await submit(hub.tasks, "rounds", f"rounds-{life}", "2")
+    say("accepted", f"rounds-{life}")
+    for number in range(_MIXED):
+        instance_id = f"mixed-{life}-{number}"
+        await submit(hub.tasks, "mixed", instance_id)
+        say("accepted", instance_id)
+        await hub.tasks.raise_event(instance_id, "go", None)
+
+
+async def finish(hub: Hub) -> dict[str, object]:
+    """Send what a death may have kept from being sent, wait for all, and tell how it ended."""
+    everything = hub.tasks.query(InstanceFilter(), None, None).items
+    for state in everything:
+        if state.name == "mixed" and not state.status.is_terminal:
+            with suppress(InstanceFinished):
+                await hub.tasks.raise_event(state.id, "go", None)
+    ended = [await hub.tasks.wait_finished(state.id) for state in everything]
+    await hub.settled()
+    tally, signals = hub.tasks.get_entity(TALLY), hub.tasks.get_entity(SIGNALS)
+    return {
+        "outputs": {state.id: state.output for state in ended if state.name != "child"},
+        "tally": tally and tally.state,
+        "signals": signals and signals.state,
+    }
+
+
+async def live(folder: Path, life: int, cut: Cut, *, to_the_end: bool) -> None:
+    app = counting_app(folder / "runs.log")
+    hub = Hub(folder / "hub.db", AppInvoker(app), SystemClock(), faults=cut)
+    await hub.start()
+    await submit_batch(hub, life)
+    if to_the_end:
+        say(json.dumps(await finish(hub)))
+        await hub.stop()
+        return
+    await asyncio.sleep(10)  # the cut comes while this life works; the parent notices if it does not
+    say("survived")
+
+
+def main() -> None:
+    folder, life, *where = sys.argv[1:]
+    point, visit = (FaultPoint(where[0]), int(where[1])) if where else (None, 0)
+    cut = Cut(point, visit, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    asyncio.run(live(Path(folder), int(life), cut, to_the_end=point is None))
+
+
+if __name__ == "__main__":
+    main()
