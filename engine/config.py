@@ -72,6 +72,14 @@ def key_path(pointer: str) -> str:
     return ".".join(keys) or "the file"
 
 
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What was written in a table, without the keys that hold mistakes: `broken`."""
+
+    written: Mapping[str, Any]
+    broken: frozenset[str]
+
+
 class _Reader:
     """Goes through the file once, collecting mistakes instead of stopping at the first."""
 
@@ -98,44 +106,55 @@ class _Reader:
             return {}
         return self._dependencies(defaults, tables)
 
-    def _dependencies(
-        self, defaults: dict[str, Any] | None, tables: Mapping[str, Any]
-    ) -> dict[str, Dependency]:
+    def _dependencies(self, defaults: _Table, tables: Mapping[str, Any]) -> dict[str, Dependency]:
         found = {}
         for name, table in tables.items():
             place = ("dependencies", name)
             if not _NAME.fullmatch(name):
                 self.problems.append(Problem(pointer_of(*place), "a name is letters, digits, _, . and -"))
-            own = self._table(DependencyTable, table, place)
-            if own is not None and defaults is not None:
-                found[name] = self._dependency(name, defaults, own)
+            found[name] = self._dependency(name, defaults, self._table(DependencyTable, table, place))
         return found
 
-    def _table(self, model: type[DefaultsTable], table: Any, place: tuple[str, ...]) -> dict[str, Any] | None:
-        """Give what was written in a table; None, and its mistakes noted, when it cannot be used."""
+    def _table(self, model: type[DefaultsTable], table: Any, place: tuple[str, ...]) -> _Table:
+        """Give what was written in a table, its mistakes noted; keys with mistakes are left out."""
         try:
-            return validated(model, table).written()
+            return _Table(validated(model, table).written(), frozenset())
         except InvalidInputError as error:
             prefix, told = pointer_of(*place), {problem.pointer for problem in self.expansion.problems}
-            fresh = [Problem(prefix + problem.pointer, problem.detail) for problem in error.problems]
+            fresh = [
+                Problem(prefix + problem.pointer, _in_toml(problem.detail)) for problem in error.problems
+            ]
             self.problems.extend(problem for problem in fresh if problem.pointer not in told)
-            return None
+            broken = frozenset((problem.pointer + "/").split("/")[1] for problem in error.problems)
+        if "" in broken:
+            return _Table({}, frozenset(DependencyTable.model_fields))
+        kept = {key: value for key, value in table.items() if key not in broken and key != "base_url"}
+        return _Table(validated(DefaultsTable, kept).written(), broken)
 
-    def _dependency(self, name: str, defaults: dict[str, Any], own: dict[str, Any]) -> Dependency:
-        tables = {key: {**defaults.get(key, {}), **own.get(key, {})} for key in DefaultsTable.model_fields}
-        timeouts = fitted_timeouts(tables["timeouts"], own.get("timeouts", {}))
+    def _dependency(self, name: str, defaults: _Table, own: _Table) -> Dependency:
+        tables = {
+            key: {**defaults.written.get(key, {}), **own.written.get(key, {})}
+            for key in DefaultsTable.model_fields
+        }
+        timeouts = fitted_timeouts(tables["timeouts"], own.written.get("timeouts", {}))
         policy = policy_from(tables["retry"])
-        place = ("dependencies", name)
-        wrong = [
-            *(("timeouts", *found) for found in timeouts_problems(timeouts, self.function_timeout_seconds)),
-            *(("retry", *found) for found in policy_problems(policy, timeouts.deadline_seconds)),
-        ]
-        self.problems.extend(Problem(pointer_of(*place, table, key), detail) for table, key, detail in wrong)
+        broken = defaults.broken | own.broken
+        wrong: list[tuple[str, str, str]] = []
+        if "timeouts" not in broken:
+            found = timeouts_problems(timeouts, self.function_timeout_seconds)
+            wrong.extend(("timeouts", *problem) for problem in found)
+        if not broken & {"timeouts", "retry"}:
+            wrong.extend(
+                ("retry", *problem) for problem in policy_problems(policy, timeouts.deadline_seconds)
+            )
+        self.problems.extend(
+            Problem(pointer_of("dependencies", name, table, key), detail) for table, key, detail in wrong
+        )
         return Dependency(
             name=name,
-            base_url=own["base_url"].rstrip("/"),
+            base_url=own.written.get("base_url", "").rstrip("/"),
             headers=self._headers(name, tables["headers"]),
-            auth=self._auth(name, tables["auth"]),
+            auth=None if "auth" in broken else self._auth(name, tables["auth"]),
             timeouts=timeouts,
             retry=policy,
             circuit=CircuitSettings(**tables["circuit"]),
@@ -159,6 +178,10 @@ class _Reader:
         if not auth.get("value"):
             self.problems.append(Problem(pointer_of("dependencies", name, "auth", "value"), "is required"))
         return Auth(auth.get("header", "Authorization"), Secret(auth.get("value", "")))
+
+
+def _in_toml(detail: str) -> str:
+    return detail.replace("an object", "a table")
 
 
 def _idempotency(table: Mapping[str, Any]) -> IdempotencySettings:

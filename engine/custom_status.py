@@ -8,13 +8,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from engine.wording import cut_text
+from engine.wording import CUT_MARK, cut_text
 
 MAX_BYTES: Final = 16_000
 """Of UTF-16; a little under 16 * 1024, to leave room for a wrapping of the platform's own."""
 
 _TEXTS: Final = frozenset({"error", "detail", "type"})
-_CUTS: Final = ((400, 10, 20), (160, 6, 20), (60, 3, 10), (30, 1, 0))
+_CUTS: Final = ((400, 10, 20), (160, 6, 20), (60, 3, 10), (30, 1, 0), (len(CUT_MARK), 0, 0))
 """Ever shorter: characters of a text, number of reasons of a delay, number of events."""
 
 

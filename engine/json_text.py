@@ -41,13 +41,11 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _walk(document: Any) -> Iterator[tuple[int, tuple[str | int, ...], Any]]:
-    """Visit every value and every name without recursion, down to one level below the limit."""
+    """Visit every value and every name without recursion; the caller stops where it is too deep."""
     pending: list[tuple[tuple[str | int, ...], Any]] = [((), document)]
     while pending:
         path, value = pending.pop()
         yield len(path), path, value
-        if len(path) > MAX_DEPTH:
-            continue
         if isinstance(value, Mapping):
             pending.extend(((*path, str(name)), item) for name, item in value.items())
             yield from ((len(path), path, name) for name in value)

@@ -1,0 +1,179 @@
+"""Whatever strangers send: no parser raises anything but its own error, and no form hides a difference."""
+
+import json
+from typing import Any
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from engine.config import ConfigError, parse_config
+from engine.custom_status import MAX_BYTES, fitted_status, size_bytes
+from engine.fingerprint import canonical_json, fingerprint, pointed_at, pointer_problem
+from engine.grouping import failure_group
+from engine.http_date import parse_http_date
+from engine.idempotency import operation_id_for, parse_key
+from engine.json_text import read_json
+from engine.models import parse_operation
+from engine.operation import History
+from engine.outbound import header_name_problem, header_value_problem, path_problem
+from engine.problem import InvalidInputError, pointer_of
+from engine.retry_after import MAX_HINT_SECONDS, parse_retry_after
+from tests.engine_samples import NOON, a_record
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+documents = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=15,
+)
+numbers = st.integers(-10, 10**20).map(str) | st.floats().map(str)
+RATE_LIMITS = ["ratelimit", "ratelimit-policy", "ratelimit-reset", "ratelimit-remaining"]
+LEGACY = ["x-ratelimit-reset", "x-ratelimit-remaining", "retry-after-ms", "x-ms-retry-after-ms"]
+names = st.sampled_from(["retry-after", "date", *RATE_LIMITS, *LEGACY])
+dates = st.datetimes().map(lambda at: at.strftime("%a, %d %b %Y %H:%M:%S GMT"))
+fields = (
+    st.text() | numbers | dates | st.from_regex(r'"[a-z]*";r=[0-9]+;t=[0-9]+(, "q";r=0)?', fullmatch=True)
+)
+
+
+def turned(value: Any) -> Any:
+    """Give the same document with every object's keys in the opposite order."""
+    if isinstance(value, dict):
+        return {name: turned(item) for name, item in reversed(value.items())}
+    return [turned(item) for item in value] if isinstance(value, list) else value
+
+
+@given(st.dictionaries(names, fields), st.sampled_from([429, 503]))
+def test_reading_the_wish_for_a_wait_never_raises_and_stays_sane(
+    headers: dict[str, str], status: int
+) -> None:
+    hint = parse_retry_after(headers, status_code=status, now=NOON)
+    assert hint is None or 0 <= hint.delay_seconds <= MAX_HINT_SECONDS
+
+
+@given(st.integers(0, 10**9))
+def test_plain_seconds_are_taken_as_they_are(seconds: int) -> None:
+    hint = parse_retry_after({"Retry-After": str(seconds)}, status_code=503, now=NOON)
+    assert hint is not None
+    assert hint.delay_seconds == min(seconds, MAX_HINT_SECONDS)
+
+
+@given(st.text() | dates)
+def test_reading_a_date_never_raises(text: str) -> None:
+    parse_http_date(text, NOON)
+
+
+@given(documents)
+def test_a_fingerprint_does_not_depend_on_the_order_of_keys(document: Any) -> None:
+    assert fingerprint("d", turned(document)) == fingerprint("d", document)
+
+
+@given(documents)
+def test_a_fingerprint_survives_json(document: Any) -> None:
+    assert fingerprint("d", json.loads(json.dumps(document))) == fingerprint("d", document)
+
+
+@given(documents)
+def test_the_canonical_form_loses_nothing(document: Any) -> None:
+    assert json.loads(canonical_json(document)) == document
+
+
+@given(documents, st.text())
+def test_any_pointer_can_be_followed(document: Any, pointer: str) -> None:
+    assert len(pointed_at(document, pointer)) <= 1
+    pointer_problem(pointer)
+
+
+@given(st.lists(st.text(), max_size=4), scalars)
+def test_a_made_pointer_finds_its_place(parts: list[str], value: Any) -> None:
+    document = value
+    for part in reversed(parts):
+        document = {part: document}
+    assert pointer_problem(pointer_of(*parts)) is None
+    assert pointed_at(document, pointer_of(*parts)) == [value]
+
+
+@given(st.text())
+def test_reading_a_key_gives_visible_ascii_or_the_error(text: str) -> None:
+    try:
+        key = parse_key(text)
+    except InvalidInputError:
+        return
+    assert 1 <= len(key) <= 255
+    assert all(0x21 <= ord(character) <= 0x7E for character in key)
+
+
+@given(st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=255))
+def test_a_key_reads_the_same_quoted(key: str) -> None:
+    quoted = key.replace("\\", "\\\\").replace('"', '\\"')
+    assert parse_key(f'"{quoted}"') == key
+
+
+@given(st.text(), st.text(), st.text(), st.text())
+def test_ids_of_different_scopes_and_keys_differ(
+    scope: str, key: str, other_scope: str, other_key: str
+) -> None:
+    assume((scope, key) != (other_scope, other_key))
+    assert operation_id_for(scope, key) != operation_id_for(other_scope, other_key)
+    assert len(operation_id_for(scope, key)) <= 40
+
+
+@given(st.text() | st.binary())
+def test_reading_json_gives_a_value_or_the_error(text: str | bytes) -> None:
+    try:
+        read_json(text)
+    except InvalidInputError as error:
+        assert error.problems  # noqa: PT017  either way is right; the error must say why
+
+
+@given(
+    documents
+    | st.dictionaries(st.sampled_from(["request", "retry", "handler", "on_success", "key"]), documents)
+)
+def test_validating_an_operation_gives_a_request_or_the_error(document: Any) -> None:
+    try:
+        parse_operation(document)
+    except InvalidInputError as error:
+        assert all(problem.detail for problem in error.problems)  # noqa: PT017  as above
+
+
+@given(st.text())
+def test_reading_the_settings_file_gives_a_config_or_the_error(text: str) -> None:
+    try:
+        parse_config(text, {})
+    except ConfigError as error:
+        assert error.problems  # noqa: PT017  as above
+
+
+@given(st.text())
+def test_a_path_that_is_let_through_cannot_climb(path: str) -> None:
+    if path_problem(path) is None:
+        assert "\\" not in path
+        assert not path.startswith("//")
+        assert ".." not in path.split("/")
+
+
+@given(st.text())
+def test_a_header_that_is_let_through_cannot_split_a_request(text: str) -> None:
+    if header_name_problem(text) is None or header_value_problem(text) is None:
+        assert not set(text) & set("\r\n\0")
+
+
+@given(st.text() | st.none())
+def test_grouping_never_raises(error: str | None) -> None:
+    group = failure_group(dependency="d", category="c", reason="r", status_code=None, error=error)
+    assert len(group) == 18
+
+
+@given(
+    st.lists(st.text(max_size=1_000), max_size=25),
+    st.lists(st.text(max_size=300), max_size=12),
+    st.integers(0, 10**9),
+)
+def test_a_status_always_fits(errors: list[str], reasons: list[str], first: int) -> None:
+    history = History()
+    for number, error in enumerate(errors, first):
+        history = history.with_attempt(a_record(number, error=error, delay_reasons=tuple(reasons)))
+    fitted = fitted_status({"status": "waiting_retry", "attempts": history.to_json()["attempts"]})
+    assert size_bytes(fitted) <= MAX_BYTES
+    assert len(fitted["attempts"]) == min(len(errors), 20)

@@ -1,0 +1,188 @@
+import re
+from typing import Any
+
+import pytest
+
+from engine.idempotency import (
+    MOVES,
+    Claim,
+    ClaimAnswer,
+    Move,
+    Record,
+    RecordState,
+    _moved,
+    claim,
+    complete,
+    expire,
+    fail,
+    operation_id_for,
+    parse_key,
+    state_of,
+)
+from engine.problem import InvalidInputError
+from tests.engine_samples import NOON, after
+
+DONE = {"status": "succeeded", "operation_id": "op-1"}
+DEAD = {"status": "dead_lettered", "operation_id": "op-1"}
+
+
+def claimed(record: Record | None = None, *, at: float = 0, **changes: Any) -> Claim:
+    wanted: dict[str, Any] = {"owner": "one", "fingerprint": "f", "now": after(at)} | changes
+    return claim(record, **wanted)
+
+
+def completed(record: Record | None, *, at: float = 0, **changes: Any) -> Record:
+    wanted: dict[str, Any] = {
+        "owner": "one",
+        "fingerprint": "f",
+        "document": DONE,
+        "now": after(at),
+        "ttl_seconds": 60,
+    } | changes
+    return complete(record, **wanted)
+
+
+IN_PROGRESS = claimed(lease_seconds=30).record
+COMPLETED = completed(IN_PROGRESS)
+
+
+def test_the_id_is_the_same_everywhere() -> None:
+    assert operation_id_for("explicit", "evt-1") == "op-j4ou3b324etvaioxnislgrfopf5ppob3"
+
+
+def test_the_id_is_short_and_safe_in_a_url() -> None:
+    assert re.fullmatch(r"op-[a-z2-7]{32}", operation_id_for("s", "k" * 255))
+
+
+def test_scopes_and_keys_cannot_be_shifted_into_each_other() -> None:
+    assert operation_id_for("ab", "c") != operation_id_for("a", "bc")
+
+
+@pytest.mark.parametrize(
+    ("header", "key"),
+    [
+        ("evt-1", "evt-1"),
+        ('"evt-1"', "evt-1"),
+        (' "a\\"b\\\\c" ', 'a"b\\c'),
+        ('a"b', 'a"b'),
+        ("x" * 255, "x" * 255),
+    ],
+)
+def test_a_key_is_a_quoted_string_or_bare(header: str, key: str) -> None:
+    assert parse_key(header) == key
+
+
+@pytest.mark.parametrize(
+    "header", ["", '""', "a b", '"a b"', '"a', 'x"\x7f', "é", "x" * 256, '"a\\n"', '"a";p=1']
+)
+def test_a_key_that_is_neither_is_refused(header: str) -> None:
+    with pytest.raises(InvalidInputError):
+        parse_key(header)
+
+
+def test_an_absent_record_is_claimed() -> None:
+    claim_ = claimed(lease_seconds=30)
+    assert claim_.answer is ClaimAnswer.CLAIMED
+    assert claim_.is_owner
+    assert claim_.record == Record(
+        state=RecordState.IN_PROGRESS, owner="one", fingerprint="f", claimed_at=NOON, lease_until=after(30)
+    )
+
+
+def test_the_owner_may_claim_again_and_renews_its_lease() -> None:
+    again = claimed(IN_PROGRESS, at=10, lease_seconds=30)
+    assert again.answer is ClaimAnswer.CLAIMED
+    assert again.record.lease_until == after(40)
+
+
+def test_another_owner_has_to_wait() -> None:
+    assert claimed(IN_PROGRESS, owner="two", at=29) == Claim(IN_PROGRESS, ClaimAnswer.IN_PROGRESS)
+
+
+def test_the_claim_of_a_dead_owner_is_taken_over() -> None:
+    taken = claimed(IN_PROGRESS, owner="two", at=30)
+    assert taken.answer is ClaimAnswer.TAKEN_OVER
+    assert taken.is_owner
+    assert taken.record.owner == "two"
+    assert taken.record.lease_until is None
+
+
+def test_a_claim_without_lease_is_never_taken_over() -> None:
+    assert claimed(claimed().record, owner="two", at=10**6).answer is ClaimAnswer.IN_PROGRESS
+
+
+@pytest.mark.parametrize("record", [IN_PROGRESS, COMPLETED])
+def test_another_request_under_the_key_is_refused(record: Record) -> None:
+    assert claimed(record, fingerprint="other") == Claim(record, ClaimAnswer.MISMATCH)
+
+
+def test_a_finished_record_answers() -> None:
+    assert claimed(COMPLETED, owner="two", at=59) == Claim(COMPLETED, ClaimAnswer.FINISHED)
+    assert not claimed(COMPLETED, at=59).is_owner
+
+
+def test_an_expired_record_counts_as_absent_before_it_is_dropped() -> None:
+    assert state_of(COMPLETED, after(60)) is RecordState.ABSENT
+    assert claimed(COMPLETED, owner="two", fingerprint="other", at=60).answer is ClaimAnswer.CLAIMED
+
+
+def test_a_replay_opens_a_dead_letter_again_even_edited() -> None:
+    dead = completed(IN_PROGRESS, document=DEAD)
+    assert claimed(dead, owner="replay", fingerprint="edited", replay=True).is_owner
+    assert claimed(dead, owner="replay").answer is ClaimAnswer.FINISHED
+
+
+def test_a_replay_does_not_open_a_success_or_a_running_operation() -> None:
+    assert claimed(COMPLETED, owner="replay", replay=True).answer is ClaimAnswer.FINISHED
+    assert claimed(IN_PROGRESS, owner="replay", replay=True).answer is ClaimAnswer.IN_PROGRESS
+
+
+def test_completing_keeps_the_document_for_its_time() -> None:
+    assert COMPLETED.state is RecordState.COMPLETED
+    assert COMPLETED.document == DONE
+    assert COMPLETED.expires_at == after(60)
+    assert COMPLETED.lease_until is None
+
+
+def test_completing_twice_keeps_the_first_document() -> None:
+    assert completed(COMPLETED, document=DEAD) == COMPLETED
+
+
+def test_an_owner_whose_claim_was_taken_over_completes_nothing() -> None:
+    taken = claimed(IN_PROGRESS, owner="two", at=30).record
+    assert completed(taken, owner="one") == taken
+
+
+@pytest.mark.parametrize(("record", "at"), [(None, 0), (COMPLETED, 60)])
+def test_completing_what_was_lost_still_keeps_the_document(record: Record | None, at: float) -> None:
+    kept = completed(record, at=at, owner="two", fingerprint="g", document=DEAD)
+    assert (kept.document, kept.owner, kept.fingerprint, kept.claimed_at) == (DEAD, "two", "g", after(at))
+
+
+def test_failing_frees_the_key_for_its_owner_only() -> None:
+    assert fail(IN_PROGRESS, owner="one") is None
+    assert fail(IN_PROGRESS, owner="two") == IN_PROGRESS
+    assert fail(COMPLETED, owner="one") == COMPLETED
+    assert fail(None, owner="one") is None
+
+
+def test_a_record_expires_when_its_time_is_over_and_not_before() -> None:
+    assert expire(COMPLETED, now=after(59)) == COMPLETED
+    assert expire(COMPLETED, now=after(60)) is None
+    assert expire(IN_PROGRESS, now=after(10**6)) == IN_PROGRESS
+    assert expire(None, now=NOON) is None
+
+
+def test_illegal_moves_cannot_be_made() -> None:
+    with pytest.raises(AssertionError, match="cannot claim from completed"):
+        _moved(RecordState.COMPLETED, Move.CLAIM, IN_PROGRESS)
+
+
+def test_only_an_expired_or_failed_record_becomes_absent() -> None:
+    ends = {move for (_, move), end in MOVES.items() if end is RecordState.ABSENT}
+    assert ends == {Move.EXPIRE, Move.FAIL}
+
+
+@pytest.mark.parametrize("record", [IN_PROGRESS, COMPLETED])
+def test_json_round_trips(record: Record) -> None:
+    assert Record.from_json(record.to_json()) == record
