@@ -6,7 +6,15 @@ from activities import attempt, commit, dead_letter
 from entities import idempotency_record
 from orchestrators import operation
 from stores.configuration import load_app
-from triggers import health, operations, operations_queue
+from triggers import (
+    dependencies,
+    health,
+    operation_list,
+    operation_steering,
+    operations,
+    operations_queue,
+    policies,
+)
 
 load_app()
 
@@ -14,7 +22,11 @@ app = df.DFApp()
 
 for module in (
     operations,
+    operation_list,
+    operation_steering,
     operations_queue,
+    policies,
+    dependencies,
     health,
     operation,
     attempt,

@@ -144,8 +144,17 @@ async def send(
     content: dict[str, Any] = {"json": request.json} if request.has_json else {}
     if request.body is not None:
         content = {"content": request.body}
+    try:
+        async with asyncio.timeout(seconds):
+            return await _exchange(client, request, content, limit_bytes, sending)
+    except TimeoutError as error:
+        raise TimeoutError(f"not finished within {seconds:.3g} s") from error
+
+
+async def _exchange(
+    client: httpx.AsyncClient, request: Request, content: dict[str, Any], limit_bytes: int, sending: Sending
+) -> Answer:
     async with (
-        asyncio.timeout(seconds),
         client.stream(
             request.method,
             request.url,

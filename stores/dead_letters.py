@@ -10,6 +10,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
 
+from engine.grouping import failure_group
 from engine.instants import to_rfc3339
 from engine.vocabulary import DeadLetterReason
 from stores import tables
@@ -31,7 +32,8 @@ async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
     Returns:
         The dead letter's id, the same when called again for the same end.
     """
-    operation = entry["operation"]
+    operation, attempts = entry["operation"], entry["attempts"]
+    last = attempts[-1] if attempts else {}
     dead_letter_id = _id(operation["operation_id"], operation["replay_of"] or "", operation["created_at"])
     document = {
         "id": dead_letter_id,
@@ -42,11 +44,19 @@ async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
         "category": entry["category"],
         "reason": entry["reason"],
         "detail": entry["detail"],
-        "attempts": entry["attempts"],
-        "correlation_id": operation["correlation_id"],
+        "group": failure_group(
+            dependency=operation["dependency"],
+            category=entry["category"],
+            reason=entry["reason"],
+            status_code=last.get("status_code"),
+            error=last.get("error"),
+        ),
+        "attempts": attempts,
+        "request": operation["request"],
         "operation": operation,
-        "created_at": to_rfc3339(now),
-        "status": "open",
+        "correlation_id": operation["correlation_id"],
+        "first_failed_at": attempts[0]["started_at"] if attempts else to_rfc3339(now),
+        **_opened(now),
     }
     await _keep(dead_letter_id, document)
     return dead_letter_id
@@ -70,14 +80,21 @@ async def keep_message(
         "category": "malformed",
         "reason": reason.value,
         "detail": detail,
+        "group": failure_group(
+            dependency=None, category="malformed", reason=reason.value, status_code=None, error=detail
+        ),
         "attempts": [],
         "message": text[:_MAX_MESSAGE_CHARS],
         "correlation_id": None,
-        "created_at": to_rfc3339(now),
-        "status": "open",
+        "first_failed_at": to_rfc3339(now),
+        **_opened(now),
     }
     await _keep(dead_letter_id, document)
     return dead_letter_id
+
+
+def _opened(now: datetime) -> dict[str, Any]:
+    return {"created_at": to_rfc3339(now), "status": "open", "replays": [], "notes": []}
 
 
 async def _keep(dead_letter_id: str, document: Mapping[str, Any]) -> None:

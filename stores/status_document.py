@@ -1,14 +1,11 @@
 """The status document in two halves: what never changes is in the input, what moves in the custom status."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from engine.custom_status import fitted_status
 from engine.operation import History, OperationInput, OperationStatus
 from engine.vocabulary import FINISHED, OperationState
-
-CUSTOM_STATUS_LIMIT_BYTES: Final = 15_000
-"""The Azure Storage backend refuses a custom status over 16 KB; the rest is room for its own envelope."""
 
 _MOVING: Final = (
     "status",
@@ -22,15 +19,9 @@ _MOVING: Final = (
 
 
 def moving_parts(status: OperationStatus) -> dict[str, Any]:
-    """Return what changes while an operation runs, small enough for a custom status.
-
-    The oldest attempts are left out first when all of them do not fit; `attempt_count` stays exact.
-    """
+    """Return what changes while an operation runs, small enough for a custom status."""
     document = status.to_json()
-    moving = {name: document[name] for name in _MOVING}
-    while len(json.dumps(moving)) > CUSTOM_STATUS_LIMIT_BYTES and moving["attempts"]:
-        moving["attempts"] = moving["attempts"][1:]
-    return moving
+    return fitted_status({name: document[name] for name in _MOVING})
 
 
 def running_document(operation: OperationInput, moving: Mapping[str, Any] | None) -> dict[str, Any]:

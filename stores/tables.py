@@ -5,6 +5,7 @@ table is made when it is first found missing.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
@@ -21,7 +22,12 @@ type Change = tuple[str, Row] | tuple[str, Row, Mapping[str, Any]]
 _CLIENT_OPTIONS: Final = {"retry_total": 2, "connection_timeout": 3, "read_timeout": 10}
 """The durable orchestration retries; the client only bridges a blink."""
 
-_CHUNK_CHARS: Final = 30_000
+_MISSING_TABLE: Final = "TableNotFound"
+
+_WORD: Final = re.compile(r"\w+")
+"""Some calls of the client leave the service's name for an error in the message, undecoded."""
+
+_CHUNK_CHARS: Final = 15_000
 """A string property holds 64 KiB in UTF-16: 32,768 code units, of which some characters take two."""
 
 _REFUSED_STATUSES: Final = (400, 404, 409, 412, 413)
@@ -79,8 +85,8 @@ async def transact(table: str, changes: Sequence[Change]) -> bool:
 
 def packed(name: str, text: str) -> Row:
     """Return a text as properties that each fit the limit of one: `name_0`, `name_1`, ..."""
-    chunks = range(0, max(len(text), 1), _CHUNK_CHARS // 2)
-    return {f"{name}_{number}": text[at : at + _CHUNK_CHARS // 2] for number, at in enumerate(chunks)}
+    chunks = range(0, max(len(text), 1), _CHUNK_CHARS)
+    return {f"{name}_{number}": text[at : at + _CHUNK_CHARS] for number, at in enumerate(chunks)}
 
 
 def unpacked(name: str, row: Mapping[str, Any]) -> str:
@@ -113,7 +119,7 @@ def _with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
     try:
         return action(client)
     except HttpResponseError as error:
-        if _code(error) != "TableNotFound":
+        if _MISSING_TABLE not in (_code(error), *_WORD.findall(str(error))):
             raise
     service.create_table_if_not_exists(table)
     return action(client)

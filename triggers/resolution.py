@@ -1,20 +1,17 @@
 """From what a caller asked to what will run: names looked up, policies merged, limits held."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import ValidationError
 
-from engine.deadline import deadline_of
 from engine.dependency import Dependency
-from engine.fingerprint import fingerprint
-from engine.idempotency import operation_id_for
 from engine.models import OperationRequest
 from engine.operation import OperationInput
-from engine.policy import RetryPolicy, overridden, override_problems
 from engine.problem import InvalidInputError, Problem, pointer_of
 from engine.secret import Secret
+from engine.submission import operation_from
 from engine.validation import did_you_mean, problems_of
 from stores.configuration import dependencies, find_dependency
 from stores.handler_registry import Handler, find_handler, registered_handlers
@@ -48,36 +45,20 @@ def resolve(request: OperationRequest, origin: Origin, now: datetime) -> Operati
     """
     handler = _handler_of(request)
     dependency = _dependency_of(request, handler)
-    timeouts = dependency.timeouts
-    if request.deadline_seconds is not None:
-        timeouts = replace(timeouts, deadline_seconds=request.deadline_seconds)
-    policy = _policy_of(request, dependency)
     problems = [
-        *override_problems(dependency.retry, policy, timeouts.deadline_seconds),
         *_header_problems(request, dependency),
         *_handler_problems(request, handler),
         *_event_problems(request),
     ]
+    try:
+        operation = operation_from(
+            request, dependency, key=origin.key, scope=origin.scope, source=origin.source, now=now
+        )
+    except InvalidInputError as error:
+        raise InvalidInputError([*error.problems, *problems]) from None
     if problems:
         raise InvalidInputError(problems)
-    call = None if request.request is None else request.request.to_json()
-    return OperationInput(
-        operation_id=operation_id_for(origin.scope, origin.key),
-        key=origin.key,
-        source=origin.source,
-        dependency=dependency.name,
-        fingerprint=_fingerprint(request, dependency),
-        policy=policy,
-        timeouts=timeouts,
-        created_at=now,
-        deadline_at=deadline_of(now, timeouts.deadline_seconds),
-        ttl_seconds=dependency.idempotency.ttl_seconds,
-        handler=request.handler,
-        request=call,
-        input=request.input,
-        correlation_id=request.correlation_id,
-        on_success=tuple(event.to_json() for event in request.on_success),
-    )
+    return operation
 
 
 def _handler_of(request: OperationRequest) -> Handler | None:
@@ -98,20 +79,6 @@ def _dependency_of(request: OperationRequest, handler: Handler | None) -> Depend
         guess = did_you_mean(name, list(dependencies().dependencies))
         raise UnknownTargetError([Problem("/dependency", f"no dependency has the name {name}{guess}")])
     return dependency
-
-
-def _policy_of(request: OperationRequest, dependency: Dependency) -> RetryPolicy:
-    if request.retry is None:
-        return dependency.retry
-    return overridden(dependency.retry, request.retry.written())
-
-
-def _fingerprint(request: OperationRequest, dependency: Dependency) -> str:
-    if request.request is not None:
-        target, content = f"dependency {dependency.name}", request.request.to_json()
-    else:
-        target, content = f"handler {request.handler}", request.input
-    return fingerprint(target, content, dependency.idempotency.fingerprint)
 
 
 def _header_problems(request: OperationRequest, dependency: Dependency) -> Iterator[Problem]:
