@@ -1,0 +1,136 @@
+"""Time in the hub: handed in, waited for in one place, and cheap however much of it is pending."""
+
+import asyncio
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from onebox.clock import ManualClock
+from onebox.hub import Hub
+from onebox.hub.model import Start, Status
+from tests.integration.hub.backends import SDK_NOTICE, running_hub
+from tests.integration.hub.sample_app import make_app
+
+pytestmark = SDK_NOTICE
+TALLY = "@counter@scheduled"
+
+
+async def pass_time(hub: Hub, clock: ManualClock, until_idle_for: timedelta) -> None:
+    """Move from one due instant to the next, for as long as the next is near enough."""
+    end = clock.now() + until_idle_for
+    await hub.settled()
+    while (due := clock.next_due) is not None and due <= end:
+        clock.advance_to(due)
+        await hub.settled()
+    clock.advance_to(end)
+
+
+async def test_a_day_of_timers_passes_in_under_a_second(tmp_path: Path) -> None:
+    clock = ManualClock()
+    begun = clock.now()
+    async with running_hub(tmp_path, make_app(), clock) as hub:
+        started = time.perf_counter()
+        await hub.tasks.start(Start("daily", "hourly", input="24"))
+        await pass_time(hub, clock, timedelta(hours=25))
+        state = hub.tasks.get("daily")
+        assert state is not None
+        assert state.status is Status.COMPLETED
+        assert state.output == f'"{(begun + timedelta(hours=24)).replace(tzinfo=None).isoformat()}"'
+        assert time.perf_counter() - started < 1
+
+
+async def test_no_timer_fires_early(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_hub(tmp_path, make_app(), clock) as hub:
+        await hub.tasks.start(Start("nap", "sleeper", input="60"))
+        await hub.settled()
+        clock.advance(timedelta(seconds=60) - timedelta(microseconds=1))
+        await hub.settled()
+        assert _status(hub, "nap") is Status.RUNNING
+        clock.advance(timedelta(microseconds=1))
+        await hub.settled()
+        assert _status(hub, "nap") is Status.COMPLETED
+
+
+async def test_a_timer_that_came_due_while_the_hub_was_down_fires_at_its_start(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_hub(tmp_path, make_app(), clock) as hub:
+        await hub.tasks.start(Start("nap", "sleeper", input="60"))
+        await hub.settled()
+    clock.advance(timedelta(minutes=5))
+    async with running_hub(tmp_path, make_app(), clock) as hub:
+        await hub.settled()
+        assert _status(hub, "nap") is Status.COMPLETED
+
+
+async def test_an_event_that_came_in_time_wins_against_a_timer_that_both_came_while_down(
+    tmp_path: Path,
+) -> None:
+    """Messages are seen in the order in which they arrived, and a timer arrives when it is due."""
+    clock = ManualClock()
+    async with running_hub(tmp_path, make_app(), clock) as hub:
+        await hub.tasks.start(Start("race", "event_or_timer", input="60"))
+        await hub.settled()
+        await hub.tasks.suspend("race", None)
+        await hub.settled()
+        clock.advance(timedelta(seconds=30))
+        await hub.tasks.raise_event("race", "go", None)
+        clock.advance(timedelta(seconds=60))
+        await hub.settled()
+        await hub.tasks.resume("race", None)
+        await hub.settled()
+        state = hub.tasks.get("race")
+        assert state is not None
+        assert state.output == '"event"'
+
+
+async def test_a_scheduled_signal_is_delivered_when_it_is_due(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_hub(tmp_path, make_app(), clock) as hub:
+        await hub.tasks.signal_entity(TALLY, "add", "5", at=clock.now() + timedelta(hours=1))
+        await hub.settled()
+        assert hub.tasks.get_entity(TALLY) is None
+        clock.advance(timedelta(hours=1))
+        await hub.settled()
+        entity = hub.tasks.get_entity(TALLY)
+        assert entity is not None
+        assert entity.state == "5"
+
+
+async def test_fifty_thousand_pending_timers_hold_and_fire(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_hub(tmp_path, make_app(), clock) as hub:
+        due = clock.now() + timedelta(hours=1)
+        tasks_before = len(asyncio.all_tasks())
+        for _ in range(50):
+            await asyncio.gather(
+                *(
+                    hub.tasks.signal_entity(TALLY, "add", "1", at=due + timedelta(seconds=number))
+                    for number in range(1_000)
+                )
+            )
+        engine = hub._engine
+        assert engine is not None
+        assert len(engine._timers._stored) <= 20_000, "only the nearest timers are in memory"
+        assert len(asyncio.all_tasks()) <= tasks_before, "no task per timer"
+        await hub.settled()
+        clock.advance(timedelta(hours=2))
+        await hub.settled()
+        entity = hub.tasks.get_entity(TALLY)
+        assert entity is not None
+        assert entity.state == "50000"
+
+
+async def test_an_idle_hub_costs_nothing(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, make_app()) as hub:
+        await hub.tasks.start(Start("nap", "sleeper", input="3600"))
+        await hub.settled()
+        before = time.process_time()
+        await asyncio.sleep(0.5)
+        assert time.process_time() - before < 0.05
+
+
+def _status(hub: Hub, instance_id: str) -> Status:
+    state = hub.tasks.get(instance_id)
+    assert state is not None
+    return state.status

@@ -1,0 +1,52 @@
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from onebox.clock import ManualClock, SystemClock
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+async def test_a_manual_clock_stands_still_until_it_is_moved() -> None:
+    clock = ManualClock(NOON)
+    assert clock.now() == NOON
+    clock.advance(timedelta(hours=1))
+    assert clock.now() == NOON + timedelta(hours=1)
+    assert clock.monotonic() == 3600
+
+
+async def test_a_manual_clock_does_not_go_back() -> None:
+    clock = ManualClock(NOON)
+    with pytest.raises(ValueError, match="does not go back"):
+        clock.advance(timedelta(seconds=-1))
+
+
+async def test_a_wait_ends_when_its_instant_has_come() -> None:
+    clock = ManualClock(NOON)
+    waiting = asyncio.create_task(clock.wait(NOON + timedelta(minutes=5), asyncio.Event()))
+    await asyncio.sleep(0)
+    assert clock.next_due == NOON + timedelta(minutes=5)
+    clock.advance(timedelta(minutes=4))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    clock.advance(timedelta(minutes=1))
+    await asyncio.wait_for(waiting, timeout=5)
+    assert clock.next_due is None
+
+
+@pytest.mark.parametrize("clock", [ManualClock(), SystemClock()], ids=["manual", "system"])
+async def test_a_wait_ends_when_it_is_woken(clock: ManualClock | SystemClock) -> None:
+    wake = asyncio.Event()
+    waiting = asyncio.create_task(clock.wait(clock.now() + timedelta(hours=1), wake))
+    await asyncio.sleep(0)
+    wake.set()
+    await asyncio.wait_for(waiting, timeout=5)
+
+
+async def test_the_system_clock_waits_for_an_instant() -> None:
+    clock = SystemClock()
+    until = clock.now() + timedelta(milliseconds=20)
+    while clock.now() < until:
+        await clock.wait(until, asyncio.Event())
+    assert clock.now() - until < timedelta(seconds=5)

@@ -1,0 +1,114 @@
+import asyncio
+
+from onebox.hub.dispatch import Lanes, WorkQueue
+from onebox.hub.model import Lane
+
+
+def test_a_due_retry_passes_a_backlog_of_first_attempts() -> None:
+    lanes: Lanes[str] = Lanes()
+    for number in range(1_000):
+        lanes.put(f"new-{number}", Lane.NEW)
+    lanes.put("retry", Lane.DUE)
+    assert lanes.pop() == ("retry", Lane.DUE)
+
+
+def test_new_work_gets_its_share_whatever_else_waits() -> None:
+    lanes: Lanes[Lane] = Lanes()
+    for lane in Lane:
+        for _ in range(100):
+            lanes.put(lane, lane)
+    taken = [lanes.pop()[0] for _ in range(80)]
+    assert [taken.count(lane) for lane in Lane] == [40, 30, 10]
+
+
+def test_an_empty_lane_costs_nothing() -> None:
+    lanes: Lanes[int] = Lanes()
+    for number in range(20):
+        lanes.put(number, Lane.NEW)
+    assert [lanes.pop()[0] for _ in range(20)] == list(range(20))
+
+
+class Handler:
+    """Records what runs, and holds it until told."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.failures: list[Exception | None] = []
+        self.gate = asyncio.Event()
+
+    async def __call__(self, key: str, _: Lane) -> None:
+        self.started.append(key)
+        await self.gate.wait()
+        if key == "bad":
+            raise ValueError(key)
+
+    def done(self, _: str, failure: Exception | None) -> None:
+        self.failures.append(failure)
+
+
+def queue_of(handler: Handler, limit: int = 2) -> WorkQueue[str]:
+    queue = WorkQueue[str](limit, handler, done=handler.done)
+    queue.open()
+    return queue
+
+
+async def _until_idle(queue: WorkQueue[str]) -> None:
+    async with asyncio.timeout(5):
+        while not queue.is_idle:  # noqa: ASYNC110 - a queue has no event of its own
+            await asyncio.sleep(0)
+
+
+async def test_runs_no_more_than_its_limit_at_a_time() -> None:
+    handler = Handler()
+    queue = queue_of(handler)
+    for key in "abc":
+        queue.put(key, Lane.GOING)
+    await asyncio.sleep(0)
+    assert handler.started == ["a", "b"]
+    handler.gate.set()
+    await _until_idle(queue)
+    assert handler.started == ["a", "b", "c"]
+
+
+async def test_a_key_put_while_it_runs_runs_once_more() -> None:
+    handler = Handler()
+    queue = queue_of(handler)
+    queue.put("a", Lane.GOING)
+    await asyncio.sleep(0)
+    for _ in range(3):
+        queue.put("a", Lane.GOING)
+    handler.gate.set()
+    await _until_idle(queue)
+    assert handler.started == ["a", "a"]
+
+
+async def test_a_waiting_key_is_not_queued_twice() -> None:
+    handler = Handler()
+    queue = queue_of(handler, limit=1)
+    for key in "abbb":
+        queue.put(key, Lane.GOING)
+    handler.gate.set()
+    await _until_idle(queue)
+    assert handler.started == ["a", "b"]
+
+
+async def test_a_failure_is_reported_and_the_rest_goes_on() -> None:
+    handler = Handler()
+    queue = queue_of(handler, limit=1)
+    for key in ("bad", "good"):
+        queue.put(key, Lane.GOING)
+    handler.gate.set()
+    await _until_idle(queue)
+    assert isinstance(handler.failures[0], ValueError)
+    assert handler.failures[1] is None
+
+
+async def test_closing_cancels_what_does_not_end_in_time() -> None:
+    handler = Handler()
+    queue = queue_of(handler)
+    queue.put("a", Lane.GOING)
+    queue.put("b", Lane.GOING)
+    queue.put("c", Lane.GOING)
+    await asyncio.sleep(0)
+    await queue.close(seconds=0.01)
+    assert handler.started == ["a", "b"]

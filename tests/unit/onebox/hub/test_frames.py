@@ -1,0 +1,43 @@
+import durabletask.internal.orchestrator_service_pb2 as pb
+import pytest
+
+from onebox.hub import events
+from onebox.hub.frames import as_new, events_in, frame_all, framed, request_bytes
+
+
+def raised(data: str) -> pb.HistoryEvent:
+    return events.event(1_000_001, eventRaised=pb.EventRaisedEvent(name="go", input=events.text(data)))
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 20_000, 3_000_000])
+def test_a_joined_request_is_the_one_that_protobuf_would_write(size: int) -> None:
+    past, new = [raised("a" * size), raised("b")], [raised("c" * size)]
+    expected = pb.OrchestratorRequest(instanceId="i", pastEvents=past, newEvents=new)
+    expected.executionId.value = "e"
+    joined = request_bytes("i", "e", [frame_all(past)], [frame_all(new)])
+    assert pb.OrchestratorRequest.FromString(joined) == expected
+
+
+def test_several_events_in_one_frame_become_new_one_by_one() -> None:
+    several = [raised("a"), raised("b" * 300), raised("")]
+    parsed = pb.OrchestratorRequest.FromString(as_new(frame_all(several)))
+    assert list(parsed.newEvents) == several
+
+
+def test_nothing_becomes_nothing() -> None:
+    assert as_new(b"") == b""
+    assert events_in(b"") == []
+
+
+def test_stored_events_can_be_read_back() -> None:
+    assert events_in(framed(raised("x"))) == [raised("x")]
+
+
+def test_an_instant_survives_the_way_to_protobuf_and_back() -> None:
+    assert events.microseconds(events.timestamp(1_767_225_600_123_456)) == 1_767_225_600_123_456
+
+
+def test_a_part_of_a_microsecond_is_rounded_up_so_that_no_timer_is_early() -> None:
+    stamp = events.timestamp(5)
+    stamp.nanos += 1
+    assert events.microseconds(stamp) == 6
