@@ -1,7 +1,8 @@
 """A downstream service that fails on request. It is a tool for trying and testing, and is never deployed.
 
 The first `times` tries of one idempotency key get the named trouble; every later try is answered 200 with an
-echo. Any HTTP method works. Tries are counted per key and path, so one key may meet several paths.
+echo. Any HTTP method works. Tries are counted per key and path, so one key may meet several paths;
+without a key they are counted per path and query.
 
 | path | the first `times` tries | query |
 |---|---|---|

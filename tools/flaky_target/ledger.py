@@ -47,7 +47,7 @@ class KeyRecord:
     count: int = 0
     in_flight: int = 0
     most_in_flight: int = 0
-    per_path: dict[str, int] = field(default_factory=dict)
+    per_place: dict[str, int] = field(default_factory=dict)
     tries: deque[Try] = field(default_factory=lambda: deque(maxlen=TRIES_KEPT_PER_KEY))
 
     def as_json(self) -> dict[str, Any]:
@@ -67,10 +67,14 @@ class Ledger:
         self._records: dict[str, KeyRecord] = {}
 
     def arrive(self, key: str, *, method: str, path: str, query: str, headers: dict[str, str]) -> Try:
-        """Records a request that has just arrived and returns it with its number."""
+        """Records a request that has just arrived and returns it with its number.
+
+        Without a key ("") the query tells requests apart as well, for there is nothing else to do it.
+        """
         record = self._records.setdefault(key, KeyRecord())
-        number = record.per_path.get(path, 0) + 1
-        record.per_path[path] = number
+        place = path if key else f"{path}?{query}"
+        number = record.per_place.get(place, 0) + 1
+        record.per_place[place] = number
         record.count += 1
         record.in_flight += 1
         record.most_in_flight = max(record.most_in_flight, record.in_flight)

@@ -16,6 +16,13 @@ def test_the_first_try_is_number_one_and_numbers_count_per_path() -> None:
     assert numbers == [1, 2, 1, 1]
 
 
+def test_without_a_key_the_query_tells_requests_apart() -> None:
+    ledger = Ledger()
+    queries = ["case=1", "case=2", "case=1"]
+    tries = [ledger.arrive("", method="GET", path="/fail/1", query=query, headers={}) for query in queries]
+    assert [one.number for one in tries] == [1, 1, 2]
+
+
 def test_totals_count_every_request_per_key() -> None:
     ledger = Ledger()
     for key in ("a", "a", "b"):
