@@ -49,10 +49,12 @@ def test_an_unsafe_request_that_was_cut_off_is_not_sent_again(own_system: System
 
 def test_kills_at_many_moments_lose_nothing_and_start_nothing_twice(own_system: System, key: str) -> None:
     paths = {f"{key}-{number}": f"/fail/{number % 3}?status=503" for number in range(60)}
-    ids = {name: own_system.accepted(name, path) for name, path in paths.items()}
+    ids = {
+        name: own_system.accepted(name, path, retry={"initial_seconds": 1}) for name, path in paths.items()
+    }
 
     kills = 0
-    for seen in (5, 40, 80, 115):
+    for seen in (60, 70, 90, 110):  # 60 first tries; then the retries, as they come due in bursts
         eventually(lambda seen=seen: tries(own_system, paths) >= seen, f"{seen} tries")  # type: ignore[misc] # a default binds it
         kill_and_start(own_system)
         kills += 1
