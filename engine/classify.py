@@ -88,11 +88,14 @@ _BY_EXCEPTION: Final[Mapping[str, Verdict]] = {
     "LocalProtocolError": _UNSENDABLE,
     "InvalidURL": _UNSENDABLE,
     "TooManyRedirects": Verdict(Category.MALFORMED),
-    # A handler's own words (contract section 6).
+}
+
+_BY_HANDLER: Final[Mapping[str, Verdict]] = {
     "Transient": _LOST,
     "Throttled": Verdict(Category.THROTTLED),
     "Rejected": Verdict(Category.BUSINESS_RULE),
 }
+"""A handler's own words (contract section 6)."""
 
 
 def is_unprotected(method: str, idempotency_header: str) -> bool:
@@ -138,24 +141,45 @@ def classify_failure(
     unprotected: bool = False,
     overrides: Mapping[str, Category] | None = None,
 ) -> Verdict:
-    """Classify an exception raised instead of an answer, or by a handler.
+    """Classify an exception raised instead of an answer.
 
     Known by name, so that this needs no HTTP library: pass the names of the exception's class and its bases,
     most special first: `[cls.__name__ for cls in type(error).__mro__]`.
 
     Args:
         exception_names: See above. Anything unknown is `transient` and may have been sent.
-        unprotected: See `is_unprotected`. False for a handler: it decides by the exception it raises.
+        unprotected: See `is_unprotected`.
         overrides: `classify` of the dependency.
     """
     names = list(exception_names)
-    known = next((_BY_EXCEPTION[name] for name in names if name in _BY_EXCEPTION), _LOST)
-    override = next((overrides[name] for name in names if name in overrides), None) if overrides else None
+    known = _first_known(names, _BY_EXCEPTION) or _LOST
+    override = _first_known(names, overrides or {})
     if override is not None:
         return Verdict(override, known.sent)
     if unprotected and known.category is Category.TRANSIENT and known.sent is Sent.MAYBE:
         return Verdict(Category.AMBIGUOUS)
     return known
+
+
+def classify_handler_failure(
+    exception_names: Iterable[str], *, overrides: Mapping[str, Category] | None = None
+) -> Verdict:
+    """Classify an exception that a handler raised: by its own words, and anything else is `transient`.
+
+    What a handler has sent before it failed is not known here, so every attempt of it counts.
+
+    Args:
+        exception_names: As for `classify_failure`.
+        overrides: `classify` of the dependency.
+    """
+    names = list(exception_names)
+    override = _first_known(names, overrides or {})
+    return Verdict(override) if override is not None else _first_known(names, _BY_HANDLER) or _LOST
+
+
+def _first_known[T](names: Iterable[str], table: Mapping[str, T]) -> T | None:
+    """Look up the most special name that a table knows."""
+    return next((table[name] for name in names if name in table), None)
 
 
 def _by_class(status_code: int) -> Category:

@@ -1,7 +1,14 @@
 import httpx
 import pytest
 
-from engine.classify import Sent, Verdict, classify_failure, classify_status, is_unprotected
+from engine.classify import (
+    Sent,
+    Verdict,
+    classify_failure,
+    classify_handler_failure,
+    classify_status,
+    is_unprotected,
+)
 from engine.retry_after import RetryHint
 from engine.vocabulary import Category
 
@@ -132,10 +139,23 @@ def test_endless_redirects_are_malformed() -> None:
         ("Throttled", "throttled"),
         ("Rejected", "business_rule"),
         ("ValueError", "transient"),
+        ("PoolTimeout", "transient"),
+        ("InvalidURL", "transient"),
     ],
 )
 def test_a_handlers_exceptions_say_what_they_are(name: str, category: str) -> None:
-    assert classify_failure([name, "Exception", "BaseException", "object"]) == Verdict(Category(category))
+    names = [name, "Exception", "BaseException", "object"]
+    assert classify_handler_failure(names) == Verdict(Category(category))
+
+
+def test_a_dependencys_table_stands_above_a_handlers_words() -> None:
+    overrides = {"KeyError": Category.MALFORMED, "Rejected": Category.TRANSIENT}
+    assert classify_handler_failure(["KeyError", "LookupError"], overrides=overrides).category == "malformed"
+    assert classify_handler_failure(["Rejected"], overrides=overrides) == Verdict(Category.TRANSIENT)
+
+
+def test_a_handlers_words_mean_nothing_elsewhere() -> None:
+    assert classify_failure(["Rejected", "Exception"]) == Verdict(Category.TRANSIENT)
 
 
 def test_the_most_special_override_wins() -> None:
