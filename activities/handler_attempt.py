@@ -10,7 +10,7 @@ from activities.downstream import client_for
 from activities.handling import MAX_WRITES, Call, Outcome, Throttled, Transient
 from activities.masking import error_line
 from activities.plan import Plan
-from engine.classify import classify_failure
+from engine.classify import classify_handler_failure
 from engine.models import Event
 from engine.operation import AttemptOutcome
 from engine.problem import InvalidInputError
@@ -46,7 +46,7 @@ async def attempt_handler(plan: Plan, handler: Handler) -> AttemptOutcome:
 
 def _raised(plan: Plan, error: Exception) -> AttemptOutcome:
     names = [cls.__name__ for cls in type(error).__mro__]
-    verdict = classify_failure(names, overrides=plan.dependency.classify)
+    verdict = classify_handler_failure(names, overrides=plan.dependency.classify)
     seconds = error.retry_after if isinstance(error, Transient | Throttled) else None
     return plan.outcome(
         category=verdict.category,
