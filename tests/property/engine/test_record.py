@@ -1,0 +1,121 @@
+"""Whatever is done to a record, in whatever order: one owner at a time, one answer for as long as it lives."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.idempotency import (
+    MOVES,
+    ClaimAnswer,
+    Record,
+    RecordState,
+    claim,
+    complete,
+    expire,
+    fail,
+    state_of,
+)
+from tests.engine_samples import after
+
+TTL_SECONDS = 50
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call: what, by whom, how long after the one before."""
+
+    name: str
+    owner: str
+    fingerprint: str
+    pause_seconds: int
+    lease_seconds: int | None
+    replay: bool
+    status: str
+
+
+steps = st.lists(
+    st.builds(
+        Step,
+        name=st.sampled_from(["claim", "complete", "fail", "expire"]),
+        owner=st.sampled_from(["one", "two"]),
+        fingerprint=st.sampled_from(["f", "g"]),
+        pause_seconds=st.integers(0, 30),
+        lease_seconds=st.none() | st.integers(1, 40),
+        replay=st.booleans(),
+        status=st.sampled_from(["succeeded", "dead_lettered"]),
+    ),
+    max_size=25,
+)
+
+
+def taken(record: Record | None, step: Step, now: Any) -> tuple[Record | None, ClaimAnswer | None]:
+    """Take one step; the answer is None unless it was a claim."""
+    if step.name == "claim":
+        made = claim(
+            record,
+            owner=step.owner,
+            fingerprint=step.fingerprint,
+            now=now,
+            lease_seconds=step.lease_seconds,
+            replay=step.replay,
+        )
+        return made.record, made.answer
+    if step.name == "complete":
+        document = {"status": step.status, "by": step.owner}
+        done = complete(
+            record,
+            owner=step.owner,
+            fingerprint=step.fingerprint,
+            document=document,
+            now=now,
+            ttl_seconds=TTL_SECONDS,
+        )
+        return done, None
+    return (fail(record, owner=step.owner) if step.name == "fail" else expire(record, now=now)), None
+
+
+@given(steps)
+def test_a_living_claim_is_lost_only_by_its_owner_or_its_lease(plan: list[Step]) -> None:
+    record: Record | None = None
+    now = after(0)
+    for step in plan:
+        now = after((now - after(0)).total_seconds() + step.pause_seconds)
+        before = record
+        record, _ = taken(record, step, now)
+        if before is None or before.state is not RecordState.IN_PROGRESS or before.owner == step.owner:
+            continue
+        is_dead = before.lease_until is not None and before.lease_until <= now
+        assert is_dead or record == before
+
+
+@given(steps)
+def test_a_finished_record_gives_one_answer_until_it_expires_or_is_replayed(plan: list[Step]) -> None:
+    record: Record | None = None
+    now = after(0)
+    for step in plan:
+        now = after((now - after(0)).total_seconds() + step.pause_seconds)
+        before = record
+        record, answer = taken(record, step, now)
+        if before is None or state_of(before, now) is not RecordState.COMPLETED:
+            continue
+        reopened = (
+            step.name == "claim" and step.replay and (before.document or {})["status"] == "dead_lettered"
+        )
+        assert reopened or record == before
+        if answer is not None and not reopened:
+            same = step.fingerprint == before.fingerprint
+            assert answer is (ClaimAnswer.FINISHED if same else ClaimAnswer.MISMATCH)
+
+
+@given(steps)
+def test_every_change_is_a_legal_move(plan: list[Step]) -> None:
+    legal = {(start, end) for (start, _), end in MOVES.items()} | {(state, state) for state in RecordState}
+    record: Record | None = None
+    now = after(0)
+    for step in plan:
+        now = after((now - after(0)).total_seconds() + step.pause_seconds)
+        start = state_of(record, now)
+        record, _ = taken(record, step, now)
+        assert (start, state_of(record, now)) in legal
