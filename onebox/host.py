@@ -17,6 +17,7 @@ from onebox.app_settings import DEVELOPMENT_STORAGE, STORAGE_SETTING, AppSetting
 from onebox.banner import banner
 from onebox.clock import Clock, SystemClock
 from onebox.data_folder import DataFolder
+from onebox.durable_urls import WEBHOOK_PATH, DurableUrls
 from onebox.errors import CannotStartError
 from onebox.host_json import DurableTask, HostJson, read_host_json
 from onebox.http.admin import Admin
@@ -24,6 +25,7 @@ from onebox.http.application import Application
 from onebox.http.functions import HttpFunctions, endpoints
 from onebox.http.server import WebServer, bind
 from onebox.hub import Hub, HubInUse, HubSettings
+from onebox.management.api import ManagementApi
 from onebox.storage.azurite import Azurite, StoragePorts, free_ports, ports_from
 from onebox.storage.queues import StorageQueues
 from onebox.triggers.manual import ManualTriggers
@@ -162,13 +164,13 @@ class Parts:
         self.runner = Runner(clock, host_json.function_timeout)
         self.inputs = BindingInputs()
         self.outputs = Outputs({})
-        invoker = DurableInvoker(catalogue, self.runner, self.inputs)
-        self.hub = Hub(data.hub, invoker, clock, _hub_settings(self._durable))
+        self.invoker = DurableInvoker(catalogue, self.runner, self.inputs)
+        self.hub = Hub(data.hub, self.invoker, clock, _hub_settings(self._durable))
         found = endpoints(catalogue, extensions.http)
         self.functions = HttpFunctions(found, self.runner, self.inputs, self.outputs, extensions.http)
         manual = ManualTriggers(self.runner, self.inputs, self.outputs, clock)
         self.admin = Admin(catalogue, found, manual, clock)
-        self.application = Application(self.functions, self.admin, {})
+        self.application = Application(self.functions, self.admin)
         self.queues = queue_listeners(
             catalogue,
             extensions.queues,
@@ -187,8 +189,11 @@ class Parts:
             self._durable.hub_name, where="host.json extensions.durableTask.hubName"
         )
         most = self._durable.max_grpc_message_size_in_bytes or 0
-        clients = DurableClients(hub_name, self.hub.grpc_address, base_url, max_message_bytes=most)
-        self.inputs.serve_clients(clients)
+        urls = DurableUrls(base_url, hub_name)
+        self.inputs.serve_clients(DurableClients(urls, self.hub.grpc_address, max_message_bytes=most))
+        names, version = self.invoker.orchestrators, self._durable.default_version
+        api = ManagementApi(self.hub.tasks, urls, names, version)
+        self.application.webhooks[WEBHOOK_PATH] = api.answer
 
 
 def _hub_settings(durable: DurableTask) -> HubSettings:

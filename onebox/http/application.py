@@ -18,10 +18,10 @@ _HOME = "Your function app is up and running on onebox.\n"
 class Application:
     """Sends each request to who answers it."""
 
-    def __init__(self, functions: HttpFunctions, admin: Admin, webhooks: dict[str, Webhook]) -> None:
+    def __init__(self, functions: HttpFunctions, admin: Admin) -> None:
         self._functions = functions
         self._admin = admin
-        self._webhooks = webhooks
+        self.webhooks: dict[str, Webhook] = {}
         self.accepting = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -39,7 +39,7 @@ class Application:
             return await self._admin.answer(request)
         if not self.accepting:
             return Response(status_code=503, headers={"Retry-After": "1"})
-        for prefix, webhook in self._webhooks.items():
+        for prefix, webhook in self.webhooks.items():
             if path.lower().startswith(prefix):
                 return await webhook(request)
         found = self._functions.find(request.method, path)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from onebox.durable_urls import DurableUrls
 from onebox.hub.invoker import InvocationFailed
 from onebox.worker.failures import FunctionFailedError
 from onebox.worker.functions import (
@@ -18,77 +19,38 @@ from onebox.worker.functions import (
 )
 from onebox.worker.runner import Result, Runner, json_datum, text_datum
 
-WEBHOOK_PATH = "/runtime/webhooks/durabletask"
-_INSTANCE = "INSTANCEID"  # what the SDK replaces in the URL templates
-
 
 @dataclass(frozen=True)
 class DurableClients:
     """What a `durableClient` binding carries into a function.
 
     Attributes:
-        hub_name: The task hub's name; a binding may name another, which onebox does not have.
+        urls: Of the management API, and the task hub's name; a binding may name another hub, which onebox
+            does not have.
         rpc_address: The hub's gRPC service, `host:port`.
-        base_url: Where we serve HTTP, like `http://127.0.0.1:7071`.
-        code: The system key that the management API asks for; None when it is open.
         max_message_bytes: Largest gRPC message; 0 leaves it to the SDK.
     """
 
-    hub_name: str
+    urls: DurableUrls
     rpc_address: str
-    base_url: str
-    code: str | None = None
     max_message_bytes: int = 0
 
     def datum(self) -> Any:
         """Return the binding's data as the Durable extension writes it."""
-        webhook = self.base_url + WEBHOOK_PATH
-        query = self._query()
-        return text_datum(
-            json.dumps(
-                {
-                    "taskHubName": self.hub_name,
-                    "connectionName": "Storage",
-                    "creationUrls": _creation_urls(webhook, query),
-                    "managementUrls": _management_urls(webhook, query),
-                    "baseUrl": webhook,
-                    "httpBaseUrl": webhook,
-                    "requiredQueryStringParameters": query,
-                    "rpcBaseUrl": self.rpc_address,
-                    "useForwardedHost": False,
-                    "maxGrpcMessageSizeInBytes": self.max_message_bytes,
-                    "grpcHttpClientTimeout": "00:01:40",
-                }
-            )
-        )
-
-    def _query(self) -> str:
-        parameters = {"taskHub": self.hub_name, "connection": "Storage"}
-        if self.code is not None:
-            parameters["code"] = self.code
-        return "&".join(f"{name}={value}" for name, value in parameters.items())
-
-
-def _creation_urls(webhook: str, query: str) -> Mapping[str, str]:
-    create = f"{webhook}/orchestrators/{{functionName}}[/{{instanceId}}]?{query}"
-    wait = f"{create}&timeout={{timeoutInSeconds}}&pollingInterval={{intervalInSeconds}}"
-    return {"createNewInstancePostUri": create, "createAndWaitOnNewInstancePostUri": wait}
-
-
-def _management_urls(webhook: str, query: str) -> Mapping[str, str]:
-    instance = f"{webhook}/instances/{_INSTANCE}"
-    with_reason = {
-        f"{action}PostUri": f"{instance}/{action}?reason={{text}}&{query}"
-        for action in ("terminate", "rewind", "suspend", "resume")
-    }
-    return {
-        "id": _INSTANCE,
-        "statusQueryGetUri": f"{instance}?{query}",
-        "sendEventPostUri": f"{instance}/raiseEvent/{{eventName}}?{query}",
-        "purgeHistoryDeleteUri": f"{instance}?{query}",
-        "restartPostUri": f"{instance}/restart?{query}",
-        **with_reason,
-    }
+        content = {
+            "taskHubName": self.urls.hub_name,
+            "connectionName": "Storage",
+            "creationUrls": self.urls.creation(),
+            "managementUrls": self.urls.management(),
+            "baseUrl": self.urls.webhook,
+            "httpBaseUrl": self.urls.webhook,
+            "requiredQueryStringParameters": self.urls.query,
+            "rpcBaseUrl": self.rpc_address,
+            "useForwardedHost": False,
+            "maxGrpcMessageSizeInBytes": self.max_message_bytes,
+            "grpcHttpClientTimeout": "00:01:40",
+        }
+        return text_datum(json.dumps(content))
 
 
 class BindingInputs:

@@ -72,6 +72,12 @@ def nap(context: task.OrchestrationContext, seconds: float) -> Turns:
 
 
 @blueprint.orchestration_trigger(context_name="context")
+def waits(context: task.OrchestrationContext, _: object) -> Turns:
+    """Ends with what the event `go` brings."""
+    return (yield context.wait_for_external_event("go"))
+
+
+@blueprint.orchestration_trigger(context_name="context")
 def fails(context: task.OrchestrationContext, why: str) -> Turns:
     yield context.call_activity("raises", input=why)
 

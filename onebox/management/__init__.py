@@ -1,0 +1,1 @@
+"""The Durable HTTP management API, as the Durable extension serves it."""
