@@ -1,4 +1,4 @@
-"""Whatever is done to a record, in whatever order: one owner at a time, one answer for as long as it lives."""
+"""Whatever is done to a record, in whatever order: one owner at a time, one answer while it lives."""
 
 from dataclasses import dataclass
 from typing import Any
