@@ -2,6 +2,7 @@
 
 HubError
 ├── HubInUse           another process serves this store
+├── StoreTooNew        a later version of onebox has written this store
 ├── InstanceNotFound   no instance has this id
 ├── InstanceExists     the id is taken, and the request may not replace its instance
 ├── InstanceFinished   the instance takes no more messages
@@ -19,6 +20,10 @@ class HubError(Exception):
 
 class HubInUse(HubError):  # noqa: N818 - the family reads as sentences
     """Another process serves this store."""
+
+
+class StoreTooNew(HubError):  # noqa: N818 - as above
+    """A later version of onebox has written this store, in a form that this one does not know."""
 
 
 class InstanceNotFound(HubError):  # noqa: N818 - as above

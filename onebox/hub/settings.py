@@ -8,16 +8,16 @@ class HubSettings:
     """Limits of one hub.
 
     Attributes:
-        max_turns: Orchestrator turns that run at the same time (at least 1).
-        max_batches: Entity batches that run at the same time (at least 1).
-        max_activities: Activities that run at the same time (at least 1).
+        max_turns: Orchestrator turns in flight, from taken to committed (at least 1).
+        max_batches: Entity batches in flight, likewise (at least 1).
+        max_activities: Activities in flight, likewise (at least 1).
         max_batch_operations: Operations handed to an entity in one batch (at least 1).
         cache_bytes: Serialised history kept in memory for live instances (0 keeps none).
         stop_seconds: How long `stop` lets running invocations finish before it gives them back.
     """
 
-    max_turns: int = 16
-    max_batches: int = 16
+    max_turns: int = 64
+    max_batches: int = 64
     max_activities: int = 64
     max_batch_operations: int = 256
     cache_bytes: int = 64 * 1024 * 1024

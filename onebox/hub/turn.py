@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import durabletask.internal.orchestrator_service_pb2 as pb
@@ -10,7 +10,7 @@ import durabletask.internal.orchestrator_service_pb2 as pb
 from onebox.hub import events
 from onebox.hub.frames import frame_all, framed
 from onebox.hub.model import Head, Kind, Message, Parent, Start, Status
-from onebox.hub.tags import tags_from
+from onebox.hub.tags import tags_from, tags_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,7 @@ class _Interpreter:
         child_id = child.instanceId or f"{self._head.id}:{action.id:04x}"
         body = pb.SubOrchestrationInstanceCreatedEvent(instanceId=child_id, name=child.name)
         _copy_fields(child, body, "version", "input", "parentTraceContext")
+        body.tags.update(child.tags)
         self._record(action.id, subOrchestrationInstanceCreated=body)
         trace = child.parentTraceContext.SerializeToString() if child.HasField("parentTraceContext") else None
         self._turn.children.append(
@@ -177,6 +178,7 @@ class _Interpreter:
                 name=child.name,
                 version=_value(child, "version"),
                 input=_value(child, "input"),
+                tags=tags_to(child.tags),
                 parent=Parent(self._head.id, self._head.execution_id, action.id),
                 parent_name=self._head.name,
                 trace=trace,
@@ -308,7 +310,7 @@ def _rewound(head: Head, history: list[pb.HistoryEvent]) -> Rewound:
             case _:
                 pass
     children = tuple(
-        child_of(start, execution_id) for task_id, start in created.items() if task_id not in finished
+        _child_of(start, execution_id) for task_id, start in created.items() if task_id not in finished
     )
     return Rewound(execution_id, frame_all(history), children, frozenset(finished), reason)
 
@@ -320,16 +322,16 @@ def _child_again(head: Head, event: pb.HistoryEvent) -> Start:
         name=body.name,
         version=_value(body, "version"),
         input=_value(body, "input"),
+        tags=tags_to(body.tags),
         parent=Parent(head.id, head.execution_id, event.eventId),
         parent_name=head.name,
     )
 
 
-def child_of(start: Start, execution_id: str) -> Start:
+def _child_of(start: Start, execution_id: str) -> Start:
     """Return the same start under another execution of its parent."""
     assert start.parent is not None  # noqa: S101 - only children come here
-    parent = Parent(start.parent.instance_id, execution_id, start.parent.task_id)
-    return Start(start.instance_id, start.name, start.version, start.input, parent=parent)
+    return replace(start, parent=replace(start.parent, execution_id=execution_id))
 
 
 def failed_response(failure: pb.TaskFailureDetails) -> pb.OrchestratorResponse:

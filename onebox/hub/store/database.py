@@ -3,8 +3,10 @@
 import sqlite3
 from pathlib import Path
 
+from onebox.hub.errors import StoreTooNew
 from onebox.hub.store.sql import SCHEMA
 
+_VERSION = 1  # of the schema
 _CACHED_STATEMENTS = 256
 _CHECKPOINT_PAGES = 4000  # 16 MB of log: fewer, larger copies into the main file
 
@@ -14,14 +16,26 @@ def open_writer(path: Path) -> sqlite3.Connection:
 
     Commits are durable when they return (`synchronous = FULL`). The connection may be used from a second
     thread, by one at a time.
+
+    Raises:
+        StoreTooNew: The file is of a later form.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     db = _connect(path)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
     db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-    db.executescript(SCHEMA)
+    _create(db, path)
     return db
+
+
+def _create(db: sqlite3.Connection, path: Path) -> None:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > _VERSION:
+        db.close()
+        raise StoreTooNew(f"{path} was written by a later version of onebox (form {version}, not {_VERSION})")
+    db.executescript(SCHEMA)
+    db.execute(f"PRAGMA user_version = {_VERSION}")
 
 
 def open_reader(path: Path) -> sqlite3.Connection:

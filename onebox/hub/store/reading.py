@@ -9,7 +9,6 @@ from onebox.hub.store.instances import head_from
 from onebox.hub.store.sql import QUERIES
 from onebox.hub.store.transaction import is_entity
 
-_LARGEST_TURN = 1_000  # messages that one turn takes; more come in the next
 _NO_LIMIT = -1
 
 
@@ -32,8 +31,11 @@ class Reader:
         return Live(head_from(instance_id, found[0]), chunks, 0)
 
     def inbox(self, instance_id: str, now_us: int) -> list[Message]:
-        """Return what an instance may see, in order of arrival, at most one turn's worth."""
-        return self._visible(instance_id, now_us, _LARGEST_TURN)
+        """Return what an instance may see, in order of arrival.
+
+        All of it: the message that counts (a resume, a rewind) may stand behind any number of others.
+        """
+        return self._visible(instance_id, now_us, _NO_LIMIT)
 
     def entity(self, entity_id: str) -> Entity:
         """Return an entity; one without a row is one without a state."""

@@ -1,18 +1,24 @@
 """What the hub does where Microsoft's in-memory backend does not do what the Functions host does."""
 
 import asyncio
+import sqlite3
+from collections.abc import Generator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import durabletask.internal.orchestrator_service_pb2 as pb
 import grpc
 import pytest
+from durabletask import task
 from durabletask.client import OrchestrationQuery, OrchestrationStatus, TaskHubGrpcClient
 from durabletask.entities import EntityInstanceId
 
 from onebox.clock import SystemClock
-from onebox.hub import Hub, HubInUse
-from onebox.hub.model import Start
+from onebox.hub import Hub, HubInUse, HubSettings
+from onebox.hub.errors import StoreTooNew
+from onebox.hub.model import Start, Status
 from tests.integration.hub.backends import SDK_NOTICE, Backend, eventually, running_hub
 from tests.integration.hub.durable_app import AppInvoker
 from tests.integration.hub.sample_app import make_app
@@ -195,3 +201,62 @@ async def test_what_waits_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 def start(name: str, instance_id: str, input_: str | None = None) -> Start:
     return Start(instance_id, name, input=input_)
+
+
+async def test_a_result_that_comes_after_the_failure_is_there_after_the_rewind(tmp_path: Path) -> None:
+    """The in-memory backend drops it, and the rewound orchestration waits for ever."""
+    app = make_app()
+    late = asyncio.Event()
+
+    @app.activity
+    async def slow(_: object) -> str:
+        await late.wait()
+        return "late"
+
+    @app.orchestrator
+    def overtaken(ctx: task.OrchestrationContext, value: object) -> Generator[task.Task[Any], Any, Any]:
+        pending: task.Task[Any] = ctx.call_activity("slow")
+        yield ctx.call_activity("fail_once", input=value)
+        return (yield pending)
+
+    async with running_hub(tmp_path, app) as hub:
+        await hub.tasks.start(start("overtaken", "overtaken", '"x"'))
+        assert (await hub.tasks.wait_finished("overtaken")).status is Status.FAILED
+        late.set()
+        await hub.settled()
+        await hub.tasks.rewind("overtaken", None)
+        assert (await hub.tasks.wait_finished("overtaken")).output == '"late"'
+
+
+async def test_a_store_of_a_later_form_is_left_alone(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "hub.db")) as db:
+        db.execute("PRAGMA user_version = 999")
+    with pytest.raises(StoreTooNew, match="later version"):
+        await Hub(tmp_path / "hub.db", AppInvoker(make_app()), SystemClock()).start()
+
+
+async def test_an_activity_that_outlives_the_stop_runs_again_after_the_start(tmp_path: Path) -> None:
+    app = make_app()
+    runs: list[str] = []
+
+    @app.activity
+    async def stuck_once(_: object) -> str:
+        runs.append("run")
+        if len(runs) == 1:
+            await asyncio.Event().wait()
+        return "done"
+
+    @app.orchestrator
+    def wait_for_stuck(ctx: task.OrchestrationContext, _: object) -> Generator[task.Task[Any], Any, Any]:
+        return (yield ctx.call_activity("stuck_once"))
+
+    async with running_hub(tmp_path, app, settings=HubSettings(stop_seconds=0.05)) as hub:
+        await hub.tasks.start(start("wait_for_stuck", "stuck"))
+        await eventually(lambda: _is(runs == ["run"]))
+    async with running_hub(tmp_path, app) as hub:
+        assert (await hub.tasks.wait_finished("stuck")).output == '"done"'
+    assert runs == ["run", "run"]
+
+
+async def _is(answer: bool) -> bool:  # noqa: FBT001 - it is what is looked at
+    return answer

@@ -112,7 +112,7 @@ async def test_fifty_thousand_pending_timers_hold_and_fire(tmp_path: Path) -> No
         engine = hub._engine
         assert engine is not None
         assert len(engine._timers._stored) <= 20_000, "only the nearest timers are in memory"
-        assert len(asyncio.all_tasks()) <= tasks_before, "no task per timer"
+        assert len(asyncio.all_tasks()) < tasks_before + 50, "no task per timer"
         await hub.settled()
         clock.advance(timedelta(hours=2))
         await hub.settled()
