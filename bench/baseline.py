@@ -35,7 +35,7 @@ class PlainFunctions:
             max_retry_interval=timedelta(seconds=delay_seconds),
         )
 
-    def call(self, _context: task.ActivityContext, request: dict[str, Any]) -> dict[str, Any]:
+    def call(self, request: dict[str, Any]) -> dict[str, Any]:
         """Posts to the target once; raises for any status but a success."""
         headers = {"Idempotency-Key": request["key"]}
         answer = self.client.post(request["path"], json=request["json"], headers=headers)
@@ -62,8 +62,12 @@ def serving(functions: PlainFunctions, backend: InMemoryOrchestrationBackend, po
     server.add_insecure_port(address)
     server.start()
     worker = TaskHubGrpcWorker(host_address=address, logger=_quiet())
+
+    def call(_context: task.ActivityContext, request: dict[str, Any]) -> dict[str, Any]:
+        return functions.call(request)
+
     worker.add_orchestrator(functions.plain)
-    worker.add_activity(functions.call)
+    worker.add_activity(call)
     worker.start()  # type: ignore[no-untyped-call] # the SDK's own
     try:
         yield address

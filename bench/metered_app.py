@@ -17,13 +17,14 @@ from engine.idempotency import RecordState
 from engine.operation import OperationInput
 from engine.policy import RetryPolicy, Timeouts
 from onebox.clock import ManualClock
+from onebox.durable_urls import DurableUrls
 from onebox.hub import Hub
 from onebox.storage.azurite import Azurite, free_ports
 from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker
 from onebox.worker.loader import load_app
 from onebox.worker.runner import Runner
 from stores.clock import reading
-from stores.task_hub import client_for, read_operation, read_record, start_operation
+from stores.task_hub import client_for, close_clients, read_operation, read_record, start_operation
 from tools.processes import ROOT
 
 FINISH_SECONDS = 60
@@ -127,12 +128,13 @@ async def metered_app(folder: Path, target_url: str) -> AsyncIterator[MeteredApp
     hub = Hub(folder / "hub", invoker, clock)
     await hub.start()
     try:
-        clients = DurableClients("bench", hub.grpc_address, "http://127.0.0.1")
+        clients = DurableClients(DurableUrls("http://127.0.0.1", "bench"), hub.grpc_address)
         inputs.serve_clients(clients)
         app = MeteredApp(str(clients.datum().value), clock, invoker)
         with reading(clock.now), _counting_requests(app.table_requests):
             yield app
     finally:
+        await close_clients()
         await hub.stop()
         await azurite.stop()
 

@@ -1,4 +1,4 @@
-"""The two systems that are compared, each in processes of its own, and how an operation is put into each."""
+"""The systems that are compared, each in processes of its own, and how an operation is put into each."""
 
 import asyncio
 import logging
@@ -13,6 +13,8 @@ from durabletask.client import AsyncTaskHubGrpcClient
 from bench.load import AT_ONCE, Submit
 from tools.processes import ROOT, ServerProcess, free_port
 
+PLAIN_APP = Path(__file__).with_name("apps") / "plain"
+START_PLAIN = "/runtime/webhooks/durabletask/orchestrators/plain"
 READY_SECONDS = 30
 POLL_SECONDS = 0.1
 
@@ -31,30 +33,50 @@ async def flaky_target(folder: Path) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def durable_retry(folder: Path, target_url: str, delay_seconds: float) -> AsyncIterator[Submit]:
-    """Serves this project's app on onebox; an operation is posted over HTTP."""
+async def onebox(folder: Path, app: Path, **env: str) -> AsyncIterator[httpx.AsyncClient]:
+    """Serves an app on onebox and gives a client of it that keeps its connections."""
     url = f"http://127.0.0.1:{(port := free_port())}"
-    command = [sys.executable, "-m", "onebox", "start", "--app", str(ROOT), "--port", str(port)]
+    command = [sys.executable, "-m", "onebox", "start", "--app", str(app), "--port", str(port)]
     server = ServerProcess(
-        [*command, "--data", str(folder / "onebox"), "--storage-ports", "auto"],
+        [*command, "--data", str(folder / app.name), "--storage-ports", "auto"],
         ready_url=f"{url}/admin/host/status",
-        log=folder / "onebox.log",
-        env={"FLAKY_TARGET_URL": target_url},
+        log=folder / f"{app.name}.log",
+        env=env,
     )
     await asyncio.to_thread(server.start)
     limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
     try:
         async with httpx.AsyncClient(base_url=url, limits=limits, timeout=60) as client:
-
-            async def submit(key: str, path: str) -> None:
-                retry = {"strategy": "fixed", "initial_seconds": delay_seconds, "jitter": "none"}
-                request = {"method": "POST", "path": path, "json": {"amount": 5}}
-                body = {"dependency": "flaky", "key": key, "request": request, "retry": retry}
-                (await client.post("/api/operations", json=body)).raise_for_status()
-
-            yield submit
+            yield client
     finally:
         await asyncio.to_thread(server.stop)
+
+
+@asynccontextmanager
+async def durable_retry(folder: Path, target_url: str, delay_seconds: float) -> AsyncIterator[Submit]:
+    """Serves this project's app; an operation is posted as clients do."""
+    async with onebox(folder, ROOT, FLAKY_TARGET_URL=target_url) as client:
+
+        async def submit(key: str, path: str) -> None:
+            retry = {"strategy": "fixed", "initial_seconds": delay_seconds, "jitter": "none"}
+            request = {"method": "POST", "path": path, "json": {"amount": 5}}
+            body = {"dependency": "flaky", "key": key, "request": request, "retry": retry}
+            (await client.post("/api/operations", json=body)).raise_for_status()
+
+        yield submit
+
+
+@asynccontextmanager
+async def plain_on_onebox(folder: Path, target_url: str, delay_seconds: float) -> AsyncIterator[Submit]:
+    """Serves the plain functions on onebox; an orchestration is started over its management API."""
+    env = {"FLAKY_TARGET_URL": target_url, "DELAY_SECONDS": str(delay_seconds)}
+    async with onebox(folder, PLAIN_APP, **env) as client:
+
+        async def submit(key: str, path: str) -> None:
+            request = {"path": path, "key": key, "json": {"amount": 5}}
+            (await client.post(f"{START_PLAIN}/{key}", json=request)).raise_for_status()
+
+        yield submit
 
 
 @asynccontextmanager
