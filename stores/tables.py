@@ -7,10 +7,18 @@ table is made when it is first found missing.
 import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import Any, Final
 
-from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.core import MatchConditions
+from azure.core.exceptions import (
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceModifiedError,
+    ResourceNotFoundError,
+)
 from azure.data.tables import TableClient, TableServiceClient, TableTransactionError, UpdateMode
 
 from stores.settings import storage_connection
@@ -29,6 +37,9 @@ _WORD: Final = re.compile(r"\w+")
 
 _CHUNK_CHARS: Final = 15_000
 """A string property holds 64 KiB in UTF-16: 32,768 code units, of which some characters take two."""
+
+_MAX_PAGE_ROWS: Final = 1_000
+"""The most rows that the service returns at once."""
 
 _REFUSED_STATUSES: Final = (400, 404, 409, 412, 413)
 """A change that is wrong in itself; 401, 403 and 429 are the account's trouble and may pass."""
@@ -61,6 +72,98 @@ async def read(table: str, partition_key: str, row_key: str) -> Row | None:
         return await _run(table, lambda client: dict(client.get_entity(partition_key, row_key)))
     except ResourceNotFoundError:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """A row as it stood when it was read, and what names that version of it."""
+
+    row: Row
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some rows of a query; `cursor` leads to the next ones and is None at the end."""
+
+    rows: list[Row]
+    cursor: str | None
+
+
+async def read_version(table: str, partition_key: str, row_key: str) -> Versioned | None:
+    """Return a row with its version, or None when there is none."""
+
+    def get(client: TableClient) -> Versioned:
+        entity = client.get_entity(partition_key, row_key)
+        return Versioned(dict(entity), str(entity.metadata["etag"]))
+
+    try:
+        return await _run(table, get)
+    except ResourceNotFoundError:
+        return None
+
+
+async def merge_version(table: str, row: Row, etag: str) -> bool:
+    """Set some properties of a row; False when it is gone or has changed since that version was read."""
+
+    def update(client: TableClient) -> None:
+        client.update_entity(
+            row, mode=UpdateMode.MERGE, etag=etag, match_condition=MatchConditions.IfNotModified
+        )
+
+    return await _if_unchanged(table, update)
+
+
+async def delete(table: str, partition_key: str, row_key: str) -> None:
+    """Remove a row if it is there."""
+    await _run(table, lambda client: client.delete_entity(partition_key, row_key))
+
+
+async def delete_version(table: str, partition_key: str, row_key: str, etag: str) -> bool:
+    """Remove a row; False when it has changed since that version was read (True when it is gone)."""
+
+    def remove(client: TableClient) -> None:
+        client.delete_entity(partition_key, row_key, etag=etag, match_condition=MatchConditions.IfNotModified)
+
+    return await _if_unchanged(table, remove)
+
+
+async def rows_between(
+    table: str,
+    partition_key: str,
+    *,
+    after: str = "",
+    before: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Page:
+    """Return rows of one partition in the order of their row keys; the cost is that of the rows in the range.
+
+    Args:
+        table: Its name.
+        partition_key: The partition.
+        after: Only row keys from this one on.
+        before: Only row keys below this one; None means to the end of the partition.
+        limit: The most rows to return; None means all of them.
+        cursor: The last row key of the page before; None to begin.
+    """
+    lower = f"RowKey gt '{_quoted(cursor)}'" if cursor is not None else f"RowKey ge '{_quoted(after)}'"
+    parts = [f"PartitionKey eq '{_quoted(partition_key)}'", lower]
+    if before is not None:
+        parts.append(f"RowKey lt '{_quoted(before)}'")
+    # One row more than wanted tells whether there are others.
+    wanted = None if limit is None else limit + 1
+
+    def query(client: TableClient) -> list[Row]:
+        found = client.query_entities(
+            " and ".join(parts), results_per_page=None if wanted is None else min(wanted, _MAX_PAGE_ROWS)
+        )
+        return [dict(entity) for entity in islice(found, wanted)]
+
+    rows = await _run(table, query)
+    if limit is None or len(rows) <= limit:
+        return Page(rows, None)
+    return Page(rows[:limit], str(rows[limit - 1]["RowKey"]))
 
 
 async def transact(table: str, changes: Sequence[Change]) -> bool:
@@ -106,6 +209,19 @@ def _code(error: HttpResponseError) -> str:
     """Return the service's own name for an error, which the client library sets without declaring it."""
     code = getattr(error, "error_code", None)
     return str(getattr(code, "value", code))
+
+
+async def _if_unchanged(table: str, change: Callable[[TableClient], None]) -> bool:
+    try:
+        await _run(table, change)
+    except (ResourceModifiedError, ResourceNotFoundError):
+        return False
+    return True
+
+
+def _quoted(text: str) -> str:
+    """Write a text for a filter (OData: an apostrophe is doubled)."""
+    return text.replace("'", "''")
 
 
 async def _run[T](table: str, action: Callable[[TableClient], T]) -> T:

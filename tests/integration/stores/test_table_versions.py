@@ -1,0 +1,67 @@
+"""Versions and ranges of rows, on real tables."""
+
+from typing import Any
+
+import pytest
+
+from stores import tables
+
+pytestmark = pytest.mark.usefixtures("storage")
+
+
+def row(key: str, **values: Any) -> dict[str, Any]:
+    return {"PartitionKey": "p", "RowKey": key, **values}
+
+
+async def version_of(table: str, key: str) -> tables.Versioned:
+    found = await tables.read_version(table, "p", key)
+    assert found is not None
+    return found
+
+
+async def test_a_version_is_changed_once() -> None:
+    await tables.insert_if_absent("Versions", row("a", x=1, y=1))
+    seen = await version_of("Versions", "a")
+    assert await tables.merge_version("Versions", row("a", x=2), seen.etag)
+    assert not await tables.merge_version("Versions", row("a", x=3), seen.etag)
+    assert {name: (await version_of("Versions", "a")).row[name] for name in "xy"} == {"x": 2, "y": 1}
+
+
+async def test_a_changed_row_is_not_removed_by_its_old_version() -> None:
+    await tables.insert_if_absent("Removals", row("a"))
+    seen = await version_of("Removals", "a")
+    await tables.merge("Removals", row("a", x=1))
+    assert not await tables.delete_version("Removals", "p", "a", seen.etag)
+    assert await tables.delete_version("Removals", "p", "a", (await version_of("Removals", "a")).etag)
+    assert await tables.read_version("Removals", "p", "a") is None
+
+
+async def test_a_row_that_is_gone_cannot_be_changed_and_needs_no_removal() -> None:
+    await tables.insert_if_absent("Gone", row("a"))
+    seen = await version_of("Gone", "a")
+    await tables.delete("Gone", "p", "a")
+    await tables.delete("Gone", "p", "a")
+    assert not await tables.merge_version("Gone", row("a", x=2), seen.etag)
+    assert await tables.delete_version("Gone", "p", "a", seen.etag)
+
+
+async def test_a_range_is_read_page_by_page_in_order_and_ends() -> None:
+    keys = [f"k{number:03d}" for number in range(7)] + ["it's", "zzz"]
+    for key in keys:
+        await tables.insert_if_absent("Ranges", row(key))
+    first = await tables.rows_between("Ranges", "p", after="k", before="l", limit=3)
+    second = await tables.rows_between("Ranges", "p", after="k", before="l", limit=4, cursor=first.cursor)
+    assert [found["RowKey"] for found in [*first.rows, *second.rows]] == keys[:7]
+    assert (first.cursor, second.cursor) == ("k002", None)
+    assert len((await tables.rows_between("Ranges", "p")).rows) == 9
+    assert [r["RowKey"] for r in (await tables.rows_between("Ranges", "p", cursor="it's", limit=1)).rows] == [
+        "k000"
+    ]
+
+
+async def test_more_rows_than_the_service_gives_at_once_are_all_read() -> None:
+    for begin in range(0, 1_100, 100):
+        changes: list[tables.Change] = [("create", row(f"{n:05d}")) for n in range(begin, begin + 100)]
+        assert await tables.transact("Many", changes)
+    assert len((await tables.rows_between("Many", "p")).rows) == 1_100
+    assert len((await tables.rows_between("Many", "p", limit=1_050)).rows) == 1_050
