@@ -75,7 +75,7 @@ def _cost_table(cases: dict[str, Cost]) -> Table:
         row("history events", lambda cost: cost.history_events),
     )
     notes = (
-        "One operation without events, run alone; counted where the host calls the app, after it was accepted.",
+        "One operation without events, run alone; counted where the host calls the app, once it is accepted.",
         "Plain: `call_activity` with `RetryPolicy`, in-memory backend; no idempotency, no record.",
     )
     return Table("What one operation costs", tuple(cases), rows, notes)
