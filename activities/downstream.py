@@ -141,29 +141,25 @@ async def send(
         httpx.HTTPError: The exchange failed.
         TimeoutError: The time was up.
     """
-    content: dict[str, Any] = {"json": request.json} if request.has_json else {}
-    if request.body is not None:
-        content = {"content": request.body}
     try:
         async with asyncio.timeout(seconds):
-            return await _exchange(client, request, content, limit_bytes, sending)
+            return await _exchange(client, request, limit_bytes, sending)
     except TimeoutError as error:
-        raise TimeoutError(f"not finished within {seconds:.3g} s") from error
+        raise TimeoutError(f"not finished within {seconds:.1f} s") from error
 
 
 async def _exchange(
-    client: httpx.AsyncClient, request: Request, content: dict[str, Any], limit_bytes: int, sending: Sending
+    client: httpx.AsyncClient, request: Request, limit_bytes: int, sending: Sending
 ) -> Answer:
-    async with (
-        client.stream(
-            request.method,
-            request.url,
-            params=request.params or None,
-            headers=request.headers,
-            extensions={"trace": sending.trace},
-            **content,
-        ) as response,
-    ):
+    content: dict[str, Any] = {"json": request.json} if request.has_json else {"content": request.body}
+    async with client.stream(
+        request.method,
+        request.url,
+        params=request.params or None,
+        headers=request.headers,
+        extensions={"trace": sending.trace},
+        **content,
+    ) as response:
         body, is_cut = await _read_up_to(response, limit_bytes)
         return Answer(response.status_code, dict(response.headers), body, is_cut)
 

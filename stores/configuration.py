@@ -29,11 +29,7 @@ def load_app(stderr: TextIO | None = None) -> None:
         SettingsError: App settings or host.json have.
         HandlerSetupError: A handler has.
     """
-    # Without this the Durable codec makes an object with the keys "__class__", "__module__" and "__data__"
-    # into an instance of that class, wherever it stands in what a caller or a dependency sent.
-    os.environ.setdefault(_STRICT_TYPING, "1")
-    # It writes whole URLs, and a query can hold what nobody else should read.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    harden_runtime()
     global _config  # noqa: PLW0603 - the process's one configuration, set while the app loads
     try:
         _config = read_dependencies(app_settings())
@@ -42,6 +38,15 @@ def load_app(stderr: TextIO | None = None) -> None:
     except (ConfigError, SettingsError, HandlerSetupError) as error:
         print(f"Durable Retry does not start.\n{error}", file=stderr or sys.stderr)
         raise
+
+
+def harden_runtime() -> None:
+    """Switch off two habits of libraries that a service for strangers cannot have."""
+    # The Durable codec makes an object with the keys "__class__", "__module__" and "__data__" an instance of
+    # that class, wherever it stands in what a caller or a dependency sent.
+    os.environ.setdefault(_STRICT_TYPING, "1")
+    # httpx logs whole URLs, and a query can hold what nobody else should read.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 def read_dependencies(settings: AppSettings) -> Config:

@@ -1,0 +1,72 @@
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from activities.downstream import close_clients
+from engine.config import Config, parse_config
+from stores.configuration import using
+from tests.e2e.storage import Storage
+from tests.e2e.target import Target
+
+DEPENDENCIES = """
+[dependencies.safe]
+base_url = "${TARGET}/"
+headers = { X-Static = "as-written" }
+auth = { header = "X-Api-Key", value = "${API_KEY}" }
+timeouts = { attempt_seconds = 5 }
+
+[dependencies.unsafe]
+base_url = "${TARGET}"
+idempotency = { header = "" }
+timeouts = { attempt_seconds = 5 }
+
+[dependencies.lenient]
+base_url = "${TARGET}"
+classify = { 404 = "transient" }
+
+[dependencies.nowhere]
+base_url = "http://127.0.0.1:9"
+idempotency = { header = "" }
+
+[dependencies.below]
+base_url = "${TARGET}/echo/api"
+"""
+
+
+@pytest.fixture(scope="session")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    target = Target(tmp_path_factory.mktemp("target"))
+    target.server.start()
+    yield target
+    target.server.stop()
+
+
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
+    storage = Storage(tmp_path_factory.mktemp("storage"))
+    storage.server.start()
+    yield storage
+    storage.server.stop()
+
+
+@pytest.fixture
+def storage(azurite: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    """The app's storage account."""
+    monkeypatch.setenv("AzureWebJobsStorage", azurite.connection_string)
+    return azurite
+
+
+@pytest.fixture(autouse=True)
+async def config(target: Target) -> AsyncIterator[Config]:
+    """The dependencies that these tests call."""
+    config = parse_config(DEPENDENCIES, {"TARGET": target.url, "API_KEY": "sesame-open-0815"})
+    with using(config):
+        yield config
+        await close_clients()
+
+
+@pytest.fixture
+def key(request: pytest.FixtureRequest) -> str:
+    """An idempotency key that no other test uses."""
+    name: str = request.node.name
+    return "".join(letter if letter.isalnum() else "-" for letter in name)

@@ -1,0 +1,137 @@
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from activities.attempt import make_attempt
+from activities.handling import Call, Outcome, Rejected, TableWrite, Throttled, Transient, operation_handler
+from engine.operation import AttemptOutcome
+from engine.policy import Timeouts
+from engine.vocabulary import Category
+from stores import handler_registry
+from tests.e2e.target import Target
+from tests.operation_stage import an_operation
+
+
+class ShipOrder(BaseModel):
+    order: int
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handler_registry, "_handlers", {})
+
+
+async def run(function: Callable[[Any, Call], Awaitable[Any]], **changes: Any) -> AttemptOutcome:
+    operation_handler("ship-order", dependency="safe", input_model=ShipOrder)(function)
+    values: dict[str, Any] = {
+        "handler": "ship-order",
+        "request": None,
+        "input": {"order": 7},
+        "dependency": "safe",
+        "deadline_at": None,
+    }
+    return await make_attempt(an_operation(**(values | changes)), 3)
+
+
+async def test_a_handler_gets_its_input_and_what_it_needs_to_know() -> None:
+    async def ship(order: ShipOrder, call: Call) -> dict[str, Any]:
+        return {"order": order.order, "key": call.key, "attempt": call.attempt, "id": call.correlation_id}
+
+    outcome = await run(ship, correlation_id="c-1")
+    assert outcome.result == {"value": {"order": 7, "key": "key-1", "attempt": 3, "id": "c-1"}}
+
+
+async def test_the_client_is_bound_to_the_dependency(target: Target, key: str) -> None:
+    async def ship(_order: ShipOrder, call: Call) -> int:
+        answer = await call.client.get("/echo", headers={"Idempotency-Key": key})
+        return answer.status_code
+
+    assert (await run(ship)).result == {"value": 200}
+    assert target.received(key)["tries"][0]["headers"]["x-api-key"] == "sesame-open-0815"
+
+
+async def test_the_client_calls_nobody_else() -> None:
+    async def ship(_order: ShipOrder, call: Call) -> None:
+        await call.client.get("http://127.0.0.1:9/elsewhere")
+
+    outcome = await run(ship)
+    assert outcome.error is not None
+    assert outcome.error.startswith("EscapedBaseUrlError")
+
+
+@pytest.mark.parametrize(
+    ("raised", "category", "seconds"),
+    [
+        (Transient("not yet", retry_after=3), Category.TRANSIENT, 3),
+        (Throttled(retry_after=5), Category.THROTTLED, 5),
+        (Rejected("never"), Category.BUSINESS_RULE, None),
+        (KeyError("anything else"), Category.TRANSIENT, None),
+        (ConnectionError("away"), Category.TRANSIENT, None),
+    ],
+)
+async def test_what_a_handler_raises_says_what_follows(
+    raised: Exception, category: Category, seconds: float | None
+) -> None:
+    async def ship(_order: ShipOrder, _call: Call) -> None:
+        raise raised
+
+    outcome = await run(ship)
+    hint = outcome.retry_hint
+    assert outcome.category is category
+    assert (None if hint is None else hint.delay_seconds) == seconds
+
+
+async def test_a_handler_is_cut_off_when_its_time_is_over() -> None:
+    async def ship(_order: ShipOrder, call: Call) -> None:
+        await call.client.get("/hang/9", params={"seconds": 5})
+
+    outcome = await run(ship, timeouts=Timeouts(connect_seconds=0.3, attempt_seconds=0.3))
+    assert outcome.category is Category.TRANSIENT
+    assert outcome.duration_ms < 2_000
+
+
+async def test_input_that_does_not_fit_any_more_is_not_retried() -> None:
+    async def ship(_order: ShipOrder, _call: Call) -> None:
+        raise AssertionError("it must not run")
+
+    assert (await run(ship, input={"order": "x"})).category is Category.MALFORMED
+
+
+async def test_a_handler_that_is_gone_costs_no_attempt() -> None:
+    outcome = await make_attempt(
+        an_operation(handler="gone", request=None, dependency="safe", deadline_at=None), 1
+    )
+    assert (outcome.category, outcome.counted) == (Category.TRANSIENT, False)
+
+
+async def test_models_writes_and_events_travel_as_json() -> None:
+    write = TableWrite(table="Orders", partition_key="p", row_key="r", values={"n": 1})
+
+    async def ship(order: ShipOrder, _call: Call) -> Outcome:
+        return Outcome(order, writes=[write], events=[{"type": "shipped", "queue": "order-events"}])
+
+    outcome = await run(ship)
+    assert outcome.result["value"] == {"order": 7}
+    assert outcome.result["writes"] == [write.to_json()]
+    assert outcome.result["events"][0]["queue"] == "order-events"
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        Outcome(object()),
+        Outcome(1, events=[{"type": "no target"}]),
+        Outcome(1, writes=[TableWrite(table="T", partition_key=p, row_key="r") for p in "ab"]),
+        Outcome(1, writes=[TableWrite(table="T", partition_key="p", row_key=str(n)) for n in range(76)]),
+    ],
+)
+async def test_what_can_never_be_committed_is_a_mistake_of_the_handler(returned: Outcome) -> None:
+    async def ship(_order: ShipOrder, _call: Call) -> Outcome:
+        return returned
+
+    outcome = await run(ship)
+    assert outcome.category is Category.MALFORMED
+    assert outcome.error is not None
+    assert outcome.error.startswith("HandlerReturnError")

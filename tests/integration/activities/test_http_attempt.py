@@ -1,0 +1,198 @@
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from activities.attempt import attempt, make_attempt
+from engine.operation import AttemptOutcome
+from engine.policy import Timeouts
+from engine.vocabulary import Category
+from stores import clock
+from tests.e2e.target import Target
+from tests.operation_stage import an_operation
+
+
+async def attempted(
+    key: str, path: str, *, dependency: str = "safe", number: int = 1, method: str = "POST", **changes: Any
+) -> AttemptOutcome:
+    request = {
+        "method": method,
+        "path": path,
+        "query": changes.pop("query", {}),
+        "headers": {},
+        "json": {"a": 1},
+    }
+    request |= changes.pop("request", {})
+    values: dict[str, Any] = {"operation_id": f"op-{key}", "key": key, "dependency": dependency}
+    operation = an_operation(
+        **values, deadline_at=changes.pop("deadline_at", None), request=request, **changes
+    )
+    return await make_attempt(operation, number)
+
+
+async def test_a_success_keeps_status_headers_and_json(key: str) -> None:
+    outcome = await attempted(key, "/echo")
+    assert outcome.category is None
+    assert outcome.status_code == 200
+    assert outcome.result["json"]["received"] == {"a": 1}
+    assert outcome.result["headers"]["content-type"] == "application/json"
+
+
+async def test_every_attempt_carries_the_same_key_and_what_is_left_of_its_time(
+    key: str, target: Target
+) -> None:
+    for number in (1, 2):
+        await attempted(key, "/echo", number=number, correlation_id="order-42")
+    first, second = target.received(key)["tries"]
+    assert first["headers"]["idempotency-key"] == second["headers"]["idempotency-key"] == key
+    assert (first["headers"]["x-attempt"], second["headers"]["x-attempt"]) == ("1", "2")
+    assert 9 < float(first["headers"]["x-seconds-left"]) <= 10
+    assert first["headers"]["x-correlation-id"] == "order-42"
+
+
+async def test_the_files_headers_and_credentials_are_sent_and_a_callers_cannot_replace_them(
+    key: str, target: Target
+) -> None:
+    forged = {"headers": {"x-api-key": "forged", "idempotency-key": "forged", "X-Own": "mine"}}
+    await attempted(key, "/echo", request=forged)
+    headers = target.received(key)["tries"][0]["headers"]
+    assert headers["x-api-key"] == "sesame-open-0815"
+    assert headers["x-static"] == "as-written"
+    assert headers["x-own"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "category", "status_code"),
+    [
+        ("/status/400", {}, Category.MALFORMED, 400),
+        ("/status/401", {}, Category.UNAUTHORIZED, 401),
+        ("/status/404", {}, Category.NOT_FOUND, 404),
+        ("/status/409", {}, Category.BUSINESS_RULE, 409),
+        ("/status/500", {}, Category.TRANSIENT, 500),
+        ("/throttle/9", {}, Category.THROTTLED, 429),
+        ("/fail/9", {"status": 503, "retry_after": 2}, Category.THROTTLED, 503),
+        ("/redirect/9", {}, Category.MALFORMED, 307),
+        ("/drop/9", {}, Category.TRANSIENT, None),
+    ],
+)
+async def test_trouble_becomes_an_outcome(
+    key: str, path: str, query: dict[str, Any], category: Category, status_code: int | None
+) -> None:
+    outcome = await attempted(key, path, query=query)
+    assert (outcome.category, outcome.status_code) == (category, status_code)
+    assert outcome.counted
+
+
+@pytest.mark.parametrize("form", ["seconds", "date", "ms"])
+async def test_a_wish_for_a_wait_is_read(key: str, form: str) -> None:
+    outcome = await attempted(key, "/throttle/9", query={"retry_after": 7, "form": form})
+    assert outcome.retry_hint is not None
+    assert outcome.retry_hint.delay_seconds == pytest.approx(7, abs=1)
+
+
+async def test_a_dependencys_own_classification_stands_above_the_table(key: str) -> None:
+    assert (await attempted(key, "/status/404", dependency="lenient")).category is Category.TRANSIENT
+
+
+async def test_one_time_limit_holds_for_everything_inside_the_attempt(key: str) -> None:
+    timeouts = Timeouts(connect_seconds=0.5, attempt_seconds=0.5)
+    outcome = await attempted(key, "/slow/9", query={"seconds": 5}, timeouts=timeouts)
+    assert outcome.category is Category.TRANSIENT
+    assert outcome.error == "TimeoutError: not finished within 0.5 s"
+    assert outcome.duration_ms < 2_000
+
+
+async def test_the_deadline_cuts_an_attempt_short(key: str) -> None:
+    soon = clock.now() + timedelta(seconds=0.5)
+    outcome = await attempted(key, "/hang/9", query={"seconds": 5}, deadline_at=soon)
+    assert outcome.duration_ms < 2_000
+
+
+async def test_after_the_deadline_nothing_is_sent(key: str, target: Target) -> None:
+    outcome = await attempted(key, "/echo", deadline_at=clock.now() - timedelta(seconds=1))
+    assert (outcome.category, outcome.counted) == (Category.DEADLINE_EXCEEDED, False)
+    assert key not in target.totals()
+
+
+async def test_a_dependency_that_is_gone_from_the_file_costs_no_attempt(key: str) -> None:
+    outcome = await attempted(key, "/echo", dependency="gone")
+    assert (outcome.category, outcome.counted) == (Category.TRANSIENT, False)
+
+
+async def test_a_long_answer_is_cut_and_says_so(key: str) -> None:
+    outcome = await attempted(key, "/huge/9", query={"bytes": 3_000_000})
+    assert outcome.category is None
+    assert outcome.result["truncated"]
+    assert len(outcome.result["body"]) == 16 * 1024
+
+
+async def test_what_calls_itself_json_and_is_not_is_kept_as_text(key: str) -> None:
+    outcome = await attempted(key, "/garbled/9")
+    assert "json" not in outcome.result
+    assert outcome.result["body"].startswith('{"id"')
+
+
+async def test_a_secret_that_comes_back_is_not_kept(key: str) -> None:
+    echoed = {"json": {"said": "sesame-open-0815"}}
+    outcome = await attempted(key, "/echo", request=echoed)
+    assert "sesame" not in str(outcome.to_json())
+    assert outcome.result["json"]["received"] == {"said": "***"}
+
+
+async def test_text_and_query_are_sent_as_given(key: str, target: Target) -> None:
+    request = {"method": "PUT", "path": "/echo", "query": {"a": [1, 2], "b": None, "c": True}, "headers": {}}
+    operation = an_operation(
+        key=key, dependency="safe", deadline_at=None, request=request | {"body": "plain"}
+    )
+    await make_attempt(operation, 1)
+    received = target.received(key)["tries"][0]
+    assert received["method"] == "PUT"
+    assert received["query"] == "a=1&a=2&c=true"
+
+
+@pytest.mark.parametrize("path", ["/../../x", "http://127.0.0.1:9/x", "//127.0.0.1:9/x", "/..%2f..%2fx"])
+async def test_no_path_leads_out_of_the_base_url(key: str, path: str, target: Target) -> None:
+    await attempted(key, path, dependency="below")
+    tries = target.received(key)["tries"] if key in target.totals() else []
+    assert all(one["path"].startswith("/echo/api/") for one in tries)
+
+
+async def test_the_activity_speaks_plain_json(key: str) -> None:
+    operation = an_operation(key=key, dependency="safe", deadline_at=None, request=a_get())
+    answer = await attempt({"operation": operation.to_json(), "attempt": 1})
+    assert AttemptOutcome.from_json(answer).status_code == 200
+
+
+@pytest.mark.usefixtures("storage")
+class TestUnprotected:
+    """Requests that the dependency does not deduplicate."""
+
+    async def test_what_was_sent_and_lost_is_ambiguous(self, key: str) -> None:
+        assert (await attempted(key, "/drop/9", dependency="unsafe")).category is Category.AMBIGUOUS
+
+    async def test_what_is_safe_by_its_method_is_not(self, key: str) -> None:
+        outcome = await attempted(key, "/drop/9", dependency="unsafe", method="PUT")
+        assert outcome.category is Category.TRANSIENT
+
+    async def test_a_second_execution_of_an_attempt_sends_nothing_and_says_the_same(self, key: str) -> None:
+        first = await attempted(key, "/echo", dependency="unsafe", query={"case": key})
+        second = await attempted(key, "/echo", dependency="unsafe", query={"case": key})
+        assert second == first
+        assert second.result["json"]["try"] == first.result["json"]["try"]
+
+    async def test_of_two_executions_at_once_one_sends(self, key: str) -> None:
+        query = {"seconds": 1, "case": key}
+        outcomes = await asyncio.gather(
+            *(attempted(key, "/slow/9", dependency="unsafe", query=query) for _ in range(2))
+        )
+        assert {outcome.category for outcome in outcomes} == {None, Category.AMBIGUOUS}
+
+    async def test_a_connection_that_was_never_made_may_be_tried_again(self, key: str) -> None:
+        for number in (1, 2):
+            outcome = await attempted(key, "/x", dependency="nowhere", number=number)
+            assert outcome.category is Category.TRANSIENT
+
+
+def a_get() -> dict[str, Any]:
+    return {"method": "GET", "path": "/echo", "query": {}, "headers": {}}

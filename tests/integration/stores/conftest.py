@@ -1,0 +1,29 @@
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from stores.task_hub import close_clients
+from tests.e2e.storage import Storage
+from tests.task_hub_stage import TaskHubStage, task_hub_stage
+
+
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
+    storage = Storage(tmp_path_factory.mktemp("storage"))
+    storage.server.start()
+    yield storage
+    storage.server.stop()
+
+
+@pytest.fixture
+def storage(azurite: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    """The app's storage account."""
+    monkeypatch.setenv("AzureWebJobsStorage", azurite.connection_string)
+    return azurite
+
+
+@pytest.fixture
+async def task_hub() -> AsyncIterator[TaskHubStage]:
+    with task_hub_stage() as stage:
+        yield stage
+        await close_clients()

@@ -1,0 +1,135 @@
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from engine.operation import OperationInput
+from stores import task_hub as hub_store
+from stores.status import document_of, find_status
+from stores.submission import KeyReused, Replayed, Started, submit
+from stores.task_hub import BadCursorError, TaskHubUnavailableError
+from tests.operation_stage import an_operation as an_old_operation
+from tests.operation_stage import failing
+from tests.task_hub_stage import TaskHubStage, binding_for
+from tools.processes import free_port
+
+WAIT_SECONDS = 20
+PAGE = 7
+
+
+def an_operation(**changes: Any) -> OperationInput:
+    """Return an operation without a deadline: this hub reads the real clock."""
+    return an_old_operation(**{"deadline_at": None, **changes})
+
+
+async def finished(hub: TaskHubStage, operation_id: str) -> dict[str, object]:
+    instance = await hub_store.wait_for_operation(hub.binding, operation_id, WAIT_SECONDS)
+    assert instance is not None
+    return document_of(instance)
+
+
+async def until_recorded(hub: TaskHubStage) -> None:
+    """Wait for the record, which is told by a signal after the orchestration ended."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while True:
+            record = await hub_store.read_record(hub.binding, "op-test")
+            if record is not None and record.document is not None:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_an_operation_runs_to_its_end(task_hub: TaskHubStage) -> None:
+    assert isinstance(await submit(task_hub.binding, an_operation()), Started)
+    document = await finished(task_hub, "op-test")
+    assert document["status"] == "succeeded"
+
+
+async def test_a_duplicate_of_a_finished_operation_answers_its_document(task_hub: TaskHubStage) -> None:
+    await submit(task_hub.binding, an_operation())
+    document = await finished(task_hub, "op-test")
+    assert await submit(task_hub.binding, an_operation()) == Replayed(document, finished=True)
+
+
+async def test_a_duplicate_with_another_fingerprint_is_told_so(task_hub: TaskHubStage) -> None:
+    task_hub.answer = failing(99)
+    await submit(task_hub.binding, an_operation())
+    assert isinstance(await submit(task_hub.binding, an_operation(fingerprint="another")), KeyReused)
+
+
+async def test_of_fifty_at_once_one_starts_and_one_attempt_is_made(task_hub: TaskHubStage) -> None:
+    answers = await asyncio.gather(*(submit(task_hub.binding, an_operation()) for _ in range(50)))
+    assert sum(isinstance(answer, Started) for answer in answers) == 1
+    await finished(task_hub, "op-test")
+    assert len(task_hub.activities) == 1
+
+
+async def test_a_purged_operation_is_answered_from_its_record(task_hub: TaskHubStage) -> None:
+    await submit(task_hub.binding, an_operation())
+    document = await finished(task_hub, "op-test")
+    client = await hub_store.client_for(task_hub.binding)
+    await until_recorded(task_hub)
+    await client.purge_orchestration("op-test")
+    assert await find_status(task_hub.binding, "op-test") == document
+    assert await submit(task_hub.binding, an_operation()) == Replayed(document, finished=True)
+
+
+async def test_an_unknown_operation_has_no_status(task_hub: TaskHubStage) -> None:
+    assert await find_status(task_hub.binding, "op-unknown") is None
+
+
+async def test_a_terminated_operation_counts_as_cancelled(task_hub: TaskHubStage) -> None:
+    task_hub.answer = failing(99)
+    await submit(task_hub.binding, an_operation())
+    client = await hub_store.client_for(task_hub.binding)
+    await client.terminate_orchestration("op-test")
+    assert (await finished(task_hub, "op-test"))["status"] == "cancelled"
+
+
+async def test_a_list_goes_on_where_its_cursor_says(task_hub: TaskHubStage) -> None:
+    for number in range(45):
+        await submit(task_hub.binding, an_operation(operation_id=f"op-{number:02}"), is_new_key=True)
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = []
+        async for item in hub_store.scan_operations(task_hub.binding, created_after=None, cursor=cursor):
+            page.append(item)
+            if len(page) == PAGE:
+                break
+        seen.extend(item.instance.instance_id for item in page)
+        cursor = page[-1].cursor_after
+        if cursor is None:
+            break
+    assert seen == [f"op-{number:02}" for number in range(45)]
+
+
+async def test_a_list_can_leave_out_what_is_older(task_hub: TaskHubStage) -> None:
+    await submit(task_hub.binding, an_operation())
+    instance = await hub_store.read_operation(task_hub.binding, "op-test")
+    assert instance is not None
+    later = instance.created_at + timedelta(seconds=1)
+    listed = [
+        item async for item in hub_store.scan_operations(task_hub.binding, created_after=later, cursor=None)
+    ]
+    assert listed == []
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "bm90IGpzb24=", "WzEsIDJd", "W251bGwsIC0xXQ=="])
+async def test_a_cursor_from_elsewhere_is_refused(task_hub: TaskHubStage, cursor: str) -> None:
+    with pytest.raises(BadCursorError):
+        await anext(hub_store.scan_operations(task_hub.binding, created_after=None, cursor=cursor))
+
+
+async def test_a_task_hub_that_is_away_is_told_from_everything_else() -> None:
+    hub = binding_for(free_port())
+    with pytest.raises(TaskHubUnavailableError, match="UNAVAILABLE"):
+        await submit(hub, an_operation())
+    with pytest.raises(TaskHubUnavailableError):
+        await hub_store.check(hub)
+    await hub_store.close_clients()
+
+
+async def test_one_client_serves_a_loop(task_hub: TaskHubStage) -> None:
+    first = await hub_store.client_for(task_hub.binding)
+    assert await hub_store.client_for(task_hub.binding) is first

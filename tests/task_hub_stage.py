@@ -1,0 +1,87 @@
+"""A task hub over gRPC in this process, with the app's own orchestration and entity on it.
+
+It is Microsoft's in-memory backend with the SDK's own worker; only the activities are told what to answer.
+"""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from azure.durable_functions.internal.serialization import DEFAULT_FUNCTIONS_DATA_CONVERTER
+from durabletask import task
+from durabletask.testing import create_test_backend
+from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
+from durabletask.worker import TaskHubGrpcWorker
+
+from entities.idempotency_record import IdempotencyRecord
+from orchestrators.operation import operation
+from stores.configuration import harden_runtime
+from stores.task_hub import OPERATION, RECORD
+from tests.operation_stage import Answer, failing
+from tools.processes import free_port
+
+_QUIET = logging.getLogger("durabletask.quiet")
+_QUIET.setLevel(logging.CRITICAL)
+
+
+@dataclass
+class TaskHubStage:
+    """A running task hub.
+
+    Attributes:
+        binding: What a `durableClient` binding would give.
+        backend: The hub itself.
+        answer: What activities give.
+        activities: The calls that were made.
+    """
+
+    binding: str
+    backend: InMemoryOrchestrationBackend
+    answer: Answer = field(default_factory=lambda: failing(0))
+    activities: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def call(self, name: str, given: dict[str, Any]) -> Any:
+        self.activities.append((name, given))
+        return self.answer(name, given)
+
+
+def binding_for(port: int) -> str:
+    """Return the configuration string of a durable client."""
+    return json.dumps({"taskHubName": "test", "rpcBaseUrl": f"127.0.0.1:{port}"})
+
+
+@contextmanager
+def task_hub_stage() -> Iterator[TaskHubStage]:
+    """Run a task hub for a while."""
+    harden_runtime()
+    port = free_port()
+    backend = create_test_backend(port=port)
+    stage = TaskHubStage(binding_for(port), backend)
+    worker = TaskHubGrpcWorker(
+        host_address=f"127.0.0.1:{port}", logger=_QUIET, data_converter=DEFAULT_FUNCTIONS_DATA_CONVERTER
+    )
+    for name in ("attempt", "dead_letter", "commit"):
+        worker.add_activity(_activity(stage, name))
+    worker.add_orchestrator(_named(operation, OPERATION))
+    worker.add_entity(IdempotencyRecord, name=RECORD)
+    worker.start()  # type: ignore[no-untyped-call] # the SDK leaves it unannotated
+    try:
+        yield stage
+    finally:
+        worker.stop()  # type: ignore[no-untyped-call] # as above
+        backend.stop()
+
+
+def _activity(stage: TaskHubStage, name: str) -> Any:
+    def run(_ctx: task.ActivityContext, given: dict[str, Any]) -> Any:
+        return stage.call(name, given)
+
+    return _named(run, name)
+
+
+def _named(function: Any, name: str) -> Any:
+    function.__name__ = name
+    return function

@@ -1,0 +1,284 @@
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from engine.policy import RetryPolicy, Timeouts
+from engine.vocabulary import Category
+from tests.operation_stage import START, Answer, Stage, an_operation, failing, outcome
+
+HEALTHY_TURNS = 3
+TURNS_PER_FAILURE = 2
+
+
+def test_a_healthy_operation_costs_three_turns_one_activity_and_one_awaited_entity_call() -> None:
+    stage = Stage(an_operation(), failing(0))
+    document = stage.run()
+    assert document["status"] == "succeeded"
+    assert document["result"] == {"status_code": 200, "headers": {}, "json": {"id": "ch_1"}}
+    assert (stage.turns, len(stage.activities), stage.entity_calls) == (HEALTHY_TURNS, 1, 1)
+    assert [name for name, _ in stage.signals] == ["claim", "complete", "expire"]
+
+
+def test_each_failed_attempt_adds_two_turns_one_activity_and_one_timer() -> None:
+    stage = Stage(an_operation(), failing(3))
+    document = stage.run()
+    assert document["attempt_count"] == 4
+    assert stage.turns == HEALTHY_TURNS + 3 * TURNS_PER_FAILURE
+    assert stage.made("attempt") == 4
+
+
+def test_the_key_is_claimed_before_anything_else_happens() -> None:
+    stage = Stage(an_operation(), failing(0))
+    stage.turn()
+    assert stage.entity_calls == 1
+    assert stage.activities == []
+
+
+def test_waits_are_shown_with_their_end_and_their_reasons() -> None:
+    stage = Stage(an_operation(), failing(1))
+    status = stage.run_until_waiting()
+    assert status["status"] == "waiting_retry"
+    assert status["next_attempt_at"] == "2026-11-21T09:00:10Z"
+    assert status["attempts"][0]["next_delay_seconds"] == 10.0
+    assert status["attempts"][0]["delay_reasons"] == ["fixed 10 s"]
+
+
+def test_the_waits_are_the_policys() -> None:
+    stage = Stage(an_operation(), failing(2))
+    stage.run()
+    assert stage.now == START + timedelta(seconds=20)
+
+
+def test_exhausted_attempts_become_one_dead_letter() -> None:
+    stage = Stage(an_operation(), failing(99))
+    document = stage.run()
+    assert document["status"] == "dead_lettered"
+    assert document["attempt_count"] == 5
+    assert document["dead_letter"]["id"] == "dl-1"
+    assert document["dead_letter"]["reason"] == "RetriesExhausted"
+    assert stage.made("dead_letter") == 1
+
+
+@pytest.mark.parametrize(
+    "category", [Category.MALFORMED, Category.UNAUTHORIZED, Category.AMBIGUOUS, Category.BUSINESS_RULE]
+)
+def test_what_is_useless_or_unsafe_to_repeat_is_attempted_once(category: Category) -> None:
+    stage = Stage(an_operation(), failing(99, category))
+    assert stage.run()["status"] == "dead_lettered"
+    assert stage.made("attempt") == 1
+
+
+def test_a_wait_past_the_deadline_is_not_begun() -> None:
+    stage = Stage(an_operation(deadline_at=START + timedelta(seconds=11)), failing(99))
+    document = stage.run()
+    assert document["dead_letter"]["reason"] == "DeadlineExceeded"
+    assert stage.now == START
+
+
+def test_an_attempt_that_never_left_is_made_again_under_its_number() -> None:
+    failures = iter([RuntimeError("the worker died"), RuntimeError("again")])
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        return next(failures, None) or failing(0)(name, given)
+
+    stage = Stage(an_operation(), answer)
+    document = stage.run()
+    assert document["attempt_count"] == 1
+    assert [given["attempt"] for _, given in stage.activities] == [1, 1, 1]
+
+
+def test_an_answer_for_another_attempt_is_not_taken() -> None:
+    answers = iter([outcome(7, status_code=200, result={})])
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        return next(answers, None) or failing(0)(name, given)
+
+    stage = Stage(an_operation(), answer)
+    assert stage.run()["attempts"][0]["number"] == 1
+    assert stage.made("attempt") == 2
+
+
+def test_our_own_storage_failing_does_not_lose_a_dead_letter() -> None:
+    failures = iter([OSError("table storage is away")] * 3)
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        failure = next(failures, None) if name == "dead_letter" else None
+        return failure or failing(99, Category.MALFORMED)(name, given)
+
+    stage = Stage(an_operation(), answer)
+    assert stage.run()["dead_letter"]["id"] == "dl-1"
+    assert stage.now == START + timedelta(seconds=2 + 4 + 8)
+
+
+def test_cancelling_ends_the_wait() -> None:
+    stage = Stage(an_operation(), failing(99))
+    stage.run_until_waiting()
+    stage.raise_event("cancel", {})
+    assert stage.run_until_waiting()["status"] == "cancelled"
+    assert stage.now == START
+    assert stage.record["document"]["status"] == "cancelled"
+
+
+def test_cancelling_during_an_attempt_lets_it_end_first() -> None:
+    stage = Stage(an_operation(), failing(0))
+    stage.turn()
+    stage.turn()
+    stage.inbox.insert(0, _event("cancel"))
+    assert stage.run()["status"] == "succeeded"
+
+
+def test_cancelling_before_the_first_attempt_makes_none() -> None:
+    stage = Stage(an_operation(), failing(0))
+    stage.raise_event("cancel", {})
+    assert stage.run()["status"] == "cancelled"
+    assert stage.activities == []
+
+
+def test_retry_now_ends_the_wait_for_the_attempt_that_it_names() -> None:
+    stage = Stage(an_operation(), failing(1))
+    stage.run_until_waiting()
+    stage.raise_event("retry_now", {"attempt": 2})
+    assert stage.run_until_waiting()["status"] == "succeeded"
+    assert stage.now == START
+
+
+def test_retry_now_for_an_earlier_wait_does_not_end_this_one() -> None:
+    stage = Stage(an_operation(), failing(1))
+    stage.run_until_waiting()
+    stage.raise_event("retry_now", {"attempt": 1})
+    assert stage.run_until_waiting()["status"] == "waiting_retry"
+
+
+def test_a_second_start_of_a_finished_key_answers_what_the_first_one_did() -> None:
+    first = Stage(an_operation(), failing(1))
+    document = first.run()
+    second = Stage(an_operation(), failing(0))
+    second.record = first.record
+    assert second.run() == document
+    assert second.activities == []
+
+
+def test_a_second_start_with_another_fingerprint_does_nothing() -> None:
+    first = Stage(an_operation(), failing(0))
+    document = first.run()
+    second = Stage(an_operation(fingerprint="another"), failing(0))
+    second.record = first.record
+    assert second.run() == document
+    assert second.activities == []
+
+
+def test_the_claim_of_a_run_that_vanished_is_taken_over() -> None:
+    first = Stage(an_operation(), failing(0))
+    first.turn()
+    second = Stage(an_operation(), failing(0))
+    second.record = first.record
+    assert second.run()["status"] == "succeeded"
+
+
+def test_the_record_is_kept_as_long_as_the_dependency_says() -> None:
+    stage = Stage(an_operation(ttl_seconds=60.0), failing(0))
+    stage.run()
+    assert stage.signals[-1] == ("expire", START + timedelta(seconds=60))
+    stage.signal("expire", {"now": "2026-11-21T09:01:00Z"})
+    assert stage.record is None
+
+
+def unlimited() -> dict[str, Any]:
+    policy = RetryPolicy(strategy="fixed", initial_seconds=1.0, jitter="none", max_attempts=-1)
+    return {
+        "policy": policy,
+        "timeouts": Timeouts(deadline_seconds=1e6),
+        "deadline_at": START + timedelta(days=10),
+    }
+
+
+def test_attempt_1000_costs_what_attempt_10_costs() -> None:
+    few = Stage(an_operation(**unlimited()), failing(39))
+    many = Stage(an_operation(**unlimited()), failing(999))
+    few.run()
+    document = many.run()
+    assert document["attempt_count"] == 1_000
+    assert [attempt["number"] for attempt in document["attempts"]] == list(range(981, 1_001))
+    assert many.longest_history == few.longest_history
+    assert many.executions == 50
+
+
+def test_an_operation_continues_under_its_claim() -> None:
+    stage = Stage(an_operation(**unlimited()), failing(45))
+    stage.run()
+    assert stage.executions == 3
+    assert stage.entity_calls == 1
+
+
+@pytest.mark.parametrize("attempts_before", [19, 20, 21])
+def test_a_cancel_is_not_lost_when_the_history_begins_anew(attempts_before: int) -> None:
+    stage = Stage(an_operation(**unlimited()), failing(99))
+
+    def cancel_with_the_timer(playing: Stage) -> None:
+        fired = any(event.HasField("timerFired") for event in playing.inbox)
+        if fired and playing.made("attempt") == attempts_before:
+            playing.raise_event("cancel", {})
+
+    stage.before_turn = cancel_with_the_timer
+    assert stage.run()["status"] == "cancelled"
+
+
+def test_the_custom_status_fits_whatever_errors_say() -> None:
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        if name != "attempt":
+            return "dl-1"
+        return outcome(given["attempt"], category=Category.TRANSIENT, error="\u00e4" * 300)
+
+    stage = Stage(an_operation(**unlimited()), answer)
+    largest = 0
+
+    def measure(playing: Stage) -> None:
+        nonlocal largest
+        largest = max(largest, len(str(playing.custom_status).encode("utf-16-le")))
+        if playing.made("attempt") == 25:
+            playing.raise_event("cancel", {})
+
+    stage.before_turn = measure
+    stage.run()
+    assert 4_000 < largest < 16_384
+
+
+def test_events_are_committed_with_the_result_before_the_operation_succeeds() -> None:
+    event = {"type": "charge.completed", "queue": "charge-events", "data": {"order": 42}}
+    shown = [{"event_id": "op-test.1", "type": "charge.completed", "state": "pending"}]
+    stage = Stage(an_operation(on_success=(event,)), committing(events=shown, rejected=None))
+    document = stage.run()
+    assert document["events"] == shown
+    assert stage.activities[-1][0] == "commit"
+    assert stage.activities[-1][1]["events"] == [event]
+    assert stage.activities[-1][1]["result"] == document["result"]
+
+
+def test_attempts_do_not_carry_the_events() -> None:
+    event = {"type": "t", "queue": "events", "data": "x" * 100}
+    stage = Stage(an_operation(on_success=(event,)), committing(events=[], rejected=None))
+    stage.run()
+    assert stage.activities[0][1]["operation"]["on_success"] == []
+
+
+def test_writes_that_can_never_be_made_are_a_dead_letter() -> None:
+    event = {"type": "t", "queue": "events", "data": None}
+    stage = Stage(an_operation(on_success=(event,)), committing(events=[], rejected="PropertyNameInvalid: x"))
+    document = stage.run()
+    assert document["status"] == "dead_lettered"
+    assert document["dead_letter"]["reason"] == "RejectedByHandler"
+
+
+def committing(**answered: Any) -> Answer:
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        return answered if name == "commit" else failing(0)(name, given)
+
+    return answer
+
+
+def _event(name: str) -> Any:
+    stage = Stage(an_operation(), failing(0))
+    stage.inbox = []
+    stage.raise_event(name, {})
+    return stage.inbox[0]
