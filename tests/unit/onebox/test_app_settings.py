@@ -1,0 +1,62 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onebox.app_settings import AppSettings, MissingSettingError, load_local_settings
+from onebox.errors import CannotStartError
+
+
+def load(tmp_path: Path, content: Any, environment: dict[str, str]) -> dict[str, str]:
+    path = tmp_path / "local.settings.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    load_local_settings(path, environment)
+    return environment
+
+
+def test_values_fill_up_the_environment_which_wins(tmp_path: Path) -> None:
+    loaded = load(tmp_path, {"Values": {"A": "file", "B": "file"}}, {"B": "real"})
+    assert loaded == {"A": "file", "B": "real"}
+
+
+def test_a_missing_file_changes_nothing(tmp_path: Path) -> None:
+    environment: dict[str, str] = {}
+    load_local_settings(tmp_path / "none.json", environment)
+    assert environment == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "must be an object"),
+        ({"Values": []}, "must be an object"),
+        ({"Values": {"A": 1}}, "Values.A must be text"),
+        ({"IsEncrypted": True, "Values": {}}, "is encrypted"),
+    ],
+)
+def test_a_broken_file_is_told(tmp_path: Path, content: Any, complaint: str) -> None:
+    with pytest.raises(CannotStartError, match=complaint):
+        load(tmp_path, content, {})
+
+
+def test_references_are_expanded() -> None:
+    settings = AppSettings({"QUEUE": "work", "STAGE": "test"})
+    assert settings.expand("%QUEUE%-%STAGE%", where="x") == "work-test"
+    assert settings.expand("plain", where="x") == "plain"
+
+
+def test_a_missing_reference_names_the_binding_and_the_setting() -> None:
+    with pytest.raises(MissingSettingError, match="function f: app setting QUEUE is not set, see '%QUEUE%'"):
+        AppSettings({}).expand("%QUEUE%", where="function f")
+
+
+@pytest.mark.parametrize("name", ["AzureWebJobsStorage", "Storage", "", None])
+def test_a_connection_is_found_with_and_without_its_prefix(name: str | None) -> None:
+    assert AppSettings({"AzureWebJobsStorage": "string"}).connection(name, where="x") == "string"
+
+
+def test_a_missing_connection_is_named() -> None:
+    with pytest.raises(MissingSettingError, match="function f: app setting Other holds no connection string"):
+        AppSettings({"Other": ""}).connection("Other", where="function f")

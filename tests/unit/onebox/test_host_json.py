@@ -1,0 +1,64 @@
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onebox.errors import CannotStartError
+from onebox.host_json import HostJson, read_host_json
+
+
+def read(tmp_path: Path, content: Any) -> HostJson:
+    path = tmp_path / "host.json"
+    path.write_text(json.dumps(content), encoding="utf-8-sig")
+    return read_host_json(path)
+
+
+def test_a_silent_file_has_the_hosts_defaults(tmp_path: Path) -> None:
+    host_json = read(tmp_path, {"version": "2.0"})
+    queues = host_json.extensions.queues
+    assert (queues.batch_size, queues.fetch_at_most_running, queues.max_dequeue_count) == (16, 8, 5)
+    assert (queues.visibility_timeout, queues.message_encoding) == (timedelta(), "base64")
+    assert host_json.extensions.http.route_prefix == "api"
+    assert host_json.function_timeout == timedelta(minutes=30)
+
+
+def test_keys_are_read_without_regard_to_case(tmp_path: Path) -> None:
+    content = {"Version": "2.0", "functiontimeout": "00:05:00", "extensions": {"Queues": {"BATCHSIZE": 1}}}
+    host_json = read(tmp_path, content)
+    assert host_json.function_timeout == timedelta(minutes=5)
+    assert host_json.extensions.queues.batch_size == 1
+    assert host_json.extensions.queues.fetch_at_most_running == 0
+
+
+def test_the_timeout_can_be_lifted(tmp_path: Path) -> None:
+    assert read(tmp_path, {"version": "2.0", "functionTimeout": "-1"}).function_timeout is None
+
+
+def test_sections_of_other_extensions_are_passed_over(tmp_path: Path) -> None:
+    read(tmp_path, {"version": "2.0", "extensions": {"eventHubs": {"anything": 1}}, "logging": {"x": 1}})
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ({"version": "3.0"}, "host.json: version: Input should be '2.0'"),
+        ({"version": "2.0", "functionTimeout": "00:00:00"}, "functionTimeout must be positive"),
+        ({"version": "2.0", "extensions": {"queues": {"batchSize": 33}}}, "extensions.queues.batchSize"),
+        (
+            {"version": "2.0", "extensions": {"durableTask": {"hubname2": ""}}},
+            "extensions.durableTask.hubname2",
+        ),
+        (
+            {"version": "2.0", "extensions": {"queues": {"maxPollingInterval": "00:00:00"}}},
+            "maxPollingInterval",
+        ),
+        ({"version": "2.0", "extensions": {"queues": {"messageEncoding": "hex"}}}, "messageEncoding"),
+        ([], "host.json: the file: Input should be a valid dictionary"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, content: Any, complaint: str) -> None:
+    with pytest.raises(CannotStartError) as caught:
+        read(tmp_path, content)
+    assert complaint in str(caught.value)

@@ -1,0 +1,210 @@
+"""The listener on a queue in memory and a clock of ours; the same on Azurite is an integration test."""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import cast
+
+import pytest
+from azure.storage.queue import QueueMessage
+
+from onebox.clock import ManualClock
+from onebox.host_json import Queues
+from onebox.storage.queues import MessageLostError, StorageQueue
+from onebox.triggers.queue import HIDDEN_SECONDS, QueueListener, poison_name
+
+
+class QueueInMemory:
+    """Records what is done to messages; a message is received once, unless it is put again."""
+
+    def __init__(self, name: str = "work") -> None:
+        self.name = name
+        self.waiting: list[QueueMessage] = []
+        self.log: list[tuple[str, ...]] = []
+        self.receipts = 0
+
+    def add(self, message_id: str, body: str, *, dequeue_count: int = 1) -> None:
+        message = QueueMessage(content=base64.b64encode(body.encode()).decode())
+        message.id, message.pop_receipt, message.dequeue_count = message_id, "first", dequeue_count
+        self.waiting.append(message)
+
+    async def create(self) -> None:
+        self.log.append(("create",))
+
+    async def receive(self, count: int, hidden_seconds: int) -> list[QueueMessage]:
+        assert hidden_seconds == HIDDEN_SECONDS
+        taken, self.waiting = self.waiting[:count], self.waiting[count:]
+        return taken
+
+    async def put(self, content: str) -> None:
+        self.log.append(("put", base64.b64decode(content).decode()))
+
+    async def delete(self, message: QueueMessage) -> None:
+        if message.pop_receipt == "lost":
+            raise MessageLostError
+        self.log.append(("delete", str(message.id), str(message.pop_receipt)))
+
+    async def hide(self, message: QueueMessage, seconds: int) -> None:
+        self.receipts += 1
+        message.pop_receipt = f"receipt {self.receipts}"
+        self.log.append(("hide", str(message.id), str(seconds)))
+
+
+class Bench:
+    """A listener with all around it."""
+
+    def __init__(
+        self, handler: Callable[[QueueMessage, bytes], Awaitable[None]], *, poison: bool = True
+    ) -> None:
+        self.clock = ManualClock()
+        self.queue = QueueInMemory()
+        self.poison = QueueInMemory("work-poison")
+        settings = Queues.model_validate(
+            {"batchSize": 2, "visibilityTimeout": "00:00:30", "maxDequeueCount": 3}
+        )
+        self.listener = QueueListener(
+            cast("StorageQueue", self.queue),
+            cast("StorageQueue", self.poison) if poison else None,
+            settings,
+            handler,
+            self.clock,
+            draw=lambda: 0.5,
+        )
+
+    async def settle(self) -> None:
+        """Lets everything run that can run at the present instant."""
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    async def until_idle(self) -> None:
+        self.listener.start()
+        await self.settle()
+        await self.listener.stop(1)
+
+
+async def succeeds(_: QueueMessage, __: bytes) -> None:
+    return
+
+
+async def fails(_: QueueMessage, __: bytes) -> None:
+    raise RuntimeError("no")
+
+
+async def test_success_deletes() -> None:
+    bench = Bench(succeeds)
+    bench.queue.add("m", "x")
+    await bench.until_idle()
+    assert bench.queue.log == [("create",), ("delete", "m", "first")]
+
+
+async def test_failure_shows_the_message_again_after_the_visibility_timeout() -> None:
+    bench = Bench(fails)
+    bench.queue.add("m", "x", dequeue_count=2)
+    await bench.until_idle()
+    assert bench.queue.log == [("create",), ("hide", "m", "30")]
+
+
+async def test_the_last_failure_moves_to_the_poison_queue_copy_first() -> None:
+    bench = Bench(fails)
+    bench.queue.add("m", "x", dequeue_count=3)
+    await bench.until_idle()
+    assert bench.poison.log == [("create",), ("put", "x")]
+    assert bench.queue.log == [("create",), ("delete", "m", "first")]
+
+
+async def test_a_message_received_too_often_moves_without_a_run() -> None:
+    bench = Bench(fails)
+    bench.queue.add("m", "x", dequeue_count=4)
+    await bench.until_idle()
+    assert bench.poison.log == [("create",), ("put", "x")]
+
+
+async def test_without_a_poison_queue_a_failed_message_stays_hidden() -> None:
+    bench = Bench(fails, poison=False)
+    bench.queue.add("m", "x", dequeue_count=9)
+    await bench.until_idle()
+    assert bench.queue.log == [("create",)]
+
+
+async def test_a_long_run_is_hidden_anew_every_five_minutes_and_deleted_by_its_last_receipt() -> None:
+    go_on = asyncio.Event()
+
+    async def waits(_: QueueMessage, __: bytes) -> None:
+        await go_on.wait()
+
+    bench = Bench(waits)
+    bench.queue.add("m", "x")
+    bench.listener.start()
+    await bench.settle()
+    for _ in range(2):
+        bench.clock.advance(timedelta(minutes=5))
+        await bench.settle()
+    go_on.set()
+    await bench.settle()
+    await bench.listener.stop(1)
+    hidden = ("hide", "m", "600")
+    assert bench.queue.log == [("create",), hidden, hidden, ("delete", "m", "receipt 2")]
+
+
+async def test_the_next_batch_waits_until_few_enough_run() -> None:
+    released = asyncio.Semaphore(0)
+    begun: list[str] = []
+
+    async def waits(message: QueueMessage, _: bytes) -> None:
+        begun.append(str(message.id))
+        await released.acquire()
+
+    bench = Bench(waits)
+    for number in range(5):
+        bench.queue.add(str(number), "x")
+    bench.listener.start()
+    await bench.settle()
+    assert begun == ["0", "1"]  # a batch of two; the threshold is one
+    released.release()
+    await bench.settle()
+    assert begun == ["0", "1", "2", "3"]
+    for _ in range(4):
+        released.release()
+    await bench.settle()
+    assert begun == ["0", "1", "2", "3", "4"]
+    await bench.listener.stop(1)
+
+
+async def test_a_stop_gives_back_what_does_not_finish() -> None:
+    async def hangs(_: QueueMessage, __: bytes) -> None:
+        await asyncio.Event().wait()
+
+    bench = Bench(hangs)
+    bench.queue.add("m", "x")
+    bench.listener.start()
+    await bench.settle()
+    await bench.listener.stop(0.01)
+    assert bench.queue.log == [("create",), ("hide", "m", "0")]
+
+
+async def test_a_message_that_somebody_else_took_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def loses(message: QueueMessage, _: bytes) -> None:
+        message.pop_receipt = "lost"
+
+    bench = Bench(loses)
+    bench.queue.add("m", "x")
+    await bench.until_idle()
+    assert "taken by somebody else" in caplog.text
+
+
+async def test_a_notification_ends_the_pause_of_an_empty_queue() -> None:
+    bench = Bench(succeeds)
+    bench.listener.start()
+    await bench.settle()
+    bench.queue.add("m", "x")
+    bench.listener.notify()
+    await bench.settle()
+    assert ("delete", "m", "first") in bench.queue.log
+    await bench.listener.stop(1)
+
+
+def test_poison_queues_have_none_themselves() -> None:
+    assert poison_name("work") == "work-poison"
+    assert poison_name("work-poison") is None
+    assert poison_name("x" * 57) is None
