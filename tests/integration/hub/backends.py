@@ -13,7 +13,9 @@ from typing import Any
 import durabletask.internal.orchestrator_service_pb2_grpc as stubs
 import grpc
 import pytest
+from azure.durable_functions.internal.serialization import DEFAULT_FUNCTIONS_DATA_CONVERTER
 from durabletask.client import AsyncTaskHubGrpcClient, OrchestrationState
+from durabletask.serialization import DataConverter
 from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
 from durabletask.worker import TaskHubGrpcWorker
 
@@ -22,7 +24,7 @@ from onebox.hub import Hub, HubSettings
 from tests.integration.hub.durable_app import App, AppInvoker
 
 # The SDK's codec advises, once per process, to name types when decoding; its own worker is who does not.
-SDK_NOTICE = pytest.mark.filterwarnings("ignore:azure.functions df_loads was called:DeprecationWarning")
+SDK_NOTICE = pytest.mark.filterwarnings("ignore:azure.functions .*expected_type:DeprecationWarning")
 
 _QUIET = logging.getLogger("durabletask.quiet")
 _QUIET.setLevel(logging.CRITICAL)
@@ -53,8 +55,8 @@ class Backend:
         return state
 
 
-def client_of(address: str) -> AsyncTaskHubGrpcClient:
-    return AsyncTaskHubGrpcClient(host_address=address, logger=_QUIET)
+def client_of(address: str, converter: DataConverter | None = None) -> AsyncTaskHubGrpcClient:
+    return AsyncTaskHubGrpcClient(host_address=address, logger=_QUIET, data_converter=converter)
 
 
 @asynccontextmanager
@@ -71,7 +73,11 @@ async def running_hub(
 
 @asynccontextmanager
 async def hub_backend(folder: Path, app: App) -> AsyncIterator[Backend]:
-    async with running_hub(folder, app) as hub, client_of(hub.grpc_address) as client:
+    """The hub runs functions through the Functions worker, so its clients speak that one's JSON."""
+    async with (
+        running_hub(folder, app) as hub,
+        client_of(hub.grpc_address, DEFAULT_FUNCTIONS_DATA_CONVERTER) as client,
+    ):
         yield Backend(client, hub.grpc_address)
 
 
