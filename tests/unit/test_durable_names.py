@@ -1,0 +1,87 @@
+"""Names that running orchestrations, callers and deployed bindings hold on to: changing one breaks them."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stores import attempt_markers, dead_letters, task_hub
+
+HTTP = {
+    "submit_operation": ("POST", "operations"),
+    "list_operations": ("GET", "operations"),
+    "get_operation": ("GET", "operations/{operation_id}"),
+    "cancel_operation": ("POST", "operations/{operation_id}/cancel"),
+    "retry_operation_now": ("POST", "operations/{operation_id}/retry-now"),
+    "preview_policy": ("POST", "policies/preview"),
+    "list_dependencies": ("GET", "dependencies"),
+    "get_health": ("GET", "health"),
+}
+
+DURABLE = {
+    "operation": "orchestrationTrigger",
+    "attempt": "activityTrigger",
+    "commit": "activityTrigger",
+    "dead_letter": "activityTrigger",
+    "idempotency_record": "entityTrigger",
+}
+
+QUEUES = {"operations_queue": "operations"}
+
+SDK = {"BuiltIn__HttpActivity", "BuiltIn__HttpPollOrchestrator"}
+
+
+@pytest.fixture
+def bindings(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, dict[str, Any]]]:
+    """The trigger of each function of the app, by the function's name."""
+    monkeypatch.setenv("FLAKY_TARGET_URL", "http://127.0.0.1:9")
+    sys.modules.pop("function_app", None)
+    app = importlib.import_module("function_app").app
+    yield {
+        function.get_function_name(): function.get_trigger().get_dict_repr()
+        for function in app.get_functions()
+        if function.get_function_name() not in SDK
+    }
+    sys.modules.pop("function_app", None)
+
+
+def test_every_http_function_is_where_the_contract_says(bindings: dict[str, dict[str, Any]]) -> None:
+    found = {
+        name: (trigger["methods"][0].value, trigger["route"])
+        for name, trigger in bindings.items()
+        if trigger["type"] == "httpTrigger"
+    }
+    assert {name: found.get(name) for name in HTTP} == HTTP
+
+
+def test_orchestrators_activities_and_entities_keep_their_names(
+    bindings: dict[str, dict[str, Any]],
+) -> None:
+    found = {name: trigger["type"] for name, trigger in bindings.items()}
+    assert {name: found.get(name) for name in DURABLE} == DURABLE
+
+
+def test_queues_keep_their_names(bindings: dict[str, dict[str, Any]]) -> None:
+    found = {
+        name: trigger["queueName"] for name, trigger in bindings.items() if trigger["type"] == "queueTrigger"
+    }
+    assert {name: found.get(name) for name in QUEUES} == QUEUES
+
+
+def test_only_health_answers_without_a_key(bindings: dict[str, dict[str, Any]]) -> None:
+    open_to_all = {
+        name
+        for name, trigger in bindings.items()
+        if trigger["type"] == "httpTrigger"
+        and trigger.get("authLevel") is not None
+        and trigger["authLevel"].value == "anonymous"
+    }
+    assert open_to_all & HTTP.keys() == {"get_health"}
+
+
+def test_events_and_tables_keep_their_names() -> None:
+    assert (task_hub.CANCEL_EVENT, task_hub.RETRY_NOW_EVENT) == ("cancel", "retry_now")
+    assert attempt_markers.TABLE == "AttemptMarkers"
+    assert dead_letters.TABLE == "DeadLetters"
