@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -81,8 +81,9 @@ async def hub_backend(folder: Path, app: App) -> AsyncIterator[Backend]:
         yield Backend(client, hub.grpc_address)
 
 
-@asynccontextmanager
-async def in_memory_backend(_: Path, app: App) -> AsyncIterator[Backend]:
+@contextmanager
+def in_memory_server(app: App) -> Iterator[tuple[InMemoryOrchestrationBackend, str]]:
+    """Microsoft's backend with a worker, on loopback; it takes a second to stop, so many tests share one."""
     backend = InMemoryOrchestrationBackend()
     server = grpc.server(ThreadPoolExecutor(max_workers=16))
     stubs.add_TaskHubSidecarServiceServicer_to_server(backend, server)  # type: ignore[no-untyped-call] # generated
@@ -92,8 +93,7 @@ async def in_memory_backend(_: Path, app: App) -> AsyncIterator[Backend]:
     worker: Any = _worker_of(app, address)  # its start and stop are untyped
     worker.start()
     try:
-        async with client_of(address) as client:
-            yield Backend(client, address)
+        yield backend, address
     finally:
         worker.stop()
         backend.stop()
@@ -119,7 +119,3 @@ def _with_context(activity: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
     del run.__wrapped__  # the SDK would look through it at the other signature
     return run
-
-
-type MakeBackend = Callable[[Path, App], Any]
-BACKENDS: dict[str, MakeBackend] = {"hub": hub_backend, "in_memory": in_memory_backend}

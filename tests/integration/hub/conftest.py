@@ -1,17 +1,30 @@
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
 
-from tests.integration.hub.backends import BACKENDS, Backend, hub_backend
+from tests.integration.hub.backends import Backend, client_of, hub_backend, in_memory_server
 from tests.integration.hub.sample_app import make_app
 
 
-@pytest.fixture(params=sorted(BACKENDS))
+@pytest.fixture(scope="session")
+def in_memory() -> Iterator[tuple[InMemoryOrchestrationBackend, str]]:
+    with in_memory_server(make_app()) as running:
+        yield running
+
+
+@pytest.fixture(params=["hub", "in_memory"])
 async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
-    """Each backend in turn, with the sample app."""
-    async with BACKENDS[request.param](tmp_path, make_app()) as made:
-        yield made
+    """Each backend in turn, empty, with the sample app."""
+    if request.param == "hub":
+        async with hub_backend(tmp_path, make_app()) as made:
+            yield made
+        return
+    server, address = request.getfixturevalue("in_memory")
+    server.reset()
+    async with client_of(address) as client:
+        yield Backend(client, address)
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ from typing import Any
 
 from durabletask import task
 from durabletask.entities import DurableEntity, EntityInstanceId
+from durabletask.scheduled.orchestrator import execute_schedule_operation_orchestrator
+from durabletask.scheduled.schedule_entity import ENTITY_NAME, Schedule
 
 from tests.integration.hub.durable_app import App
 
@@ -200,6 +202,13 @@ def make_app() -> App:  # noqa: C901, PLR0915 - a list of small functions
             yield ctx.wait_for_external_event("go")
         return "released"
 
+    @app.orchestrator
+    def retrying_parent(ctx: Context, value: Any) -> Steps:
+        policy = task.RetryPolicy(first_retry_interval=timedelta(milliseconds=20), max_number_of_attempts=3)
+        return (yield ctx.call_sub_orchestrator("flaky", input=value, retry_policy=policy))
+
+    app.orchestrator(execute_schedule_operation_orchestrator)
+    app.entities_by_name[ENTITY_NAME] = Schedule
     return app
 
 

@@ -280,7 +280,7 @@ async def test_signals_and_reads_an_entity(backend: Backend) -> None:
 
     async def is_six() -> bool:
         entity = await backend.client.get_entity(entity_id)
-        return entity is not None and entity.get_state(int) == 6
+        return entity is not None and entity.get_state() == "6"
 
     await eventually(is_six)
 

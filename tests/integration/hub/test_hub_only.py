@@ -132,7 +132,7 @@ async def test_others_wait_while_an_entity_is_locked(hub: Backend) -> None:
 
     async def is_one() -> bool:
         entity = await hub.client.get_entity(held)
-        return entity is not None and entity.get_state(int) == 1
+        return entity is not None and entity.get_state() == "1"
 
     await eventually(is_one)
 

@@ -1,35 +1,18 @@
 """What the SDK builds on the protocol, on both backends: schedules, delayed signals, retries, export."""
 
-from collections.abc import AsyncIterator, Generator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
-import pytest
-from durabletask import task
 from durabletask.client import OrchestrationQuery, OrchestrationStatus
 from durabletask.entities import EntityInstanceId
 from durabletask.scheduled import AsyncScheduledTaskClient, ScheduleCreationOptions
-from durabletask.scheduled.orchestrator import execute_schedule_operation_orchestrator
-from durabletask.scheduled.schedule_entity import ENTITY_NAME, Schedule
 
-from tests.integration.hub.backends import BACKENDS, SDK_NOTICE, Backend, eventually
-from tests.integration.hub.sample_app import make_app
+from tests.integration.hub.backends import SDK_NOTICE, Backend, eventually
 
 pytestmark = SDK_NOTICE
 
 
-@pytest.fixture(params=sorted(BACKENDS))
-async def scheduling(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
-    app = make_app()
-    app.orchestrator(execute_schedule_operation_orchestrator)
-    app.entities_by_name[ENTITY_NAME] = Schedule
-    async with BACKENDS[request.param](tmp_path, app) as made:
-        yield made
-
-
-async def test_a_schedule_starts_orchestrations_until_it_is_deleted(scheduling: Backend) -> None:
-    schedules = AsyncScheduledTaskClient(scheduling.client)
+async def test_a_schedule_starts_orchestrations_until_it_is_deleted(backend: Backend) -> None:
+    schedules = AsyncScheduledTaskClient(backend.client)
     options = ScheduleCreationOptions("often", "no_steps", timedelta(seconds=1), orchestration_input=7)
     schedule = await schedules.create_schedule(options)
 
@@ -37,7 +20,7 @@ async def test_a_schedule_starts_orchestrations_until_it_is_deleted(scheduling: 
         query = OrchestrationQuery(
             runtime_status=[OrchestrationStatus.COMPLETED], fetch_inputs_and_outputs=True
         )
-        found = await scheduling.client.get_all_orchestration_states(query)
+        found = await backend.client.get_all_orchestration_states(query)
         return sum(state.name == "no_steps" for state in found) >= 2
 
     await eventually(ran_twice)
@@ -69,21 +52,8 @@ async def test_a_client_signals_for_later(backend: Backend) -> None:
     assert datetime.now(UTC) >= due
 
 
-@pytest.fixture(params=sorted(BACKENDS))
-async def retrying(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
-    app = make_app()
-
-    @app.orchestrator
-    def retrying_parent(ctx: task.OrchestrationContext, value: Any) -> Generator[task.Task[Any], Any, Any]:
-        policy = task.RetryPolicy(first_retry_interval=timedelta(milliseconds=20), max_number_of_attempts=3)
-        return (yield ctx.call_sub_orchestrator("flaky", input=value, retry_policy=policy))
-
-    async with BACKENDS[request.param](tmp_path, app) as made:
-        yield made
-
-
-async def test_a_failed_child_is_retried_under_its_own_id(retrying: Backend) -> None:
-    assert (await retrying.run("retrying_parent", input="again")).get_output() == [2, "again"]
+async def test_a_failed_child_is_retried_under_its_own_id(backend: Backend) -> None:
+    assert (await backend.run("retrying_parent", input="again")).get_output() == [2, "again"]
 
 
 async def test_what_history_export_reads_is_there(backend: Backend) -> None:
