@@ -24,6 +24,11 @@ class DataFolder:
         """Azurite's files."""
         return self.path / "azurite"
 
+    @property
+    def timers(self) -> Path:
+        """When timers fired and fire."""
+        return self.path / "timers.json"
+
     def take(self) -> None:
         """Make the folder when it is missing and lock it.
 

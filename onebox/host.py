@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import random
 import signal
 import socket
 import sys
@@ -13,29 +12,18 @@ from pathlib import Path
 
 from azure_functions_runtime import get_threadpool_executor
 
-from onebox.app_settings import DEVELOPMENT_STORAGE, STORAGE_SETTING, AppSettings, load_local_settings
+from onebox.app_settings import DEVELOPMENT_STORAGE, STORAGE_SETTING, load_local_settings
 from onebox.banner import banner
 from onebox.clock import Clock, SystemClock
 from onebox.data_folder import DataFolder
-from onebox.durable_urls import WEBHOOK_PATH, DurableUrls
 from onebox.errors import CannotStartError
-from onebox.host_json import DurableTask, HostJson, read_host_json
-from onebox.http.admin import Admin
-from onebox.http.application import Application
-from onebox.http.functions import HttpFunctions, endpoints
+from onebox.host_json import HostJson, read_host_json
 from onebox.http.server import WebServer, bind
-from onebox.hub import Hub, HubInUse, HubSettings
-from onebox.management.api import ManagementApi
+from onebox.hub import HubInUse
+from onebox.parts import Parts
 from onebox.storage.azurite import Azurite, StoragePorts, free_ports, ports_from
-from onebox.storage.queues import StorageQueues
-from onebox.triggers.manual import ManualTriggers
-from onebox.triggers.queues import queue_listeners
-from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker
 from onebox.worker.failures import watch_runtime_logger
-from onebox.worker.functions import Catalogue
 from onebox.worker.loader import load_app
-from onebox.worker.outputs import Outputs
-from onebox.worker.runner import Runner
 
 _LOG = logging.getLogger("onebox")
 
@@ -122,12 +110,12 @@ class Host:
         watch_runtime_logger()
         catalogue = load_app(self._options.app)
         try:
-            await self._run_parts(Parts(catalogue, host_json, data, self._clock), listener)
+            await self._run_parts(Parts(catalogue, host_json, data, self._clock, _HUB_SECONDS), listener)
         finally:
             executor = get_threadpool_executor()
             executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _run_parts(self, parts: "Parts", listener: socket.socket) -> None:
+    async def _run_parts(self, parts: Parts, listener: socket.socket) -> None:
         base_url = f"http://{self._options.host}:{listener.getsockname()[1]}"
         server = WebServer(parts.application, listener, _DRAIN_SECONDS)
         try:
@@ -136,9 +124,8 @@ class Host:
             raise CannotStartError(str(error)) from None
         try:
             parts.serve_clients(base_url)
-            for queue in parts.queues:
-                queue.start()
             serving = server.start()
+            parts.start_triggers()
             parts.admin.state = "Running"
             sys.stdout.write(banner(parts.catalogue, parts.functions.endpoints, base_url) + "\n")
             sys.stdout.flush()
@@ -146,65 +133,10 @@ class Host:
             _LOG.info("stopping")
             parts.admin.state = "Stopping"
             parts.application.accepting = False
-            await asyncio.gather(server.stop(), *(queue.stop(_DRAIN_SECONDS) for queue in parts.queues))
+            await asyncio.gather(server.stop(), parts.stop_triggers(_DRAIN_SECONDS))
         finally:
             await parts.hub.stop()
             parts.storage.close()
-
-
-class Parts:
-    """Everything that belongs to one loaded app, put together but not started."""
-
-    def __init__(self, catalogue: Catalogue, host_json: HostJson, data: DataFolder, clock: Clock) -> None:
-        extensions = host_json.extensions
-        self.catalogue = catalogue
-        self._durable = extensions.durable_task
-        self.settings = AppSettings(os.environ)
-        self.storage = StorageQueues()
-        self.runner = Runner(clock, host_json.function_timeout)
-        self.inputs = BindingInputs()
-        self.outputs = Outputs({})
-        self.invoker = DurableInvoker(catalogue, self.runner, self.inputs)
-        self.hub = Hub(data.hub, self.invoker, clock, _hub_settings(self._durable))
-        found = endpoints(catalogue, extensions.http)
-        self.functions = HttpFunctions(found, self.runner, self.inputs, self.outputs, extensions.http)
-        manual = ManualTriggers(self.runner, self.inputs, self.outputs, clock)
-        self.admin = Admin(catalogue, found, manual, clock)
-        self.application = Application(self.functions, self.admin)
-        self.queues = queue_listeners(
-            catalogue,
-            extensions.queues,
-            settings=self.settings,
-            storage=self.storage,
-            runner=self.runner,
-            inputs=self.inputs,
-            outputs=self.outputs,
-            clock=clock,
-            draw=random.random,
-        )
-
-    def serve_clients(self, base_url: str) -> None:
-        """Tell the functions' durable clients where the hub and the web server are."""
-        hub_name = self.settings.expand(
-            self._durable.hub_name, where="host.json extensions.durableTask.hubName"
-        )
-        most = self._durable.max_grpc_message_size_in_bytes or 0
-        urls = DurableUrls(base_url, hub_name)
-        self.inputs.serve_clients(DurableClients(urls, self.hub.grpc_address, max_message_bytes=most))
-        names, version = self.invoker.orchestrators, self._durable.default_version
-        api = ManagementApi(self.hub.tasks, urls, names, version)
-        self.application.webhooks[WEBHOOK_PATH] = api.answer
-
-
-def _hub_settings(durable: DurableTask) -> HubSettings:
-    silent = HubSettings()
-    return HubSettings(
-        max_turns=durable.max_concurrent_orchestrator_functions or silent.max_turns,
-        max_batches=durable.max_concurrent_entity_functions or silent.max_batches,
-        max_activities=durable.max_concurrent_activity_functions or silent.max_activities,
-        max_batch_operations=durable.max_entity_operation_batch_size or silent.max_batch_operations,
-        stop_seconds=_HUB_SECONDS,
-    )
 
 
 async def _first_of(asked: asyncio.Event, serving: asyncio.Task[None]) -> None:

@@ -1,15 +1,14 @@
 """Triggers fired by hand, through `POST /admin/functions/{name}`: their service need not be there."""
 
 import json
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from onebox.clock import Clock
 from onebox.triggers.queue_message import manual_metadata
+from onebox.triggers.retrying import RetryingRunner
 from onebox.triggers.timer_info import timer_datum
 from onebox.worker.durable import BindingInputs
-from onebox.worker.failures import FunctionFailedError
 from onebox.worker.functions import (
     ENTITY_TRIGGER,
     ORCHESTRATION_TRIGGER,
@@ -17,10 +16,7 @@ from onebox.worker.functions import (
     TIMER_TRIGGER,
     Function,
 )
-from onebox.worker.outputs import Outputs
-from onebox.worker.runner import Runner, json_datum, text_datum
-
-_LOG = logging.getLogger("onebox.functions")
+from onebox.worker.runner import json_datum, text_datum
 
 # These take protobuf messages that only the task hub can write.
 _HUB_ONLY = {ORCHESTRATION_TRIGGER, ENTITY_TRIGGER}
@@ -29,10 +25,9 @@ _HUB_ONLY = {ORCHESTRATION_TRIGGER, ENTITY_TRIGGER}
 class ManualTriggers:
     """Runs a function as though its trigger had fired."""
 
-    def __init__(self, runner: Runner, inputs: BindingInputs, outputs: Outputs, clock: Clock) -> None:
-        self._runner = runner
+    def __init__(self, retrying: RetryingRunner, inputs: BindingInputs, clock: Clock) -> None:
+        self._retrying = retrying
         self._inputs = inputs
-        self._outputs = outputs
         self._clock = clock
 
     def prepare(self, function: Function, given: Any) -> Callable[[], Awaitable[None]] | None:
@@ -49,11 +44,7 @@ class ManualTriggers:
 
         async def run() -> None:
             inputs = [(function.trigger.name, datum), *self._inputs.of(function)]
-            try:
-                result = await self._runner.run(function, inputs, metadata, reason="fired by hand")
-                await self._outputs.send(function, result)
-            except FunctionFailedError as error:
-                _LOG.debug("%s: %s", function.name, error)  # the run has told it already
+            await self._retrying.run(function, inputs, metadata, reason="fired by hand")
 
         return run
 

@@ -17,13 +17,14 @@ from azure.storage.queue import QueueMessage
 from onebox.clock import Clock
 from onebox.host_json import Queues
 from onebox.storage.queues import MessageLostError, StorageQueue
-from onebox.triggers.backoff import IdleBackoff
+from onebox.triggers.backoff import Backoff
 from onebox.triggers.queue_message import UndecodableError, decode
 
 _LOG = logging.getLogger("onebox.queue")
 
 HIDDEN_SECONDS = 600
 _RENEW_AFTER = timedelta(seconds=HIDDEN_SECONDS / 2)
+_LEAST_PAUSE = timedelta(milliseconds=100)
 _POISON_SUFFIX = "-poison"
 _LONGEST_NAME = 63
 
@@ -55,7 +56,7 @@ class QueueListener:
         self._settings = settings
         self._handler = handler
         self._clock = clock
-        self._backoff = IdleBackoff(settings.max_polling_interval, draw)
+        self._backoff = Backoff(_LEAST_PAUSE, settings.max_polling_interval, draw)
         self._running: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
         self._wake = asyncio.Event()
@@ -70,7 +71,7 @@ class QueueListener:
 
     def notify(self) -> None:
         """Look at the queue now: somebody in this process has put a message there."""
-        self._backoff.found_some()
+        self._backoff.begin_again()
         self._wake.set()
 
     def start(self) -> None:
@@ -81,7 +82,7 @@ class QueueListener:
         await self._until_created()
         while not self._stopping:
             if await self._fetch():
-                self._backoff.found_some()
+                self._backoff.begin_again()
                 await self._room.wait()
             else:
                 await self._pause(self._backoff.next_pause())

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from azure_functions_runtime.bindings.datumdef import Datum
+from azure_functions_runtime.bindings.retrycontext import RpcException
 from azure_functions_runtime.native_invocation import invocation_request_native
 
 from onebox.clock import Clock
@@ -122,7 +123,7 @@ class Runner:
                         dict(metadata),
                         retry_count=retry.count,
                         max_retry_count=retry.max_count,
-                        retry_exception=retry.error,
+                        retry_exception=_rpc_exception(retry.error),
                     )
             except TimeoutError:
                 raise FunctionFailedError(_out_of_time(function, self._timeout_seconds)) from None
@@ -142,6 +143,12 @@ def text_datum(text: str) -> Any:
 def json_datum(text: str) -> Any:
     """Wrap JSON text the way the host hands it to a worker."""
     return Datum(text, "json")
+
+
+def _rpc_exception(failure: Failure | None) -> Any:
+    if failure is None:
+        return None
+    return RpcException("", failure.stack_trace, f"{failure.error_type}: {failure.message}")
 
 
 def _out_of_time(function: Function, seconds: float | None) -> Failure:

@@ -1,0 +1,116 @@
+"""Everything that belongs to one loaded app, put together: which part is handed to which is decided here."""
+
+import asyncio
+import os
+import random
+from typing import Protocol
+
+from onebox.app_settings import AppSettings
+from onebox.clock import Clock
+from onebox.data_folder import DataFolder
+from onebox.durable_urls import WEBHOOK_PATH, DurableUrls
+from onebox.host_json import DurableTask, HostJson
+from onebox.http.admin import Admin
+from onebox.http.application import Application
+from onebox.http.functions import HttpFunctions, endpoints
+from onebox.hub import Hub, HubSettings
+from onebox.management.api import ManagementApi
+from onebox.storage.queues import StorageQueues
+from onebox.triggers.manual import ManualTriggers
+from onebox.triggers.queues import queue_listeners
+from onebox.triggers.retrying import RetryingRunner
+from onebox.triggers.timer import timers
+from onebox.triggers.timer_record import TimerRecords
+from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker
+from onebox.worker.functions import Catalogue
+from onebox.worker.outputs import Outputs
+from onebox.worker.runner import Runner
+
+
+class Trigger(Protocol):
+    """What fetches work by itself."""
+
+    def start(self) -> None:
+        """Begin to fetch."""
+        ...
+
+    async def stop(self, seconds: float) -> None:
+        """Fetch no more and let what runs finish for so long."""
+        ...
+
+
+class Parts:
+    """The parts, not started."""
+
+    def __init__(
+        self, catalogue: Catalogue, host_json: HostJson, data: DataFolder, clock: Clock, stop_seconds: float
+    ) -> None:
+        extensions = host_json.extensions
+        self.catalogue = catalogue
+        self._durable = extensions.durable_task
+        self.settings = AppSettings(os.environ)
+        self.storage = StorageQueues()
+        self.runner = Runner(clock, host_json.function_timeout)
+        self.inputs = BindingInputs()
+        self.outputs = Outputs({})
+        self.invoker = DurableInvoker(catalogue, self.runner, self.inputs)
+        self.hub = Hub(data.hub, self.invoker, clock, _hub_settings(self._durable, stop_seconds))
+        found = endpoints(catalogue, extensions.http)
+        self.functions = HttpFunctions(found, self.runner, self.inputs, self.outputs, extensions.http)
+        self.retrying = RetryingRunner(self.runner, self.outputs, clock, random.random)
+        manual = ManualTriggers(self.retrying, self.inputs, clock)
+        self.admin = Admin(catalogue, found, manual, clock)
+        self.application = Application(self.functions, self.admin)
+        queues = queue_listeners(
+            catalogue,
+            extensions.queues,
+            settings=self.settings,
+            storage=self.storage,
+            runner=self.runner,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            clock=clock,
+            draw=random.random,
+        )
+        clocked = timers(
+            catalogue,
+            settings=self.settings,
+            inputs=self.inputs,
+            retrying=self.retrying,
+            records=TimerRecords(data.timers),
+            clock=clock,
+        )
+        self.triggers: tuple[Trigger, ...] = (*queues, *clocked)
+
+    def start_triggers(self) -> None:
+        """Let queues and timers begin."""
+        for each in self.triggers:
+            each.start()
+
+    async def stop_triggers(self, seconds: float) -> None:
+        """Take no more work, let what runs finish for so long."""
+        self.retrying.stop()
+        await asyncio.gather(*(each.stop(seconds) for each in self.triggers))
+
+    def serve_clients(self, base_url: str) -> None:
+        """Tell the functions' durable clients where the hub and the web server are."""
+        hub_name = self.settings.expand(
+            self._durable.hub_name, where="host.json extensions.durableTask.hubName"
+        )
+        most = self._durable.max_grpc_message_size_in_bytes or 0
+        urls = DurableUrls(base_url, hub_name)
+        self.inputs.serve_clients(DurableClients(urls, self.hub.grpc_address, max_message_bytes=most))
+        names, version = self.invoker.orchestrators, self._durable.default_version
+        api = ManagementApi(self.hub.tasks, urls, names, version)
+        self.application.webhooks[WEBHOOK_PATH] = api.answer
+
+
+def _hub_settings(durable: DurableTask, stop_seconds: float) -> HubSettings:
+    silent = HubSettings()
+    return HubSettings(
+        max_turns=durable.max_concurrent_orchestrator_functions or silent.max_turns,
+        max_batches=durable.max_concurrent_entity_functions or silent.max_batches,
+        max_activities=durable.max_concurrent_activity_functions or silent.max_activities,
+        max_batch_operations=durable.max_entity_operation_batch_size or silent.max_batch_operations,
+        stop_seconds=stop_seconds,
+    )
