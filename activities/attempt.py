@@ -1,6 +1,9 @@
 """The activity `attempt`: one try at the call. It returns what came of it; only our storage can fail it."""
 
+import logging
+
 import azure.durable_functions as df
+from azure.core.exceptions import AzureError
 
 from activities.handler_attempt import attempt_handler
 from activities.http_attempt import attempt_request, needs_marker
@@ -14,6 +17,8 @@ from stores.handler_registry import find_handler
 from stores.task_hub import ATTEMPT
 
 blueprint = df.Blueprint()
+
+_log = logging.getLogger(__name__)
 
 
 async def attempt(call: dict) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
@@ -67,12 +72,25 @@ async def _at_most_once(plan: Plan) -> AttemptOutcome:
     marked = await mark_attempt(operation_id, plan.number, plan.limit.started_at)
     if marked is None:
         outcome = await attempt_request(plan)
-        await note_outcome(operation_id, plan.number, outcome.to_json())
+        await _note(plan, outcome)
         return outcome
     if marked.outcome is not None:
         return AttemptOutcome.from_json(marked.outcome)
     told = "an earlier execution of this attempt may have sent the request, and never said how it ended"
     return plan.outcome(category=Category.AMBIGUOUS, error=told)
+
+
+async def _note(plan: Plan, outcome: AttemptOutcome) -> None:
+    """Note an outcome beside its marker; failing that, it still reaches the orchestration as the answer."""
+    try:
+        await note_outcome(plan.operation.operation_id, plan.number, outcome.to_json())
+    except AzureError as error:
+        _log.warning(
+            "the outcome of %s, attempt %d, was not noted: %s",
+            plan.operation.operation_id,
+            plan.number,
+            type(error).__name__,
+        )
 
 
 blueprint.activity_trigger(input_name="call", activity=ATTEMPT)(attempt)

@@ -100,6 +100,6 @@ class Run:
                 return
             request = self.hurry.get_result()
             self.hurry = self.ctx.wait_for_external_event(RETRY_NOW_EVENT)
-            if request.get("attempt") == self.history.next_attempt:
+            if isinstance(request, dict) and request.get("attempt") == self.history.next_attempt:
                 return
             # It was meant for an earlier wait that had ended before the event arrived.

@@ -282,3 +282,12 @@ def _event(name: str) -> Any:
     stage.inbox = []
     stage.raise_event(name, {})
     return stage.inbox[0]
+
+
+@pytest.mark.parametrize("data", [None, "now", [], {}, {"attempt": "2"}])
+def test_an_event_of_another_form_changes_nothing(data: Any) -> None:
+    stage = Stage(an_operation(), failing(1))
+    stage.run_until_waiting()
+    stage.raise_event("retry_now", data)
+    assert stage.run_until_waiting()["status"] == "waiting_retry"
+    assert stage.run()["status"] == "succeeded"
