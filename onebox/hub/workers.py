@@ -17,12 +17,13 @@ from onebox.hub.frames import request_bytes
 from onebox.hub.instants import now_us
 from onebox.hub.invoker import InvocationFailed, Invoker
 from onebox.hub.model import Lane, Message, Status, Task
+from onebox.hub.response import failed_response, interpret
 from onebox.hub.settings import HubSettings
 from onebox.hub.store.entities import commit_batch
 from onebox.hub.store.reading import Reader
 from onebox.hub.store.turns import commit_activity, commit_turn
 from onebox.hub.store.writer import Writer
-from onebox.hub.turn import Ended, Renewed, Rewound, Turn, choose, failed_response, interpret
+from onebox.hub.turn import Ended, Renewed, Rewound, Turn, choose
 
 _LOGGER = logging.getLogger(__name__)
 

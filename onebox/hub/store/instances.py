@@ -85,8 +85,12 @@ def terminate(tx: Transaction, instance_id: str, output: str | None, *, recursiv
     """End an instance, and with `recursive` all that it has started, directly or not."""
     live_status(tx, instance_id)
     _terminate_one(tx, instance_id, output, recurse=recursive)
-    if not recursive:
-        return
+    if recursive:
+        terminate_below(tx, instance_id, output)
+
+
+def terminate_below(tx: Transaction, instance_id: str, output: str | None) -> None:
+    """End all live sub-orchestrations below an instance."""
     for child_id, _ in descendants(tx, instance_id, lambda status: not status.is_terminal):
         _terminate_one(tx, child_id, output, recurse=True)
 

@@ -37,6 +37,9 @@ def commit_turn(tx: Transaction, head: Head, taken: Sequence[Message], turn: Tur
         _start_child(tx, child)
     for instance_id, reason, recurse in turn.terminations:
         _terminate_other(tx, instance_id, reason, recurse=recurse)
+    if isinstance(turn.outcome, Ended) and turn.outcome.recurse:
+        # Again, though the request has done so: this very turn may have started more.
+        instances.terminate_below(tx, head.id, turn.outcome.output)
 
 
 def _store_outcome(tx: Transaction, head: Head, turn: Turn) -> None:
