@@ -137,6 +137,7 @@ class Host:
         finally:
             await parts.hub.stop()
             parts.storage.close()
+            await parts.blobs.close()
 
 
 async def _first_of(asked: asyncio.Event, serving: asyncio.Task[None]) -> None:

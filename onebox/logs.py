@@ -12,7 +12,7 @@ _SHORT_ID = 8
 _GREY, _RED, _YELLOW, _GREEN, _PLAIN = "\x1b[90m", "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[0m"
 
 # Loggers that tell of every request or turn at info level.
-_CHATTY = ("azure", "durabletask", "uvicorn", "asyncio")
+_CHATTY = ("azure", "durabletask", "httpx", "uvicorn", "asyncio")
 
 
 class LineFormatter(logging.Formatter):

@@ -15,6 +15,8 @@ from onebox.http.application import Application
 from onebox.http.functions import HttpFunctions, endpoints
 from onebox.hub import Hub, HubSettings
 from onebox.management.api import ManagementApi
+from onebox.storage.blobs import Blobs
+from onebox.storage.outputs import StorageOutputs
 from onebox.storage.queues import StorageQueues
 from onebox.triggers.manual import ManualTriggers
 from onebox.triggers.queues import queue_listeners
@@ -52,7 +54,9 @@ class Parts:
         self.storage = StorageQueues()
         self.runner = Runner(clock, host_json.function_timeout)
         self.inputs = BindingInputs()
-        self.outputs = Outputs({})
+        self.blobs = Blobs(clock)
+        storage = StorageOutputs(self.settings, self.storage, self.blobs, extensions.queues, clock)
+        self.outputs = Outputs(storage.senders)
         self.invoker = DurableInvoker(catalogue, self.runner, self.inputs)
         self.hub = Hub(data.hub, self.invoker, clock, _hub_settings(self._durable, stop_seconds))
         found = endpoints(catalogue, extensions.http)

@@ -26,6 +26,12 @@ from onebox.worker.runner import Runner
 _RESERVED = {"admin", "runtime"}
 
 
+def _expression_values(request: Request, parameters: Mapping[str, str]) -> dict[str, str]:
+    """What an output binding may name: route parameters, before those of the query."""
+    values = {**request.query_params, **parameters}
+    return {name.lower(): value for name, value in values.items()}
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """One HTTP function at its route.
@@ -108,7 +114,7 @@ class HttpFunctions:
         running = asyncio.ensure_future(self._runner.run(function, inputs, reason=reason))
         try:
             result = await asyncio.shield(running)
-            await self._outputs.send(function, result)
+            await self._outputs.send(function, result, _expression_values(request, parameters))
         except FunctionFailedError:
             return Response(status_code=500)
         return response_of(result, endpoint.output_name, self._headers)

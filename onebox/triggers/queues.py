@@ -12,6 +12,7 @@ from onebox.storage.queues import StorageQueues
 from onebox.triggers.queue import Handler, QueueListener, poison_name
 from onebox.triggers.queue_message import body_datum, metadata_of
 from onebox.worker.durable import BindingInputs
+from onebox.worker.expressions import values_of
 from onebox.worker.functions import QUEUE_TRIGGER, Catalogue, Function
 from onebox.worker.outputs import Outputs
 from onebox.worker.runner import Runner
@@ -55,7 +56,8 @@ def _handler(function: Function, runner: Runner, inputs: BindingInputs, outputs:
     async def handle(message: QueueMessage, body: bytes) -> None:
         values = [(function.trigger.name, body_datum(body)), *inputs.of(function)]
         reason = f"message {message.id}, received {message.dequeue_count} times"
-        result = await runner.run(function, values, metadata_of(message, body), reason=reason)
-        await outputs.send(function, result)
+        metadata = metadata_of(message, body)
+        result = await runner.run(function, values, metadata, reason=reason)
+        await outputs.send(function, result, values_of(metadata))
 
     return handle

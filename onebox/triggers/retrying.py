@@ -12,6 +12,7 @@ from typing import Any
 
 from onebox.clock import Clock
 from onebox.triggers.backoff import Backoff
+from onebox.worker.expressions import values_of
 from onebox.worker.failures import FunctionFailedError
 from onebox.worker.functions import TIMER_TRIGGER, Function, RetryOptions
 from onebox.worker.outputs import Outputs
@@ -48,7 +49,7 @@ class RetryingRunner:
         while True:
             try:
                 result = await self._runner.run(function, inputs, metadata, reason=reason, retry=retry)
-                await self._outputs.send(function, result)
+                await self._outputs.send(function, result, values_of(metadata))
             except FunctionFailedError as error:
                 if options is None or not _may_retry(options, retry.count):
                     return False

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import httpx
 from azure.storage.queue import QueueClient, TextBase64EncodePolicy
 
 from onebox.storage.azurite import StoragePorts, free_ports
+from onebox.storage.blobs import BlobAccount, signed_headers
 from tools.processes import ROOT, ServerProcess, eventually, free_port
 
 SAMPLE = ROOT / "tests" / "apps" / "sample"
@@ -65,6 +67,14 @@ class OneboxProcess:
     def raw_queue(self, name: str) -> QueueClient:
         """A queue of its Azurite, whose messages are read and written as they are."""
         return self._opened(name)
+
+    def blob(self, path: str) -> bytes | None:
+        """The content of a blob of its Azurite, `container/name`; None when it is not there."""
+        account = BlobAccount.from_connection_string(self.ports.connection_string)
+        url = f"{account.endpoint}/{path}"
+        headers = signed_headers(account, "GET", url, now=datetime.now(UTC))
+        answer = httpx.get(url, headers=headers)
+        return answer.content if answer.status_code == httpx.codes.OK else None
 
     def _opened(self, name: str, **options: Any) -> QueueClient:
         queue = QueueClient.from_connection_string(self.ports.connection_string, name, **options)
