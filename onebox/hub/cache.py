@@ -38,8 +38,7 @@ class HistoryCache:
         live.size = _OVERHEAD_BYTES + sum(map(len, live.chunks))
         self._entries[live.head.id] = live
         self._bytes += live.size
-        while self._bytes > self._limit_bytes:
-            self._bytes -= self._entries.popitem(last=False)[1].size
+        self._evict()
 
     def advance(self, live: Live, head: Head, chunk: bytes) -> None:
         """Note a committed turn of an instance."""
@@ -48,6 +47,11 @@ class HistoryCache:
         if self._entries.get(head.id) is live:
             live.size += len(chunk)
             self._bytes += len(chunk)
+            self._evict()
+
+    def _evict(self) -> None:
+        while self._bytes > self._limit_bytes:
+            self._bytes -= self._entries.popitem(last=False)[1].size
 
     def drop(self, instance_id: str) -> None:
         """Forget an instance."""

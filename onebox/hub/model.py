@@ -60,7 +60,6 @@ class Message:
     due_us: int
     events: bytes
     execution_id: str | None = None
-    delayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,10 +125,6 @@ class Listing:
         """Return the framed events of an instance's present execution, one chunk per turn."""
         return [row[0] for row in self._db.execute(QUERIES["history.read"], (instance_id,))]
 
-    def children(self, instance_id: str) -> list[str]:
-        """Return the ids of an instance's own sub-orchestrations."""
-        return [row[0] for row in self._db.execute(QUERIES["instance.children"], (instance_id,))]
-
     def entity(self, entity_id: str) -> EntityState | None:
         """Return one entity; None when it has neither a state nor a lock."""
         row = self._db.execute(QUERIES["entity.get"], (entity_id,)).fetchone()

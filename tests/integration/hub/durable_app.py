@@ -1,7 +1,6 @@
 """An app of plain SDK functions, and the invoker that runs it in this process as the Functions host would."""
 
 import asyncio
-import base64
 import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -87,7 +86,3 @@ class AppInvoker:
         if key not in self._workers:
             self._workers[key] = DurableFunctionsWorker()
         return self._workers[key]
-
-
-def encoded(text: bytes) -> str:
-    return base64.b64encode(text).decode("ascii")

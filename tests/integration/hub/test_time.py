@@ -6,9 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from onebox.clock import ManualClock
-from onebox.hub import Hub
+from onebox.hub import Hub, HubSettings
 from onebox.hub.model import Start, Status
 from tests.integration.hub.backends import SDK_NOTICE, running_hub
+from tests.integration.hub.durable_app import App, AppInvoker
 from tests.integration.hub.sample_app import make_app
 
 pytestmark = SDK_NOTICE
@@ -134,3 +135,36 @@ def _status(hub: Hub, instance_id: str) -> Status:
     state = hub.tasks.get(instance_id)
     assert state is not None
     return state.status
+
+
+class RecordingInvoker(AppInvoker):
+    """Remembers which orchestrator ran when."""
+
+    def __init__(self, app: App) -> None:
+        super().__init__(app)
+        self.ran: list[str] = []
+
+    async def orchestrator(self, name: str, request: str) -> str:
+        self.ran.append(name)
+        await asyncio.sleep(0)
+        return await super().orchestrator(name, request)
+
+
+async def test_a_due_timer_is_not_stuck_behind_a_backlog_of_starts(tmp_path: Path) -> None:
+    clock, invoker = ManualClock(), RecordingInvoker(make_app())
+    hub = Hub(tmp_path / "hub.db", invoker, clock, HubSettings(max_turns=1))
+    await hub.start()
+    try:
+        await hub.tasks.start(Start("retry", "sleeper", input="60"))
+        await hub.settled()
+        starts = (hub.tasks.start(Start(f"first-{number}", "no_steps")) for number in range(300))
+        await asyncio.gather(*starts)
+        before = len(invoker.ran)
+        clock.advance(timedelta(seconds=60))
+        await hub.tasks.wait_finished("retry")
+        turns_between = len(invoker.ran) - before
+        assert turns_between < 20
+        await hub.settled()
+        assert invoker.ran.count("no_steps") == 300
+    finally:
+        await hub.stop()

@@ -45,3 +45,13 @@ def test_a_turn_of_an_instance_that_was_dropped_does_not_count() -> None:
     cache.drop("a")
     cache.advance(entry, entry.head, b"y")
     assert cache._bytes == 0
+
+
+def test_histories_that_grow_give_way_as_well() -> None:
+    cache = HistoryCache(limit_bytes=4_000)
+    old, growing = live("old"), live("growing")
+    cache.put(old)
+    cache.put(growing)
+    cache.advance(growing, growing.head, b"y" * 1_000)
+    assert cache.get("old") is None
+    assert cache.get("growing") is growing
