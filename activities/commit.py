@@ -14,14 +14,19 @@ async def commit(success: dict) -> dict:  # type: ignore[type-arg] # the worker 
     """Commit a success, once however often this runs.
 
     Args:
-        success: `operation_id`, `result`, `writes`, `events`.
+        success: `operation_id`, `result`, `writes`, `events`, `correlation_id`.
 
     Returns:
         `events` as the status document shows them, and `rejected`: why the writes can never be made, or None.
     """
     try:
         events = await commit_success(
-            success["operation_id"], success["result"], success["writes"], success["events"], clock.now()
+            success["operation_id"],
+            success["result"],
+            success["writes"],
+            success["events"],
+            clock.now(),
+            correlation_id=success.get("correlation_id"),
         )
     except (StorageRefusedError, ValueError, TypeError) as error:
         return {"events": [], "rejected": str(error)[:500]}

@@ -51,7 +51,7 @@ async def attempt_request(plan: Plan) -> AttemptOutcome:
 def needs_marker(plan: Plan) -> bool:
     """Tell whether sending the operation's request a second time could do harm."""
     request = plan.operation.request
-    return request is not None and is_unprotected(request["method"], plan.dependency.idempotency.header)
+    return request is not None and is_unprotected(request["method"], plan.deduplication_header)
 
 
 def reserved_headers(dependency: Dependency) -> frozenset[str]:

@@ -17,12 +17,22 @@ class Plan:
         number: Which one, from 1.
         dependency: What it calls, secrets included.
         limit: How much time it has.
+        deduplicated_by: The header on which the receiver recognises a repeated request; None means the one
+            that the dependency's settings name.
     """
 
     operation: OperationInput
     number: int
     dependency: Dependency
     limit: TimeLimit
+    deduplicated_by: str | None = None
+
+    @property
+    def deduplication_header(self) -> str:
+        """The header on which the receiver recognises a repeated request; "" when it does not."""
+        if self.deduplicated_by is not None:
+            return self.deduplicated_by
+        return self.dependency.idempotency.header
 
     def outcome(self, **more: Any) -> AttemptOutcome:
         """Return what came of it, ending now; with nothing more said it is a success."""

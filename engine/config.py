@@ -161,6 +161,7 @@ class _Reader:
             retry_budget=RetryBudgetSettings(**tables["retry_budget"]),
             idempotency=_idempotency(tables["idempotency"]),
             classify={failure: Category(category) for failure, category in tables["classify"].items()},
+            webhook_secrets=tuple(Secret(text) for text in tables["webhook"].get("secrets", ())),
         )
 
     def _headers(self, name: str, headers: Mapping[str, str]) -> dict[str, str | Secret]:

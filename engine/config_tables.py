@@ -9,7 +9,9 @@ from pydantic import Field
 from engine.fingerprint import pointer_problem
 from engine.models import MAX_SECONDS, RetryOverride, Seconds
 from engine.outbound import config_header_problem, header_value_problem
+from engine.secret import Secret
 from engine.validation import Strict, checked
+from engine.webhook import WebhookSecretError, signing_key
 
 type PositiveSeconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 type Ratio = Annotated[float, Field(gt=0, le=1)]
@@ -37,6 +39,14 @@ def _base_url_problem(url: str) -> str | None:
     return None
 
 
+def _webhook_secret_problem(text: str) -> str | None:
+    try:
+        signing_key(Secret(text))
+    except WebhookSecretError as error:
+        return str(error)
+    return None
+
+
 def _failure_name_problem(name: str) -> str | None:
     return (
         None if _FAILURE_NAME.fullmatch(name) else "must be a status code (100 to 599) or an exception's name"
@@ -47,6 +57,7 @@ type BaseUrl = Annotated[str, checked(_base_url_problem)]
 type ConfigHeaderName = Annotated[str, checked(config_header_problem)]
 type ConfigHeaderValue = Annotated[str, checked(header_value_problem)]
 type FailureName = Annotated[str, checked(_failure_name_problem)]
+type WebhookSecret = Annotated[str, checked(_webhook_secret_problem)]
 type Pointer = Annotated[str, checked(pointer_problem)]
 
 
@@ -99,6 +110,12 @@ class IdempotencyTable(Strict):
     fingerprint: list[Pointer] = Field(default_factory=list)
 
 
+class WebhookTable(Strict):
+    """`webhook`: how events that go there as webhooks are signed; the newest secret first."""
+
+    secrets: Annotated[list[WebhookSecret], Field(max_length=10)] = Field(default_factory=list)
+
+
 class DefaultsTable(Strict):
     """`[defaults]`: what every dependency starts from."""
 
@@ -110,6 +127,7 @@ class DefaultsTable(Strict):
     retry_budget: RetryBudgetTable = Field(default_factory=RetryBudgetTable)
     idempotency: IdempotencyTable = Field(default_factory=IdempotencyTable)
     classify: dict[FailureName, CategoryName] = Field(default_factory=dict)
+    webhook: WebhookTable = Field(default_factory=WebhookTable)
 
 
 class DependencyTable(DefaultsTable):

@@ -49,6 +49,8 @@ class Dependency:
         retry_budget: How many retries the whole fleet may make.
         idempotency: How repeated requests are recognised.
         classify: Status code or exception name to category, over the built-in table.
+        webhook_secrets: What events that go there as webhooks are signed with, the newest first; empty means
+            that they are not signed.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Dependency:
     retry_budget: RetryBudgetSettings = field(default_factory=RetryBudgetSettings)
     idempotency: IdempotencySettings = field(default_factory=IdempotencySettings)
     classify: Mapping[str, Category] = field(default_factory=dict)
+    webhook_secrets: tuple[Secret, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Give the form that clients may see: secrets masked."""
@@ -79,4 +82,5 @@ class Dependency:
                 "fingerprint": list(self.idempotency.fingerprint),
             },
             "classify": {name: category.value for name, category in self.classify.items()},
+            "webhook": {"secrets": [MASK for _ in self.webhook_secrets]},
         }

@@ -15,7 +15,7 @@ from engine.vocabulary import Category, DeadLetterReason, OperationState
 from orchestrators.effort import insist
 from orchestrators.run import Run, Steps
 from stores.status_document import moving_parts
-from stores.task_hub import ATTEMPT, COMMIT, DEAD_LETTER, OPERATION
+from stores.task_hub import ATTEMPT, COMMIT, DEAD_LETTER, OPERATION, OUTBOX, outbox_instance
 
 blueprint = df.Blueprint()
 
@@ -152,11 +152,25 @@ def _succeed(run: Run, outcome: AttemptOutcome) -> Steps[dict[str, Any]]:
         "result": result,
         "writes": writes,
         "events": events,
+        "correlation_id": run.operation.correlation_id,
     }
     committed = yield from insist(run.ctx, COMMIT, commit)
     if committed["rejected"] is not None:
         return (yield from _dead_letter(run, _unwritable(committed["rejected"])))
+    if committed["events"]:
+        _start_outbox(run)
     return _finish(run, OperationState.SUCCEEDED, result=result, events=tuple(committed["events"]))
+
+
+def _start_outbox(run: Run) -> None:
+    """Start the sending of the events without waiting for it: the operation itself has succeeded.
+
+    The start is part of the turn that ends the operation; what is lost all the same, a sweeper makes up.
+    """
+    operation_id = run.operation.operation_id
+    run.ctx.call_sub_orchestrator(
+        OUTBOX, input={"operation_id": operation_id}, instance_id=outbox_instance(operation_id)
+    )
 
 
 def _unwritable(detail: str) -> DeadLetter:

@@ -11,28 +11,16 @@ transaction: whoever sweeps reads that index, whose size depends on what is pend
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from azure.data.tables import UpdateMode
 
 from engine.instants import to_rfc3339
 from stores import tables
-
-OUTBOX_TABLE: Final = "Outbox"
-INDEX_TABLE: Final = "OutboxIndex"
-INDEX_PARTITION: Final = "pending"
-
-PENDING: Final = "pending"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The partition in which an operation's rows stand."""
-
-    table: str
-    partition_key: str
+from stores.outbox import new_event, row_of
+from stores.outbox_index import note_pending
+from stores.outbox_place import Place, note_place, own_place
 
 
 async def commit_success(
@@ -41,6 +29,8 @@ async def commit_success(
     writes: Sequence[Mapping[str, Any]],
     events: Sequence[Mapping[str, Any]],
     now: datetime,
+    *,
+    correlation_id: str | None = None,
 ) -> list[dict[str, str]]:
     """Commit a success, once however often this runs.
 
@@ -50,6 +40,7 @@ async def commit_success(
         writes: JSON forms of `TableWrite`, all in one table and partition.
         events: JSON forms of `engine.models.Event`.
         now: Aware UTC instant.
+        correlation_id: The caller's name for the wider piece of work; None when not given.
 
     Returns:
         `event_id`, `type` and `state` of each event.
@@ -57,37 +48,25 @@ async def commit_success(
     Raises:
         StorageRefusedError: The handler's writes can never be made as they are.
     """
-    place = (
-        Place(writes[0]["table"], writes[0]["partition_key"]) if writes else Place(OUTBOX_TABLE, operation_id)
-    )
-    shown = [
-        {"event_id": f"{operation_id}.{number}", "type": event["type"], "state": PENDING}
+    place = Place.from_json(writes[0]) if writes else own_place(operation_id)
+    outbox = [
+        new_event(operation_id, number, event, correlation_id, now)
         for number, event in enumerate(events, start=1)
     ]
-    if events:
-        await _note_pending(operation_id, place, now)
+    if outbox:
+        await note_place(operation_id, place)
+        await note_pending(operation_id, place, now)
     changes = [
         _commit_row(operation_id, place, result, now),
         *(_change(write) for write in writes),
-        *(
-            _outbox_row(place, operation_id, seen["event_id"], event, now)
-            for seen, event in zip(shown, events, strict=True)
-        ),
+        *(("create", row_of(place, event)) for event in outbox),
     ]
     if not await tables.transact(place.table, changes) and not await _is_committed(operation_id, place):
         raise tables.StorageRefusedError("EntityAlreadyExists: a row that the handler inserts exists")
-    return shown
-
-
-async def _note_pending(operation_id: str, place: Place, now: datetime) -> None:
-    row = {
-        "PartitionKey": INDEX_PARTITION,
-        "RowKey": operation_id,
-        "table": place.table,
-        "partition_key": place.partition_key,
-        "noted_at": to_rfc3339(now),
-    }
-    await tables.merge(INDEX_TABLE, row)
+    return [
+        {"event_id": event.event_id, "type": event.event["type"], "state": event.state.value}
+        for event in outbox
+    ]
 
 
 async def _is_committed(operation_id: str, place: Place) -> bool:
@@ -104,21 +83,6 @@ def _commit_row(operation_id: str, place: Place, result: Mapping[str, Any], now:
         "RowKey": _commit_key(operation_id),
         "committed_at": to_rfc3339(now),
         **tables.packed("result", json.dumps(result)),
-    }
-    return ("create", row)
-
-
-def _outbox_row(
-    place: Place, operation_id: str, event_id: str, event: Mapping[str, Any], now: datetime
-) -> tables.Change:
-    row = {
-        "PartitionKey": place.partition_key,
-        "RowKey": f"outbox-{event_id}",
-        "operation_id": operation_id,
-        "event_id": event_id,
-        "state": PENDING,
-        "created_at": to_rfc3339(now),
-        **tables.packed("event", json.dumps(event)),
     }
     return ("create", row)
 

@@ -125,6 +125,13 @@ def function_timeout_seconds(host_json: Path = APP_ROOT / "host.json") -> float 
     return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
 
 
+@cache
+def encodes_queue_messages(host_json: Path = APP_ROOT / "host.json") -> bool:
+    """Tell whether queue messages are in base64, which is the host's default."""
+    queues = _host_settings(host_json).get("extensions", {}).get("queues", {})
+    return str(queues.get("messageEncoding", "base64")).lower() != "none"
+
+
 def _host_settings(host_json: Path) -> dict[str, Any]:
     settings = json.loads(host_json.read_text(encoding="utf-8"))
     return settings if isinstance(settings, dict) else {}

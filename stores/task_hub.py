@@ -36,7 +36,13 @@ RECORD: Final = "idempotency_record"
 ATTEMPT: Final = "attempt"
 COMMIT: Final = "commit"
 DEAD_LETTER: Final = "dead_letter"
+OUTBOX_PENDING: Final = "outbox_pending"
+PUBLISH: Final = "publish"
+OUTBOX_GIVE_UP: Final = "outbox_give_up"
 """Names of the activities."""
+
+OUTBOX: Final = "outbox"
+"""Name of the orchestration that sends the events of one operation."""
 
 CANCEL_EVENT: Final = "cancel"
 RETRY_NOW_EVENT: Final = "retry_now"
@@ -49,7 +55,7 @@ _CLIENTS_PER_LOOP: Final = 4
 _PAGE_SIZE: Final = 20
 """Instances per request of a list: twenty inputs of 64 KiB stay under gRPC's default limit of 4 MiB."""
 
-_NEVER_REPLACE: Final = OrchestrationIdReusePolicy(replaceableStatus=[])
+NEVER_REPLACE: Final = OrchestrationIdReusePolicy(replaceableStatus=[])
 """An instance id that exists in any state answers ALREADY_EXISTS."""
 
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, DurableFunctionsClient]] = (
@@ -96,6 +102,11 @@ class BadCursorError(ValueError):
     """A cursor that no listing ever gave out."""
 
 
+def outbox_instance(operation_id: str) -> str:
+    """Name the instance that sends an operation's events."""
+    return f"outbox-{operation_id}"
+
+
 async def client_for(hub: str) -> DurableFunctionsClient:
     """Return the running loop's client for one configuration, making it at first use."""
     clients = _clients.setdefault(asyncio.get_running_loop(), {})
@@ -128,7 +139,7 @@ async def start_operation(hub: str, operation: OperationInput) -> bool:
             OPERATION,
             input={"operation": operation.to_json()},
             instance_id=operation.operation_id,
-            reuse_id_policy=_NEVER_REPLACE,
+            reuse_id_policy=NEVER_REPLACE,
         )
     except grpc.aio.AioRpcError as error:
         if error.code() == grpc.StatusCode.ALREADY_EXISTS:

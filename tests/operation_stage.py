@@ -90,6 +90,8 @@ class Stage:
         self.activities: list[tuple[str, dict[str, Any]]] = []
         self.entity_calls = 0
         self.signals: list[tuple[str, datetime | None]] = []
+        self.children: list[tuple[str, str, Any]] = []
+        self.sent: list[tuple[str, str, Any]] = []
         self.longest_history = 0
         self.before_turn: Callable[[Stage], None] = lambda _stage: None
         self._worker = DurableFunctionsWorker()
@@ -172,6 +174,10 @@ class Stage:
             self.timers.append((fire_at.replace(tzinfo=UTC), action.id))
         elif action.HasField("sendEntityMessage"):
             self._message_entity(action)
+        elif action.HasField("createSubOrchestration"):
+            self._start_child(action)
+        elif action.HasField("sendEvent"):
+            self._send_event(action)
         else:
             self._complete(action.completeOrchestration)
 
@@ -185,6 +191,20 @@ class Stage:
             self.inbox.append(helpers.new_task_failed_event(action.id, answer))
         else:
             self.inbox.append(helpers.new_task_completed_event(action.id, json.dumps(answer)))
+
+    def _start_child(self, action: pb.OrchestratorAction) -> None:
+        child = action.createSubOrchestration
+        created = helpers.new_sub_orchestration_created_event(
+            action.id, child.name, child.instanceId, child.input.value
+        )
+        self.past.append(created)
+        self.children.append((child.name, child.instanceId, json.loads(child.input.value)))
+
+    def _send_event(self, action: pb.OrchestratorAction) -> None:
+        sent = action.sendEvent
+        body = pb.EventSentEvent(instanceId=sent.instance.instanceId, name=sent.name, input=sent.data)
+        self.past.append(pb.HistoryEvent(eventId=action.id, eventSent=body))
+        self.sent.append((sent.instance.instanceId, sent.name, json.loads(sent.data.value)))
 
     def _message_entity(self, action: pb.OrchestratorAction) -> None:
         message = action.sendEntityMessage

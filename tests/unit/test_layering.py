@@ -31,6 +31,7 @@ PURE: Final = frozenset(
         "enum",
         "functools",
         "hashlib",
+        "hmac",
         "itertools",
         "json",
         "math",

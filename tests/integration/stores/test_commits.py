@@ -3,7 +3,9 @@ from typing import Any
 import pytest
 
 from stores import tables
-from stores.commits import INDEX_PARTITION, INDEX_TABLE, OUTBOX_TABLE, commit_success
+from stores.commits import commit_success
+from stores.outbox_index import INDEX_TABLE, PENDING_PARTITION
+from stores.outbox_place import OUTBOX_TABLE
 from tests.operation_stage import START
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -36,7 +38,7 @@ async def test_result_writes_and_events_stand_side_by_side() -> None:
 
 async def test_pending_events_are_found_through_a_small_index() -> None:
     await commit_success("op-2", {"value": 1}, [], [EVENT], START)
-    noted = await tables.read(INDEX_TABLE, INDEX_PARTITION, "op-2")
+    noted = await tables.read(INDEX_TABLE, PENDING_PARTITION, "op-2")
     assert noted is not None
     assert (noted["table"], noted["partition_key"]) == (OUTBOX_TABLE, "op-2")
 

@@ -1,0 +1,36 @@
+"""CloudEvents 1.0: the envelope in which every event travels, to queues and to webhooks alike."""
+
+import json
+from typing import Any, Final
+
+from engine.instants import to_rfc3339
+from engine.outbox import StoredEvent, number_of, operation_id_of
+
+CONTENT_TYPE: Final = "application/cloudevents+json"
+
+
+def envelope_of(event: StoredEvent) -> dict[str, Any]:
+    """Return the envelope of an event; the same for every attempt to send it.
+
+    `source` and `id` together name the event for ever, which is what a receiver deduplicates on. `sequence`
+    (the CloudEvents extension of that name) orders the events of one `source`.
+    """
+    operation_id = operation_id_of(event.event_id)
+    envelope: dict[str, Any] = {
+        "specversion": "1.0",
+        "id": event.event_id,
+        "source": f"/api/operations/{operation_id}",
+        "type": event.event["type"],
+        "time": to_rfc3339(event.created_at),
+        "datacontenttype": "application/json",
+        "sequence": f"{number_of(event.event_id):04d}",
+        "data": event.event.get("data"),
+    }
+    if event.correlation_id is not None:
+        envelope["correlationid"] = event.correlation_id
+    return envelope
+
+
+def envelope_text(event: StoredEvent) -> str:
+    """Return the envelope as the JSON text that is sent: the same bytes for every attempt."""
+    return json.dumps(envelope_of(event), separators=(",", ":"), ensure_ascii=False)

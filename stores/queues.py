@@ -1,0 +1,66 @@
+"""Sending to storage queues. A queue is made when it is first found missing.
+
+A message is encoded as host.json says (`extensions.queues.messageEncoding`), so that a queue trigger of the
+same app reads it: as it is with `none`, and in base64 otherwise, which is the host's default.
+"""
+
+import asyncio
+import base64
+from functools import cache
+from typing import Any, Final
+
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.storage.queue import QueueServiceClient
+
+from stores.settings import encodes_queue_messages, storage_connection
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024
+"""What the service takes of one message, as it is sent."""
+
+_NEVER: Final = -1
+"""Time to live: a message waits for its consumer however long that takes."""
+
+_CLIENT_OPTIONS: Final[dict[str, Any]] = {"retry_total": 2, "connection_timeout": 3, "read_timeout": 10}
+
+_REFUSED_STATUSES: Final = (400, 409, 413)
+
+
+class MessageRefusedError(Exception):
+    """The service refused a message for what it is; the same message would be refused again."""
+
+
+async def send_message(queue: str, text: str) -> None:
+    """Send a message.
+
+    Args:
+        queue: Its name.
+        text: What the consumer gets.
+
+    Raises:
+        MessageRefusedError: It is too large, or the queue's name can never be one.
+        azure.core.exceptions.AzureError: The account did not take it; it may later.
+    """
+    encoded = base64.b64encode(text.encode()).decode() if encodes_queue_messages() else text
+    size = len(encoded.encode())
+    if size > MAX_MESSAGE_BYTES:
+        raise MessageRefusedError(f"the message has {size} bytes; a queue takes {MAX_MESSAGE_BYTES}")
+    try:
+        await asyncio.to_thread(_send, queue, encoded)
+    except HttpResponseError as error:
+        if error.status_code in _REFUSED_STATUSES:
+            raise MessageRefusedError(f"the queue {queue} refused it: {error.reason}") from error
+        raise
+
+
+def _send(queue: str, encoded: str) -> None:
+    client = _service(storage_connection()).get_queue_client(queue)
+    try:
+        client.send_message(encoded, time_to_live=_NEVER)
+    except ResourceNotFoundError:
+        client.create_queue()
+        client.send_message(encoded, time_to_live=_NEVER)
+
+
+@cache
+def _service(connection: str) -> QueueServiceClient:
+    return QueueServiceClient.from_connection_string(connection, **_CLIENT_OPTIONS)

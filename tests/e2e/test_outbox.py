@@ -1,0 +1,105 @@
+"""Follow-up messages: sent after success, each under one id for ever, none held up by another's target."""
+
+import json
+from typing import Any
+
+from azure.storage.queue import QueueClient
+
+from tests.e2e.storage import Storage
+from tests.e2e.system import System
+from tools.processes import eventually
+
+
+def queue_event(queue: str, **data: Any) -> dict[str, Any]:
+    return {"type": "charge.completed", "queue": queue, "data": data}
+
+
+def webhook(path: str, dependency: str = "flaky") -> dict[str, Any]:
+    return {"type": "charge.announced", "dependency": dependency, "path": path, "data": {"order": 42}}
+
+
+def received(storage: Storage, queue: str) -> list[dict[str, Any]]:
+    """What a queue holds, left there."""
+    client = QueueClient.from_connection_string(storage.connection_string, queue)
+    with client:
+        return [json.loads(message.content) for message in client.peek_messages(32)]
+
+
+def ended(system: System, operation_id: str, *states: str) -> dict[str, Any]:
+    """The status document once its events have these states."""
+
+    def look() -> dict[str, Any] | None:
+        document = system.status(operation_id)
+        return document if [event["state"] for event in document["events"]] == list(states) else None
+
+    return eventually(look, f"the events of {operation_id} are {states}", within_seconds=30)
+
+
+def listed(system: System, state: str, operation_id: str) -> list[dict[str, Any]]:
+    answer = system.client.get("/api/outbox", params={"state": state, "limit": 200})
+    assert answer.status_code == 200, answer.text
+    return [item for item in answer.json()["items"] if item["operation_id"] == operation_id]
+
+
+def test_events_to_a_queue_arrive_in_order_as_cloud_events(
+    system: System, storage: Storage, key: str
+) -> None:
+    queue = "in-order"
+    events = [queue_event(queue, number=number) for number in range(5)]
+    operation_id = system.accepted(key, "/echo", on_success=events, correlation_id="order-42")
+    ended(system, operation_id, *["sent"] * 5)
+    messages = received(storage, queue)
+    assert [message["data"]["number"] for message in messages] == [0, 1, 2, 3, 4]
+    assert [message["id"] for message in messages] == [f"{operation_id}.{n}" for n in range(1, 6)]
+    first = messages[0]
+    assert (first["specversion"], first["type"]) == ("1.0", "charge.completed")
+    assert first["source"] == f"/api/operations/{operation_id}"
+    assert first["correlationid"] == "order-42"
+
+
+def test_a_webhook_carries_its_id_and_is_retried_under_it(system: System, key: str) -> None:
+    operation_id = system.accepted(key, "/echo", on_success=[webhook("/fail/1")])
+    ended(system, operation_id, "sent")
+    assert system.target.received(f"{operation_id}.1")["count"] == 2
+
+
+def test_of_two_events_the_one_whose_target_is_down_holds_nothing_up_and_becomes_a_dead_letter(
+    system: System, storage: Storage, key: str
+) -> None:
+    queue = "beside-a-dead-target"
+    events = [webhook("/hook", dependency="absent"), queue_event(queue), webhook("/echo")]
+    operation_id = system.accepted(key, "/echo", on_success=events)
+    system.until(operation_id, "succeeded")
+    document = ended(system, operation_id, "failed", "sent", "sent")
+    assert document["status"] == "succeeded"
+    assert [message["id"] for message in received(storage, queue)] == [f"{operation_id}.2"]
+    [failed] = listed(system, "failed", operation_id)
+    assert failed["event_id"] == f"{operation_id}.1"
+    assert "dead letter dl-" in failed["detail"]
+    assert listed(system, "pending", operation_id) == []
+    assert {item["event_id"] for item in listed(system, "sent", operation_id)} == {
+        f"{operation_id}.2",
+        f"{operation_id}.3",
+    }
+
+
+def test_an_event_is_sent_again_by_hand_under_the_same_id(system: System, storage: Storage, key: str) -> None:
+    queue = "again"
+    operation_id = system.accepted(key, "/echo", on_success=[queue_event(queue)])
+    ended(system, operation_id, "sent")
+    answer = system.client.post(f"/api/outbox/{operation_id}.1/resend")
+    assert (answer.status_code, answer.json()["state"]) == (202, "pending")
+    eventually(lambda: len(received(storage, queue)) == 2, "it was sent again")
+    assert {message["id"] for message in received(storage, queue)} == {f"{operation_id}.1"}
+    ended(system, operation_id, "sent")
+    eventually(lambda: len(listed(system, "sent", operation_id)) == 1, "it is listed once")
+
+
+def test_an_unknown_event_cannot_be_sent_again(system: System) -> None:
+    assert system.client.post("/api/outbox/op-nothing.1/resend").status_code == 404
+    assert system.client.post("/api/outbox/nonsense/resend").status_code == 404
+
+
+def test_a_list_of_the_outbox_refuses_what_it_does_not_know(system: System) -> None:
+    assert system.client.get("/api/outbox", params={"state": "lost"}).status_code == 400
+    assert system.client.get("/api/outbox", params={"limit": "0"}).status_code == 400
