@@ -12,6 +12,7 @@ from onebox.durable_urls import WEBHOOK_PATH, DurableUrls
 from onebox.host_json import DurableTask, HostJson
 from onebox.http.admin import Admin
 from onebox.http.application import Application
+from onebox.http.event_grid import EVENT_GRID_PATH, EventGridWebhook
 from onebox.http.functions import HttpFunctions, endpoints
 from onebox.hub import Hub, HubSettings
 from onebox.management.api import ManagementApi
@@ -65,6 +66,8 @@ class Parts:
         manual = ManualTriggers(self.retrying, self.inputs, clock)
         self.admin = Admin(catalogue, found, manual, clock)
         self.application = Application(self.functions, self.admin)
+        event_grid = EventGridWebhook(catalogue, self.retrying, self.inputs)
+        self.application.webhooks[EVENT_GRID_PATH] = event_grid.answer
         queues = queue_listeners(
             catalogue,
             extensions.queues,

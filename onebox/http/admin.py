@@ -86,8 +86,9 @@ class Admin:
             body = json.loads(await request.body() or b"{}")
         except ValueError:
             return JSONResponse({"error": 'the body must be JSON: {"input": ...}'}, status_code=400)
-        given = body.get("input") if isinstance(body, dict) else None
-        run = self._manual.prepare(function, given)
+        fields = body if isinstance(body, dict) else {}
+        told = fields.get("metadata")
+        run = self._manual.prepare(function, fields.get("input"), told if isinstance(told, dict) else {})
         if run is None:
             text = f"a {function.trigger.type} cannot be fired by hand"
             return JSONResponse({"error": text}, status_code=400)

@@ -3,6 +3,7 @@
 import azure.durable_functions as df
 import azure.functions as func
 from durable import blueprint as durable  # type: ignore[import-not-found] # found beside this file
+from event_functions import blueprint as event_functions  # type: ignore[import-not-found] # found beside this file
 from http_functions import blueprint as http_functions  # type: ignore[import-not-found] # found beside this file
 from output_functions import blueprint as output_functions  # type: ignore[import-not-found] # found beside this file
 from queue_functions import blueprint as queue_functions  # type: ignore[import-not-found] # found beside this file
@@ -13,4 +14,5 @@ app.register_functions(http_functions)
 app.register_functions(durable)
 app.register_functions(queue_functions)
 app.register_functions(timer_functions)
+app.register_functions(event_functions)
 app.register_functions(output_functions)
