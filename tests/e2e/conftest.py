@@ -38,12 +38,20 @@ def system(tmp_path_factory: pytest.TempPathFactory, target: Target, storage: St
 
 @pytest.fixture
 def own_system(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[System]:
-    """An app of the test's own with storage of its own, to be killed and started again."""
-    system = System(tmp_path_factory.mktemp("own"), target)
+    """An app of the test's own, to be killed and started again.
+
+    Its storage is not killed with it, as Azure's would not be. (Azurite saves every 5 s, so what is killed with
+    onebox may lose the last rows.)
+    """
+    folder = tmp_path_factory.mktemp("own")
+    storage = Storage(folder)
+    storage.server.start()
+    system = System(folder, target, AzureWebJobsStorage=storage.connection_string)
     system.server.start()
     yield system
     system.client.close()
     system.server.stop()
+    storage.server.stop()
 
 
 @pytest.fixture
