@@ -1,0 +1,167 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from engine.vocabulary import Category
+from tests.integration.triggers.http import Answered, call
+from tests.operation_stage import failing
+from tests.task_hub_stage import TaskHubStage, binding_for
+from tools.processes import free_port
+from triggers.operation_list import list_operations
+from triggers.operation_steering import cancel_operation, retry_operation_now
+from triggers.operations import get_operation, submit_operation
+
+CALL = {
+    "dependency": "payments",
+    "key": "evt-1",
+    "request": {"method": "POST", "path": "/charges", "json": {"amount": 5}},
+}
+
+
+async def submitted(hub: TaskHubStage, body: Any = CALL, **headers: str) -> Answered:
+    return await call(submit_operation, hub.binding, body, headers=headers)
+
+
+async def until(hub: TaskHubStage, operation_id: str, status: str) -> dict[str, Any]:
+    async with asyncio.timeout(20):
+        while True:
+            answer = await call(get_operation, hub.binding, operation_id=operation_id)
+            if answer.body["status"] == status:
+                document: dict[str, Any] = answer.body
+                return document
+            await asyncio.sleep(0.02)
+
+
+async def test_an_accepted_operation_says_where_to_look(hub: TaskHubStage) -> None:
+    answer = await submitted(hub)
+    assert answer.status == 202
+    assert answer.body["key"] == "evt-1"
+    assert answer.body["status_url"].endswith(f"/api/operations/{answer.body['operation_id']}")
+    assert answer.headers["Location"] == answer.body["status_url"]
+    assert int(answer.headers["Retry-After"]) >= 1
+
+
+async def test_a_caller_who_waits_gets_the_finished_document(hub: TaskHubStage) -> None:
+    answer = await submitted(hub, Prefer="wait=20")
+    assert answer.status == 200
+    assert answer.body["status"] == "succeeded"
+    assert answer.headers["Preference-Applied"] == "wait=20"
+
+
+async def test_a_caller_who_waits_too_short_is_told_where_to_look(hub: TaskHubStage) -> None:
+    hub.answer = failing(9)
+    assert (await submitted(hub, Prefer="wait=1")).status == 202
+
+
+async def test_a_duplicate_before_the_end_starts_nothing(hub: TaskHubStage) -> None:
+    hub.answer = failing(9)
+    first = await submitted(hub)
+    second = await submitted(hub)
+    assert (second.status, second.headers["Idempotent-Replayed"]) == (202, "true")
+    assert second.body["operation_id"] == first.body["operation_id"]
+
+
+async def test_a_duplicate_after_the_end_gets_the_document(hub: TaskHubStage) -> None:
+    first = await submitted(hub, Prefer="wait=20")
+    second = await submitted(hub)
+    assert (second.status, second.headers["Idempotent-Replayed"]) == (200, "true")
+    assert second.body == first.body
+
+
+async def test_a_duplicate_with_another_payload_is_refused(hub: TaskHubStage) -> None:
+    await submitted(hub, Prefer="wait=20")
+    other = CALL | {"request": {"method": "POST", "path": "/charges", "json": {"amount": 6}}}
+    answer = await submitted(hub, other)
+    assert answer.status == 422
+    assert answer.body["type"].endswith("/idempotency-key-reused")
+    assert len(hub.activities) == 1
+
+
+async def test_the_header_names_the_key_as_well_as_the_body(hub: TaskHubStage) -> None:
+    keyless = {name: value for name, value in CALL.items() if name != "key"}
+    quoted = await submitted(hub, keyless, **{"Idempotency-Key": '"evt-1"'})
+    in_body = await submitted(hub)
+    assert quoted.body["operation_id"] == in_body.body["operation_id"]
+
+
+async def test_two_different_keys_are_a_mistake(hub: TaskHubStage) -> None:
+    answer = await submitted(hub, **{"Idempotency-Key": "evt-2"})
+    assert answer.status == 400
+    assert answer.body["errors"][0]["pointer"] == "/key"
+
+
+async def test_without_a_key_every_submission_is_new(hub: TaskHubStage) -> None:
+    keyless = {name: value for name, value in CALL.items() if name != "key"}
+    first, second = await submitted(hub, keyless), await submitted(hub, keyless)
+    assert first.body["operation_id"] != second.body["operation_id"]
+
+
+async def test_a_trap_for_the_codec_is_passed_on_as_data(hub: TaskHubStage) -> None:
+    trap = {"__class__": "Popen", "__module__": "subprocess", "__data__": "x"}
+    body = CALL | {"request": {"method": "POST", "path": "/charges", "json": trap}}
+    answer = await submitted(hub, body, Prefer="wait=20")
+    assert answer.body["status"] == "succeeded"
+    assert hub.activities[0][1]["operation"]["request"]["json"] == trap
+
+
+async def test_a_task_hub_that_is_away_is_503_and_says_to_try_again() -> None:
+    away = binding_for(free_port())
+    answer = await call(get_operation, away, operation_id="op-x")
+    assert answer.status == 503
+    assert "Retry-After" in answer.headers
+
+
+async def test_an_unknown_operation_is_404_everywhere(hub: TaskHubStage) -> None:
+    for function in (get_operation, cancel_operation, retry_operation_now):
+        assert (await call(function, hub.binding, operation_id="op-unknown")).status == 404
+
+
+async def test_a_waiting_operation_can_be_hurried(hub: TaskHubStage) -> None:
+    hub.answer = failing(1)
+    operation_id = (await submitted(hub)).body["operation_id"]
+    await until(hub, operation_id, "waiting_retry")
+    assert (await call(retry_operation_now, hub.binding, operation_id=operation_id)).status == 202
+    assert (await until(hub, operation_id, "succeeded"))["attempt_count"] == 2
+
+
+async def test_a_waiting_operation_can_be_cancelled(hub: TaskHubStage) -> None:
+    hub.answer = failing(9)
+    operation_id = (await submitted(hub)).body["operation_id"]
+    await until(hub, operation_id, "waiting_retry")
+    assert (await call(cancel_operation, hub.binding, operation_id=operation_id)).status == 202
+    await until(hub, operation_id, "cancelled")
+
+
+@pytest.mark.parametrize("function", [cancel_operation, retry_operation_now])
+async def test_a_finished_operation_takes_no_orders(hub: TaskHubStage, function: Any) -> None:
+    operation_id = (await submitted(hub, Prefer="wait=20")).body["operation_id"]
+    answer = await call(function, hub.binding, operation_id=operation_id)
+    assert answer.status == 409
+    assert "succeeded" in answer.body["detail"]
+
+
+async def test_operations_are_listed_by_what_became_of_them(hub: TaskHubStage) -> None:
+    good = (await submitted(hub, Prefer="wait=20")).body["operation_id"]
+    hub.answer = failing(9, Category.MALFORMED, 422)
+    bad = (await submitted(hub, CALL | {"key": "evt-2"}, Prefer="wait=20")).body["operation_id"]
+    listed = {}
+    for status in ("succeeded", "dead_lettered"):
+        params = {"status": status, "dependency": "payments"}
+        answer = await call(list_operations, hub.binding, params=params)
+        listed[status] = [item["operation_id"] for item in answer.body["items"]]
+    assert listed == {"succeeded": [good], "dead_lettered": [bad]}
+
+
+async def test_a_list_of_one_leads_to_the_next(hub: TaskHubStage) -> None:
+    ids = [
+        (await submitted(hub, CALL | {"key": key}, Prefer="wait=20")).body["operation_id"] for key in "abc"
+    ]
+    seen, params = [], {"limit": "1"}
+    while True:
+        page = (await call(list_operations, hub.binding, params=params)).body
+        seen += [item["operation_id"] for item in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        params["cursor"] = page["next_cursor"]
+    assert seen == ids
