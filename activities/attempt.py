@@ -1,14 +1,17 @@
 """The activity `attempt`: one try at the call. It returns what came of it; only our storage can fail it."""
 
 import logging
+from functools import partial
 
 import azure.durable_functions as df
 from azure.core.exceptions import AzureError
 
+from activities.gate import through_gate
 from activities.handler_attempt import attempt_handler
 from activities.http_attempt import attempt_request, needs_marker
 from activities.plan import Plan
 from activities.time_limit import start_clock
+from engine.gate import Ticket, stop_to_json
 from engine.operation import AttemptOutcome, OperationInput
 from engine.vocabulary import Category
 from stores.attempt_markers import mark_attempt, note_outcome
@@ -21,18 +24,26 @@ blueprint = df.Blueprint()
 _log = logging.getLogger(__name__)
 
 
-async def attempt(call: dict) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
-    """Make one attempt.
+async def attempt(call: dict, hub: str) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+    """Make one attempt, if the retry budget and the circuit of its dependency let it through.
 
     Args:
-        call: `operation`, an `OperationInput`, and `attempt`, its number from 1.
+        call: `operation`, an `OperationInput`; `attempt`, its number from 1; `ticket`, a `Ticket`.
+        hub: Configuration of the durable client.
 
     Returns:
-        The JSON form of an `AttemptOutcome`.
+        The JSON form of an `AttemptOutcome`, or `{"stopped": ...}` with what holds it up.
     """
     operation = OperationInput.from_json(call["operation"])
-    outcome = await make_attempt(operation, call["attempt"])
-    return outcome.to_json()
+    answer = await through_gate(
+        hub,
+        find_dependency(operation.dependency),
+        operation,
+        number=call["attempt"],
+        ticket=Ticket.from_json(call.get("ticket")),
+        attempt=partial(make_attempt, operation, call["attempt"]),
+    )
+    return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": stop_to_json(answer)}
 
 
 async def make_attempt(operation: OperationInput, number: int) -> AttemptOutcome:
@@ -93,4 +104,6 @@ async def _note(plan: Plan, outcome: AttemptOutcome) -> None:
         )
 
 
-blueprint.activity_trigger(input_name="call", activity=ATTEMPT)(attempt)
+blueprint.activity_trigger(input_name="call", activity=ATTEMPT)(
+    blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)(attempt)
+)

@@ -15,7 +15,7 @@ MAX_BYTES: Final = 16_000
 
 _TEXTS: Final = frozenset({"error", "detail", "type"})
 _CUTS: Final = ((400, 10, 20), (160, 6, 20), (60, 3, 10), (30, 1, 0), (len(CUT_MARK), 0, 0))
-"""Ever shorter: characters of a text, number of reasons of a delay, number of events."""
+"""Ever shorter: characters of a text, number of reasons of a delay (and of waits), number of events."""
 
 
 def fitted_status(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,6 +44,8 @@ def _cut_status(status: dict[str, Any], chars: int, reasons: int, events: int) -
     shown = {name: _cut(value, chars, reasons) for name, value in status.items()}
     if "events" in shown:
         shown["events"] = shown["events"][:events]
+    if "waits" in shown:
+        shown["waits"] = shown["waits"][-max(1, reasons) :]
     return shown
 
 

@@ -1,10 +1,11 @@
 """What happens next: the one place where that is decided.
 
-An orchestrator uses three functions:
+An orchestrator uses these functions:
 
     admit(operation, history, circuit, now)            before one: Proceed, WaitForCircuit or DeadLetter
     decide(operation, history, outcome, circuit, now)  after one: Done, RetryAt, WaitForCircuit or DeadLetter
     record(history, outcome, decision)                 the history to go on with
+    postpone(operation, hold, now)                     a retry that is due but held up: RetryAt or DeadLetter
 
 The same arguments give the same decision: time comes in as `now`, draws come from a hash.
 """
@@ -44,6 +45,7 @@ __all__ = [
     "WaitForCircuit",
     "admit",
     "decide",
+    "postpone",
     "record",
 ]
 
@@ -126,6 +128,13 @@ def record(history: History, outcome: AttemptOutcome, decision: Decision) -> His
             delay_reasons=() if retry is None else retry.reasons,
         )
     )
+
+
+def postpone(operation: OperationInput, hold: Hold, now: datetime) -> RetryAt | DeadLetter:
+    """Decide about a retry that is due but has to wait its turn, as the retry budget says."""
+    if (late := _misses_deadline(operation, hold.until)) is not None:
+        return _too_late(operation, f"{late}; {hold.reason}")
+    return RetryAt(hold.until, (hold.until - now).total_seconds(), (hold.reason,))
 
 
 def _exhausted(operation: OperationInput, outcome: AttemptOutcome, category: Category) -> DeadLetter | None:

@@ -13,6 +13,7 @@ from engine.instants import from_rfc3339, optional_from_rfc3339, optional_to_rfc
 from engine.policy import RetryPolicy, Timeouts
 from engine.retry_after import RetryHint
 from engine.vocabulary import Category, OperationState
+from engine.waits import WaitRecord, with_wait
 
 KEPT_ATTEMPTS: Final = 20
 """How many of the latest attempts travel with an operation."""
@@ -199,12 +200,14 @@ class History:
         attempt_count: Counted attempts in all.
         own_failures: Attempts that never left this side, in a row; they cost no attempt.
         circuit_waits: Waits for the circuit so far; they cost no attempt.
+        waits: The latest waits for the circuit or the retry budget, at most `KEPT_WAITS`, oldest first.
     """
 
     attempts: tuple[AttemptRecord, ...] = ()
     attempt_count: int = 0
     own_failures: int = 0
     circuit_waits: int = 0
+    waits: tuple[WaitRecord, ...] = ()
 
     @property
     def next_attempt(self) -> int:
@@ -229,6 +232,10 @@ class History:
         """Add a wait for the circuit."""
         return replace(self, circuit_waits=self.circuit_waits + 1)
 
+    def with_wait(self, wait: WaitRecord) -> Self:
+        """Add what held an attempt up, and for how long."""
+        return replace(self, waits=with_wait(self.waits, wait))
+
     def to_json(self) -> dict[str, Any]:
         """Give the JSON form."""
         return {
@@ -236,13 +243,15 @@ class History:
             "attempt_count": self.attempt_count,
             "own_failures": self.own_failures,
             "circuit_waits": self.circuit_waits,
+            "waits": [wait.to_json() for wait in self.waits],
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what `to_json` wrote."""
         records = tuple(AttemptRecord.from_json(item) for item in data["attempts"])
-        return cls(**(dict(data) | {"attempts": records}))
+        waits = tuple(WaitRecord.from_json(item) for item in data.get("waits", ()))
+        return cls(**(dict(data) | {"attempts": records, "waits": waits}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,9 +279,10 @@ class OperationStatus:
     events: tuple[Mapping[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Give the document of `GET /api/operations/{operation_id}`."""
+        """Give the document of `GET /api/operations/{operation_id}`; `waits` once anything held it up."""
         operation = self.operation
-        return {
+        waits = [wait.to_json() for wait in self.history.waits]
+        document = {
             "operation_id": operation.operation_id,
             "key": operation.key,
             "dependency": operation.dependency,
@@ -289,3 +299,4 @@ class OperationStatus:
             "created_at": to_rfc3339(operation.created_at),
             "updated_at": to_rfc3339(self.updated_at),
         }
+        return document | ({"waits": waits} if waits else {})

@@ -1,6 +1,5 @@
 """The orchestration of one operation: it carries decisions out, and `engine.decide` makes them."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, assert_never
 
@@ -13,9 +12,10 @@ from engine.instants import to_rfc3339
 from engine.operation import AttemptOutcome
 from engine.vocabulary import Category, DeadLetterReason, OperationState
 from orchestrators.effort import insist
+from orchestrators.passage import attempt_through_gate, wait_at_gate
 from orchestrators.run import Run, Steps
 from stores.status_document import moving_parts
-from stores.task_hub import ATTEMPT, COMMIT, DEAD_LETTER, OPERATION, OUTBOX, outbox_instance
+from stores.task_hub import COMMIT, DEAD_LETTER, OPERATION, OUTBOX, outbox_instance
 
 blueprint = df.Blueprint()
 
@@ -92,7 +92,10 @@ def _one_round(run: Run) -> Steps[dict[str, Any] | None]:
             return None
         case DeadLetter():
             return (yield from _dead_letter(run, admission))
-    outcome = yield from _attempt(run)
+    outcome = yield from attempt_through_gate(run)
+    if not isinstance(outcome, AttemptOutcome):
+        too_late = yield from wait_at_gate(run, outcome)
+        return None if too_late is None else (yield from _dead_letter(run, too_late))
     decision = decide(run.operation, run.history, outcome, CLOSED, run.now)
     run.history = record(run.history, outcome, decision)
     match decision:
@@ -107,37 +110,6 @@ def _one_round(run: Run) -> Steps[dict[str, Any] | None]:
         case _:
             assert_never(decision)
     return None
-
-
-def _attempt(run: Run) -> Steps[AttemptOutcome]:
-    """Make one attempt; what the activity could not do at all comes back as an attempt that never left."""
-    number = run.history.next_attempt
-    run.show(OperationState.RUNNING)
-    # Events go out after success only, so an attempt does not carry them.
-    call = {
-        "operation": replace(run.operation, on_success=()).to_json(),
-        "attempt": number,
-        "owner": run.ctx.instance_id,
-    }
-    try:
-        answer = yield run.ctx.call_activity(ATTEMPT, input=call)
-    except task.TaskFailedError as error:
-        return _never_left(run, f"the worker failed: {error.details.error_type}")
-    outcome = AttemptOutcome.from_json(answer)
-    if outcome.number != number:
-        return _never_left(run, f"the worker answered for attempt {outcome.number}")
-    return outcome
-
-
-def _never_left(run: Run, error: str) -> AttemptOutcome:
-    return AttemptOutcome(
-        number=run.history.next_attempt,
-        started_at=run.now,
-        duration_ms=0.0,
-        category=Category.TRANSIENT,
-        error=error,
-        counted=False,
-    )
 
 
 def _succeed(run: Run, outcome: AttemptOutcome) -> Steps[dict[str, Any]]:

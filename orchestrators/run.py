@@ -8,10 +8,13 @@ from typing import Any, Final, Self
 from durabletask import task
 from durabletask.entities import EntityInstanceId
 
+from engine.gate import Ticket
+from engine.instants import from_rfc3339
 from engine.operation import History, OperationInput, OperationStatus
 from engine.vocabulary import OperationState
 from stores.status_document import moving_parts
 from stores.task_hub import CANCEL_EVENT, RECORD, RETRY_NOW_EVENT
+from stores.waiting_operations import CIRCUIT_EVENT
 
 type Steps[T] = Generator[task.Task[Any], Any, T]
 """Yields durable tasks, is sent their results, and returns T."""
@@ -32,6 +35,8 @@ class Run:
         history: The attempts so far.
         cancel: Completes when someone cancels.
         hurry: Completes when someone ends the present wait.
+        nudge: Completes when someone changed the circuit by hand.
+        ticket: What the operation brings to the gate of its dependency.
         steps: Attempts and waits since the history last began.
     """
 
@@ -41,6 +46,8 @@ class Run:
     history: History
     cancel: task.CancellableTask[Any]
     hurry: task.CancellableTask[Any]
+    nudge: task.CancellableTask[Any]
+    ticket: Ticket
     steps: int = 0
 
     @classmethod
@@ -54,11 +61,17 @@ class Run:
             history=History() if history is None else History.from_json(history),
             cancel=ctx.wait_for_external_event(CANCEL_EVENT),
             hurry=ctx.wait_for_external_event(RETRY_NOW_EVENT),
+            nudge=ctx.wait_for_external_event(CIRCUIT_EVENT),
+            ticket=Ticket.from_json(carried.get("ticket")),
         )
 
     def carried_on(self) -> dict[str, Any]:
         """Return the input of the execution that continues this one."""
-        return {"operation": self.operation.to_json(), "history": self.history.to_json()}
+        return {
+            "operation": self.operation.to_json(),
+            "history": self.history.to_json(),
+            "ticket": self.ticket.to_json(),
+        }
 
     @property
     def now(self) -> datetime:
@@ -91,15 +104,32 @@ class Run:
         self.ctx.set_custom_status(moving_parts(self.status(state, next_attempt_at=next_attempt_at)))
 
     def wait_until(self, state: OperationState, instant: datetime) -> Steps[None]:
-        """Wait for an instant, unless someone cancels or asks to go on now."""
+        """Wait for an instant, unless someone cancels, asks to go on now, or changes the circuit."""
         self.show(state, next_attempt_at=instant)
+        began_at = self.now
         timer = self.ctx.create_timer(instant)
         while True:
-            winner = yield task.when_any([timer, self.cancel, self.hurry])
-            if winner is not self.hurry:
+            winner = yield task.when_any([timer, self.cancel, self.hurry, self.nudge])
+            if winner is self.hurry:
+                ends = self._was_hurried()
+            elif winner is self.nudge:
+                ends = self._was_nudged(began_at) and state is OperationState.WAITING_CIRCUIT
+            else:
                 return
-            request = self.hurry.get_result()
-            self.hurry = self.ctx.wait_for_external_event(RETRY_NOW_EVENT)
-            if isinstance(request, dict) and request.get("attempt") == self.history.next_attempt:
+            if ends:
                 return
-            # It was meant for an earlier wait that had ended before the event arrived.
+
+    def _was_hurried(self) -> bool:
+        """Whether it was meant for this wait, and not for an earlier one that had ended before it arrived."""
+        request = self.hurry.get_result()
+        self.hurry = self.ctx.wait_for_external_event(RETRY_NOW_EVENT)
+        return isinstance(request, dict) and request.get("attempt") == self.history.next_attempt
+
+    def _was_nudged(self, began_at: datetime) -> bool:
+        """Whether the circuit changed since this wait began; the wait knew of what happened earlier."""
+        told = self.nudge.get_result()
+        self.nudge = self.ctx.wait_for_external_event(CIRCUIT_EVENT)
+        try:
+            return from_rfc3339(told["at"]) >= began_at
+        except (KeyError, TypeError, ValueError):
+            return False  # Anyone may send an event, and in any form.

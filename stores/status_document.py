@@ -11,6 +11,7 @@ _MOVING: Final = (
     "status",
     "attempt_count",
     "attempts",
+    "waits",
     "next_attempt_at",
     "dead_letter",
     "events",
@@ -21,7 +22,7 @@ _MOVING: Final = (
 def moving_parts(status: OperationStatus) -> dict[str, Any]:
     """Return what changes while an operation runs, small enough for a custom status."""
     document = status.to_json()
-    return fitted_status({name: document[name] for name in _MOVING})
+    return fitted_status({name: document[name] for name in _MOVING if name in document})
 
 
 def running_document(operation: OperationInput, moving: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from azure.durable_functions.worker import DurableFunctionsWorker
 from durabletask import task
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from orchestrators import operation as module
+from orchestrators import passage as module
 from orchestrators.operation import operation
 from stores.configuration import harden_runtime
 from tests.replay.recording import Recording, load, shapes

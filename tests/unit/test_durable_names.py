@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stores import attempt_markers, dead_letters, task_hub
+from stores import attempt_markers, dead_letters, task_hub, waiting_operations
 
 HTTP = {
     "submit_operation": ("POST", "operations"),
@@ -18,6 +18,12 @@ HTTP = {
     "preview_policy": ("POST", "policies/preview"),
     "list_dependencies": ("GET", "dependencies"),
     "get_health": ("GET", "health"),
+    "list_circuits": ("GET", "circuits"),
+    "get_circuit": ("GET", "circuits/{dependency}"),
+    "open_circuit": ("POST", "circuits/{dependency}/open"),
+    "close_circuit": ("POST", "circuits/{dependency}/close"),
+    "disable_circuit": ("POST", "circuits/{dependency}/disable"),
+    "reset_circuit": ("POST", "circuits/{dependency}/reset"),
 }
 
 DURABLE = {
@@ -26,6 +32,9 @@ DURABLE = {
     "commit": "activityTrigger",
     "dead_letter": "activityTrigger",
     "idempotency_record": "entityTrigger",
+    "circuit_breaker": "entityTrigger",
+    "release_waiting": "orchestrationTrigger",
+    "wake_waiting": "activityTrigger",
 }
 
 QUEUES = {"operations_queue": "operations"}
@@ -83,5 +92,6 @@ def test_only_health_answers_without_a_key(bindings: dict[str, dict[str, Any]]) 
 
 def test_events_and_tables_keep_their_names() -> None:
     assert (task_hub.CANCEL_EVENT, task_hub.RETRY_NOW_EVENT) == ("cancel", "retry_now")
+    assert waiting_operations.CIRCUIT_EVENT == "circuit_changed"
     assert attempt_markers.TABLE == "AttemptMarkers"
     assert dead_letters.TABLE == "DeadLetters"

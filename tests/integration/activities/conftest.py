@@ -4,6 +4,8 @@ import pytest
 
 from activities.downstream import close_clients
 from engine.config import Config, parse_config
+from stores import task_hub
+from stores.circuits import close_circuits
 from stores.configuration import using
 from tests.e2e.storage import Storage
 from tests.e2e.target import Target
@@ -62,6 +64,8 @@ async def config(target: Target) -> AsyncIterator[Config]:
     config = parse_config(DEPENDENCIES, {"TARGET": target.url, "API_KEY": "sesame-open-0815"})
     with using(config):
         yield config
+        close_circuits()
+        await task_hub.close_clients()
         await close_clients()
 
 

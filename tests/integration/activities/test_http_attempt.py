@@ -11,6 +11,8 @@ from engine.vocabulary import Category
 from stores import clock
 from tests.e2e.target import Target
 from tests.operation_stage import an_operation
+from tests.task_hub_stage import binding_for
+from tools.processes import free_port
 
 
 async def attempted(
@@ -158,9 +160,9 @@ async def test_no_path_leads_out_of_the_base_url(key: str, path: str, target: Ta
     assert all(one["path"].startswith("/echo/api/") for one in tries)
 
 
-async def test_the_activity_speaks_plain_json(key: str) -> None:
+async def test_the_activity_speaks_plain_json_and_sends_though_no_task_hub_has_its_circuit(key: str) -> None:
     operation = an_operation(key=key, dependency="safe", deadline_at=None, request=a_get())
-    answer = await attempt({"operation": operation.to_json(), "attempt": 1})
+    answer = await attempt({"operation": operation.to_json(), "attempt": 1}, binding_for(free_port()))
     assert AttemptOutcome.from_json(answer).status_code == 200
 
 

@@ -1,0 +1,42 @@
+"""The activity `wake_waiting`: tells some of the operations that wait for a circuit to ask it again."""
+
+from typing import Any, Final
+
+import azure.durable_functions as df
+
+from stores.waiting_operations import WAKE_WAITING, waiting_page, wake
+
+blueprint = df.Blueprint()
+
+PAGES_PER_STEP: Final = 50
+"""Of twenty operations each: a step takes seconds, and one that fails repeats little."""
+
+
+async def wake_waiting(step: dict, hub: str) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+    """Wake the waiting operations on the next pages of the task hub; waking one twice does no harm.
+
+    Args:
+        step: `dependency`, and `position`: `following` of the step before, None for the first.
+        hub: Configuration of the durable client.
+
+    Returns:
+        `woken`, how many, and `following`, where the next step begins; None after the last.
+    """
+    position: str | None = step["position"]
+    woken = 0
+    for _ in range(PAGES_PER_STEP):
+        page = await waiting_page(hub, step["dependency"], position)
+        await wake(hub, page.waiting)
+        woken += len(page.waiting)
+        position = page.following
+        if position is None:
+            break
+    done: dict[str, Any] = {"woken": woken, "following": position}
+    return done
+
+
+blueprint.activity_trigger(input_name="step", activity=WAKE_WAITING)(
+    blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)(
+        wake_waiting
+    )
+)

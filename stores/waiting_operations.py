@@ -1,0 +1,123 @@
+"""Operations that wait for a circuit: found in the task hub page by page, and woken."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+from durabletask.client import OrchestrationQuery, OrchestrationStatus
+from durabletask.internal.client_helpers import build_query_instances_req
+from durabletask.internal.orchestrator_service_pb2 import OrchestrationState as StateMessage
+from google.protobuf.wrappers_pb2 import StringValue
+
+from engine.circuit import HandMessage
+from engine.instants import to_rfc3339
+from engine.vocabulary import OperationState
+from stores import clock
+from stores.task_hub import ID_PREFIX, TaskHubUnavailableError, client_for, raise_event
+
+CIRCUIT_EVENT: Final = "circuit_changed"
+"""Name of the event that ends a wait for the circuit."""
+
+RELEASE_WAITING: Final = "release_waiting"
+"""Name of the orchestration that wakes all operations that wait for one circuit."""
+
+WAKE_WAITING: Final = "wake_waiting"
+"""Name of the activity that wakes some of them."""
+
+_PAGE_SIZE: Final = 20
+"""Instances per request: twenty inputs of 64 KiB stay under gRPC's default limit of 4 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of running operations.
+
+    Attributes:
+        waiting: Ids of those that wait for the circuit in question.
+        following: Where the next page begins; None after the last one.
+    """
+
+    waiting: tuple[str, ...]
+    following: str | None
+
+
+async def start_release(hub: str, dependency: str, hand: HandMessage) -> None:
+    """Start waking the operations that wait for a circuit, once what was done by hand holds.
+
+    Args:
+        hub: Configuration of the durable client.
+        dependency: Whose circuit.
+        hand: What was done; done twice it counts once.
+
+    Raises:
+        TaskHubUnavailableError: It could not be started.
+    """
+    client = await client_for(hub)
+    try:
+        await client.schedule_new_orchestration(
+            RELEASE_WAITING,
+            input={"dependency": dependency, "hand": hand.to_json()},
+            instance_id=f"release-{dependency}-{uuid.uuid4().hex}",
+        )
+    except grpc.aio.AioRpcError as error:
+        raise _unavailable(error) from error
+
+
+async def waiting_page(hub: str, dependency: str, position: str | None) -> Page:
+    """Look through one page of the task hub for operations that wait for a circuit.
+
+    Args:
+        hub: Configuration of the durable client.
+        dependency: Whose circuit.
+        position: `following` of the page before; None for the first.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    client = await client_for(hub)
+    query = OrchestrationQuery(
+        runtime_status=[OrchestrationStatus.RUNNING],
+        max_instance_count=_PAGE_SIZE,
+        fetch_inputs_and_outputs=True,
+        instance_id_prefix=ID_PREFIX,
+    )
+    request = build_query_instances_req(query, None if position is None else StringValue(value=position))
+    try:
+        page = await client._get_stub().QueryInstances(request)  # noqa: SLF001 - no public call gives one page
+    except grpc.aio.AioRpcError as error:
+        raise _unavailable(error) from error
+    waiting = tuple(found.instanceId for found in page.orchestrationState if _waits_for(found, dependency))
+    following = page.continuationToken.value
+    # The SDK reads "0" and "" as the end, and so does this.
+    return Page(waiting, following if following not in ("", "0", position) else None)
+
+
+async def wake(hub: str, operation_ids: Iterable[str]) -> None:
+    """Tell waiting operations that the circuit changed; each asks again and is let go in its turn.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not take all of it.
+    """
+    told = {"at": to_rfc3339(clock.now())}
+    await asyncio.gather(*(raise_event(hub, each, CIRCUIT_EVENT, told) for each in operation_ids))
+
+
+def _waits_for(message: StateMessage, dependency: str) -> bool:
+    shown = _object(message.customStatus.value)
+    if shown.get("status") != OperationState.WAITING_CIRCUIT.value:
+        return False
+    operation = _object(message.input.value).get("operation", {})
+    return bool(operation.get("dependency") == dependency)
+
+
+def _object(text: str) -> dict[str, Any]:
+    value = json.loads(text) if text else None
+    return value if isinstance(value, dict) else {}
+
+
+def _unavailable(error: grpc.aio.AioRpcError) -> TaskHubUnavailableError:
+    return TaskHubUnavailableError(f"the task hub answered {error.code().name}")
