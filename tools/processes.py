@@ -83,7 +83,11 @@ class ServerProcess:
             self.process = subprocess.Popen(  # noqa: S603 # our own commands
                 tethered, cwd=ROOT, env={**os.environ, **self.env}, stdout=log, stderr=log, process_group=0
             )
-        eventually(self._ready, f"{self.ready_url} answers", within_seconds=START_SECONDS)
+        try:
+            eventually(self._ready, f"{self.ready_url} answers", within_seconds=START_SECONDS)
+        except Exception:
+            self.kill()
+            raise
 
     def kill(self) -> None:
         """Ends it as a power cut would."""

@@ -40,8 +40,8 @@ def system(tmp_path_factory: pytest.TempPathFactory, target: Target, storage: St
 def own_system(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[System]:
     """An app of the test's own, to be killed and started again.
 
-    Its storage is not killed with it, as Azure's would not be. (Azurite saves every 5 s, so what is killed with
-    onebox may lose the last rows.)
+    Its storage is not killed with it, as Azure's would not be. (Azurite saves every 5 s: one that ends with
+    onebox may lose its last rows.)
     """
     folder = tmp_path_factory.mktemp("own")
     storage = Storage(folder)
