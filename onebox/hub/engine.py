@@ -111,10 +111,14 @@ class Engine:
     def recover(self) -> None:
         """Look at the store anew; what is queued or running already is not queued twice."""
         self._timers.refill()
-        for target, lane in self._reader.ready_targets(now_us(self._clock)):
+        targets = self._reader.ready_targets(now_us(self._clock))
+        tasks = self._reader.ready_tasks()
+        for target, lane in targets:
             self.wake(target, lane)
-        for seq, lane in self._reader.ready_tasks():
+        for seq, lane in tasks:
             self._activities.put(seq, lane)
+        if targets or tasks:
+            _LOGGER.info("taking up %d inboxes and %d activities from the store", len(targets), len(tasks))
         self._timer_moved.set()
 
     def wake(self, key: Key, lane: Lane) -> None:

@@ -35,6 +35,7 @@ _CODES: dict[type[HubError], grpc.StatusCode] = {
     InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
 }
 _HISTORY_CHUNK = 100  # events per message of a history stream
+_DEFAULT_PAGE = 100  # ids, when the client does not say
 
 type _Context = grpc.aio.ServicerContext
 type _Method = Callable[[Any, Any, _Context], Awaitable[Any]]
@@ -172,7 +173,7 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
             wire.statuses_from(request.runtimeStatus),
             wire.instant(request, "completedTimeFrom"),
             wire.instant(request, "completedTimeTo"),
-            request.pageSize if request.pageSize > 0 else _HISTORY_CHUNK,
+            request.pageSize if request.pageSize > 0 else _DEFAULT_PAGE,
             wire.value(request, "lastInstanceKey") or None,
         )
         return pb.ListInstanceIdsResponse(instanceIds=page.items, lastInstanceKey=wire.text(page.token))
