@@ -13,6 +13,9 @@ from onebox.hub.model import Lane
 _ROTA: Final = (Lane.DUE, Lane.GOING, Lane.DUE, Lane.GOING, Lane.DUE, Lane.GOING, Lane.DUE, Lane.NEW)
 
 
+_CANCEL_SECONDS: Final = 1.0  # for what is cancelled to notice; what ignores it is left behind
+
+
 class Lanes[K]:
     """Keys that wait, by urgency."""
 
@@ -97,7 +100,7 @@ class WorkQueue[K]:
         for task in late:
             task.cancel()
         if late:
-            await asyncio.wait(late)
+            await asyncio.wait(late, timeout=_CANCEL_SECONDS)
 
     def _fill(self) -> None:
         while self._open and self._waiting and len(self._running) < self._limit:

@@ -278,3 +278,18 @@ async def test_a_child_that_is_started_while_its_parent_is_being_terminated_ends
             hub.tasks.terminate("late-parent", None, recursive=True),
         )
         assert (await hub.tasks.wait_finished("late-child")).status is Status.TERMINATED
+
+
+async def test_purging_within_a_time_says_that_it_is_complete(hub: Backend) -> None:
+    for number in range(3):
+        await hub.run("no_steps", instance_id=f"old-{number}")
+    result = await hub.client.purge_orchestrations_by(timeout=timedelta(seconds=30))
+    assert (result.deleted_instance_count, result.is_complete) == (3, True)
+
+
+async def test_tags_travel_with_an_instance(hub: Backend) -> None:
+    instance_id = await hub.client.schedule_new_orchestration("no_steps", tags={"team": "blue"})
+    await hub.finished(instance_id)
+    history = await hub.client.get_orchestration_history(instance_id)
+    started = next(event for event in history if type(event).__name__ == "ExecutionStartedEvent")
+    assert started.tags == {"team": "blue"}  # type: ignore[attr-defined] # it is the started event

@@ -1,4 +1,5 @@
 import asyncio
+from contextlib import suppress
 
 from onebox.hub.dispatch import Lanes, WorkQueue
 from onebox.hub.model import Lane
@@ -112,3 +113,21 @@ async def test_closing_cancels_what_does_not_end_in_time() -> None:
     await asyncio.sleep(0)
     await queue.close(seconds=0.01)
     assert handler.started == ["a", "b"]
+
+
+async def test_closing_does_not_wait_for_what_ignores_that_it_is_cancelled() -> None:
+    released = asyncio.Event()
+
+    async def stubborn(_: str, __: Lane) -> None:
+        while not released.is_set():
+            with suppress(asyncio.CancelledError):
+                await released.wait()
+
+    queue = WorkQueue[str](1, stubborn, done=lambda _, __: None)
+    queue.open()
+    queue.put("a", Lane.GOING)
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await queue.close(seconds=0)
+    released.set()
+    await _until_idle(queue)
