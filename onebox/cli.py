@@ -11,6 +11,7 @@ from pathlib import Path
 from onebox.errors import CannotStartError
 from onebox.host import Host, Options
 from onebox.logs import set_up_logs
+from onebox.reload import serve_and_reload
 
 _JOIN_SECONDS = 0.2
 
@@ -36,6 +37,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default="fixed",
         help="where a started Azurite listens: 10000 to 10002, or on free ports (default: fixed)",
     )
+    start.add_argument(
+        "--auth", action="store_true", help="ask for the keys in keys.json of the data folder (default: open)"
+    )
+    start.add_argument("--reload", action="store_true", help="start anew when the app's files change")
     start.add_argument("--verbose", action="store_true", help="log each orchestrator and entity turn too")
     return parser.parse_args(arguments)
 
@@ -50,7 +55,11 @@ def main() -> None:
         port=arguments.port,
         data=arguments.data.resolve(),
         free_storage_ports=arguments.storage_ports == "auto",
+        auth=arguments.auth,
     )
+    if arguments.reload:
+        command = [sys.executable, "-m", "onebox", *(each for each in sys.argv[1:] if each != "--reload")]
+        _leave("", asyncio.run(serve_and_reload(command, options.app)))
     try:
         asyncio.run(Host(options).serve())
     except CannotStartError as obstacle:

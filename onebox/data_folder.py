@@ -29,6 +29,11 @@ class DataFolder:
         """When timers fired and fire."""
         return self.path / "timers.json"
 
+    @property
+    def keys(self) -> Path:
+        """The access keys."""
+        return self.path / "keys.json"
+
     def take(self) -> None:
         """Make the folder when it is missing and lock it.
 

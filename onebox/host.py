@@ -18,6 +18,7 @@ from onebox.clock import Clock, SystemClock
 from onebox.data_folder import DataFolder
 from onebox.errors import CannotStartError
 from onebox.host_json import HostJson, read_host_json
+from onebox.http.keys import Keys
 from onebox.http.server import WebServer, bind
 from onebox.hub import HubInUse
 from onebox.parts import Parts
@@ -43,6 +44,7 @@ class Options:
         port: Port to listen on; 0 takes a free one.
         data: Where everything is kept.
         free_storage_ports: Start Azurite on free ports rather than the well-known ones.
+        auth: Ask for access keys.
     """
 
     app: Path
@@ -50,6 +52,7 @@ class Options:
     port: int
     data: Path
     free_storage_ports: bool = False
+    auth: bool = False
 
 
 class Host:
@@ -110,7 +113,9 @@ class Host:
         watch_runtime_logger()
         catalogue = load_app(self._options.app)
         try:
-            await self._run_parts(Parts(catalogue, host_json, data, self._clock, _HUB_SECONDS), listener)
+            keys = Keys.kept_in(data.keys) if self._options.auth else Keys(None)
+            parts = Parts(catalogue, host_json, data, keys, clock=self._clock, stop_seconds=_HUB_SECONDS)
+            await self._run_parts(parts, listener)
         finally:
             executor = get_threadpool_executor()
             executor.shutdown(wait=False, cancel_futures=True)

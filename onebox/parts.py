@@ -14,6 +14,7 @@ from onebox.http.admin import Admin
 from onebox.http.application import Application
 from onebox.http.event_grid import EVENT_GRID_PATH, EventGridWebhook
 from onebox.http.functions import HttpFunctions, endpoints
+from onebox.http.keys import Keys
 from onebox.hub import Hub, HubSettings
 from onebox.management.api import ManagementApi
 from onebox.storage.blobs import Blobs
@@ -46,10 +47,18 @@ class Parts:
     """The parts, not started."""
 
     def __init__(
-        self, catalogue: Catalogue, host_json: HostJson, data: DataFolder, clock: Clock, stop_seconds: float
+        self,
+        catalogue: Catalogue,
+        host_json: HostJson,
+        data: DataFolder,
+        keys: Keys,
+        *,
+        clock: Clock,
+        stop_seconds: float,
     ) -> None:
         extensions = host_json.extensions
         self.catalogue = catalogue
+        self._keys = keys
         self._durable = extensions.durable_task
         self.settings = AppSettings(os.environ)
         self.storage = StorageQueues()
@@ -65,7 +74,7 @@ class Parts:
         self.retrying = RetryingRunner(self.runner, self.outputs, clock, random.random)
         manual = ManualTriggers(self.retrying, self.inputs, clock)
         self.admin = Admin(catalogue, found, manual, clock)
-        self.application = Application(self.functions, self.admin)
+        self.application = Application(self.functions, self.admin, keys)
         event_grid = EventGridWebhook(catalogue, self.retrying, self.inputs)
         self.application.webhooks[EVENT_GRID_PATH] = event_grid.answer
         queues = queue_listeners(
@@ -105,7 +114,7 @@ class Parts:
             self._durable.hub_name, where="host.json extensions.durableTask.hubName"
         )
         most = self._durable.max_grpc_message_size_in_bytes or 0
-        urls = DurableUrls(base_url, hub_name)
+        urls = DurableUrls(base_url, hub_name, self._keys.system)
         self.inputs.serve_clients(DurableClients(urls, self.hub.grpc_address, max_message_bytes=most))
         names, version = self.invoker.orchestrators, self._durable.default_version
         api = ManagementApi(self.hub.tasks, urls, names, version)

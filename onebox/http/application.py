@@ -8,19 +8,22 @@ from starlette.types import Receive, Scope, Send
 
 from onebox.http.admin import Admin
 from onebox.http.functions import HttpFunctions
+from onebox.http.keys import Keys, Level
 from onebox.http.messages import raw_path
 
 Webhook = Callable[[Request], Awaitable[Response]]
 
+_OPEN = {"/admin/host/status", "/admin/host/ping"}
 _HOME = "Your function app is up and running on onebox.\n"
 
 
 class Application:
     """Sends each request to who answers it."""
 
-    def __init__(self, functions: HttpFunctions, admin: Admin) -> None:
+    def __init__(self, functions: HttpFunctions, admin: Admin, keys: Keys) -> None:
         self._functions = functions
         self._admin = admin
+        self._keys = keys
         self.webhooks: dict[str, Webhook] = {}
         self.accepting = True
 
@@ -36,15 +39,30 @@ class Application:
     async def _answer(self, request: Request) -> Response:
         path = raw_path(request)
         if path.lower().startswith("/admin/"):
-            return await self._admin.answer(request)
+            return await self._admin.answer(request) if self._may_administer(request) else _refused()
         if not self.accepting:
             return Response(status_code=503, headers={"Retry-After": "1"})
         for prefix, webhook in self.webhooks.items():
             if path.lower().startswith(prefix):
-                return await webhook(request)
+                let_in = _is_handshake(request) or self._keys.let_in(request, Level.SYSTEM)
+                return await webhook(request) if let_in else _refused()
         found = self._functions.find(request.method, path)
         if found is not None:
-            return await self._functions.answer(request, *found)
+            let_in = self._keys.let_in(request, found[0].level)
+            return await self._functions.answer(request, *found) if let_in else _refused()
         if path == "/" and request.method in {"GET", "HEAD"}:
             return PlainTextResponse(_HOME)
         return Response(status_code=404)
+
+    def _may_administer(self, request: Request) -> bool:
+        """Whoever waits for us to serve may ask whether we do; all else needs the master key."""
+        return request.url.path.lower() in _OPEN or self._keys.let_in(request, Level.ADMIN)
+
+
+def _is_handshake(request: Request) -> bool:
+    """CloudEvents' handshake carries no key of ours."""
+    return request.method == "OPTIONS"
+
+
+def _refused() -> Response:
+    return Response(status_code=401)

@@ -8,6 +8,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from onebox.host_json import Http
+from onebox.http.keys import Level
 from onebox.http.messages import (
     DEFAULT_BODY_LIMIT_BYTES,
     BodyTooLargeError,
@@ -45,6 +46,11 @@ class Endpoint:
     function: Function
     template: RouteTemplate
     methods: frozenset[str]
+
+    @property
+    def level(self) -> Level:
+        """What a request needs to be let in; a trigger that is silent asks for a function key."""
+        return Level((self.function.trigger.text("authLevel") or Level.FUNCTION).lower())
 
     @property
     def output_name(self) -> str | None:

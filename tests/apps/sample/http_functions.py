@@ -64,5 +64,6 @@ async def empty(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001 # t
 
 @blueprint.route(methods=["POST"])
 def slow(req: func.HttpRequest) -> str:
+    logging.getLogger(__name__).info("slow began")
     time.sleep(float(req.params["seconds"]))
     return "done"

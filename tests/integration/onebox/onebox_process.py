@@ -30,13 +30,13 @@ class OneboxProcess:
         client: Calls it over HTTP.
     """
 
-    def __init__(self, folder: Path, app: Path = SAMPLE, **env: str) -> None:
+    def __init__(self, folder: Path, app: Path = SAMPLE, *options: str, **env: str) -> None:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.ports: StoragePorts = free_ports()
         self.data = folder / "data"
         self.server = ServerProcess(
-            [*START, "--app", str(app), "--port", str(port), "--data", str(self.data)],
+            [*START, "--app", str(app), "--port", str(port), "--data", str(self.data), *options],
             ready_url=f"{self.url}/admin/host/status",
             log=folder / "onebox.log",
             env={
