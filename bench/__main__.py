@@ -1,4 +1,4 @@
-"""`python -m bench [NAME ...]`: prints one table per benchmark, as Markdown that also reads in a terminal."""
+"""`python -m bench [NAME ...]`: prints tables, as Markdown that also reads in a terminal."""
 
 import argparse
 import asyncio
@@ -14,6 +14,13 @@ from bench.numbers import Table
 
 type Benchmark = Callable[[Path, int], Awaitable[list[Table]]]
 
+INTRODUCTION = """# Benchmarks
+
+Written by `make bench ARGS="--write docs/benchmarks.md"`; `make bench` prints the same. Each system runs in processes
+of its own, one after the other, against the same flaky target on loopback; the load comes from a further process, and
+all share the machine's cores. Numbers of different machines do not compare; columns of one table do.
+"""
+
 BENCHMARKS: dict[str, Benchmark] = {"throughput": throughput.measure, "cost": cost.measure}
 
 
@@ -26,6 +33,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--operations", type=int, default=500, help="how many are posted at once (default: 500)"
     )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="also write a document with the tables")
     arguments = parser.parse_args()
     for name in arguments.names:
         if name not in BENCHMARKS:
@@ -33,23 +41,25 @@ def parse() -> argparse.Namespace:
     return arguments
 
 
-async def measure(names: list[str], operations: int) -> None:
-    """Runs the benchmarks one after the other and prints each one's tables when it is done."""
+async def measure(names: list[str], operations: int) -> list[str]:
+    """Runs the benchmarks one after the other, and prints and returns what each one found."""
     now = datetime.now(UTC).date()
-    print(
-        f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.system()}, {now}\n",
-        flush=True,
-    )
+    parts = [f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.system()}, {now}.\n"]
+    print(parts[0], flush=True)
     for name in names:
         with tempfile.TemporaryDirectory(prefix=f"bench-{name}-") as folder:
             for table in await BENCHMARKS[name](Path(folder), operations):
-                print(table.markdown(), end="\n\n", flush=True)
+                parts.append(f"{table.markdown()}\n")
+                print(parts[-1], flush=True)
+    return parts
 
 
 def main() -> None:
     """Runs what the command line names."""
     arguments = parse()
-    asyncio.run(measure(arguments.names or list(BENCHMARKS), arguments.operations))
+    parts = asyncio.run(measure(arguments.names or list(BENCHMARKS), arguments.operations))
+    if arguments.write is not None:
+        arguments.write.write_text("\n".join([INTRODUCTION, *parts]))
 
 
 if __name__ == "__main__":

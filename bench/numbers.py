@@ -53,7 +53,7 @@ class Table:
             for line in cells
         ]
         lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-        return "\n".join([f"### {self.title}", "", *lines, "", *(f"- {note}" for note in self.notes)])
+        return "\n".join([f"## {self.title}", "", *lines, "", *(f"- {note}" for note in self.notes)])
 
 
 def milliseconds(seconds: float) -> str:

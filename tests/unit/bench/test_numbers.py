@@ -16,7 +16,7 @@ def test_the_percentile_of_one_value_is_that_value() -> None:
 def test_a_table_is_aligned_and_says_units_and_notes() -> None:
     table = Table("Speed", ("ours", "theirs"), (Row("rate", "1/s", ("10", "9")),), ("a note",))
     assert table.markdown().splitlines() == [
-        "### Speed",
+        "## Speed",
         "",
         "| measured | unit | ours | theirs |",
         "|----------|------|------|--------|",
