@@ -14,7 +14,7 @@ from activities.time_limit import start_clock
 from engine.gate import Ticket, stop_to_json
 from engine.operation import AttemptOutcome, OperationInput
 from engine.vocabulary import Category
-from stores.attempt_markers import mark_attempt, note_outcome
+from stores.attempt_markers import free_attempt, mark_attempt, note_outcome
 from stores.configuration import find_dependency
 from stores.handler_registry import find_handler
 from stores.task_hub import ATTEMPT
@@ -92,13 +92,20 @@ async def _at_most_once(plan: Plan) -> AttemptOutcome:
 
 
 async def _note(plan: Plan, outcome: AttemptOutcome) -> None:
-    """Note an outcome beside its marker; failing that, it still reaches the orchestration as the answer."""
+    """Note an outcome beside its marker; failing that, it still reaches the orchestration as the answer.
+
+    An attempt that never left this side is made again under its number, so its marker goes instead.
+    """
+    operation_id = plan.operation.operation_id
     try:
-        await note_outcome(plan.operation.operation_id, plan.number, outcome.to_json())
+        if outcome.counted:
+            await note_outcome(operation_id, plan.number, outcome.to_json())
+        else:
+            await free_attempt(operation_id, plan.number)
     except AzureError as error:
         _log.warning(
             "the outcome of %s, attempt %d, was not noted: %s",
-            plan.operation.operation_id,
+            operation_id,
             plan.number,
             type(error).__name__,
         )

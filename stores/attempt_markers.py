@@ -1,6 +1,6 @@
 """Markers of attempts that must not be made twice: for requests that the dependency does not deduplicate.
 
-    insert marker (if absent) --> call --> note the outcome
+    insert marker (if absent) --> call --> note the outcome, or free the marker when nothing left this side
           |                        |            |
        crash: made again,       crash: the next execution finds a marker
        nothing was sent         without outcome: ambiguous, never sent again
@@ -51,6 +51,12 @@ async def note_outcome(operation_id: str, attempt: int, outcome: dict[str, Any])
     """Write what an attempt gave beside its marker, so that a second execution gives the same."""
     row = _keys(operation_id, attempt) | tables.packed("outcome", json.dumps(outcome))
     await tables.merge(TABLE, row)
+
+
+async def free_attempt(operation_id: str, attempt: int) -> None:
+    """Take a marker away: the attempt never left this side, and is made again under the same number."""
+    keys = _keys(operation_id, attempt)
+    await tables.delete(TABLE, keys["PartitionKey"], keys["RowKey"])
 
 
 def _keys(operation_id: str, attempt: int) -> dict[str, str]:

@@ -9,7 +9,7 @@ import azure.durable_functions as df
 import azure.functions as func
 
 from engine.idempotency import parse_key
-from engine.models import OperationRequest, parse_operation
+from engine.models import OperationRequest
 from engine.operation import OperationInput
 from engine.problem import InvalidInputError, Problem
 from engine.vocabulary import OperationState
@@ -19,7 +19,7 @@ from stores.submission import KeyReused, Replayed, Started, submit
 from stores.task_hub import TaskHubUnavailableError, wait_for_operation
 from triggers.bodies import BodyTooLargeError, header, preferred_wait_seconds, read_body, tenant_of, too_large
 from triggers.problems import KEY_REUSED, invalid, json_answer, not_found, problem, unavailable
-from triggers.resolution import Origin, resolve
+from triggers.resolution import Origin, parse, resolve
 
 blueprint = df.Blueprint()
 
@@ -34,7 +34,7 @@ _REPLAYED: Final = {"Idempotent-Replayed": "true"}
 async def submit_operation(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """Take an operation over."""
     try:
-        request = parse_operation(read_body(req))
+        request = parse(read_body(req))
         key = chosen_key(req, request)
         origin = Origin(source=SOURCE, scope=explicit_scope(tenant_of(req)), key=key or f"gen-{uuid.uuid4()}")
         operation = resolve(request, origin, clock.now())

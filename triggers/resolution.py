@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from pydantic import ValidationError
 
 from engine.dependency import Dependency
-from engine.models import OperationRequest
+from engine.models import OperationRequest, parse_operation
 from engine.operation import OperationInput
 from engine.problem import InvalidInputError, Problem, pointer_of
 from engine.secret import Secret
@@ -36,6 +37,18 @@ class Origin:
     key: str
 
 
+def parse(document: Any) -> OperationRequest:
+    """Read an operation's body; beside what is wrong with its form, say which of its names are not known.
+
+    Raises:
+        InvalidInputError: With all of it.
+    """
+    try:
+        return parse_operation(document)
+    except InvalidInputError as error:
+        raise InvalidInputError([*error.problems, *_unknown_names(document)]) from None
+
+
 def resolve(request: OperationRequest, origin: Origin, now: datetime) -> OperationInput:
     """Return the operation that a request stands for.
 
@@ -61,14 +74,32 @@ def resolve(request: OperationRequest, origin: Origin, now: datetime) -> Operati
     return operation
 
 
+def _unknown_names(document: Any) -> Iterator[Problem]:
+    """Check the names of a body whose form is wrong, as far as they can be read."""
+    fields = document if isinstance(document, dict) else {}
+    dependency, handler = fields.get("dependency"), fields.get("handler")
+    if isinstance(dependency, str) and find_dependency(dependency) is None:
+        yield _no_dependency(dependency)
+    if isinstance(handler, str) and find_handler(handler) is None:
+        yield _no_handler(handler)
+
+
+def _no_dependency(name: str) -> Problem:
+    guess = did_you_mean(name, list(dependencies().dependencies))
+    return Problem("/dependency", f"no dependency has the name {name}{guess}")
+
+
+def _no_handler(name: str) -> Problem:
+    guess = did_you_mean(name, [handler.name for handler in registered_handlers()])
+    return Problem("/handler", f"no handler has the name {name}{guess}")
+
+
 def _handler_of(request: OperationRequest) -> Handler | None:
     if request.handler is None:
         return None
     handler = find_handler(request.handler)
     if handler is None:
-        known = [handler.name for handler in registered_handlers()]
-        guess = did_you_mean(request.handler, known)
-        raise UnknownTargetError([Problem("/handler", f"no handler has the name {request.handler}{guess}")])
+        raise UnknownTargetError([_no_handler(request.handler)])
     return handler
 
 
@@ -76,8 +107,7 @@ def _dependency_of(request: OperationRequest, handler: Handler | None) -> Depend
     name = (request.dependency or "") if handler is None else handler.dependency
     dependency = find_dependency(name)
     if dependency is None:
-        guess = did_you_mean(name, list(dependencies().dependencies))
-        raise UnknownTargetError([Problem("/dependency", f"no dependency has the name {name}{guess}")])
+        raise UnknownTargetError([_no_dependency(name)])
     return dependency
 
 

@@ -1,9 +1,12 @@
 import asyncio
 from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
+import httpx
 import pytest
 
+from activities import http_attempt
 from activities.attempt import attempt, make_attempt
 from engine.operation import AttemptOutcome
 from engine.policy import Timeouts
@@ -194,6 +197,15 @@ class TestUnprotected:
         for number in (1, 2):
             outcome = await attempted(key, "/x", dependency="nowhere", number=number)
             assert outcome.category is Category.TRANSIENT
+
+    async def test_an_attempt_that_found_no_free_connection_is_made_again_under_its_number(
+        self, key: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as crowded:
+            crowded.setattr(http_attempt, "send", AsyncMock(side_effect=httpx.PoolTimeout("crowded")))
+            first = await attempted(key, "/echo", dependency="unsafe", query={"case": key})
+        second = await attempted(key, "/echo", dependency="unsafe", query={"case": key})
+        assert (first.counted, second.status_code) == (False, 200)
 
 
 def a_get() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from engine.problem import InvalidInputError
 from stores import handler_registry
 from stores.configuration import using
 from tests.operation_stage import START
-from triggers.resolution import Origin, UnknownTargetError, resolve
+from triggers.resolution import Origin, UnknownTargetError, parse, resolve
 
 CONFIG = """
 [dependencies.payments]
@@ -67,6 +67,15 @@ def test_the_id_depends_on_scope_and_key_alone() -> None:
 def test_an_unknown_dependency_is_told_with_the_nearest_name() -> None:
     with pytest.raises(UnknownTargetError, match="did you mean"):
         resolve(parse_operation(CALL | {"dependency": "payment"}), ORIGIN, START)
+
+
+def test_a_body_of_wrong_form_is_told_its_unknown_names_too() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse(CALL | {"dependency": "payment", "foo": 1})
+    assert [problem.pointer for problem in caught.value.problems] == ["/foo", "/dependency"]
+    with pytest.raises(InvalidInputError) as caught:
+        parse({"handler": "ship-ordre", "dependency": 3})
+    assert "/handler" in [problem.pointer for problem in caught.value.problems]
 
 
 def test_an_unknown_handler_is_told() -> None:
