@@ -85,7 +85,7 @@ class Azurite:
 
     def __init__(self, data: Path, ports: StoragePorts) -> None:
         self._data = data
-        self._ports = ports
+        self.ports = ports
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -103,9 +103,9 @@ class Azurite:
         log_path = self._data / "azurite.log"
         with (self._data / "lock").open("wb") as lock, log_path.open("wb") as log:
             await self._until_predecessor_is_gone(lock.fileno())
-            if self._ports.all_answer():
+            if self.ports.all_answer():
                 return
-            if taken := self._ports.taken():
+            if taken := self.ports.taken():
                 raise CannotStartError(
                     f"storage port {taken[0]} is in use; free it, or start with --storage-ports auto"
                 )
@@ -118,7 +118,7 @@ class Azurite:
             "-I",
             str(_TETHER),
             str(os.getpid()),
-            *_command(self._data, self._ports),
+            *_command(self._data, self.ports),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -144,7 +144,7 @@ class Azurite:
     async def _until_it_serves(self, process: asyncio.subprocess.Process, log_path: Path) -> None:
         try:
             async with asyncio.timeout(_START_SECONDS):
-                while not self._ports.all_answer():
+                while not self.ports.all_answer():
                     if process.returncode is not None:
                         raise CannotStartError(f"Azurite ended at once: {_last_line(log_path)}")
                     await asyncio.sleep(_POLL_SECONDS)

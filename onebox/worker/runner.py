@@ -127,6 +127,8 @@ class Runner:
                     )
             except TimeoutError:
                 raise FunctionFailedError(_out_of_time(function, self._timeout_seconds)) from None
+            except SystemExit as leaving:  # the app may end its worker, but not the host
+                raise FunctionFailedError(failure_of(leaving)) from None
         if ok:
             return Result(returned, dict(outputs))
         failure = (
