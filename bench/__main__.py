@@ -16,10 +16,10 @@ type Benchmark = Callable[[Path, int], Awaitable[list[Table]]]
 
 INTRODUCTION = """# Benchmarks
 
-Written by `make bench ARGS="--write docs/benchmarks.md"`; `make bench` prints the same. Each system runs in
-processes of its own, one after the other, against the same flaky target on loopback; the load comes from a
-further process, and all share the machine's cores. Numbers of different machines do not compare; the columns of
-one table do.
+Written by `make bench ARGS="--write docs/benchmarks.md"`; `make bench` prints the same. Each system runs
+in processes of its own, one after the other, against the same flaky target on loopback; the load comes
+from a further process, and all share the machine's cores. Numbers of different machines do not compare;
+the columns of one table do.
 """
 
 BENCHMARKS: dict[str, Benchmark] = {"throughput": throughput.measure, "cost": cost.measure}
