@@ -1,0 +1,280 @@
+"""The circuit and the retry budget, from outside: what operations and the target see of them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.system import System
+from tests.e2e.target import Target
+from tools.processes import eventually
+
+SETTINGS = Path(__file__).with_name("circuits.toml")
+COPY_SECONDS = 1.5
+"""How long a process may still act on what it knew before: a copy is a second old at most, and a call may
+be under way."""
+
+
+@pytest.fixture(scope="module")
+def own_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """A target whose outages are nobody else's."""
+    target = Target(tmp_path_factory.mktemp("target"))
+    target.server.start()
+    yield target
+    target.server.stop()
+
+
+@pytest.fixture(scope="module")
+def circuits(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> Iterator[System]:
+    """An app whose circuits trip soon."""
+    system = System(tmp_path_factory.mktemp("circuits"), own_target, DEPENDENCIES_FILE=str(SETTINGS))
+    system.server.start()
+    yield system
+    system.client.close()
+    assert system.server.stop() == 0
+
+
+@contextmanager
+def outage(target: Target) -> Iterator[None]:
+    target.outage(on=True)
+    try:
+        yield
+    finally:
+        target.outage(on=False)
+
+
+def instant(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def circuit(system: System, dependency: str) -> dict[str, Any]:
+    view: dict[str, Any] = system.client.get(f"/api/circuits/{dependency}").raise_for_status().json()
+    return view
+
+
+def by_hand(system: System, dependency: str, hand: str, *, by: str | None = None, **body: Any) -> None:
+    headers = {} if by is None else {"x-ms-client-principal-name": by}
+    answer = system.client.post(f"/api/circuits/{dependency}/{hand}", json=body, headers=headers)
+    assert answer.status_code == 202, answer.text
+
+
+def until_view(
+    system: System, dependency: str, holds: Callable[[dict[str, Any]], bool], what: str
+) -> dict[str, Any]:
+    """Returns the circuit's view once something holds of it."""
+
+    def look() -> dict[str, Any] | None:
+        view = circuit(system, dependency)
+        return view if holds(view) else None
+
+    return eventually(look, f"the circuit of {dependency} {what}", within_seconds=20)
+
+
+def until_state(system: System, dependency: str, state: str) -> dict[str, Any]:
+    return until_view(system, dependency, lambda view: view["state"] == state, f"is {state}")
+
+
+def posted(system: System, dependency: str, keys: list[str], path: str = "/echo") -> list[str]:
+    with ThreadPoolExecutor(10) as posters:
+        return list(posters.map(lambda key: system.accepted(key, path, dependency=dependency), keys))
+
+
+def arrivals(target: Target, keys: list[str]) -> list[datetime]:
+    """When each try of these keys came, in order."""
+    return sorted(instant(one["received_at"]) for key in keys for one in target.received(key)["tries"])
+
+
+def until_held(system: System, dependency: str, key: str) -> str:
+    """Posts operations until one is held up: the first may still meet a copy from before."""
+    posted_ids: list[str] = []
+
+    def post_one() -> str | None:
+        operation_id = system.accepted(f"{key}-{len(posted_ids)}", "/echo", dependency=dependency)
+        posted_ids.append(operation_id)
+        eventually(
+            lambda: system.status(operation_id)["status"] in {"waiting_circuit", "succeeded"}, "it was judged"
+        )
+        return operation_id if system.status(operation_id)["status"] == "waiting_circuit" else None
+
+    return eventually(post_one, f"{dependency} holds an operation up", within_seconds=10)
+
+
+def test_a_dependency_that_dies_is_left_alone_probed_and_flooded_by_nobody_when_it_recovers(
+    circuits: System, own_target: Target, key: str
+) -> None:
+    keys = [f"{key}-{number}" for number in range(150)]
+    with outage(own_target):
+        ids = posted(circuits, "dying", keys)
+        opened = until_state(circuits, "dying", "open")
+        tripped_at = instant(opened["opened_at"])
+        assert "failed" in opened["reason"]
+        longest = until_view(
+            circuits, "dying", lambda view: view["reason"] == "a probe failed", "saw a probe fail"
+        )
+        assert instant(longest["retry_at"]) - instant(longest["opened_at"]) >= timedelta(seconds=4)
+        assert circuits.status(ids[0])["status"] == "waiting_circuit"
+        recovered_at = datetime.now(UTC)
+    documents = [circuits.until(each, "succeeded", within_seconds=60) for each in ids]
+
+    came = arrivals(own_target, keys)
+    probes = [at for at in came if tripped_at + timedelta(seconds=COPY_SECONDS) < at < recovered_at]
+    assert len(probes) >= 1
+    assert all(later - earlier >= timedelta(seconds=2) for earlier, later in pairwise(probes))
+    per_second = Counter(int((at - recovered_at).total_seconds()) for at in came if at > recovered_at)
+    assert max(per_second.values()) <= 100
+    assert circuit(circuits, "dying")["state"] == "closed"
+    for document in documents:
+        assert_explained(document)
+    assert sum(document["attempt_count"] for document in documents) == len(came)
+
+
+def assert_explained(document: dict[str, Any]) -> None:
+    assert all(attempt["delay_reasons"] for attempt in document["attempts"][:-1])
+    for wait in document["waits"]:
+        assert wait["kind"] == "circuit"
+        assert wait["before_attempt"] <= document["attempt_count"]
+        assert wait["times"] >= 1
+        assert instant(wait["began_at"]) < instant(wait["until"])
+        assert any("circuit" in reason for reason in wait["delay_reasons"])
+
+
+def test_a_circuit_held_open_by_hand_holds_operations_up_and_closing_it_lets_them_go(
+    circuits: System, own_target: Target, key: str
+) -> None:
+    by_hand(circuits, "held", "open", by="ada@example.com", reason="maintenance", for_seconds=600)
+    until_state(circuits, "held", "forced_open")
+    operation_id = until_held(circuits, "held", key)
+    waiting = circuits.status(operation_id)
+    assert waiting["attempt_count"] == 0
+    assert waiting["next_attempt_at"] == waiting["waits"][-1]["until"]
+    assert "maintenance" in waiting["waits"][-1]["delay_reasons"][0]
+    assert waiting["key"] not in own_target.totals()
+
+    by_hand(circuits, "held", "close", reason="done early")
+    done = circuits.until(operation_id, "succeeded", within_seconds=15)
+    assert instant(done["updated_at"]) < instant(waiting["next_attempt_at"])
+    trail = circuit(circuits, "held")["audit"]
+    assert [(each["action"], each["by"], each["reason"]) for each in trail] == [
+        ("close", "api", "done early"),
+        ("open", "ada@example.com", "maintenance"),
+    ]
+
+
+def test_retry_now_asks_the_circuit_again_which_still_decides(
+    circuits: System, own_target: Target, key: str
+) -> None:
+    by_hand(circuits, "hurried", "open", reason="maintenance")
+    until_state(circuits, "hurried", "forced_open")
+    operation_id = until_held(circuits, "hurried", key)
+    assert circuits.client.post(f"/api/operations/{operation_id}/retry-now").status_code == 202
+    eventually(
+        lambda: circuits.status(operation_id)["waits"][-1]["times"] == 2, "it asked and waits once more"
+    )
+    assert circuits.status(operation_id)["attempt_count"] == 0
+    assert circuits.status(operation_id)["key"] not in own_target.totals()
+    assert circuits.client.post(f"/api/operations/{operation_id}/cancel").status_code == 202
+    circuits.until(operation_id, "cancelled")
+
+
+def test_a_wait_for_the_circuit_ends_with_the_deadline(circuits: System, key: str) -> None:
+    by_hand(circuits, "hopeless", "open", reason="maintenance")
+    until_state(circuits, "hopeless", "forced_open")
+    operation_id = until_held(circuits, "hopeless", key)
+    circuits.client.post(f"/api/operations/{operation_id}/cancel").raise_for_status()
+    short = circuits.accepted(f"{key}-short", "/echo", dependency="hopeless", deadline_seconds=5)
+    ended = circuits.until(short, "dead_lettered")
+    assert ended["dead_letter"]["reason"] == "DeadlineExceeded"
+    assert ended["attempt_count"] == 0
+
+
+def test_a_disabled_circuit_lets_everything_through(circuits: System, own_target: Target, key: str) -> None:
+    by_hand(circuits, "freed", "disable", reason="we know", for_seconds=600)
+    until_state(circuits, "freed", "disabled")
+    with outage(own_target):
+        ids = posted(circuits, "freed", [f"{key}-{number}" for number in range(5)])
+        eventually(
+            lambda: all(circuits.status(each)["attempt_count"] >= 4 for each in ids), "all are tried on"
+        )
+        assert circuit(circuits, "freed")["state"] == "disabled"
+    assert all("waits" not in circuits.until(each, "succeeded") for each in ids)
+
+
+def test_a_reset_forgets_what_was_counted(circuits: System, own_target: Target, key: str) -> None:
+    with outage(own_target):
+        ids = posted(circuits, "forgiven", [f"{key}-{number}" for number in range(6)])
+        until_state(circuits, "forgiven", "open")
+        for each in ids:
+            circuits.until(each, "waiting_circuit")
+    by_hand(circuits, "forgiven", "reset", reason="it was us")
+    view = until_state(circuits, "forgiven", "closed")
+    assert (view["failures"], view["reason"], view["changed_by"]) == (0, "it was us", "api")
+    for each in ids:
+        circuits.until(each, "succeeded", within_seconds=15)
+
+
+def test_one_429_pauses_the_dependency_for_everyone(circuits: System, own_target: Target, key: str) -> None:
+    first = circuits.accepted(f"{key}-first", "/throttle/1?retry_after=5", dependency="throttling")
+    paused = until_view(circuits, "throttling", lambda view: view["throttled_until"] is not None, "is paused")
+    assert (paused["state"], paused["failures"]) == ("closed", 0)
+    held = until_held(circuits, "throttling", f"{key}-other")
+    waits = circuits.status(held)["waits"]
+    assert waits[-1]["delay_reasons"][0] == "the dependency asked to be left alone"
+    done = circuits.until(held, "succeeded", within_seconds=20)
+    throttled_until = instant(paused["throttled_until"])
+    assert arrivals(own_target, [done["key"]])[0] >= throttled_until
+    circuits.until(first, "succeeded", within_seconds=20)
+
+
+def test_retries_beyond_the_budget_are_postponed(circuits: System, own_target: Target, key: str) -> None:
+    keys = [f"{key}-{number}" for number in range(20)]
+    with outage(own_target):
+        ids = posted(circuits, "scarce", keys)
+        eventually(lambda: sum("waits" in circuits.status(each) for each in ids) >= 5, "some are postponed")
+        postponed = next(document for each in ids if "waits" in (document := circuits.status(each)))
+        assert postponed["status"] == "waiting_retry"
+        assert postponed["waits"][-1]["kind"] == "retry_budget"
+        assert "retry budget of scarce is spent" in postponed["waits"][-1]["delay_reasons"][0]
+        came = arrivals(own_target, keys)
+        seconds = (came[-1] - came[0]).total_seconds()
+        # Ten seconds of credit, a fifth of the first attempts, four a second, and what a copy can overdraw.
+        assert len(came) - len(keys) <= 40 + 0.2 * len(keys) + 4 * seconds + 10
+    for each in ids:
+        circuits.until(each, "succeeded", within_seconds=90)
+
+
+def test_a_circuit_that_is_switched_off_shows_so_and_takes_no_hand(circuits: System) -> None:
+    assert circuit(circuits, "flaky")["state"] == "disabled"
+    answer = circuits.client.post("/api/circuits/flaky/open", json={"reason": "why not"})
+    assert answer.status_code == 409
+    assert answer.headers["content-type"].startswith("application/problem+json")
+
+
+def test_a_dependency_that_never_reported_shows_closed_and_an_unknown_one_is_a_404(circuits: System) -> None:
+    listed = circuits.client.get("/api/circuits").json()
+    assert listed["next_cursor"] is None
+    assert {each["dependency"] for each in listed["items"]} >= {"dying", "flaky"}
+    assert circuits.client.get("/api/circuits/nobody").status_code == 404
+    assert circuits.client.post("/api/circuits/nobody/open", json={"reason": "x"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/reason"),
+        ({"reason": " "}, "/reason"),
+        ({"reason": "x", "for_seconds": 0}, "/for_seconds"),
+        ({"reason": "x", "until": "noon"}, "/until"),
+    ],
+)
+def test_a_hand_has_to_say_why_and_for_a_sensible_time(
+    circuits: System, body: dict[str, Any], pointer: str
+) -> None:
+    answer = circuits.client.post("/api/circuits/dying/open", json=body)
+    assert answer.status_code == 400
+    assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
