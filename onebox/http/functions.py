@@ -1,6 +1,7 @@
 """The app's HTTP functions behind their routes."""
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ from onebox.worker.failures import FunctionFailedError
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function
 from onebox.worker.outputs import Outputs
 from onebox.worker.runner import Runner
+
+_LOG = logging.getLogger("onebox.functions")
 
 _RESERVED = {"admin", "runtime"}
 
@@ -121,6 +124,9 @@ class HttpFunctions:
         try:
             result = await asyncio.shield(running)
             await self._outputs.send(function, result, _expression_values(request, parameters))
+            return response_of(result, endpoint.output_name, self._headers)
         except FunctionFailedError:
             return Response(status_code=500)
-        return response_of(result, endpoint.output_name, self._headers)
+        except ValueError as error:  # a status, header or cookie that HTTP cannot carry
+            _LOG.error("%s: its response cannot be sent: %s", function.name, error)  # no trace of ours
+            return Response(status_code=500)

@@ -104,7 +104,7 @@ class QueueListener:
         while not self._stopping:
             try:
                 await self._queue.create()
-            except AzureError as error:
+            except Exception as error:  # noqa: BLE001 # as in _fetch
                 self._note_unreachable(error)
                 await self._pause(self._settings.max_polling_interval)
             else:
@@ -113,7 +113,7 @@ class QueueListener:
     async def _fetch(self) -> bool:
         try:
             messages = await self._queue.receive(self._settings.batch_size, HIDDEN_SECONDS)
-        except AzureError as error:
+        except Exception as error:  # noqa: BLE001 # whatever it is, the listener must live to try again
             self._note_unreachable(error)
             return False
         self._reachable = True
@@ -144,7 +144,7 @@ class QueueListener:
         if not self._stopping:
             self._wake.clear()
 
-    def _note_unreachable(self, error: AzureError) -> None:
+    def _note_unreachable(self, error: Exception) -> None:
         if self._reachable:
             _LOG.warning(
                 "queue %s cannot be read, will go on trying: %s", self._queue.name, _first_line(error)

@@ -5,6 +5,7 @@ time that passed while nothing ran is made good at start, marked past due, when 
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,6 +19,8 @@ from onebox.triggers.timer_info import timer_datum
 from onebox.triggers.timer_record import TimerRecords, TimerStatus
 from onebox.worker.durable import BindingInputs
 from onebox.worker.functions import TIMER_TRIGGER, Catalogue, Function
+
+_LOG = logging.getLogger("onebox.timer")
 
 # The host does not monitor timers that fire more often than this, even when asked to.
 _LEAST_MONITORED = timedelta(minutes=1)
@@ -94,14 +97,20 @@ class Timer:
 
     async def _run(self, due: datetime, following: datetime, *, past_due: bool) -> None:
         now = self._clock.now()
-        await self._fire(
-            timer_datum(last=self._last, next_due=following, last_updated=now, past_due=past_due)
-        )
+        datum = timer_datum(last=self._last, next_due=following, last_updated=now, past_due=past_due)
+        try:
+            await self._fire(datum)
+        except Exception:  # noqa: BLE001 # whatever it is, the timer must live to fire again
+            _LOG.exception("timer %s could not be fired", self._name)
         self._last = due
 
     def _remember(self, due: datetime) -> None:
-        if self._records is not None:
+        if self._records is None:
+            return
+        try:
             self._records.write(self._name, TimerStatus(self._last, due, self._clock.now()))
+        except OSError as error:
+            _LOG.warning("timer %s: its status cannot be kept: %s", self._name, error)
 
 
 def timers(

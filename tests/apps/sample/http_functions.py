@@ -52,6 +52,16 @@ def verbs(req: func.HttpRequest) -> func.HttpResponse:
 
 
 @blueprint.route(methods=["GET"])
+def unsendable(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001 # the binding names it
+    return func.HttpResponse("x", headers={"X-Name": "日本"})
+
+
+@blueprint.route(methods=["GET"])
+async def leaves(req: func.HttpRequest) -> str:  # noqa: ARG001 # the binding names it
+    raise SystemExit(3)
+
+
+@blueprint.route(methods=["GET"])
 def boom(req: func.HttpRequest) -> str:  # noqa: ARG001 # the binding names it
     logging.getLogger(__name__).warning("about to fail")
     raise ValueError("a secret that callers must not see")

@@ -52,6 +52,16 @@ def test_an_error_of_the_function_is_an_empty_500_and_told_once_in_the_log(onebo
     assert "native_invocation.py" not in log
 
 
+def test_a_response_that_http_cannot_carry_is_500(onebox: OneboxProcess) -> None:
+    assert onebox.client.get("/api/unsendable").status_code == 500
+    onebox.until_logged("unsendable: its response cannot be sent: ")
+
+
+def test_a_function_that_leaves_fails_alone(onebox: OneboxProcess) -> None:
+    assert onebox.client.get("/api/leaves").status_code == 500
+    assert onebox.client.get("/api/items/special").text == "special"
+
+
 def test_a_body_over_the_limit_is_413(onebox: OneboxProcess) -> None:
     address = onebox.client.base_url
     with socket.create_connection((address.host, address.port or 0), timeout=10) as connection:

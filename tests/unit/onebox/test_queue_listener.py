@@ -204,6 +204,27 @@ async def test_a_notification_ends_the_pause_of_an_empty_queue() -> None:
     await bench.listener.stop(1)
 
 
+async def test_an_error_of_the_storage_is_told_once_and_outlived(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(succeeds)
+    receive, errors = bench.queue.receive, [OSError("away"), ValueError("odd")]
+
+    async def fails_first(count: int, hidden_seconds: int) -> list[QueueMessage]:
+        if errors:
+            raise errors.pop()
+        return await receive(count, hidden_seconds)
+
+    bench.queue.receive = fails_first  # type: ignore[method-assign] # the storage is away for a while
+    bench.queue.add("m", "x")
+    bench.listener.start()
+    for _ in range(3):
+        await bench.settle()
+        bench.clock.advance(timedelta(seconds=2))
+    await bench.settle()
+    await bench.listener.stop(1)
+    assert ("delete", "m", "first") in bench.queue.log
+    assert caplog.text.count("cannot be read") == 1
+
+
 def test_poison_queues_have_none_themselves() -> None:
     assert poison_name("work") == "work-poison"
     assert poison_name("work-poison") is None

@@ -27,6 +27,7 @@ class Bench:
         self.clock = ManualClock(NOON)
         self.fired: list[tuple[datetime, dict[str, Any]]] = []
         self.takes = timedelta()
+        self.fails = False
         self.timer = Timer(
             "tick", parse_schedule(schedule), self.fire, self.clock, records=records, run_on_startup=at_start
         )
@@ -34,6 +35,8 @@ class Bench:
     async def fire(self, datum: Any) -> None:
         self.fired.append((self.clock.now(), json.loads(datum.value)))
         self.clock.advance(self.takes)
+        if self.fails:
+            raise RuntimeError("cannot be fired")
 
     async def passes(self, span: timedelta) -> None:
         """Lets time pass, second by second."""
@@ -110,6 +113,14 @@ async def test_nothing_is_made_good_when_nothing_was_missed(benches: list[Bench]
     records.write("tick", TimerStatus(None, NOON + timedelta(hours=1), NOON))
     bench = await start(benches, Bench("0 0 13 * * *", records=records))
     assert bench.fired == []
+
+
+async def test_an_error_in_firing_is_outlived(benches: list[Bench]) -> None:
+    bench = Bench("*/10 * * * * *")
+    bench.fails = True
+    await start(benches, bench)
+    await bench.passes(timedelta(seconds=25))
+    assert bench.seconds == [10, 20]
 
 
 def test_a_broken_record_counts_as_none(tmp_path: Path) -> None:
