@@ -1,25 +1,54 @@
-"""Dead letters in an Azure Table: what will not succeed without a person, with nothing lost.
+"""Dead letters in Azure Tables: what will not succeed without a person, with nothing lost.
 
-Writing is idempotent: the id is derived from what failed, so that a repeated activity or a redelivered
-message leaves one row.
+The row in `DeadLetters` is the truth. The lists, counts and groups are in `DeadLetterIndex`, written after it
+(see docs/decisions/dead-letter-tables.md):
+
+    keep     insert row ──> index            a repeat finds the row and goes on with the index
+    change   intent ──> row ──> index ──> intent away      what a crash left, `triggers.maintenance` ends
+
+Keeping is idempotent: the id is derived from what failed, so that a repeated activity or a redelivered
+message leaves one.
 """
 
+import asyncio
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
 
-from engine.grouping import failure_group
-from engine.instants import to_rfc3339
+from engine.dead_letter import DeadLetterRecord, Status, failed_again, of_message, of_operation
 from engine.vocabulary import DeadLetterReason
-from stores import tables
+from stores import dead_letter_index, tables
+from stores.dead_letter_intents import Intent, Purpose, announce, withdraw
 
 TABLE: Final = "DeadLetters"
 
 _ROW_KEY: Final = "record"
-_MAX_MESSAGE_CHARS: Final = 100_000
-"""A storage queue carries at most 64 KiB; other sources more, and a row holds 1 MiB."""
+_ID: Final = re.compile(r"dl-[0-9a-f]{32}")
+_TRIES: Final = 10
+_READS_AT_ONCE: Final = 16
+
+type Change = Callable[[DeadLetterRecord], DeadLetterRecord]
+"""Gives a dead letter as it should be, or raises because it cannot be done."""
+
+
+class NoSuchDeadLetterError(LookupError):
+    """No dead letter has this id."""
+
+
+class ContendedError(Exception):
+    """Others changed the dead letter again and again at the same moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A dead letter and what names this version of its row."""
+
+    record: DeadLetterRecord
+    etag: str
 
 
 async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
@@ -32,33 +61,12 @@ async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
     Returns:
         The dead letter's id, the same when called again for the same end.
     """
-    operation, attempts = entry["operation"], entry["attempts"]
-    last = attempts[-1] if attempts else {}
+    operation = entry["operation"]
     dead_letter_id = _id(operation["operation_id"], operation["replay_of"] or "", operation["created_at"])
-    document = {
-        "id": dead_letter_id,
-        "operation_id": operation["operation_id"],
-        "key": operation["key"],
-        "source": operation["source"],
-        "dependency": operation["dependency"],
-        "category": entry["category"],
-        "reason": entry["reason"],
-        "detail": entry["detail"],
-        "group": failure_group(
-            dependency=operation["dependency"],
-            category=entry["category"],
-            reason=entry["reason"],
-            status_code=last.get("status_code"),
-            error=last.get("error"),
-        ),
-        "attempts": attempts,
-        "request": operation["request"],
-        "operation": operation,
-        "correlation_id": operation["correlation_id"],
-        "first_failed_at": attempts[0]["started_at"] if attempts else to_rfc3339(now),
-        **_opened(now),
-    }
-    await _keep(dead_letter_id, document)
+    record = of_operation(dead_letter_id, entry, now)
+    await _keep(record)
+    if record.replay_of is not None:
+        await _link(record.replay_of, dead_letter_id)
     return dead_letter_id
 
 
@@ -71,42 +79,153 @@ async def keep_message(
         The dead letter's id, the same when the same message comes again.
     """
     dead_letter_id = _id(source, message_id, text)
-    document: dict[str, Any] = {
-        "id": dead_letter_id,
-        "operation_id": None,
-        "key": message_id,
-        "source": source,
-        "dependency": None,
-        "category": "malformed",
-        "reason": reason.value,
-        "detail": detail,
-        "group": failure_group(
-            dependency=None, category="malformed", reason=reason.value, status_code=None, error=detail
-        ),
-        "attempts": [],
-        "message": text[:_MAX_MESSAGE_CHARS],
-        "correlation_id": None,
-        "first_failed_at": to_rfc3339(now),
-        **_opened(now),
-    }
-    await _keep(dead_letter_id, document)
+    record = of_message(
+        dead_letter_id, text, source=source, message_id=message_id, reason=reason, detail=detail, now=now
+    )
+    await _keep(record)
     return dead_letter_id
 
 
-def _opened(now: datetime) -> dict[str, Any]:
-    return {"created_at": to_rfc3339(now), "status": "open", "replays": [], "notes": []}
+async def find_dead_letter(dead_letter_id: str) -> DeadLetterRecord | None:
+    """Return a dead letter, or None when there is none of this id."""
+    stored = await _read(dead_letter_id)
+    return None if stored is None else stored.record
 
 
-async def _keep(dead_letter_id: str, document: Mapping[str, Any]) -> None:
-    row = {
-        "PartitionKey": dead_letter_id,
+async def find_dead_letters(ids: Iterable[str]) -> list[DeadLetterRecord | None]:
+    """Return several dead letters in the order of their ids, None for each that does not exist."""
+    gate = asyncio.Semaphore(_READS_AT_ONCE)
+
+    async def find(dead_letter_id: str) -> DeadLetterRecord | None:
+        async with gate:
+            return await find_dead_letter(dead_letter_id)
+
+    return list(await asyncio.gather(*(find(dead_letter_id) for dead_letter_id in ids)))
+
+
+async def change_dead_letter(dead_letter_id: str, change: Change) -> DeadLetterRecord:
+    """Change a dead letter, leaving its place in the lists.
+
+    Raises:
+        NoSuchDeadLetterError: There is none of this id.
+        ContendedError: See there.
+        Exception: Whatever `change` raises; nothing is changed then.
+    """
+    for _ in range(_TRIES):
+        stored = await _existing(dead_letter_id)
+        changed = change(stored.record)
+        if await tables.replace_version(TABLE, _row(changed), stored.etag):
+            return changed
+    raise ContendedError(dead_letter_id)
+
+
+async def move_dead_letter(dead_letter_id: str, change: Change) -> DeadLetterRecord:
+    """Change the status of a dead letter, and with it the lists it stands in.
+
+    Raises:
+        NoSuchDeadLetterError: There is none of this id.
+        ContendedError: See there.
+        Exception: Whatever `change` raises; nothing is changed then.
+    """
+    moved, intent = await begin_move(dead_letter_id, change, Purpose.MOVE)
+    await withdraw(intent)
+    return moved
+
+
+async def begin_move(
+    dead_letter_id: str, change: Change, purpose: Purpose
+) -> tuple[DeadLetterRecord, Intent]:
+    """Change the status of a dead letter as the beginning of more.
+
+    Returns:
+        It as it is now, and the intent, which the caller withdraws once everything is done that belongs to
+        it.
+
+    Raises:
+        NoSuchDeadLetterError: There is none of this id.
+        ContendedError: See there.
+        Exception: Whatever `change` raises; nothing is changed then.
+    """
+    change((await _existing(dead_letter_id)).record)  # refused before anything is written
+    intent = await announce(dead_letter_id, purpose)
+    try:
+        changed = await change_dead_letter(dead_letter_id, change)
+    except Exception:
+        await withdraw(intent)
+        raise
+    await settle(changed)
+    return changed, intent
+
+
+async def settle(record: DeadLetterRecord) -> None:
+    """Make the lists say what the row says; whoever does it last, it ends the same.
+
+    Between reading the row and writing the lists, somebody else can change the row and write the lists first.
+    So the row is read once more afterwards.
+    """
+    for _ in range(_TRIES):
+        await dead_letter_index.place(record)
+        now = await find_dead_letter(record.id)
+        if now is None or (now.status, now.archived_at) == (record.status, record.archived_at):
+            return
+        record = now
+    raise ContendedError(record.id)
+
+
+async def remove_archived(dead_letter_id: str, archived_at: datetime) -> bool:
+    """Remove a dead letter for good; False when it is not archived since that instant any more."""
+    stored = await _read(dead_letter_id)
+    if stored is None:
+        return True
+    if (stored.record.status, stored.record.archived_at) != (Status.ARCHIVED, archived_at):
+        return False
+    return await tables.delete_version(TABLE, dead_letter_id, _ROW_KEY, stored.etag)
+
+
+async def _keep(record: DeadLetterRecord) -> None:
+    if await tables.insert_if_absent(TABLE, _row(record)):
+        await dead_letter_index.list_open(record)
+        return
+    # An earlier execution may have stopped between the two writes; the time is the one that it wrote.
+    await settle((await _existing(record.id)).record)
+
+
+async def _link(parent_id: str, dead_letter_id: str) -> None:
+    """Write down at the dead letter that was replayed what became of it; its row may be gone by now."""
+    try:
+        await change_dead_letter(parent_id, lambda record: failed_again(record, dead_letter_id))
+    except NoSuchDeadLetterError:
+        return
+
+
+async def _existing(dead_letter_id: str) -> Stored:
+    stored = await _read(dead_letter_id)
+    if stored is None:
+        raise NoSuchDeadLetterError(dead_letter_id)
+    return stored
+
+
+async def _read(dead_letter_id: str) -> Stored | None:
+    known = _ID.fullmatch(dead_letter_id)
+    found = await tables.read_version(TABLE, dead_letter_id, _ROW_KEY) if known else None
+    if found is None:
+        return None
+    return Stored(
+        DeadLetterRecord.from_json(json.loads(tables.unpacked("document", found.row))),
+        found.etag,
+    )
+
+
+def _row(record: DeadLetterRecord) -> tables.Row:
+    document = record.to_json()
+    return {
+        "PartitionKey": record.id,
         "RowKey": _ROW_KEY,
         "reason": document["reason"],
         "status": document["status"],
         "created_at": document["created_at"],
         **tables.packed("document", json.dumps(document)),
     }
-    await tables.insert_if_absent(TABLE, row)
 
 
 def _id(*parts: str) -> str:

@@ -114,6 +114,17 @@ async def merge_version(table: str, row: Row, etag: str) -> bool:
     return await _if_unchanged(table, update)
 
 
+async def replace_version(table: str, row: Row, etag: str) -> bool:
+    """Put a row in place of another; False when that is gone or has changed since that version was read."""
+
+    def update(client: TableClient) -> None:
+        client.update_entity(
+            row, mode=UpdateMode.REPLACE, etag=etag, match_condition=MatchConditions.IfNotModified
+        )
+
+    return await _if_unchanged(table, update)
+
+
 async def delete(table: str, partition_key: str, row_key: str) -> None:
     """Remove a row if it is there."""
     await _run(table, lambda client: client.delete_entity(partition_key, row_key))
@@ -136,6 +147,7 @@ async def rows_between(
     before: str | None = None,
     limit: int | None = None,
     cursor: str | None = None,
+    only: Sequence[str] | None = None,
 ) -> Page:
     """Return rows of one partition in the order of their row keys; the cost is that of the rows in the range.
 
@@ -146,6 +158,7 @@ async def rows_between(
         before: Only row keys below this one; None means to the end of the partition.
         limit: The most rows to return; None means all of them.
         cursor: The last row key of the page before; None to begin.
+        only: Names of the properties to return, the keys among them; None means all.
     """
     lower = f"RowKey gt '{_quoted(cursor)}'" if cursor is not None else f"RowKey ge '{_quoted(after)}'"
     parts = [f"PartitionKey eq '{_quoted(partition_key)}'", lower]
@@ -156,7 +169,9 @@ async def rows_between(
 
     def query(client: TableClient) -> list[Row]:
         found = client.query_entities(
-            " and ".join(parts), results_per_page=None if wanted is None else min(wanted, _MAX_PAGE_ROWS)
+            " and ".join(parts),
+            results_per_page=None if wanted is None else min(wanted, _MAX_PAGE_ROWS),
+            select=None if only is None else list(only),
         )
         return [dict(entity) for entity in islice(found, wanted)]
 

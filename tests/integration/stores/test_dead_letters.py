@@ -1,53 +1,252 @@
-import json
+import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from engine.dead_letter import (
+    DeadLetterRecord,
+    Replay,
+    Status,
+    WrongStatusError,
+    archived,
+    noted,
+    replayed,
+    restored,
+)
+from engine.dead_letter_filter import Filter
 from engine.vocabulary import DeadLetterReason
-from stores import tables
-from stores.dead_letters import TABLE, keep_message, keep_operation
-from tests.operation_stage import START, an_operation
+from stores import dead_letter_index, dead_letters
+from stores.dead_letter_intents import left_over
+from stores.dead_letter_list import count_dead_letters, list_dead_letters
+from stores.dead_letter_tally import read_groups, read_summary
+from stores.dead_letters import (
+    change_dead_letter,
+    find_dead_letter,
+    keep_message,
+    keep_operation,
+    move_dead_letter,
+)
+from tests.dead_letter_samples import an_entry
+from tests.operation_stage import START
 
 pytestmark = pytest.mark.usefixtures("storage")
 
 
-async def kept(dead_letter_id: str) -> dict[str, Any]:
-    row = await tables.read(TABLE, dead_letter_id, "record")
-    assert row is not None
-    document: dict[str, Any] = json.loads(tables.unpacked("document", row))
-    return document
+@pytest.fixture(autouse=True)
+def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test empty tables: counts and lists are of all dead letters that there are."""
+    suffix = "".join(letter for letter in request.node.name if letter.isalnum())[-40:]
+    monkeypatch.setattr(dead_letters, "TABLE", f"Dead{suffix}")
+    for module in ("index", "tally", "list", "intents"):
+        monkeypatch.setattr(f"stores.dead_letter_{module}.TABLE", f"Index{suffix}")
 
 
-def an_entry(operation_id: str) -> dict[str, Any]:
-    return {
-        "operation": an_operation(operation_id=operation_id).to_json(),
-        "category": "malformed",
-        "reason": "RejectedByDependency",
-        "detail": "status 422",
-        "attempts": [{"number": 1, "started_at": "2026-11-21T09:00:00Z", "status_code": 422, "error": "no"}],
-    }
+async def keep(number: int, **changes: Any) -> DeadLetterRecord:
+    """Keep the dead letter of operation `number`, written that many seconds after the start."""
+    entry = an_entry(changes.pop("operation_id", f"op-{number}"), **changes)
+    record = await find_dead_letter(await keep_operation(entry, START + timedelta(seconds=number)))
+    assert record is not None
+    return record
+
+
+async def listed(wanted: Filter, limit: int = 50) -> list[str | None]:
+    """Return the operations of all pages, each page as full as it can be."""
+    found: list[str | None] = []
+    cursor = None
+    while True:
+        page = await list_dead_letters(wanted, limit=limit, cursor=cursor)
+        assert len(page.records) == limit or page.cursor is None
+        found += [record.operation_id for record in page.records]
+        cursor = page.cursor
+        if cursor is None:
+            return found
 
 
 async def test_an_operation_is_kept_with_all_that_a_person_needs() -> None:
-    document = await kept(await keep_operation(an_entry("op-1"), START))
+    document = (await keep(1)).shown()
     assert document["request"]["path"] == "/charges"
     assert document["first_failed_at"] == "2026-11-21T09:00:00Z"
     assert document["status"] == "open"
     assert document["group"].startswith("g-")
 
 
-async def test_keeping_it_again_leaves_one() -> None:
-    assert await keep_operation(an_entry("op-2"), START) == await keep_operation(an_entry("op-2"), START)
+async def test_keeping_it_again_changes_nothing_but_what_is_missing() -> None:
+    first = await keep_operation(an_entry("op-1"), START)
+    assert await keep_operation(an_entry("op-1"), START + timedelta(hours=1)) == first
+    record = await find_dead_letter(first)
+    assert record is not None
+    assert record.created_at == START
+    assert await listed(Filter()) == ["op-1"]
+    assert (await read_summary()).total.count == 1
+
+
+async def test_a_crash_between_row_and_lists_is_made_up_by_the_repetition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as crash:
+        crash.setattr(dead_letter_index, "list_open", _crash)
+        with pytest.raises(ConnectionError):
+            await keep_operation(an_entry("op-1"), START)
+    assert await listed(Filter()) == []
+    await keep_operation(an_entry("op-1"), START + timedelta(seconds=9))
+    assert await listed(Filter()) == ["op-1"]
+    assert (await read_summary()).total.oldest_at == START
 
 
 async def test_a_message_is_kept_with_its_raw_text() -> None:
-    text = "not json \udc80"
     dead_letter_id = await keep_message(
-        text.encode("utf-8", "replace").decode(),
+        "not json ?",
         source="queue",
         message_id="m-1",
         reason=DeadLetterReason.MALFORMED_JSON,
         detail="no",
         now=START,
     )
-    assert (await kept(dead_letter_id))["message"] == "not json ?"
+    record = await find_dead_letter(dead_letter_id)
+    assert record is not None
+    assert record.shown()["message"] == "not json ?"
+
+
+async def test_a_list_has_the_newest_first_page_by_page() -> None:
+    for number in range(7):
+        await keep(number)
+    assert await listed(Filter(), limit=3) == [f"op-{number}" for number in reversed(range(7))]
+    assert await listed(Filter(status=Status.OPEN), limit=7) == await listed(Filter(), limit=2)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (Filter(reason="RetriesExhausted"), ["op-3", "op-1"]),
+        (Filter(category="transient"), ["op-3", "op-1"]),
+        (Filter(dependency="stock/room #2"), ["op-3", "op-2"]),
+        (Filter(dependency="stock/room #2", reason="RetriesExhausted"), ["op-3"]),
+        (Filter(dependency="payments", category="malformed", status=Status.OPEN), ["op-0"]),
+        (Filter(created_after=START + timedelta(seconds=2)), ["op-3", "op-2"]),
+        (Filter(created_before=START + timedelta(seconds=2)), ["op-1", "op-0"]),
+        (Filter(reason="PoisonMessage"), []),
+        (Filter(status=Status.ARCHIVED), []),
+    ],
+)
+async def test_every_filter_finds_what_it_names(wanted: Filter, expected: list[str]) -> None:
+    transient = {"category": "transient", "reason": "RetriesExhausted"}
+    await keep(0)
+    await keep(1, **transient)
+    await keep(2, dependency="stock/room #2")
+    await keep(3, dependency="stock/room #2", **transient)
+    assert await listed(wanted, limit=1) == expected
+    assert await count_dead_letters(wanted) == len(expected)
+
+
+async def test_a_group_is_a_filter_too() -> None:
+    record = await keep(0)
+    await keep(1, error="something else")
+    await keep(2)
+    assert await listed(Filter(group=record.group)) == ["op-2", "op-0"]
+
+
+async def test_a_list_of_all_statuses_is_in_one_order() -> None:
+    records = [await keep(number) for number in range(6)]
+    for record in records[::2]:
+        await move_dead_letter(record.id, lambda kept: archived(kept, START))
+    assert await listed(Filter(), limit=2) == [f"op-{number}" for number in reversed(range(6))]
+    assert await listed(Filter(status=Status.ARCHIVED), limit=2) == ["op-4", "op-2", "op-0"]
+    assert await listed(Filter(status=Status.OPEN), limit=2) == ["op-5", "op-3", "op-1"]
+
+
+async def test_the_summary_counts_open_ones_and_knows_the_oldest() -> None:
+    records = [await keep(number) for number in range(3)]
+    await keep(5, dependency="stock", reason="DeadlineExceeded")
+    await move_dead_letter(records[0].id, lambda kept: archived(kept, START))
+    summary = await read_summary()
+    assert (summary.total.count, summary.total.oldest_at) == (3, START + timedelta(seconds=1))
+    assert {name: waiting.count for name, waiting in summary.by_reason.items()} == {
+        "DeadlineExceeded": 1,
+        "RejectedByDependency": 2,
+    }
+    assert summary.by_dependency["stock"].oldest_at == START + timedelta(seconds=5)
+
+
+async def test_a_restored_dead_letter_counts_again() -> None:
+    record = await keep(0)
+    await move_dead_letter(record.id, lambda kept: archived(kept, START))
+    assert (await read_summary()).total.count == 0
+    assert await read_groups() == []
+    await move_dead_letter(record.id, restored)
+    assert (await read_summary()).total.count == 1
+    assert [group.count for group in await read_groups()] == [1]
+    assert await listed(Filter(status=Status.OPEN)) == ["op-0"]
+
+
+async def test_a_group_shows_count_first_last_and_a_sample() -> None:
+    records = [await keep(number) for number in (0, 4, 2)]
+    (group,) = await read_groups()
+    assert (group.count, group.first_seen_at) == (3, START)
+    assert group.last_seen_at == START + timedelta(seconds=4)
+    assert group.sample["id"] == records[1].id
+
+
+async def test_what_a_change_refuses_is_left_as_it_was() -> None:
+    record = await keep(0)
+    with pytest.raises(WrongStatusError):
+        await move_dead_letter(record.id, restored)
+    assert await find_dead_letter(record.id) == record
+    assert await left_over(10) == []
+
+
+async def test_a_crash_in_the_middle_of_a_move_leaves_an_intent_and_no_wrong_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = await keep(0)
+    with monkeypatch.context() as crash:
+        crash.setattr(dead_letter_index, "place", _crash)
+        with pytest.raises(ConnectionError):
+            await move_dead_letter(record.id, lambda kept: archived(kept, START))
+    assert await listed(Filter(status=Status.OPEN)) == []
+    (intent,) = await left_over(10)
+    assert intent.dead_letter_id == record.id
+    moved = await find_dead_letter(record.id)
+    assert moved is not None
+    await dead_letters.settle(moved)
+    assert await listed(Filter(status=Status.ARCHIVED)) == ["op-0"]
+    assert (await read_summary()).total.count == 0
+
+
+async def test_notes_are_kept_in_order() -> None:
+    record = await keep(0)
+    await change_dead_letter(record.id, lambda kept: noted(kept, "first", START))
+    await change_dead_letter(record.id, lambda kept: noted(kept, "second", START))
+    changed = await find_dead_letter(record.id)
+    assert changed is not None
+    assert [note["text"] for note in changed.notes] == ["first", "second"]
+
+
+async def test_a_dead_letter_of_a_replay_is_linked_both_ways() -> None:
+    first = await keep(0)
+    replay = Replay(operation_id="op-0", requested_at=START, operation=dict(first.operation or {}))
+    await move_dead_letter(first.id, lambda kept: replayed(kept, replay))
+    again = await keep(1, operation_id="op-0", replay_of=first.id)
+    parent = await find_dead_letter(first.id)
+    assert parent is not None
+    assert again.replay_of == first.id
+    assert [one.dead_letter_id for one in parent.replays] == [again.id]
+
+
+async def test_many_at_once_are_all_counted() -> None:
+    await asyncio.gather(*(keep(number) for number in range(40)))
+    assert (await read_summary()).total.count == 40
+    assert [group.count for group in await read_groups()] == [40]
+
+
+async def test_writers_of_other_processes_count_into_the_same_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = await keep(0)
+    await keep(1)
+    monkeypatch.setattr("stores.dead_letter_tally._WRITER", "other")
+    await move_dead_letter(record.id, lambda kept: archived(kept, START))
+    assert (await read_summary()).total.count == 1
+    assert [group.count for group in await read_groups()] == [1]
+
+
+async def _crash(*_: Any) -> None:
+    raise ConnectionError("the storage is gone")
