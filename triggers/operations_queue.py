@@ -1,76 +1,40 @@
 """The storage queue `operations`: each message starts an operation, or becomes a dead letter at once.
 
-Only trouble of our own side raises, so that the queue delivers the message again: whatever is wrong with the
-message itself would be wrong the next time too.
+The host's peek-lock does the rest (host.json, `extensions.queues`): a message is hidden while it runs and
+deleted afterwards; one that could not be taken over is seen again `visibilityTimeout` after the end of the
+run, and moves to `operations-poison` after `maxDequeueCount` runs. Why they are as they are: docs/sources.md.
 """
 
 import base64
-import binascii
-import logging
 from typing import Final
 
 import azure.durable_functions as df
 import azure.functions as func
 
-from engine.json_text import read_json
-from engine.models import parse_operation
-from engine.problem import InvalidInputError
-from engine.vocabulary import DeadLetterReason
-from stores import clock
-from stores.dead_letters import keep_message
+from engine.intake import Arrival
 from stores.settings import STORAGE
-from stores.submission import KeyReused, submit
-from triggers.operations import explicit_scope
-from triggers.resolution import Origin, UnknownTargetError, resolve
+from triggers.intake import intake
 
 blueprint = df.Blueprint()
 
 SOURCE: Final = "queue"
 QUEUE: Final = "operations"
 
-_log = logging.getLogger(__name__)
-
 
 @blueprint.queue_trigger(arg_name="message", queue_name=QUEUE, connection=STORAGE)
 @blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
 async def operations_queue(message: func.QueueMessage, hub: str) -> None:
     """Start the operation that a message holds."""
-    text = message.get_body().decode("utf-8", errors="replace")
-    await take_message(hub, text, message_id=str(message.id))
-
-
-async def take_message(hub: str, text: str, *, message_id: str) -> None:
-    """Start the operation that a message's text holds; a malformed one becomes a dead letter.
-
-    Args:
-        hub: Configuration of the durable client.
-        text: JSON, plain or in base64.
-        message_id: The queue's own.
-
-    Raises:
-        TaskHubUnavailableError: It was not taken over and should be delivered again.
-        azure.core.exceptions.AzureError: The dead letter could not be written; as above.
-    """
-    try:
-        document = read_json(decoded(text))
-    except InvalidInputError as error:
-        await _keep(text, message_id, DeadLetterReason.MALFORMED_JSON, error)
-        return
-    try:
-        request = parse_operation(document)
-        # A key of the sender's own means the same wherever it comes in; the queue's ids are its own.
-        scope = explicit_scope("") if request.key is not None else f"source:{SOURCE}"
-        origin = Origin(source=SOURCE, scope=scope, key=request.key or message_id)
-        operation = resolve(request, origin, clock.now())
-    except UnknownTargetError as error:
-        await _keep(text, message_id, DeadLetterReason.UNKNOWN_DEPENDENCY, error)
-        return
-    except InvalidInputError as error:
-        await _keep(text, message_id, DeadLetterReason.VALIDATION_FAILED, error)
-        return
-    if isinstance(await submit(hub, operation), KeyReused):
-        told = "the key belongs to another request"
-        await _keep(text, message_id, DeadLetterReason.VALIDATION_FAILED, InvalidInputError([]), told)
+    # While something is behind, the first half of the runs may be given back; the others are for the start.
+    most = intake().settings.max_dequeue_count
+    arrival = Arrival(
+        source=SOURCE,
+        body=_without_base64(message.get_body()),
+        place=QUEUE,
+        native_id=str(message.id or ""),
+        may_be_left=(message.dequeue_count or 1) * 2 <= most,
+    )
+    await intake().take(hub, arrival)
 
 
 def decoded(text: str) -> str:
@@ -79,18 +43,15 @@ def decoded(text: str) -> str:
     JSON never looks like base64 of JSON: it begins with a brace, which the alphabet of base64 does not have.
     """
     stripped = text.strip()
-    if stripped.startswith("{"):
-        return text
     try:
-        return base64.b64decode(stripped, validate=True).decode("utf-8")
-    except (binascii.Error, UnicodeDecodeError):
+        inside = "" if stripped.startswith("{") else base64.b64decode(stripped, validate=True).decode()
+    except ValueError:  # not base64, or not UTF-8 in it
         return text
+    return inside if inside.lstrip().startswith("{") else text
 
 
-async def _keep(
-    text: str, message_id: str, reason: DeadLetterReason, error: InvalidInputError, told: str = ""
-) -> None:
-    dead_letter_id = await keep_message(
-        text, source=SOURCE, message_id=message_id, reason=reason, detail=told or str(error), now=clock.now()
-    )
-    _log.warning("message %s of the queue is dead letter %s: %s", message_id, dead_letter_id, reason.value)
+def _without_base64(body: bytes) -> bytes:
+    try:
+        return decoded(body.decode()).encode()
+    except UnicodeDecodeError:
+        return body

@@ -23,6 +23,7 @@ PURE: Final = frozenset(
     {
         "__future__",
         "base64",
+        "bisect",
         "collections",
         "dataclasses",
         "datetime",

@@ -1,0 +1,124 @@
+"""Envelopes around an operation: CloudEvents 1.0 and the Event Grid schema, from whatever source they come.
+
+An operation's body has none of the names that an envelope must have, so one look tells them apart.
+
+    CloudEvents   {"specversion": "1.0", "id", "source", "type", "data" | "data_base64", ...}
+    Event Grid    {"id", "topic", "subject", "eventType", "eventTime", "data", "dataVersion"}
+
+Sources: CloudEvents 1.0.2, sections "Required attributes" and "JSON event format"; "Event Grid event schema",
+Microsoft Learn.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.json_text import read_json
+from engine.problem import InvalidInputError, Problem
+
+SPEC_VERSION: Final = "1.0"
+
+_CORRELATION: Final = "correlationid"
+"""The extension attribute in which our own events carry the correlation id (engine/cloud_event.py)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventName:
+    """What names an event for ever, for every receiver.
+
+    Attributes:
+        source: Who sent it, a URI reference; the topic of an Event Grid event.
+        id: Unique for its source.
+    """
+
+    source: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What was inside.
+
+    Attributes:
+        payload: The operation's body, not yet validated.
+        event: Whose event it was; None when there was no envelope.
+        place: JSON pointer of the payload in what was sent.
+    """
+
+    payload: Any
+    event: EventName | None = None
+    place: str = ""
+
+
+def opened(document: Any) -> Opened:
+    """Take an operation's body out of its envelope, if it has one.
+
+    Raises:
+        InvalidInputError: It is an envelope that lacks what names it, or whose data is not JSON.
+    """
+    if not isinstance(document, Mapping):
+        return Opened(document)
+    if "specversion" in document:
+        return _cloud_event(document)
+    if {"eventType", "subject", "data"} <= document.keys():
+        return _event_grid_event(document)
+    return Opened(document)
+
+
+def _cloud_event(document: Mapping[str, Any]) -> Opened:
+    problems = [*_missing(document, ("id", "source", "type"))]
+    if document["specversion"] != SPEC_VERSION:
+        problems.append(Problem("/specversion", f'must be "{SPEC_VERSION}"'))
+    if "data" in document and "data_base64" in document:
+        problems.append(Problem("/data_base64", "cannot stand beside data"))
+    if problems:
+        raise InvalidInputError(problems)
+    name = EventName(document["source"], document["id"])
+    if "data_base64" in document:
+        return Opened(_from_base64(document["data_base64"]), name, "/data_base64")
+    payload = _from_text(document.get("data"))
+    return Opened(_correlated(payload, document.get(_CORRELATION)), name, "/data")
+
+
+def _event_grid_event(document: Mapping[str, Any]) -> Opened:
+    if problems := _missing(document, ("id", "topic")):
+        raise InvalidInputError(problems)
+    return Opened(_from_text(document["data"]), EventName(document["topic"], document["id"]), "/data")
+
+
+def _missing(document: Mapping[str, Any], names: tuple[str, ...]) -> list[Problem]:
+    return [
+        Problem(f"/{name}", "must be a text that is not empty")
+        for name in names
+        if not isinstance(document.get(name), str) or not document[name]
+    ]
+
+
+def _from_text(data: Any) -> Any:
+    """Read data that a sender wrote as JSON inside a JSON string: a text alone is never an operation."""
+    return _at("/data", data) if isinstance(data, str) else data
+
+
+def _from_base64(data: Any) -> Any:
+    try:
+        inside = base64.b64decode(data if isinstance(data, str) else "?", validate=True)
+    except ValueError:
+        raise InvalidInputError([Problem("/data_base64", "is not base64")]) from None
+    return _at("/data_base64", inside)
+
+
+def _at(place: str, text: str | bytes) -> Any:
+    try:
+        return read_json(text)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            [Problem(place + each.pointer, each.detail) for each in error.problems]
+        ) from None
+
+
+def _correlated(payload: Any, correlation_id: Any) -> Any:
+    """Let an event's correlation id be the operation's, unless the operation has one of its own."""
+    if not isinstance(payload, dict) or not isinstance(correlation_id, str):
+        return payload
+    return {"correlation_id": correlation_id, **payload}

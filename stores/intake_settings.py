@@ -1,0 +1,217 @@
+"""App settings of the ways in: which sources there are, how names are made, and how much is taken at once."""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from engine.fingerprint import pointer_problem
+from engine.pressure import LagLimits
+from engine.problem import InvalidInputError, Problem
+from engine.schedules import ScheduledOperation, parse_schedules
+from stores.settings import APP_ROOT, SettingsError
+
+UNLIMITED: Final = -1
+
+TIMER: Final = "timer"
+"""The source whose ids are our own: name and due time."""
+
+_DEFAULT_MAX_DEQUEUE_COUNT: Final = 5
+"""What the host takes when host.json says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """The settings that one source needs, all of them or none.
+
+    Attributes:
+        names: Each is needed.
+        connection: Names the connection: the setting itself, or settings that begin with it and `__` for a
+            managed identity; None when the source has no connection.
+    """
+
+    names: tuple[str, ...]
+    connection: str | None = None
+
+
+SERVICE_BUS_CONNECTION: Final = "SERVICE_BUS_CONNECTION"
+EVENT_HUB_CONNECTION: Final = "EVENT_HUB_CONNECTION"
+COSMOS_CONNECTION: Final = "COSMOS_CONNECTION"
+
+REQUIREMENTS: Final[Mapping[str, Requirement]] = {
+    "service_bus": Requirement(("SERVICE_BUS_QUEUE",), SERVICE_BUS_CONNECTION),
+    "event_hubs": Requirement(("EVENT_HUB",), EVENT_HUB_CONNECTION),
+    "cosmos_db": Requirement(("COSMOS_DATABASE", "COSMOS_CONTAINER"), COSMOS_CONNECTION),
+    "kafka": Requirement(("KAFKA_BROKERS", "KAFKA_TOPIC")),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeSettings:
+    """What the settings say of the ways in.
+
+    Attributes:
+        places: Of the sources that have their settings, of those in `REQUIREMENTS`: within what their ids are
+            unique, such as the queue's name.
+        schedules: What a timer starts.
+        key_pointers: JSON pointers that make a key, by source; "" is for those that have none of their own.
+        keeps_order: Whether starts of one partition are made one after the other, in the partition's order.
+        concurrency: Starts under way at once in this process, from all sources but HTTP.
+        retries: Platform retries of a batch; -1 for ever.
+        lag: From when on something counts as far behind.
+        pause_seconds: The longest that one delivery waits for what is behind.
+        cosmos_operation: JSON pointer of the operation in a changed document; "" is the document itself.
+        max_dequeue_count: host.json's, after which a queue message goes to the poison queue.
+    """
+
+    places: Mapping[str, str] = field(default_factory=dict)
+    schedules: tuple[ScheduledOperation, ...] = ()
+    key_pointers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keeps_order: bool = False
+    concurrency: int = 16
+    retries: int = UNLIMITED
+    lag: LagLimits = field(default_factory=LagLimits)
+    pause_seconds: float = 20.0
+    cosmos_operation: str = ""
+    max_dequeue_count: int = _DEFAULT_MAX_DEQUEUE_COUNT
+
+    def pointers_for(self, source: str) -> tuple[str, ...]:
+        """Return the fields that make a key for one source; empty when its own ids are trusted."""
+        if source == TIMER:
+            return ()
+        return self.key_pointers.get(source, self.key_pointers.get("", ()))
+
+
+def read_intake_settings(environ: Mapping[str, str], *, max_dequeue_count: int) -> IntakeSettings:
+    """Read the settings.
+
+    Raises:
+        SettingsError: With every setting that is missing beside another, or has no usable value.
+    """
+    problems: list[Problem] = []
+    settings = IntakeSettings(
+        places={
+            source: "/".join(environ[name] for name in needed.names)
+            for source, needed in REQUIREMENTS.items()
+            if _is_there(needed, environ, problems)
+        },
+        schedules=_schedules(environ.get("SCHEDULED_OPERATIONS", ""), problems),
+        key_pointers=_key_pointers(environ, problems),
+        keeps_order=_choice(environ, "INTAKE_ORDER", ("none", "partition"), problems) == "partition",
+        concurrency=int(_number(environ, "INTAKE_CONCURRENCY", 16, 1, problems)),
+        retries=int(_number(environ, "INTAKE_RETRIES", UNLIMITED, UNLIMITED, problems)),
+        lag=LagLimits(
+            task_hub_seconds=_number(environ, "INTAKE_TASK_HUB_LAG_SECONDS", 30, 0, problems),
+            dependency_seconds=_number(environ, "INTAKE_DEPENDENCY_LAG_SECONDS", 60, 0, problems),
+        ),
+        pause_seconds=_number(environ, "INTAKE_PAUSE_SECONDS", 20, 0, problems),
+        cosmos_operation=_pointer("COSMOS_OPERATION", environ.get("COSMOS_OPERATION", ""), problems),
+        max_dequeue_count=max_dequeue_count,
+    )
+    if problems:
+        raise SettingsError(tuple(problems))
+    return settings
+
+
+@cache
+def intake_settings() -> IntakeSettings:
+    """Return this process's settings, read once.
+
+    Raises:
+        SettingsError: See `read_intake_settings`.
+    """
+    return read_intake_settings(os.environ, max_dequeue_count=_max_dequeue_count(APP_ROOT / "host.json"))
+
+
+def _max_dequeue_count(host_json: Path) -> int:
+    queues = json.loads(host_json.read_text(encoding="utf-8")).get("extensions", {}).get("queues", {})
+    return int(queues.get("maxDequeueCount", _DEFAULT_MAX_DEQUEUE_COUNT))
+
+
+def _is_there(needed: Requirement, environ: Mapping[str, str], problems: list[Problem]) -> bool:
+    """Tell whether a source has its settings; half of them is a mistake."""
+    missing = [name for name in needed.names if not environ.get(name)]
+    has_connection = needed.connection is None or _has_connection(needed.connection, environ)
+    if not has_connection and needed.connection is not None:
+        missing.append(needed.connection)
+    asked_for = [name for name in needed.names if environ.get(name)]
+    if needed.connection is not None and has_connection:
+        asked_for.append(needed.connection)
+    if asked_for:
+        beside = " and ".join(asked_for)
+        problems.extend(Problem(name, f"is missing: {beside} is set, and needs it") for name in missing)
+    return not missing
+
+
+def _has_connection(name: str, environ: Mapping[str, str]) -> bool:
+    return any(value and (each == name or each.startswith(f"{name}__")) for each, value in environ.items())
+
+
+def _schedules(text: str, problems: list[Problem]) -> tuple[ScheduledOperation, ...]:
+    """Read the setting's TOML, or the file that it names."""
+    if not text.strip():
+        return ()
+    try:
+        return parse_schedules(_content_of(text))
+    except (InvalidInputError, OSError, UnicodeDecodeError) as error:
+        found = error.problems if isinstance(error, InvalidInputError) else (Problem("", str(error)),)
+        problems.extend(Problem(f"SCHEDULED_OPERATIONS{each.pointer}", each.detail) for each in found)
+        return ()
+
+
+def _content_of(text: str) -> str:
+    """Return the setting itself, or the content of the file that it names: a name is never valid TOML."""
+    name = text.strip()
+    if "\n" in name or not name.endswith(".toml"):
+        return text
+    try:
+        tomllib.loads(name)
+    except tomllib.TOMLDecodeError:
+        return (APP_ROOT / name).read_text(encoding="utf-8")
+    return text
+
+
+def _key_pointers(environ: Mapping[str, str], problems: list[Problem]) -> dict[str, tuple[str, ...]]:
+    """Read `KEY_POINTERS`, and `KEY_POINTERS_KAFKA` and the like: pointers parted by commas."""
+    prefix = "KEY_POINTERS"
+    found = {}
+    for name, text in environ.items():
+        if name == prefix or name.startswith(f"{prefix}_"):
+            pointers = [part.strip() for part in text.split(",") if part.strip()]
+            found[name[len(prefix) + 1 :].lower()] = tuple(
+                _pointer(name, pointer, problems) for pointer in pointers
+            )
+    return found
+
+
+def _pointer(name: str, pointer: str, problems: list[Problem]) -> str:
+    if (detail := pointer_problem(pointer)) is not None:
+        problems.append(Problem(name, f"{pointer!r} {detail}"))
+    return pointer
+
+
+def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...], problems: list[Problem]) -> str:
+    value = environ.get(name) or choices[0]
+    if value not in choices:
+        problems.append(Problem(name, f"must be one of {', '.join(choices)}, not {value!r}"))
+    return value
+
+
+def _number(
+    environ: Mapping[str, str], name: str, default: float, least: float, problems: list[Problem]
+) -> float:
+    text = environ.get(name, "")
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = least - 1
+    if not least <= value < float("inf"):
+        problems.append(Problem(name, f"must be a number of at least {least:g}, not {text!r}"))
+        return default
+    return value

@@ -1,0 +1,60 @@
+"""Kafka: batches of events of one topic, each an operation.
+
+The values are asked for as bytes: as text the host would wrap each in a JSON object of its own.
+Source: `KafkaEventDataConvertManager` of the Functions Kafka extension.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, List  # noqa: UP035 - see the trigger's parameter
+
+import azure.functions as func
+
+from engine.intake import Arrival
+from triggers.retried import RetriedBlueprint, take_batch
+
+SOURCE: Final = "kafka"
+TOPIC: Final = "%KAFKA_TOPIC%"
+BROKERS: Final = "%KAFKA_BROKERS%"
+
+
+async def operations_kafka(
+    events: List[func.KafkaEvent],  # noqa: UP006 - the worker does not take list[...] for a batch
+    context: func.Context,
+    hub: str,
+) -> None:
+    """Start the operations that a batch of events holds."""
+    await take_batch(hub, list(arrivals_of(events)), context)
+
+
+def arrivals_of(events: Sequence[func.KafkaEvent]) -> Iterator[Arrival]:
+    """Read a batch; an event is named by its topic, its partition and its offset."""
+    for event in events:
+        named = None not in (event.partition, event.offset)
+        yield Arrival(
+            source=SOURCE,
+            body=event.get_body() or b"",  # None: a deletion, in a compacted topic
+            place=event.topic or TOPIC,
+            native_id=f"{event.topic}-{event.partition}-{event.offset}" if named else "",
+            partition=f"{event.topic}-{event.partition}",
+            may_be_left=True,
+        )
+
+
+def kafka_blueprint(max_retries: int, options: dict[str, Any]) -> RetriedBlueprint:
+    """Return the blueprint; a partition waits while its batch cannot be taken over.
+
+    Args:
+        max_retries: By the platform; -1 for ever.
+        options: Further properties of the trigger, such as `consumer_group` and how to authenticate.
+    """
+    blueprint = RetriedBlueprint()
+    trigger = blueprint.kafka_trigger(
+        arg_name="events",
+        topic=TOPIC,
+        broker_list=BROKERS,
+        cardinality=func.Cardinality.MANY,
+        data_type=func.DataType.BINARY,
+        **options,
+    )
+    blueprint.retry_growing(blueprint.with_hub(trigger(operations_kafka)), max_retries)
+    return blueprint
