@@ -236,7 +236,7 @@ class CircuitCopy:
         self._read_again_at = None
         self._tell_sighted()
         self.snapshot = snapshot
-        self.buffer.see(snapshot)
+        self.buffer.see(snapshot, heard=breaker.reporters.highest(self.buffer.reporter))
 
     def _tell_blind(self, error: Exception) -> None:
         now = self.now()

@@ -17,6 +17,8 @@ QUIET_CALLS = 20
 """With a healthy dependency a report waits for this many calls: at most one message per 20 successes."""
 GATHER = timedelta(milliseconds=100)
 """The first failure is reported at once; those of the next tenth of a second go together."""
+KEPT_TOLD = 32
+"""Reports that may be on their way; what is older was heard or is lost."""
 TROUBLED_INTERVAL = timedelta(seconds=1)
 """While the shared window shows failures, nothing is held back for longer."""
 
@@ -51,17 +53,28 @@ class ReportBuffer:
     _retries: int = 0
     _throttled_until: datetime | None = None
     _probes: list[ProbeResult] = field(default_factory=list)
+    _told: list[Report] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._window = SlidingWindow.over(self.settings.window_seconds)
 
-    def see(self, snapshot: Snapshot) -> None:
-        """Take note of a snapshot: counts of an epoch that is over are worth no message, so they go."""
+    def see(self, snapshot: Snapshot, *, heard: int | None = None) -> None:
+        """Take note of a snapshot: counts of an epoch that is over are worth no message, so they go.
+
+        Args:
+            snapshot: the copy.
+            heard: the last report of this buffer that the copy shows; None = all that were taken. What it
+                does not show yet was taken here all the same.
+        """
         if self._snapshot_at is not None and snapshot.taken_at <= self._snapshot_at:
             return
         self._snapshot_at = snapshot.taken_at
         self._troubled = snapshot.troubled
-        self.here = TakenHere()
+        self._told = [] if heard is None else [told for told in self._told if told.sequence > heard]
+        self.here = TakenHere(
+            retries=self._retries + sum(told.retries for told in self._told),
+            refused=self._refused + sum(told.refused for told in self._told),
+        )
         self._enter(snapshot.epoch)
 
     def started(self, attempt: int, at: datetime, *, promised: bool = False) -> None:
@@ -151,6 +164,7 @@ class ReportBuffer:
             throttled_until=self._throttled_until,
             probes=tuple(self._probes),
         )
+        self._told = [*self._told, report][-KEPT_TOLD:]
         self._clear()
         self.last_report_at = at
         return report

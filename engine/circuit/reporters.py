@@ -63,6 +63,11 @@ class Reporters:
         others = tuple(reporter for reporter in self.remembered if reporter is not known)
         return Reporters((*others, updated)[-KEPT:])
 
+    def highest(self, name: str) -> int:
+        """The highest sequence number counted of a reporter; 0 = none is remembered."""
+        known = self._named(name)
+        return 0 if known is None else known.highest
+
     def active(self, since: datetime) -> int:
         """How many were heard since an instant."""
         return sum(reporter.seen_at >= since for reporter in self.remembered)
