@@ -45,7 +45,8 @@ def parse() -> argparse.Namespace:
 async def measure(names: list[str], operations: int) -> list[str]:
     """Runs the benchmarks one after the other, and prints and returns what each one found."""
     now = datetime.now(UTC).date()
-    parts = [f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.system()}, {now}.\n"]
+    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.system()}"
+    parts = [f"{machine}, {now}; load average before the start {os.getloadavg()[0]:.1f}.\n"]
     print(parts[0], flush=True)
     for name in names:
         with tempfile.TemporaryDirectory(prefix=f"bench-{name}-") as folder:
