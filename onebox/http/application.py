@@ -1,5 +1,6 @@
 """The one ASGI application: functions, the host's own endpoints, and the extensions' webhooks."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
@@ -33,7 +34,12 @@ class Application:
             await send({"type": "websocket.close", "code": 1000})
             return
         request = Request(scope, receive)
-        response = await self._answer(request)
+        try:
+            response = await self._answer(request)
+        except (
+            asyncio.CancelledError
+        ):  # the server stops and waits no longer: say so, the task ends here anyway
+            response = _unavailable()
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -41,7 +47,7 @@ class Application:
         if path.lower().startswith("/admin/"):
             return await self._admin.answer(request) if self._may_administer(request) else _refused()
         if not self.accepting:
-            return Response(status_code=503, headers={"Retry-After": "1"})
+            return _unavailable()
         for prefix, webhook in self.webhooks.items():
             if path.lower().startswith(prefix):
                 let_in = _is_handshake(request) or self._keys.let_in(request, Level.SYSTEM)
@@ -62,6 +68,10 @@ class Application:
 def _is_handshake(request: Request) -> bool:
     """CloudEvents' handshake carries no key of ours."""
     return request.method == "OPTIONS"
+
+
+def _unavailable() -> Response:
+    return Response(status_code=503, headers={"Retry-After": "1"})
 
 
 def _refused() -> Response:

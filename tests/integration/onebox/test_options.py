@@ -86,4 +86,5 @@ def test_a_stop_during_a_long_run_takes_less_than_ten_seconds_and_exits_0(own_on
     began = time.monotonic()
     assert own_onebox.server.stop() == 0
     assert time.monotonic() - began < 10
+    assert "Traceback" not in own_onebox.log()
     caller.join()
