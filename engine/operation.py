@@ -40,6 +40,8 @@ class OperationInput:
         correlation_id: The caller's name for the wider piece of work; None when not given.
         on_success: JSON forms of `engine.models.Event`, sent after success.
         replay_of: The dead letter that this operation replays; None for a first run.
+        reports_to: The orchestration that waits for its end, a batch or a saga; None when none does.
+        undoes: The saga whose step it compensates; None when it is no compensation.
     """
 
     operation_id: str
@@ -58,6 +60,8 @@ class OperationInput:
     correlation_id: str | None = None
     on_success: tuple[Mapping[str, Any], ...] = ()
     replay_of: str | None = None
+    reports_to: str | None = None
+    undoes: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Give the JSON form."""
@@ -78,6 +82,8 @@ class OperationInput:
             "correlation_id": self.correlation_id,
             "on_success": [dict(event) for event in self.on_success],
             "replay_of": self.replay_of,
+            "reports_to": self.reports_to,
+            "undoes": self.undoes,
         }
 
     @classmethod

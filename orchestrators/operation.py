@@ -7,6 +7,7 @@ import azure.durable_functions as df
 from durabletask import task
 
 from engine.decide import CLOSED, DeadLetter, Done, RetryAt, WaitForCircuit, admit, decide, record
+from engine.ending import Ending
 from engine.idempotency import ClaimAnswer
 from engine.instants import to_rfc3339
 from engine.operation import AttemptOutcome
@@ -15,7 +16,7 @@ from orchestrators.effort import insist
 from orchestrators.passage import attempt_through_gate, wait_at_gate
 from orchestrators.run import Run, Steps
 from stores.status_document import moving_parts
-from stores.task_hub import COMMIT, DEAD_LETTER, OPERATION, OUTBOX, outbox_instance
+from stores.task_hub import COMMIT, DEAD_LETTER, ENDED_EVENT, OPERATION, OUTBOX, outbox_instance
 
 blueprint = df.Blueprint()
 
@@ -34,11 +35,18 @@ def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[d
         The status document of the finished operation; None when the orchestration continues as new.
     """
     run = Run.resume(ctx, input_)
-    if not run.holds_claim:
-        answered = yield from _claim(run)
-        if answered is not None:
-            return answered
-    return (yield from _to_the_end(run))
+    answered = None if run.holds_claim else (yield from _claim(run))
+    document = answered or (yield from _to_the_end(run))
+    if document is not None:
+        _report(run, document)
+    return document
+
+
+def _report(run: Run, document: dict[str, Any]) -> None:
+    """Tell the batch or the saga that waits for this operation how it ended."""
+    waiting, ending = run.operation.reports_to, Ending.of(document)
+    if waiting is not None and ending is not None:
+        run.ctx.send_event(waiting, ENDED_EVENT, data=ending.to_json())
 
 
 def _claim(run: Run) -> Steps[dict[str, Any] | None]:
@@ -151,6 +159,8 @@ def _unwritable(detail: str) -> DeadLetter:
 
 def _dead_letter(run: Run, decision: DeadLetter) -> Steps[dict[str, Any]]:
     """Leave the operation to a person, with everything needed to understand and to replay it."""
+    if run.operation.undoes is not None:
+        decision = _compensation_failed(run.operation.undoes, decision)
     entry = {
         "operation": run.operation.to_json(),
         "category": decision.category.value,
@@ -166,6 +176,12 @@ def _dead_letter(run: Run, decision: DeadLetter) -> Steps[dict[str, Any]]:
         "detail": decision.detail,
     }
     return _finish(run, OperationState.DEAD_LETTERED, dead_letter=summary)
+
+
+def _compensation_failed(saga_id: str, decision: DeadLetter) -> DeadLetter:
+    """Name the failure after what it means: a step of a saga stands that should not."""
+    detail = f"saga {saga_id} cannot undo a step: {decision.reason.value}: {decision.detail}"
+    return DeadLetter(decision.category, DeadLetterReason.COMPENSATION_FAILED, detail)
 
 
 def _finish(run: Run, state: OperationState, **more: Any) -> dict[str, Any]:

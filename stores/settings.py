@@ -33,7 +33,8 @@ class AppSettings:
 
     Attributes:
         dependencies_file: Where the dependencies are written down.
-        max_body_bytes: The largest body of a request or message.
+        max_body_bytes: The largest body of a request or message, and the largest item of a batch.
+        max_batch_bytes: The largest body of a batch.
         read_limit_bytes: The most that is read of a dependency's response body.
         store_limit_bytes: The most of a response body that is kept in a result.
         tenant_header: Request header that names the caller's tenant, such as `X-MS-CLIENT-PRINCIPAL-ID` from
@@ -43,6 +44,7 @@ class AppSettings:
 
     dependencies_file: Path
     max_body_bytes: int = 64 * _KIB
+    max_batch_bytes: int = 8 * 1024 * _KIB
     read_limit_bytes: int = 1024 * _KIB
     store_limit_bytes: int = 16 * _KIB
     tenant_header: str | None = None
@@ -66,6 +68,7 @@ def read_settings(environ: Mapping[str, str]) -> AppSettings:
     numbers, problems = {}, []
     for field, name in (
         ("max_body_bytes", "MAX_BODY_BYTES"),
+        ("max_batch_bytes", "MAX_BATCH_BYTES"),
         ("read_limit_bytes", "RESPONSE_READ_LIMIT_BYTES"),
         ("store_limit_bytes", "RESPONSE_STORE_LIMIT_BYTES"),
     ):

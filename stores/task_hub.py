@@ -44,6 +44,18 @@ OUTBOX_GIVE_UP: Final = "outbox_give_up"
 OUTBOX: Final = "outbox"
 """Name of the orchestration that sends the events of one operation."""
 
+SAGA: Final = "saga"
+BATCH: Final = "batch"
+"""Names of the orchestrations that run several operations."""
+
+SUBMIT: Final = "submit"
+BATCH_STEP: Final = "batch_step"
+BATCH_CLOSE: Final = "batch_close"
+"""Names of their activities."""
+
+ENDED_EVENT: Final = "operation_ended"
+"""What an operation tells the batch or saga that waits for it."""
+
 CANCEL_EVENT: Final = "cancel"
 RETRY_NOW_EVENT: Final = "retry_now"
 

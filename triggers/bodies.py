@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import azure.functions as func
 
@@ -23,14 +24,18 @@ class BodyTooLargeError(Exception):
         super().__init__(f"The body is larger than {limit_bytes} bytes.")
 
 
-def read_body(request: func.HttpRequest) -> Any:
+def read_body(request: func.HttpRequest, *, limit_bytes: int | None = None) -> Any:
     """Return a JSON body.
+
+    Args:
+        request: The request.
+        limit_bytes: The largest body; None means that of an operation.
 
     Raises:
         BodyTooLargeError: It is over the limit.
         engine.problem.InvalidInputError: It is not JSON.
     """
-    limit = app_settings().max_body_bytes
+    limit = app_settings().max_body_bytes if limit_bytes is None else limit_bytes
     body = request.get_body()
     if len(body) > limit:
         raise BodyTooLargeError(limit)
@@ -58,3 +63,9 @@ def header(request: func.HttpRequest, name: str) -> str | None:
     """Return a header, or None."""
     get: Callable[[str], str | None] = request.headers.get
     return get(name)
+
+
+def url_of(request: func.HttpRequest) -> str:
+    """Return a request's own URL without query, and without a slash at the end."""
+    parts = urlsplit(request.url)
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

@@ -3,7 +3,6 @@
 import uuid
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import azure.durable_functions as df
 import azure.functions as func
@@ -17,8 +16,16 @@ from stores import clock
 from stores.status import document_of, find_status
 from stores.submission import KeyReused, Replayed, Started, submit
 from stores.task_hub import TaskHubUnavailableError, wait_for_operation
-from triggers.bodies import BodyTooLargeError, header, preferred_wait_seconds, read_body, tenant_of, too_large
-from triggers.problems import KEY_REUSED, invalid, json_answer, not_found, problem, unavailable
+from triggers.bodies import (
+    BodyTooLargeError,
+    header,
+    preferred_wait_seconds,
+    read_body,
+    tenant_of,
+    too_large,
+    url_of,
+)
+from triggers.problems import invalid, json_answer, key_reused, not_found, unavailable
 from triggers.resolution import Origin, parse, resolve
 
 blueprint = df.Blueprint()
@@ -82,7 +89,7 @@ async def _answer_submission(
     submission = await submit(hub, operation, is_new_key=is_new_key)
     match submission:
         case KeyReused():
-            return _key_reused()
+            return key_reused()
         case Replayed(document, finished=True):
             return json_answer(document, headers=_REPLAYED)
         case Replayed(document):
@@ -103,20 +110,7 @@ def _accepted(
         "operation_id": operation.operation_id,
         "key": operation.key,
         "status": state,
-        "status_url": f"{_origin_and_path(request)}/{operation.operation_id}",
+        "status_url": f"{url_of(request)}/{operation.operation_id}",
     }
     more = {"Location": body["status_url"], "Retry-After": str(_POLL_SECONDS)}
     return json_answer(body, HTTPStatus.ACCEPTED, more | headers)
-
-
-def _key_reused() -> func.HttpResponse:
-    return problem(
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-        "This key belongs to another request. Send the first request again, or choose a new key.",
-        type_=KEY_REUSED,
-    )
-
-
-def _origin_and_path(request: func.HttpRequest) -> str:
-    parts = urlsplit(request.url)
-    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

@@ -71,6 +71,15 @@ def invalid(errors: Iterable[Problem]) -> func.HttpResponse:
     )
 
 
+def key_reused() -> func.HttpResponse:
+    """Return 422: the key stands for something else."""
+    return problem(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "This key belongs to another request. Send the first request again, or choose a new key.",
+        type_=KEY_REUSED,
+    )
+
+
 def not_found(what: str) -> func.HttpResponse:
     """Return 404 for something that is not known here."""
     return problem(HTTPStatus.NOT_FOUND, f"There is no {what}.")

@@ -1,0 +1,224 @@
+"""Batches in an Azure Table: one partition each, a row for the batch and one for every item.
+
+RK `batch`       what the batch as a whole is, written after its items: a batch without it was never accepted
+RK `item-0000`   the operation to start, or why there can be none, and what became of it
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import batched
+from typing import Any, Final
+
+from engine.batch import BatchState, counts_of, verdict_of
+from engine.ending import Ending
+from engine.instants import to_rfc3339
+from engine.operation import OperationInput
+from engine.vocabulary import DeadLetterReason, OperationState
+from stores import tables
+
+TABLE: Final = "Batches"
+
+_BATCH_KEY: Final = "batch"
+_ITEM_PREFIX: Final = "item-"
+_AFTER_ITEMS: Final = "item."
+_SHOWN: Final = ("PartitionKey", "RowKey", "key", "operation_id", "status", "error")
+
+_ROWS_AT_ONCE: Final = 100
+"""The most changes of one transaction."""
+
+_BYTES_AT_ONCE: Final = 1_500_000
+"""A transaction takes 4 MiB, of text in UTF-8 and with what stands around it."""
+
+_MAX_TEXT_CHARS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One item as it was handed in.
+
+    Attributes:
+        index: From 0.
+        key: Its idempotency key; None for a bad item without one.
+        operation: What to start; None for a bad item.
+        text: A bad item as it came.
+        reason: Why a bad item cannot be an operation.
+        detail: The same, for a person.
+        etag: Of the version of its row that was read; "" before it was stored.
+    """
+
+    index: int
+    key: str | None
+    operation: OperationInput | None = None
+    text: str = ""
+    reason: DeadLetterReason = DeadLetterReason.VALIDATION_FAILED
+    detail: str = ""
+    etag: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """A batch as it was accepted.
+
+    Attributes:
+        batch_id: `batch-...`, also the orchestration's instance id.
+        fingerprint: What makes two submissions under one key the same.
+        total: How many items it has.
+        max_concurrency: The most that run at once.
+        tolerated_failures: With more of them it counts as failed.
+        created_at: RFC 3339.
+        finished_at: RFC 3339; None while it runs.
+    """
+
+    batch_id: str
+    fingerprint: str
+    total: int
+    max_concurrency: int
+    tolerated_failures: int
+    created_at: str
+    finished_at: str | None = None
+
+
+async def keep_batch(batch: Batch, items: Sequence[Item]) -> None:
+    """Store a batch, its items first; the same batch again changes nothing that has become of it."""
+    for rows in _transactions(_item_row(batch.batch_id, item) for item in items):
+        await tables.transact(TABLE, [("upsert", row) for row in rows])
+    row = {
+        "PartitionKey": batch.batch_id,
+        "RowKey": _BATCH_KEY,
+        "fingerprint": batch.fingerprint,
+        "total": batch.total,
+        "max_concurrency": batch.max_concurrency,
+        "tolerated_failures": batch.tolerated_failures,
+        "created_at": batch.created_at,
+    }
+    await tables.insert_if_absent(TABLE, row)
+
+
+async def find_batch(batch_id: str) -> Batch | None:
+    """Return a batch, or None when none of this id was accepted."""
+    row = await tables.read(TABLE, batch_id, _BATCH_KEY)
+    if row is None:
+        return None
+    return Batch(
+        batch_id=batch_id,
+        fingerprint=row["fingerprint"],
+        total=row["total"],
+        max_concurrency=row["max_concurrency"],
+        tolerated_failures=row["tolerated_failures"],
+        created_at=row["created_at"],
+        finished_at=row.get("finished_at"),
+    )
+
+
+async def read_item(batch_id: str, index: int) -> Item:
+    """Return an item.
+
+    Raises:
+        LookupError: The batch has none of this index.
+    """
+    found = await tables.read_version(TABLE, batch_id, _item_key(index))
+    if found is None:
+        raise LookupError(f"{batch_id} has no item {index}")
+    row = found.row
+    operation = tables.unpacked("operation", row)
+    return Item(
+        index=index,
+        key=row["key"] or None,
+        operation=OperationInput.from_json(json.loads(operation)) if operation else None,
+        text=tables.unpacked("text", row),
+        reason=DeadLetterReason(row["reason"]),
+        detail=row["detail"],
+        etag=found.etag,
+    )
+
+
+async def note_running(batch_id: str, item: Item) -> None:
+    """Say of an item that its operation was started, unless something else was said since it was read."""
+    row = {
+        "PartitionKey": batch_id,
+        "RowKey": _item_key(item.index),
+        "status": OperationState.RUNNING.value,
+    }
+    await tables.merge_version(TABLE, row, item.etag)
+
+
+async def note_ended(batch_id: str, indices: Iterable[int], ending: Ending) -> None:
+    """Say of items how their operation ended."""
+    for index in indices:
+        keys = {"PartitionKey": batch_id, "RowKey": _item_key(index)}
+        await tables.merge(TABLE, keys | {"status": ending.status.value, "error": ending.error or ""})
+
+
+async def close_batch(batch: Batch, now: datetime) -> None:
+    """Say of a batch that it is over; the first time counts."""
+    if batch.finished_at is None:
+        row = {"PartitionKey": batch.batch_id, "RowKey": _BATCH_KEY, "finished_at": to_rfc3339(now)}
+        await tables.merge(TABLE, row)
+
+
+async def document_of(batch: Batch) -> dict[str, Any]:
+    """Return the document of `GET /api/batches/{batch_id}`."""
+    page = await tables.rows_between(
+        TABLE, batch.batch_id, after=_ITEM_PREFIX, before=_AFTER_ITEMS, only=_SHOWN
+    )
+    items = [_item_document(row) for row in page.rows]
+    counts = counts_of(item["status"] for item in items)
+    state = BatchState.RUNNING
+    if batch.finished_at is not None:
+        state = verdict_of(counts, batch.tolerated_failures)
+    return {
+        "batch_id": batch.batch_id,
+        "status": state.value,
+        "max_concurrency": batch.max_concurrency,
+        "tolerated_failures": batch.tolerated_failures,
+        "counts": counts,
+        "items": items,
+        "created_at": batch.created_at,
+        "finished_at": batch.finished_at,
+    }
+
+
+def _item_key(index: int) -> str:
+    return f"{_ITEM_PREFIX}{index:04d}"
+
+
+def _item_row(batch_id: str, item: Item) -> tables.Row:
+    """Return a row without what becomes of the item, so that writing it again takes nothing back."""
+    row: tables.Row = {
+        "PartitionKey": batch_id,
+        "RowKey": _item_key(item.index),
+        "key": item.key or "",
+        "operation_id": "" if item.operation is None else item.operation.operation_id,
+        "reason": item.reason.value,
+        "detail": item.detail,
+    }
+    if item.operation is not None:
+        return row | tables.packed("operation", json.dumps(item.operation.to_json()))
+    return row | tables.packed("text", item.text[:_MAX_TEXT_CHARS])
+
+
+def _item_document(row: tables.Row) -> dict[str, Any]:
+    return {
+        "index": int(row["RowKey"].removeprefix(_ITEM_PREFIX)),
+        "key": row["key"] or None,
+        "operation_id": row["operation_id"] or None,
+        "status": row.get("status") or OperationState.PENDING.value,
+        "error": row.get("error") or None,
+    }
+
+
+def _transactions(rows: Iterable[tables.Row]) -> Iterator[list[tables.Row]]:
+    """Part rows into transactions, by number and by size."""
+    for group in batched(rows, _ROWS_AT_ONCE, strict=False):
+        begun: list[tables.Row] = []
+        size = 0
+        for row in group:
+            row_size = len(json.dumps(row))
+            if begun and size + row_size > _BYTES_AT_ONCE:
+                yield begun
+                begun, size = [], 0
+            begun.append(row)
+            size += row_size
+        yield begun

@@ -1,0 +1,131 @@
+"""Batches: each item by itself, so many at a time, and again without doing anything twice."""
+
+from typing import Any
+
+import httpx
+
+from tests.e2e.system import System, operation
+from tools.processes import eventually
+
+
+def submitted(system: System, items: list[Any], key: str | None = None, **more: Any) -> httpx.Response:
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return system.client.post("/api/batches", json={"items": items, **more}, headers=headers)
+
+
+def document_of(system: System, batch_id: str) -> dict[str, Any]:
+    answer = system.client.get(f"/api/batches/{batch_id}")
+    assert answer.status_code == 200, answer.text
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def over(system: System, batch_id: str, *, within_seconds: float = 60) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        document = document_of(system, batch_id)
+        return document if document["status"] != "running" else None
+
+    return eventually(look, f"{batch_id} is over", within_seconds=within_seconds)
+
+
+def test_bad_items_are_told_by_themselves_and_the_others_go_on(system: System, key: str) -> None:
+    items: list[Any] = [operation(f"{key}-{number}", "/echo") for number in range(6)]
+    items[1] = {"dependency": "nobody", "key": f"{key}-1", "request": {"method": "GET"}}
+    items[3] = "not even an object"
+    items[4]["retry"] = {"max_attempts": 0}
+    answer = submitted(system, items)
+    assert answer.status_code == 202, answer.text
+    document = over(system, answer.json()["batch_id"])
+    statuses = [item["status"] for item in document["items"]]
+    good, bad = "succeeded", "dead_lettered"
+    assert statuses == [good, bad, good, bad, bad, good]
+    assert [item["index"] for item in document["items"]] == list(range(6))
+    assert document["items"][1]["error"].startswith("UnknownDependency: ")
+    assert "/retry/max_attempts" in document["items"][4]["error"]
+    assert document["items"][4]["key"] == f"{key}-4"
+    counts = {"total": 6, "succeeded": 3, "dead_lettered": 3}
+    assert {name: document["counts"][name] for name in counts} == counts
+    assert document["status"] == "failed"
+
+
+def test_as_many_failures_as_are_tolerated_leave_a_batch_successful(system: System, key: str) -> None:
+    items = [operation(f"{key}-good", "/echo"), operation(f"{key}-bad", "/status/422")]
+    document = over(system, submitted(system, items, tolerated_failures=1).json()["batch_id"])
+    assert document["status"] == "succeeded"
+    assert document["items"][1]["error"].startswith("RejectedByDependency")
+
+
+def test_a_repeated_batch_redoes_nothing(system: System, key: str) -> None:
+    items = [operation(f"{key}-{number}", "/echo") for number in range(5)]
+    first = over(system, submitted(system, items).json()["batch_id"])
+    second = over(system, submitted(system, items).json()["batch_id"])
+    assert first["batch_id"] != second["batch_id"]
+    assert [item["operation_id"] for item in first["items"]] == [
+        item["operation_id"] for item in second["items"]
+    ]
+    assert second["status"] == "succeeded"
+    assert {system.target.totals()[f"{key}-{number}"] for number in range(5)} == {1}
+
+
+def test_a_batch_with_a_key_is_one_batch_and_items_without_keys_get_theirs_from_it(
+    system: System, key: str
+) -> None:
+    item = {"dependency": "flaky", "request": {"method": "POST", "path": "/echo", "json": {}}}
+    first = submitted(system, [item, item], key)
+    document = over(system, first.json()["batch_id"])
+    again = submitted(system, [item, item], key)
+    assert (again.status_code, again.json()["batch_id"]) == (202, document["batch_id"])
+    assert again.headers["idempotent-replayed"] == "true"
+    assert [system.target.totals()[each["key"]] for each in document["items"]] == [1, 1]
+    assert submitted(system, [item], key).status_code == 422
+
+
+def test_no_more_run_at_once_than_allowed(system: System, key: str) -> None:
+    items = [operation(f"{key}-{number}", "/fail/1", dependency="patient") for number in range(6)]
+    batch_id = submitted(system, items, max_concurrency=2).json()["batch_id"]
+    most = 0
+
+    def look() -> bool:
+        nonlocal most
+        document = document_of(system, batch_id)
+        most = max(most, document["counts"]["running"])
+        return bool(document["status"] != "running")
+
+    eventually(look, "the batch is over", within_seconds=60)
+    assert most == 2
+
+
+def test_an_operation_that_was_submitted_elsewhere_is_waited_for(system: System, key: str) -> None:
+    """Nobody tells the batch of its end, so that it is found when the batch looks."""
+    system.accepted(key, "/fail/1", dependency="patient")
+    item = operation(key, "/fail/1", dependency="patient")
+    document = over(system, submitted(system, [item]).json()["batch_id"], within_seconds=60)
+    assert document["items"][0]["status"] == "succeeded"
+    assert system.target.totals()[key] == 2
+
+
+def test_a_key_that_stands_for_another_request_is_a_failure_of_its_item(system: System, key: str) -> None:
+    system.until(system.accepted(key, "/echo"), "succeeded")
+    item = operation(key, "/echo", request={"json": {"amount": 6}})
+    document = over(system, submitted(system, [item]).json()["batch_id"])
+    assert document["items"][0]["status"] == "dead_lettered"
+    assert "another request" in document["items"][0]["error"]
+
+
+def test_a_batch_of_1000_with_3_bad_items_finishes_all_others(system: System, key: str) -> None:
+    items: list[Any] = [operation(f"{key}-{number}", "/echo") for number in range(1_000)]
+    for index in (0, 500, 999):
+        items[index] = {"dependency": "flaky"}
+    batch_id = submitted(system, items, max_concurrency=50, tolerated_failures=3).json()["batch_id"]
+    document = over(system, batch_id, within_seconds=110)
+    assert document["status"] == "succeeded"
+    assert (document["counts"]["succeeded"], document["counts"]["dead_lettered"]) == (997, 3)
+    totals = system.target.totals()
+    assert {totals[f"{key}-{number}"] for number in range(1_000) if number not in (0, 500, 999)} == {1}
+
+
+def test_a_batch_that_is_none_is_refused(system: System) -> None:
+    assert submitted(system, []).status_code == 400
+    assert submitted(system, [{}] * 1_001).status_code == 400
+    assert submitted(system, [{}], max_concurrency=0).status_code == 400
+    assert system.client.get("/api/batches/batch-nothing").status_code == 404

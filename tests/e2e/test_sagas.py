@@ -1,0 +1,107 @@
+"""Sagas: steps in order, undone in reverse when one ends badly, and told exactly."""
+
+from typing import Any
+
+import httpx
+
+from tests.e2e.system import System
+from tools.processes import eventually
+
+OVER = {"succeeded", "compensated", "compensation_failed"}
+
+
+def call(path: str, dependency: str = "flaky") -> dict[str, Any]:
+    return {"dependency": dependency, "request": {"method": "POST", "path": path, "json": {}}}
+
+
+def step(name: str, path: str = "/echo", undo: str | None = "/echo") -> dict[str, Any]:
+    compensation = {} if undo is None else {"compensation": call(undo)}
+    return {"name": name, "operation": call(path), **compensation}
+
+
+def submitted(system: System, key: str, *steps: dict[str, Any]) -> httpx.Response:
+    return system.client.post("/api/sagas", json={"steps": list(steps)}, headers={"Idempotency-Key": key})
+
+
+def over(system: System, saga_id: str) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        answer = system.client.get(f"/api/sagas/{saga_id}")
+        assert answer.status_code == 200, answer.text
+        document: dict[str, Any] = answer.json()
+        return document if document["status"] in OVER else None
+
+    return eventually(look, f"{saga_id} is over", within_seconds=60)
+
+
+def tries(system: System, document: dict[str, Any], part: str | None = None) -> list[int]:
+    """How often the target was asked, for each step, or for each compensation."""
+    steps = document["steps"] if part is None else [each[part] for each in document["steps"] if each[part]]
+    return [system.target.totals().get(each["key"], 0) for each in steps]
+
+
+def test_a_saga_whose_steps_succeed_runs_them_in_order_once(system: System, key: str) -> None:
+    answer = submitted(system, key, step("reserve"), step("charge", "/fail/1"), step("ship"))
+    assert answer.status_code == 202, answer.text
+    document = over(system, answer.json()["saga_id"])
+    assert document["status"] == "succeeded"
+    assert document["stands"] == ["reserve", "charge", "ship"]
+    assert tries(system, document) == [1, 2, 1]
+    assert tries(system, document, "compensation") == [0, 0, 0]
+    at = [system.target.received(each["key"])["tries"][0]["received_at"] for each in document["steps"]]
+    assert at == sorted(at)
+
+
+def test_a_saga_that_fails_at_its_fourth_step_undoes_the_others_in_reverse(system: System, key: str) -> None:
+    steps = [step("reserve"), step("charge"), step("announce", undo=None), step("ship", "/status/422")]
+    document = over(system, submitted(system, key, *steps).json()["saga_id"])
+    assert document["status"] == "compensated"
+    assert (document["stands"], document["undone"]) == (["announce"], ["reserve", "charge"])
+    assert [each["status"] for each in document["steps"]] == [*["succeeded"] * 3, "dead_lettered"]
+    assert [each["effect"] for each in document["steps"]] == ["undone", "undone", "stands", "none"]
+    assert "RejectedByDependency" in document["steps"][3]["error"]
+    undone = {
+        each["name"]: system.target.received(each["compensation"]["key"])["tries"][0]["received_at"]
+        for each in document["steps"][:2]
+    }
+    assert undone["charge"] < undone["reserve"]
+
+
+def test_a_compensation_that_cannot_succeed_is_a_dead_letter_and_the_others_still_run(
+    system: System, key: str
+) -> None:
+    steps = [step("reserve"), step("charge", undo="/status/409"), step("ship", "/status/422")]
+    document = over(system, submitted(system, key, *steps).json()["saga_id"])
+    assert document["status"] == "compensation_failed"
+    assert (document["stands"], document["undone"]) == (["charge"], ["reserve"])
+    failed = system.status(document["steps"][1]["compensation"]["operation_id"])
+    assert failed["dead_letter"]["reason"] == "CompensationFailed"
+    assert document["saga_id"] in failed["dead_letter"]["detail"]
+
+
+def test_a_repeated_saga_is_the_same_saga(system: System, key: str) -> None:
+    first = submitted(system, key, step("reserve"))
+    document = over(system, first.json()["saga_id"])
+    again = submitted(system, key, step("reserve"))
+    assert (again.status_code, again.json()["saga_id"]) == (202, first.json()["saga_id"])
+    assert again.headers["idempotent-replayed"] == "true"
+    assert tries(system, over(system, again.json()["saga_id"])) == [1]
+    assert document["status"] == "succeeded"
+    assert submitted(system, key, step("another")).status_code == 422
+
+
+def test_every_mistake_in_a_saga_is_told_with_its_place(system: System, key: str) -> None:
+    bad = step("b")
+    bad["operation"]["dependency"] = "nobody"
+    bad["compensation"]["request"]["method"] = "BREW"
+    answer = submitted(system, key, step("a"), bad)
+    assert answer.status_code == 400
+    assert {error["pointer"] for error in answer.json()["errors"]} == {
+        "/steps/1/operation/dependency",
+        "/steps/1/compensation/request/method",
+    }
+    assert submitted(system, key, step("a"), step("a")).status_code == 400
+    assert submitted(system, key).status_code == 400
+
+
+def test_an_unknown_saga_is_not_found(system: System) -> None:
+    assert system.client.get("/api/sagas/saga-nothing").status_code == 404
