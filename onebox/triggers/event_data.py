@@ -18,6 +18,9 @@ from onebox.worker.runner import json_datum, text_datum
 
 Properties = dict[str, Any]
 
+_ARRAY = "Array"
+_OF_THE_BATCH = frozenset({"PartitionContext"})
+
 
 def event_data(
     function: Function, text: str, now: datetime, told: Mapping[str, Any]
@@ -28,7 +31,8 @@ def event_data(
         function: Whose trigger.
         text: The message; for a batch, a JSON array with an item per message.
         now: When it is said to have been enqueued.
-        told: Metadata to use in place of what would be made up, by name.
+        told: Metadata to use in place of what would be made up, by name; for a batch also a list with a value
+            per message, under the name that the host gives it, like SequenceNumberArray.
     """
     made_up = _MADE_UP.get(function.trigger.type)
     if made_up is None:
@@ -36,9 +40,18 @@ def event_data(
     many = str(function.trigger.properties.get("cardinality", "")).lower() == "many"
     texts = _items(text) if many else [text]
     properties = [{**made_up(function.trigger, number, now), **told} for number in range(len(texts))]
+    binary = str(function.trigger.properties.get("dataType", "")).lower() == "binary"
     if many:
-        return Datum(SimpleNamespace(string=texts), "collection_string"), _arrays(properties)
-    return text_datum(text), {name: json_datum(json.dumps(value)) for name, value in properties[0].items()}
+        lists = {name: value for name, value in told.items() if name.endswith(_ARRAY)}
+        return _collection(texts, binary=binary), _arrays(properties, lists)
+    data = Datum(text.encode(), "bytes") if binary else text_datum(text)
+    return data, {name: json_datum(json.dumps(value)) for name, value in properties[0].items()}
+
+
+def _collection(texts: Sequence[str], *, binary: bool) -> Any:
+    if binary:
+        return Datum(SimpleNamespace(bytes=[text.encode() for text in texts]), "collection_bytes")
+    return Datum(SimpleNamespace(string=list(texts)), "collection_string")
 
 
 def _items(text: str) -> list[str]:
@@ -52,16 +65,22 @@ def _items(text: str) -> list[str]:
     return [item if isinstance(item, str) else json.dumps(item) for item in content]
 
 
-def _arrays(properties: Sequence[Properties]) -> dict[str, Any]:
-    names = properties[0].keys() if properties else ()
-    return {f"{name}Array": _array(name, [each[name] for each in properties]) for name in names}
+def _arrays(properties: Sequence[Properties], lists: Mapping[str, Any]) -> dict[str, Any]:
+    names = [name for name in (properties[0] if properties else ()) if not name.endswith(_ARRAY)]
+    per_message = {f"{name}{_ARRAY}": [each[name] for each in properties] for name in names}
+    # A batch comes from one partition, which is told once.
+    whole = {name: per_message.pop(f"{name}{_ARRAY}")[0] for name in _OF_THE_BATCH if name in names}
+    return {
+        **{name: json_datum(json.dumps(value)) for name, value in whole.items()},
+        **{name: _array(name, values) for name, values in {**per_message, **lists}.items()},
+    }
 
 
 def _array(name: str, values: list[Any]) -> Any:
     # Kafka's offsets and topics travel as typed collections, everything else as JSON.
-    if name == "Offset" and all(isinstance(value, int) for value in values):
+    if name == "OffsetArray" and all(isinstance(value, int) for value in values):
         return Datum(SimpleNamespace(sint64=values), "collection_sint64")
-    if name == "Topic":
+    if name == "TopicArray":
         return Datum(SimpleNamespace(string=values), "collection_string")
     return json_datum(json.dumps(values))
 
