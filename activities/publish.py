@@ -78,15 +78,16 @@ async def outbox_give_up(request: dict) -> str:  # type: ignore[type-arg] # as a
 
 
 def _entry(delivery: Delivery, event: StoredEvent, request: dict[str, Any]) -> dict[str, Any]:
-    """Return what the dead letter keeps: the event where an operation has its request."""
-    path = event.event.get("path")
-    shown = {"event": envelope_of(event), "queue": event.event.get("queue"), "path": path}
-    operation = delivery.operation.to_json()
+    """Return what the dead letter keeps: the event where an operation has its request, and its key."""
+    operation_id = operation_id_of(event.event_id)
+    shown = {name: event.event[name] for name in ("queue", "path") if name in event.event}
     return {
-        "operation": operation | {"request": shown},
+        "event_id": event.event_id,
+        "operation": delivery.operation.to_json()
+        | {"operation_id": operation_id, "request": {"event": envelope_of(event), **shown}},
         "category": request["category"],
         "reason": DeadLetterReason.OUTBOX_UNDELIVERABLE.value,
-        "detail": f"event {event.event_id} of {operation_id_of(event.event_id)}: {request['detail']}",
+        "detail": f"event {event.event_id}: {request['detail']}",
         "attempts": delivery.history.to_json()["attempts"],
     }
 

@@ -55,14 +55,16 @@ async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
     """Keep an operation that ended without success.
 
     Args:
-        entry: `operation`, `category`, `reason`, `detail`, `attempts`, all as JSON.
+        entry: `operation`, `category`, `reason`, `detail`, `attempts`, all as JSON; and `event_id` when it is
+            not the operation that failed but one of its events.
         now: Aware UTC instant of its end.
 
     Returns:
         The dead letter's id, the same when called again for the same end.
     """
     operation = entry["operation"]
-    dead_letter_id = _id(operation["operation_id"], operation["replay_of"] or "", operation["created_at"])
+    failed = entry.get("event_id") or operation["operation_id"]
+    dead_letter_id = _id(failed, operation["replay_of"] or "", operation["created_at"])
     record = of_operation(dead_letter_id, entry, now)
     await _keep(record)
     if record.replay_of is not None:

@@ -1,5 +1,6 @@
 """HTTP: list operations that the task hub still has."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -9,7 +10,7 @@ import azure.functions as func
 
 from engine.problem import InvalidInputError, Problem
 from engine.vocabulary import OperationState
-from stores.status import document_of
+from stores.status import document_of, with_event_states
 from stores.task_hub import BadCursorError, TaskHubUnavailableError, scan_operations
 from triggers.problems import invalid, json_answer, unavailable
 from triggers.queries import Query
@@ -20,6 +21,9 @@ _STATES: Final = frozenset(state.value for state in OperationState)
 
 _MAX_SCANNED: Final = 2_000
 """Instances looked at for one answer: a filter that matches little answers early, with a cursor."""
+
+
+_QUERIES_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,5 +67,16 @@ async def _page(
         if wanted.matches(document):
             items.append(document)
         if len(items) == limit or scanned == _MAX_SCANNED:
-            return {"items": items, "next_cursor": seen.cursor_after}
-    return {"items": items, "next_cursor": None}
+            return {"items": await _up_to_date(items), "next_cursor": seen.cursor_after}
+    return {"items": await _up_to_date(items), "next_cursor": None}
+
+
+async def _up_to_date(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Let the events say where they stand now; costs a query for each operation that has any."""
+    gate = asyncio.Semaphore(_QUERIES_AT_ONCE)
+
+    async def look(document: dict[str, Any]) -> dict[str, Any]:
+        async with gate:
+            return await with_event_states(document)
+
+    return await asyncio.gather(*map(look, documents))
