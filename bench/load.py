@@ -69,7 +69,7 @@ async def run(work: Work, submit: Submit, target_url: str) -> Outcome:
     Raises:
         TimeoutError: The target did not see all of it within 180 s.
     """
-    async with httpx.AsyncClient(base_url=target_url) as target:
+    async with httpx.AsyncClient(base_url=target_url, timeout=30) as target:
         began = time.time()
         submit_seconds = await _submit_all(work, submit)
         tries = await _until_seen(work, target)

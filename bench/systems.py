@@ -44,7 +44,8 @@ async def onebox(folder: Path, app: Path, **env: str) -> AsyncIterator[httpx.Asy
         env=env,
     )
     await asyncio.to_thread(server.start)
-    limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
+    # Connections are given up sooner than the server does: one that it closes under a request would fail it.
+    limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE, keepalive_expiry=2)
     try:
         async with httpx.AsyncClient(base_url=url, limits=limits, timeout=60) as client:
             yield client

@@ -29,7 +29,9 @@ class System:
             log=folder / "onebox.log",
             env={"FLAKY_TARGET_URL": target.url, "DEPENDENCIES_FILE": str(DEPENDENCIES), **env},
         )
-        self.client = httpx.Client(base_url=self.url, timeout=30)
+        # Connections are given up sooner than the server does, so that none is closed under a request.
+        limits = httpx.Limits(keepalive_expiry=2)
+        self.client = httpx.Client(base_url=self.url, timeout=30, limits=limits)
 
     def post(self, key: str, path: str, *, dependency: str = "flaky", **more: Any) -> httpx.Response:
         """Posts an operation that POSTs to the target."""
