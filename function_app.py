@@ -2,21 +2,28 @@
 
 import azure.durable_functions as df
 
-from activities import attempt, batch_step, commit, dead_letter, publish, submit, wake_waiting
+from activities import attempt, batch_step, commit, dead_letter, publish, replay_steps, submit, wake_waiting
 from entities import circuit_breaker, idempotency_record
-from orchestrators import batch, operation, outbox, release_waiting, saga
+from orchestrators import batch, operation, outbox, release_waiting, replay, saga
 from stores.configuration import load_app
 from triggers import (
     batches,
     circuits,
+    dead_letter_changes,
+    dead_letter_replays,
+    dead_letters,
     dependencies,
     health,
+    maintenance,
+    openapi,
     operation_list,
     operation_steering,
     operations,
+    operations_poison,
     outbox_events,
     policies,
     sagas,
+    watch,
 )
 from triggers.sources import source_blueprints
 
@@ -31,14 +38,22 @@ for module in (
     outbox_events,
     batches,
     sagas,
+    dead_letters,
+    dead_letter_changes,
+    dead_letter_replays,
+    operations_poison,
+    watch,
+    maintenance,
     policies,
     dependencies,
     circuits,
     health,
+    openapi,
     operation,
     outbox,
     batch,
     saga,
+    replay,
     release_waiting,
     attempt,
     commit,
@@ -46,6 +61,7 @@ for module in (
     submit,
     batch_step,
     dead_letter,
+    replay_steps,
     wake_waiting,
     idempotency_record,
     circuit_breaker,

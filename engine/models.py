@@ -5,7 +5,6 @@ Strict: no unknown field, no silent conversion. Every mistake is reported at onc
     request = parse_operation(document)       # raises InvalidInputError with .problems
 """
 
-import re
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -14,7 +13,7 @@ from engine.json_text import json_problems
 from engine.outbound import header_name_problem, header_value_problem, path_problem
 from engine.policy import Jitter, PresetName, Strategy
 from engine.problem import InvalidInputError, Problem
-from engine.validation import Strict, checked, refuse, validated
+from engine.validation import Matching, Strict, checked, refuse, validated
 
 MAX_SECONDS: Final = 31_536_000.0
 MAX_ATTEMPTS: Final = 1_000_000_000
@@ -24,11 +23,6 @@ MAX_QUERY_NAMES: Final = 128
 MAX_TEXT_CHARS: Final = 1_048_576
 
 type Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-
-
-def _matching(pattern: str, words: str) -> AfterValidator:
-    whole = re.compile(pattern)
-    return checked(lambda value: None if whole.fullmatch(value) else words)
 
 
 def _query_value(value: Any) -> Any:
@@ -54,20 +48,20 @@ type HeaderName = Annotated[str, checked(header_name_problem)]
 type HeaderValue = Annotated[str, checked(header_value_problem)]
 type Name = Annotated[
     str,
-    _matching(
+    Matching(
         r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}",
         "must be 1 to 128 letters, digits, _, . or -, and not begin with . or -",
     ),
 ]
-type Key = Annotated[str, _matching(r"[\x21-\x7e]{1,255}", "must be 1 to 255 visible ASCII characters")]
+type Key = Annotated[str, Matching(r"[\x21-\x7e]{1,255}", "must be 1 to 255 visible ASCII characters")]
 type Label = Annotated[
     str,
-    _matching(r"[^\x00-\x1f\x7f]{1,255}", "must be 1 to 255 characters, none of them a control character"),
+    Matching(r"[^\x00-\x1f\x7f]{1,255}", "must be 1 to 255 characters, none of them a control character"),
 ]
 type QueueName = Annotated[
     str,
-    _matching(
-        r"(?=.{3,63}\Z)[a-z0-9]+(-[a-z0-9]+)*",
+    Matching(
+        r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*",
         "must be a storage queue's name: 3 to 63 lower-case letters, digits and single inner hyphens",
     ),
 ]

@@ -1,11 +1,14 @@
 """Pydantic models against strangers' documents: every mistake with its pointer, in words for a person."""
 
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic.annotated_handlers import GetJsonSchemaHandler
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from engine.problem import InvalidInputError, Problem, pointer_of
 
@@ -49,6 +52,34 @@ def checked(problem_of: Callable[[str], str | None]) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Marks text that must match a pattern as a whole, in validation and in the JSON schema alike.
+
+    Attributes:
+        pattern: Of a regular expression, one that Python and ECMA 262 (JSON Schema) read the same.
+        words: What to tell who sends anything else.
+    """
+
+    pattern: str
+    words: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        whole = re.compile(self.pattern)
+
+        def check(value: str) -> str:
+            if whole.fullmatch(value) is None:
+                raise refuse(self.words)
+            return value
+
+        return core_schema.no_info_after_validator_function(check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return handler(schema) | {"pattern": f"^(?:{self.pattern})$"}
 
 
 def validated[M: BaseModel](model: type[M], document: Any) -> M:

@@ -18,6 +18,7 @@ HTTP = {
     "preview_policy": ("POST", "policies/preview"),
     "list_dependencies": ("GET", "dependencies"),
     "get_health": ("GET", "health"),
+    "get_openapi": ("GET", "openapi.json"),
     "list_circuits": ("GET", "circuits"),
     "get_circuit": ("GET", "circuits/{dependency}"),
     "open_circuit": ("POST", "circuits/{dependency}/open"),
@@ -79,7 +80,7 @@ def test_queues_keep_their_names(bindings: dict[str, dict[str, Any]]) -> None:
     assert {name: found.get(name) for name in QUEUES} == QUEUES
 
 
-def test_only_health_answers_without_a_key(bindings: dict[str, dict[str, Any]]) -> None:
+def test_only_health_and_the_openapi_document_answer_without_a_key(bindings: dict[str, dict[str, Any]]) -> None:
     open_to_all = {
         name
         for name, trigger in bindings.items()
@@ -87,7 +88,7 @@ def test_only_health_answers_without_a_key(bindings: dict[str, dict[str, Any]]) 
         and trigger.get("authLevel") is not None
         and trigger["authLevel"].value == "anonymous"
     }
-    assert open_to_all & HTTP.keys() == {"get_health"}
+    assert open_to_all & HTTP.keys() == {"get_health", "get_openapi"}
 
 
 def test_events_and_tables_keep_their_names() -> None:

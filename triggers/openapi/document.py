@@ -1,0 +1,139 @@
+"""The OpenAPI 3.1 document, from the table of routes and the models."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from triggers.openapi.descriptions import with_described_properties
+from triggers.openapi.operation_answers import ProblemDocument
+from triggers.openapi.parts import HEADERS, PROBLEMS, Answer, Parameter, Route
+
+PREFIX: Final = "/api"
+
+_REF: Final = "#/components/schemas/{model}"
+_OPERATION: Final = {"$ref": _REF.format(model="OperationRequest")}
+
+LEFT_OPEN: Final = (
+    ("BatchRequest", ("properties", "items", "items")),
+    ("StepRequest", ("properties", "operation")),
+    ("StepRequest", ("properties", "compensation", "anyOf", 0)),
+)
+"""What a model takes as it comes, because each is validated by itself: an operation."""
+
+_DESCRIPTION: Final = (
+    "Operations on downstream services, retried durably until they succeed, are cancelled, or are put before "
+    "a person as dead letters. Errors are problem documents (RFC 9457). Lists answer `items` and "
+    "`next_cursor`. Answers may gain fields."
+)
+
+_SECURITY: Final = {
+    "key": {"type": "apiKey", "in": "header", "name": "x-functions-key"},
+    "code": {"type": "apiKey", "in": "query", "name": "code"},
+}
+_NO_KEY: Final = {"description": "The key is missing or wrong. The host's own answer, without a body."}
+
+
+def openapi_document(routes: Iterable[Route], version: str) -> dict[str, Any]:
+    """Return the document.
+
+    Args:
+        routes: The whole table.
+        version: Of the API.
+    """
+    listed = list(routes)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in listed:
+        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
+        "info": {"title": "Durable Retry", "version": version, "description": _DESCRIPTION},
+        "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in listed)],
+        "security": [{name: []} for name in _SECURITY],
+        "paths": paths,
+        "components": {"schemas": _schemas(listed), "securitySchemes": _SECURITY},
+    }
+
+
+def _schemas(routes: Iterable[Route]) -> dict[str, Any]:
+    bodies = dict.fromkeys(route.body for route in routes if route.body is not None)
+    answers = dict.fromkeys(model for route in routes for model in route.models if model not in bodies)
+    _, found = models_json_schema([(model, "validation") for model in (*bodies, *answers)], ref_template=_REF)
+    schemas: dict[str, Any] = found["$defs"]
+    for name, path in LEFT_OPEN:
+        _replace(schemas[name], path, _OPERATION)
+    return {name: with_described_properties(schema) for name, schema in schemas.items()}
+
+
+def _replace(schema: Any, path: tuple[str | int, ...], value: Mapping[str, Any]) -> None:
+    *outer, last = path
+    for part in outer:
+        schema = schema[part]
+    schema[last] = {**value, **{key: schema[last][key] for key in ("description",) if key in schema[last]}}
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    names = re.findall(r"\{(\w+)\}", route.path)
+    described: dict[str, Any] = {
+        "operationId": route.function,
+        "tags": [route.tag],
+        "summary": route.summary,
+        "parameters": [*map(_path_parameter, names), *map(_parameter, route.parameters)],
+        "responses": dict(sorted(_responses(route))),
+    }
+    if route.body is not None:
+        content = {"application/json": {"schema": _ref(route.body)}}
+        described["requestBody"] = {"required": route.body_required, "content": content}
+    if route.anonymous:
+        described["security"] = []
+    return described
+
+
+def _responses(route: Route) -> Iterator[tuple[str, dict[str, Any]]]:
+    for answer in route.answers:
+        yield str(answer.status.value), _response(answer)
+    for status in route.problems:
+        yield str(status.value), _problem(status)
+    if not route.anonymous:
+        yield str(HTTPStatus.UNAUTHORIZED.value), _NO_KEY
+
+
+def _response(answer: Answer) -> dict[str, Any]:
+    schema = {"type": "object"} if answer.model is None else _ref(answer.model)
+    response: dict[str, Any] = {"description": answer.description, "headers": _headers(answer.headers)}
+    if answer.media_type:
+        response["content"] = {answer.media_type: {"schema": schema}}
+    return response
+
+
+def _problem(status: HTTPStatus) -> dict[str, Any]:
+    content = {"application/problem+json": {"schema": _ref(ProblemDocument)}}
+    headers = ("Retry-After",) if status is HTTPStatus.SERVICE_UNAVAILABLE else ()
+    return {"description": PROBLEMS[status], "headers": _headers(headers), "content": content}
+
+
+def _headers(names: Iterable[str]) -> dict[str, Any]:
+    return {name: {"description": HEADERS[name][0], "schema": dict(HEADERS[name][1])} for name in names}
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    schema = {"type": "string", "minLength": 1}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "in": parameter.place,
+        "required": False,
+        "description": parameter.description,
+        "schema": dict(parameter.schema),
+    }
+
+
+def _ref(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": _REF.format(model=model.__name__)}

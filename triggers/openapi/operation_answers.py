@@ -1,0 +1,202 @@
+"""Answers about operations, batches and sagas, and the problem document.
+
+Answers may gain fields, so clients ignore those that they do not know.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, WithJsonSchema
+
+from engine.batch import BatchState
+from engine.outbox import EventState
+from engine.saga import Effect, SagaState
+from engine.vocabulary import Category, DeadLetterReason, OperationState
+from engine.waits import WaitKind
+
+type Instant = Annotated[
+    str, WithJsonSchema({"type": "string", "format": "date-time", "description": "RFC 3339, UTC, with Z."})
+]
+
+
+class Mistake(BaseModel):
+    """One mistake in what was sent."""
+
+    pointer: Annotated[str, Field(description="JSON pointer (RFC 6901); the empty one is the whole.")]
+    detail: str
+
+
+class ProblemDocument(BaseModel):
+    """Why a request was refused (RFC 9457)."""
+
+    type: str
+    title: str
+    status: Annotated[int, Field(ge=400, le=599)]
+    detail: str
+    errors: list[Mistake] = Field(default_factory=list)
+
+
+class Attempt(BaseModel):
+    """One try at the call."""
+
+    number: Annotated[int, Field(ge=1)]
+    started_at: Instant
+    duration_ms: float
+    category: Annotated[Category | None, Field(description="null for success")]
+    status_code: int | None
+    error: str | None
+    next_delay_seconds: float | None
+    delay_reasons: list[str]
+
+
+class HoldUp(BaseModel):
+    """Waits for the circuit or the retry budget before one attempt."""
+
+    before_attempt: int
+    kind: WaitKind
+    began_at: Instant
+    until: Instant
+    times: int
+    delay_reasons: list[str]
+
+
+class DeadLetterNote(BaseModel):
+    """What became of an operation that did not succeed."""
+
+    id: str | None
+    category: Category
+    reason: DeadLetterReason
+
+
+class EventNote(BaseModel):
+    """A follow-up message of an operation."""
+
+    event_id: str
+    type: str
+    state: EventState
+
+
+class OperationDocument(BaseModel):
+    """Where an operation stands; `attempts` holds the latest 20."""
+
+    operation_id: str
+    key: str
+    dependency: str
+    correlation_id: str | None
+    source: str
+    status: OperationState
+    attempt_count: int
+    attempts: list[Attempt]
+    next_attempt_at: Instant | None
+    deadline_at: Instant | None
+    result: Annotated[
+        Any, Field(description="Of a call `status_code`, `headers`, `json` or `body`; of a handler `value`.")
+    ]
+    dead_letter: DeadLetterNote | None
+    events: list[EventNote]
+    created_at: Instant
+    updated_at: Instant
+    waits: list[HoldUp] = Field(default_factory=list)
+
+
+class OperationPage(BaseModel):
+    """Some operations."""
+
+    items: list[OperationDocument]
+    next_cursor: str | None
+
+
+class AcceptedOperation(BaseModel):
+    """An operation that was taken over, now or before."""
+
+    operation_id: str
+    key: str
+    status: OperationState
+    status_url: str
+
+
+class SteeredOperation(BaseModel):
+    """An operation that was asked to do something."""
+
+    operation_id: str
+    status: OperationState
+
+
+class AcceptedBatch(BaseModel):
+    """A batch that was taken over, now or before."""
+
+    batch_id: str
+    status_url: str
+
+
+class BatchCounts(BaseModel):
+    """Items by status."""
+
+    total: int
+    pending: int
+    running: int
+    waiting_retry: int
+    waiting_circuit: int
+    succeeded: int
+    dead_lettered: int
+    cancelled: int
+
+
+class BatchItem(BaseModel):
+    """One item of a batch."""
+
+    index: int
+    key: str | None
+    operation_id: str | None
+    status: OperationState
+    error: str | None
+
+
+class BatchDocument(BaseModel):
+    """Where a batch stands."""
+
+    batch_id: str
+    status: BatchState
+    max_concurrency: int
+    tolerated_failures: int
+    counts: BatchCounts
+    items: list[BatchItem]
+    created_at: Instant
+    finished_at: Instant | None
+
+
+class AcceptedSaga(BaseModel):
+    """A saga that was taken over, now or before."""
+
+    saga_id: str
+    status_url: str
+
+
+class SagaPart(BaseModel):
+    """An operation of a saga; `status` is null while a compensation is not needed."""
+
+    operation_id: str
+    key: str
+    status: OperationState | None
+    error: str | None
+
+
+class SagaStep(SagaPart):
+    """One step of a saga, and what of it is left in the world."""
+
+    index: int
+    name: str
+    effect: Effect
+    compensation: SagaPart | None
+
+
+class SagaDocument(BaseModel):
+    """Where a saga stands: the names of steps that stand, were undone, or are not known."""
+
+    saga_id: str
+    status: SagaState
+    steps: list[SagaStep]
+    stands: list[str]
+    undone: list[str]
+    unknown: list[str]
+    created_at: Instant
+    updated_at: Instant
