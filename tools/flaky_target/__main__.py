@@ -22,7 +22,7 @@ def main() -> None:
         port=arguments.port,
         http=CuttableProtocol,
         log_level="warning",
-        timeout_keep_alive=75,  # Longer than clients keep idle connections: what is dropped is dropped on purpose.
+        timeout_keep_alive=75,  # Longer than clients keep idle ones: a drop here is meant.
         timeout_graceful_shutdown=1,  # A hanging answer must not keep the target alive.
     )
 
