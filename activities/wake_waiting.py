@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import azure.durable_functions as df
 
+from engine.instants import from_rfc3339
 from stores.waiting_operations import WAKE_WAITING, waiting_page, wake
 
 blueprint = df.Blueprint()
@@ -16,17 +17,19 @@ async def wake_waiting(step: dict, hub: str) -> dict:  # type: ignore[type-arg] 
     """Wake the waiting operations on the next pages of the task hub; waking one twice does no harm.
 
     Args:
-        step: `dependency`, and `position`: `following` of the step before, None for the first.
+        step: `dependency`; `changed_at`: since when the change holds for everybody; `position`: `following`
+            of the step before, None for the first.
         hub: Configuration of the durable client.
 
     Returns:
         `woken`, how many, and `following`, where the next step begins; None after the last.
     """
     position: str | None = step["position"]
+    changed_at = from_rfc3339(step["changed_at"])
     woken = 0
     for _ in range(PAGES_PER_STEP):
-        page = await waiting_page(hub, step["dependency"], position)
-        await wake(hub, page.waiting)
+        page = await waiting_page(hub, step["dependency"], changed_at, position)
+        await wake(hub, page.waiting, changed_at)
         woken += len(page.waiting)
         position = page.following
         if position is None:

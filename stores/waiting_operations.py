@@ -5,6 +5,7 @@ import json
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import grpc
@@ -14,9 +15,8 @@ from durabletask.internal.orchestrator_service_pb2 import OrchestrationState as 
 from google.protobuf.wrappers_pb2 import StringValue
 
 from engine.circuit import HandMessage
-from engine.instants import to_rfc3339
+from engine.instants import from_rfc3339, to_rfc3339
 from engine.vocabulary import OperationState
-from stores import clock
 from stores.task_hub import ID_PREFIX, TaskHubUnavailableError, client_for, raise_event
 
 CIRCUIT_EVENT: Final = "circuit_changed"
@@ -67,12 +67,13 @@ async def start_release(hub: str, dependency: str, hand: HandMessage) -> None:
         raise _unavailable(error) from error
 
 
-async def waiting_page(hub: str, dependency: str, position: str | None) -> Page:
+async def waiting_page(hub: str, dependency: str, since_before: datetime, position: str | None) -> Page:
     """Look through one page of the task hub for operations that wait for a circuit.
 
     Args:
         hub: Configuration of the durable client.
         dependency: Whose circuit.
+        since_before: Only those whose present wait began before this instant.
         position: `following` of the page before; None for the first.
 
     Raises:
@@ -90,25 +91,34 @@ async def waiting_page(hub: str, dependency: str, position: str | None) -> Page:
         page = await client._get_stub().QueryInstances(request)  # noqa: SLF001 - no public call gives one page
     except grpc.aio.AioRpcError as error:
         raise _unavailable(error) from error
-    waiting = tuple(found.instanceId for found in page.orchestrationState if _waits_for(found, dependency))
+    waiting = tuple(
+        found.instanceId for found in page.orchestrationState if _waits_for(found, dependency, since_before)
+    )
     following = page.continuationToken.value
     # The SDK reads "0" and "" as the end, and so does this.
     return Page(waiting, following if following not in ("", "0", position) else None)
 
 
-async def wake(hub: str, operation_ids: Iterable[str]) -> None:
+async def wake(hub: str, operation_ids: Iterable[str], changed_at: datetime) -> None:
     """Tell waiting operations that the circuit changed; each asks again and is let go in its turn.
+
+    Args:
+        hub: Configuration of the durable client.
+        operation_ids: Whom to tell.
+        changed_at: A wait that began later knows of it, and goes on.
 
     Raises:
         TaskHubUnavailableError: The task hub did not take all of it.
     """
-    told = {"at": to_rfc3339(clock.now())}
+    told = {"at": to_rfc3339(changed_at)}
     await asyncio.gather(*(raise_event(hub, each, CIRCUIT_EVENT, told) for each in operation_ids))
 
 
-def _waits_for(message: StateMessage, dependency: str) -> bool:
+def _waits_for(message: StateMessage, dependency: str, since_before: datetime) -> bool:
     shown = _object(message.customStatus.value)
     if shown.get("status") != OperationState.WAITING_CIRCUIT.value:
+        return False
+    if from_rfc3339(shown["updated_at"]) >= since_before:
         return False
     operation = _object(message.input.value).get("operation", {})
     return bool(operation.get("dependency") == dependency)

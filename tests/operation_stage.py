@@ -19,6 +19,7 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 from engine.operation import AttemptOutcome, OperationInput
 from engine.policy import RetryPolicy, Timeouts
 from engine.vocabulary import Category
+from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
 from orchestrators.operation import operation as operation_orchestrator
 from stores.configuration import harden_runtime
@@ -89,6 +90,8 @@ class Stage:
         self.executions = 0
         self.activities: list[tuple[str, dict[str, Any]]] = []
         self.entity_calls = 0
+        self.circuit: Any = None
+        self.circuit_calls: list[tuple[str, dict[str, Any]]] = []
         self.signals: list[tuple[str, datetime | None]] = []
         self.children: list[tuple[str, str, Any]] = []
         self.sent: list[tuple[str, str, Any]] = []
@@ -216,9 +219,30 @@ class Stage:
         called = message.entityOperationCalled
         self.entity_calls += 1
         self.past.append(pb.HistoryEvent(eventId=action.id, entityOperationCalled=called))
-        result = self.signal(called.operation, json.loads(called.input.value))
+        input_ = json.loads(called.input.value)
+        if called.targetInstanceId.value.startswith("@circuit_breaker@"):
+            self._call_circuit(called, input_)
+            return
+        result = self.signal(called.operation, input_)
         completed = pb.EntityOperationCompletedEvent(
             requestId=called.requestId, output=helpers.get_string_value(json.dumps(result))
+        )
+        self.inbox.append(pb.HistoryEvent(eventId=-1, entityOperationCompleted=completed))
+
+    def _call_circuit(self, called: pb.EntityOperationCalledEvent, input_: dict[str, Any]) -> None:
+        self.circuit_calls.append((called.operation, input_))
+        key = called.targetInstanceId.value.rpartition("@")[2]
+        try:
+            done = execute_entity(CircuitBreaker, called.operation, input_, self.circuit, entity_key=key)
+        except ValueError as error:
+            failed = pb.EntityOperationFailedEvent(
+                requestId=called.requestId, failureDetails=helpers.new_failure_details(error)
+            )
+            self.inbox.append(pb.HistoryEvent(eventId=-1, entityOperationFailed=failed))
+            return
+        self.circuit = done.get_state()
+        completed = pb.EntityOperationCompletedEvent(
+            requestId=called.requestId, output=helpers.get_string_value(json.dumps(done.get_result()))
         )
         self.inbox.append(pb.HistoryEvent(eventId=-1, entityOperationCompleted=completed))
 

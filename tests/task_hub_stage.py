@@ -3,6 +3,7 @@
 It is Microsoft's in-memory backend with the SDK's own worker; only the activities are told what to answer.
 """
 
+import asyncio
 import json
 import logging
 from collections.abc import Iterator
@@ -16,10 +17,15 @@ from durabletask.testing import create_test_backend
 from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
 from durabletask.worker import TaskHubGrpcWorker
 
+from activities.wake_waiting import wake_waiting
+from engine.circuit import ENTITY
+from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
 from orchestrators.operation import operation
+from orchestrators.release_waiting import release_waiting
 from stores.configuration import harden_runtime
-from stores.task_hub import OPERATION, RECORD
+from stores.task_hub import OPERATION, RECORD, close_clients
+from stores.waiting_operations import RELEASE_WAITING, WAKE_WAITING
 from tests.operation_stage import Answer, failing
 from tools.processes import free_port
 
@@ -66,7 +72,10 @@ def task_hub_stage() -> Iterator[TaskHubStage]:
     for name in ("attempt", "dead_letter", "commit"):
         worker.add_activity(_activity(stage, name))
     worker.add_orchestrator(_named(operation, OPERATION))
+    worker.add_activity(_wake_waiting(stage))
+    worker.add_orchestrator(_named(release_waiting, RELEASE_WAITING))
     worker.add_entity(IdempotencyRecord, name=RECORD)
+    worker.add_entity(CircuitBreaker, name=ENTITY)
     worker.start()  # type: ignore[no-untyped-call] # the SDK leaves it unannotated
     try:
         yield stage
@@ -80,6 +89,22 @@ def _activity(stage: TaskHubStage, name: str) -> Any:
         return stage.call(name, given)
 
     return _named(run, name)
+
+
+def _wake_waiting(stage: TaskHubStage) -> Any:
+    """The app's own activity, on a loop of its own: this worker runs activities in threads."""
+
+    async def wake(given: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return await wake_waiting(given, stage.binding)
+        finally:
+            await close_clients()
+
+    def run(_ctx: task.ActivityContext, given: dict[str, Any]) -> Any:
+        stage.activities.append((WAKE_WAITING, given))
+        return asyncio.run(wake(given))
+
+    return _named(run, WAKE_WAITING)
 
 
 def _named(function: Any, name: str) -> Any:

@@ -1,0 +1,86 @@
+"""What a worker may rely on, of the entity in a task hub and of the fake in memory alike."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from engine.circuit import Breaker, CircuitState, Hand, HandAction, HandMessage, ReportMessage
+from engine.dependency import Dependency
+from stores.circuit_entity import CircuitEntity, SharedCircuit
+from stores.circuits import circuit_of, close_circuits
+from stores.task_hub import TaskHubUnavailableError
+from tests.circuit_samples import BUDGET, NOON, SETTINGS, Desk
+from tests.shared_circuit_fake import CircuitInMemory
+from tests.task_hub_stage import TaskHubStage, binding_for
+from tools.processes import free_port
+
+WAIT_SECONDS = 10
+
+
+async def until(shared: SharedCircuit, holds: Callable[[Breaker], bool]) -> Breaker:
+    """Read until something holds: a signal is taken in a moment after it was sent."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not holds(breaker := await shared.read()):  # noqa: ASYNC110 # asks another process
+            await asyncio.sleep(0.02)
+    return breaker
+
+
+@pytest.fixture(params=["entity", "in memory"])
+async def shared(request: pytest.FixtureRequest, task_hub: TaskHubStage) -> SharedCircuit:
+    return CircuitEntity(task_hub.binding, "payments") if request.param == "entity" else CircuitInMemory()
+
+
+@pytest.fixture(params=["entity", "in memory"])
+async def unreachable(request: pytest.FixtureRequest) -> SharedCircuit:
+    return (
+        CircuitEntity(binding_for(free_port()), "x")
+        if request.param == "entity"
+        else CircuitInMemory(is_down=True)
+    )
+
+
+async def test_a_circuit_that_was_never_told_anything_is_new(shared: SharedCircuit) -> None:
+    assert await shared.read() == Breaker()
+
+
+async def test_what_is_told_is_read(shared: SharedCircuit) -> None:
+    await shared.report(ReportMessage(Desk().report(0, failures=10), SETTINGS, BUDGET))
+    breaker = await until(shared, lambda seen: seen.state is CircuitState.OPEN)
+    assert breaker.reason == "10 of 10 calls in 30 s failed"
+
+
+async def test_the_same_report_told_twice_counts_once(shared: SharedCircuit) -> None:
+    desk = Desk()
+    first, second = desk.report(0, failures=3), desk.report(0, failures=1)
+    for report in (first, first, second):
+        await shared.report(ReportMessage(report, SETTINGS, BUDGET))
+    breaker = await until(shared, lambda seen: seen.reporters.highest("w1") == 2)
+    assert breaker.window.totals(NOON).failures == 4
+
+
+async def test_a_task_hub_that_does_not_answer_is_unavailable(unreachable: SharedCircuit) -> None:
+    with pytest.raises(TaskHubUnavailableError):
+        await unreachable.read()
+    with pytest.raises(TaskHubUnavailableError):
+        await unreachable.report(ReportMessage(Desk().report(0), SETTINGS, BUDGET))
+
+
+async def test_a_hand_is_taken_by_signal(task_hub: TaskHubStage) -> None:
+    entity = CircuitEntity(task_hub.binding, "payments")
+    await entity.hand(HandMessage(HandAction(Hand.OPEN, NOON, "ada", "maintenance")))
+    breaker = await until(entity, lambda seen: seen.state is CircuitState.FORCED_OPEN)
+    assert (breaker.changed_by, breaker.reason) == ("ada", "maintenance")
+
+
+async def test_a_process_keeps_one_copy_per_dependency_with_a_name_of_its_own(task_hub: TaskHubStage) -> None:
+    dependency = Dependency(name="payments", base_url="http://127.0.0.1:9")
+    copy = circuit_of(task_hub.binding, dependency)
+    assert copy is not None
+    assert circuit_of(task_hub.binding, dependency) is copy
+    assert len(copy.buffer.reporter) == 32
+    close_circuits()
+    other = circuit_of(task_hub.binding, dependency)
+    assert other is not None
+    assert other.buffer.reporter != copy.buffer.reporter
+    close_circuits()
