@@ -40,10 +40,17 @@ def explicit_scope(tenant: str) -> str:
     return f"key:{tenant}"
 
 
+def event_scope(tenant: str) -> str:
+    """Return the scope of events: one for all sources, one for each tenant."""
+    return f"event:{tenant}"
+
+
 def event_name(event: EventName, tenant: str = "") -> Name:
     """Name an event: `source` and `id`, parted by the `#` that is escaped in both, so no two names meet."""
-    parts = (quote(part, safe=_KEPT_IN_EVENT_NAMES, errors="replace") for part in (event.source, event.id))
-    return Name(f"event:{tenant}", _short("#".join(parts)))
+    parts = (
+        quote(part, safe=_KEPT_IN_EVENT_NAMES, errors="surrogatepass") for part in (event.source, event.id)
+    )
+    return Name(event_scope(tenant), _short("#".join(parts)))
 
 
 def source_name(source: str, place: str, native_id: str) -> Name:
@@ -54,7 +61,7 @@ def source_name(source: str, place: str, native_id: str) -> Name:
         place: Within which the id is unique, such as the queue's name.
         native_id: Any text.
     """
-    return Name(f"source:{source}/{place}", _short(quote(native_id, safe=_KEPT_IN_KEYS, errors="replace")))
+    return Name(f"source:{source}/{place}", visible(native_id))
 
 
 def fields_name(payload: Any, pointers: Iterable[str]) -> Name:
@@ -73,8 +80,13 @@ def fields_name(payload: Any, pointers: Iterable[str]) -> Name:
     return Name(FIELDS_SCOPE, f"fields-{digest[:40]}")
 
 
+def visible(text: str) -> str:
+    """Make a key of any text: what is not visible ASCII is percent-encoded, what is long is hashed."""
+    return _short(quote(text, safe=_KEPT_IN_KEYS, errors="surrogatepass"))
+
+
 def _short(key: str) -> str:
-    """Keep a key to what the header Idempotency-Key carries: its hash stands for a longer one."""
+    """Keep text to the length of a key: its hash stands for a longer one."""
     if 0 < len(key) <= MAX_KEY_CHARS:
         return key
     return f"sha256-{sha256(key.encode()).hexdigest()}"

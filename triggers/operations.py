@@ -7,26 +7,24 @@ from typing import Any, Final
 import azure.durable_functions as df
 import azure.functions as func
 
-from engine.idempotency import parse_key
-from engine.models import OperationRequest
+from engine.naming import Name, explicit_scope
 from engine.operation import OperationInput
-from engine.problem import InvalidInputError, Problem
+from engine.problem import InvalidInputError
 from engine.vocabulary import OperationState
 from stores import clock
-from stores.status import document_of, find_status
+from stores.status import document_of, find_status, with_event_states
 from stores.submission import KeyReused, Replayed, Started, submit
 from stores.task_hub import TaskHubUnavailableError, wait_for_operation
 from triggers.bodies import (
     BodyTooLargeError,
-    header,
     preferred_wait_seconds,
-    read_body,
     tenant_of,
     too_large,
     url_of,
 )
+from triggers.posted import read_posted
 from triggers.problems import invalid, json_answer, key_reused, not_found, unavailable
-from triggers.resolution import Origin, parse, resolve
+from triggers.resolution import Origin, resolve
 
 blueprint = df.Blueprint()
 
@@ -41,11 +39,11 @@ _REPLAYED: Final = {"Idempotent-Replayed": "true"}
 async def submit_operation(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """Take an operation over."""
     try:
-        request = parse(read_body(req))
-        key = chosen_key(req, request)
-        origin = Origin(source=SOURCE, scope=explicit_scope(tenant_of(req)), key=key or f"gen-{uuid.uuid4()}")
-        operation = resolve(request, origin, clock.now())
-        return await _answer_submission(req, hub, operation, is_new_key=key is None)
+        posted = read_posted(req)
+        name = posted.name or new_name(req)
+        origin = Origin(source=SOURCE, scope=name.scope, key=name.key)
+        operation = resolve(posted.request, origin, clock.now())
+        return await _answer_submission(req, hub, operation, is_new_key=posted.name is None)
     except BodyTooLargeError as error:
         return too_large(error)
     except InvalidInputError as error:
@@ -65,22 +63,9 @@ async def get_operation(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     return not_found("operation of this id") if document is None else json_answer(document)
 
 
-def explicit_scope(tenant: str) -> str:
-    """Return the scope of keys that callers choose: one for all sources, one for each tenant."""
-    return f"key:{tenant}"
-
-
-def chosen_key(request: func.HttpRequest, body: OperationRequest) -> str | None:
-    """Return the caller's key from body or header; None when neither has one.
-
-    Raises:
-        InvalidInputError: The header cannot be read, or the two differ.
-    """
-    text = header(request, "Idempotency-Key")
-    in_header = None if text is None else parse_key(text)
-    if in_header is not None and body.key is not None and in_header != body.key:
-        raise InvalidInputError([Problem("/key", "differs from the header Idempotency-Key")])
-    return body.key if in_header is None else in_header
+def new_name(request: func.HttpRequest) -> Name:
+    """Return a name that no operation has, for a caller who gave none."""
+    return Name(explicit_scope(tenant_of(request)), f"gen-{uuid.uuid4()}")
 
 
 async def _answer_submission(
@@ -91,7 +76,7 @@ async def _answer_submission(
         case KeyReused():
             return key_reused()
         case Replayed(document, finished=True):
-            return json_answer(document, headers=_REPLAYED)
+            return json_answer(await with_event_states(document), headers=_REPLAYED)
         case Replayed(document):
             state, headers = document["status"], _REPLAYED
         case Started():
@@ -99,7 +84,7 @@ async def _answer_submission(
     seconds = preferred_wait_seconds(request)
     if seconds > 0 and (ended := await wait_for_operation(hub, operation.operation_id, seconds)) is not None:
         applied = {**headers, "Preference-Applied": f"wait={seconds:.0f}"}
-        return json_answer(document_of(ended), headers=applied)
+        return json_answer(await with_event_states(document_of(ended)), headers=applied)
     return _accepted(request, operation, state, headers)
 
 

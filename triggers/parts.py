@@ -8,9 +8,9 @@ import azure.functions as func
 
 from engine.idempotency import operation_id_for, parse_key
 from engine.models import parse_operation
+from engine.naming import explicit_scope
 from engine.operation import OperationInput
 from triggers.bodies import header, tenant_of
-from triggers.operations import explicit_scope
 from triggers.resolution import Origin, resolve
 
 

@@ -10,7 +10,7 @@ from engine.problem import InvalidInputError, Problem
 from stores import clock
 from stores.intake_settings import IntakeSettings, intake_settings
 from stores.settings import SettingsError
-from triggers import event_grid, operations_queue, service_bus
+from triggers import enqueued_operations, event_grid, operations_queue, service_bus
 from triggers.cosmos_db import cosmos_db_blueprint
 from triggers.event_hubs import event_hubs_blueprint
 from triggers.intake import intake
@@ -47,7 +47,7 @@ def source_blueprints(stderr: TextIO | None = None) -> list[df.Blueprint]:
 
 def _blueprints(settings: IntakeSettings) -> list[df.Blueprint]:
     retries = settings.retries
-    found = [operations_queue.blueprint, event_grid.blueprint]
+    found = [operations_queue.blueprint, enqueued_operations.blueprint, event_grid.blueprint]
     if "service_bus" in settings.places:
         found.append(service_bus.blueprint)
     if "event_hubs" in settings.places:

@@ -1,0 +1,110 @@
+"""CloudEvents by HTTP in both forms, and by the queue: the operation that every source makes of it."""
+
+import json
+from typing import Any
+
+import azure.functions as func
+import pytest
+from azure.storage.queue import QueueClient
+
+from stores.task_hub import read_operation
+from tests.e2e.storage import Storage
+from tests.integration.triggers.http import Answered, call
+from tests.integration.triggers.test_intake import CALL, EVENT, arrival, make
+from tests.task_hub_stage import TaskHubStage
+from triggers.enqueued_operations import enqueue_operation
+from triggers.operations import submit_operation
+
+HEADERS = {"ce-specversion": "1.0", "ce-id": "e-1", "ce-source": "/shop", "ce-type": "order.placed"}
+
+
+async def submitted(hub: TaskHubStage, body: Any, **headers: str) -> Answered:
+    return await call(submit_operation, hub.binding, body, headers=headers)
+
+
+async def enqueued(body: Any, headers: dict[str, str] | None = None) -> Answered:
+    request = func.HttpRequest(
+        "POST",
+        "http://localhost:7071/api/operations/enqueue",
+        headers=headers or {},
+        body=json.dumps(body).encode(),
+    )
+    answer = await enqueue_operation._function._func(request)
+    return Answered(answer.status_code, dict(answer.headers), json.loads(answer.get_body()))
+
+
+async def test_an_event_by_http_is_what_it_is_by_any_source(hub: TaskHubStage) -> None:
+    first = await submitted(hub, EVENT, **{"content-type": "application/cloudevents+json"})
+    binary = await submitted(hub, CALL, **HEADERS)
+    await make().take(hub.binding, arrival(EVENT))
+    assert (first.status, first.body["key"]) == (202, "/shop#e-1")
+    assert binary.body["operation_id"] == first.body["operation_id"]
+    assert binary.headers["Idempotent-Replayed"] == "true"
+
+
+async def test_a_key_goes_before_the_events_name(hub: TaskHubStage) -> None:
+    answer = await submitted(hub, EVENT, **{"Idempotency-Key": "mine"})
+    assert answer.body["key"] == "mine"
+
+
+async def test_an_event_brings_its_correlation_id(hub: TaskHubStage) -> None:
+    answer = await submitted(hub, CALL, **HEADERS, **{"ce-correlationid": "order%2042"})
+    instance = await read_operation(hub.binding, answer.body["operation_id"])
+    assert instance is not None
+    assert instance.input["operation"]["correlation_id"] == "order 42"
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [
+        ({"id": ""}, "/id"),
+        ({"source": None}, "/source"),
+        ({"specversion": "2.0"}, "/specversion"),
+        ({"data": {**CALL, "colour": "red"}}, "/data/colour"),
+        ({"data": "{"}, "/data"),
+        ({"data_base64": "e30="}, "/data_base64"),
+        ({"data": None}, "/data"),
+    ],
+)
+async def test_what_is_wrong_with_an_event_is_pointed_at(
+    hub: TaskHubStage, changes: dict[str, Any], pointer: str
+) -> None:
+    answer = await submitted(hub, EVENT | changes)
+    assert (answer.status, [error["pointer"] for error in answer.body["errors"]]) == (400, [pointer])
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [(CALL | {"key": "k"}, {}), (CALL, {"Idempotency-Key": "k"}), (EVENT, {}), (CALL, HEADERS), (CALL, {})],
+)
+async def test_what_is_put_on_the_queue_gets_the_name_that_the_answer_told(
+    storage: Storage, body: Any, headers: dict[str, str]
+) -> None:
+    with QueueClient.from_connection_string(storage.connection_string, "operations") as queue:
+        answer = await enqueued(body, headers)
+        assert answer.status == 202, answer.body
+        assert answer.body["status_url"].endswith(f"/api/operations/{answer.body['operation_id']}")
+        message = queue.receive_message()
+        assert message is not None
+        queue.delete_message(message)
+    operation = make().operation_of(arrival(message.content.encode(), message.id))
+    assert (operation.operation_id, operation.key) == (answer.body["operation_id"], answer.body["key"])
+
+
+@pytest.mark.usefixtures("hub", "storage")
+async def test_what_is_no_operation_is_not_put_on_the_queue() -> None:
+    answer = await enqueued(CALL | {"dependency": "nobody"})
+    assert (answer.status, answer.body["errors"][0]["pointer"]) == (400, "/dependency")
+
+
+@pytest.mark.usefixtures("hub", "storage")
+async def test_tenants_do_not_meet_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triggers.bodies.app_settings", _TenantSettings)
+    keys = {(await enqueued(CALL | {"key": "k"}, {"x-tenant": name})).body["key"] for name in ("a", "b")}
+    assert len(keys) == 2
+
+
+class _TenantSettings:
+    max_body_bytes = 65536
+    tenant_header = "x-tenant"
