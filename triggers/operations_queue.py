@@ -29,7 +29,7 @@ async def operations_queue(message: func.QueueMessage, hub: str) -> None:
     most = intake().settings.max_dequeue_count
     arrival = Arrival(
         source=SOURCE,
-        body=_without_base64(message.get_body()),
+        body=plain_body(message.get_body()),
         place=QUEUE,
         native_id=str(message.id or ""),
         may_be_left=(message.dequeue_count or 1) * 2 <= most,
@@ -50,7 +50,8 @@ def decoded(text: str) -> str:
     return inside if inside.lstrip().startswith("{") else text
 
 
-def _without_base64(body: bytes) -> bytes:
+def plain_body(body: bytes) -> bytes:
+    """Return a message's bytes as `decoded` returns its text; what is no text stays as it is."""
     try:
         return decoded(body.decode()).encode()
     except UnicodeDecodeError:

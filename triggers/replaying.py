@@ -7,6 +7,7 @@ A crash in between leaves the intent, and `finish_replay` does what is missing: 
 `replayed` was started, or soon will be.
 """
 
+import base64
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -15,8 +16,7 @@ from engine.credentials import without_credentials
 from engine.dead_letter import DeadLetterRecord, Replay, Status, WrongStatusError, not_replayed, replayed
 from engine.dead_letter_edit import ReplayBody, changes_between, edited_operation, is_masked
 from engine.deadline import deadline_of
-from engine.json_text import read_json
-from engine.models import parse_operation
+from engine.intake import DATA_PREFIX, Arrival
 from engine.operation import OperationInput
 from engine.problem import InvalidInputError, Problem
 from engine.vocabulary import DeadLetterReason
@@ -28,7 +28,9 @@ from stores.outbox_sending import resend
 from stores.replay_start import KeyTakenError, is_started, start_replay
 from stores.submission import KeyReused, submit
 from stores.task_hub import TaskHubUnavailableError
-from triggers.operations import explicit_scope
+from triggers.intake import intake
+from triggers.operations_queue import QUEUE
+from triggers.operations_queue import SOURCE as QUEUE_SOURCE
 from triggers.resolution import Origin, resolve
 
 
@@ -132,7 +134,7 @@ def prepare(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepa
         InvalidInputError: With everything else that is wrong with it.
     """
     if record.operation is None:
-        return _of_message(record, edits, now)
+        return _of_message(record, edits)
     if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
         return _of_event(record, edits)
     return _of_operation(record, edits, now)
@@ -155,16 +157,31 @@ def _of_operation(record: DeadLetterRecord, edits: ReplayBody, now: datetime) ->
     return Prepared(operation, changes_between(before, after))
 
 
-def _of_message(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepared:
+def _of_message(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
     """Take the message over as its source would have."""
     _refuse(edits.edits - {"message"}, "a message")
     before = record.message or ""
     after = before if edits.message is None else edits.message
-    request = parse_operation(read_json(after))
-    scope = explicit_scope("") if request.key is not None else f"source:{record.source}"
-    origin = Origin(source=record.source, scope=scope, key=request.key or record.key)
-    operation = replace(resolve(request, origin, now), replay_of=record.id)
+    arrival = Arrival(
+        source=record.source, body=_body_of(after), place=_place_of(record.source), native_id=record.key
+    )
+    operation = replace(intake().operation_of(arrival), replay_of=record.id)
     return Prepared(operation, changes_between({"message": before}, {"message": after}))
+
+
+def _body_of(text: str) -> bytes:
+    """Undo what `engine.intake.kept_text` did to bytes that are no text."""
+    if not text.startswith(DATA_PREFIX):
+        return text.encode("utf-8", "replace")
+    try:
+        return base64.b64decode(text.removeprefix(DATA_PREFIX), validate=True)
+    except ValueError:
+        return text.encode()
+
+
+def _place_of(source: str) -> str:
+    """Return within what a message's id is unique, so that its key is the one that its source gives it."""
+    return QUEUE if source == QUEUE_SOURCE else intake().settings.places.get(source, "")
 
 
 def _of_event(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:

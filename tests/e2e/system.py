@@ -62,6 +62,15 @@ class System:
 
         return eventually(look, f"{operation_id} is {wanted}", within_seconds=within_seconds)
 
+    def until_replayed(self, dead_letter: dict[str, Any], wanted: str) -> dict[str, Any]:
+        """Returns the status document of a dead letter's operation once its replay has ended as wanted."""
+
+        def look() -> dict[str, Any] | None:
+            document = self.status(dead_letter["operation_id"])
+            return document if document["status"] == wanted else None
+
+        return eventually(look, f"{dead_letter['operation_id']} is {wanted}")
+
     def log(self) -> str:
         return self.server.log.read_text()
 

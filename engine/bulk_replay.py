@@ -1,0 +1,195 @@
+"""Replaying many dead letters: what may be asked for, at what pace it goes, and how far it got."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, Field
+
+from engine.dead_letter import Status
+from engine.dead_letter_edit import NoteText
+from engine.dead_letter_filter import Filter
+from engine.instants import from_rfc3339, optional_from_rfc3339, optional_to_rfc3339
+from engine.models import Label
+from engine.validation import Strict, checked
+from engine.vocabulary import Category, DeadLetterReason
+from engine.wording import cut_text
+
+MAX_BATCH: Final = 25
+"""Dead letters that one activity replays: it stays far below `functionTimeout`, and the rate is smooth."""
+
+BATCHES_PER_PAGE: Final = 20
+"""Batches between two looks at the lists; then the orchestration continues as new, its history short."""
+
+KEPT_FAILURES: Final = 20
+_DETAIL_CHARS: Final = 200
+
+
+def _one_of(words: type[StrEnum]) -> AfterValidator:
+    names = [word.value for word in words]
+    return checked(lambda text: None if text in names else f"must be one of {', '.join(names)}")
+
+
+def _instant_problem(text: str) -> str | None:
+    try:
+        from_rfc3339(text)
+    except ValueError:
+        return "must be an RFC 3339 instant such as 2026-11-21T09:30:00Z"
+    return None
+
+
+type Instant = Annotated[str, checked(_instant_problem)]
+
+
+class FilterBody(Strict):
+    """Which dead letters, as in the query of the list; only open ones can be replayed."""
+
+    status: Literal["open"] = "open"
+    reason: Annotated[str, _one_of(DeadLetterReason)] | None = None
+    category: Annotated[str, _one_of(Category)] | None = None
+    dependency: Label | None = None
+    group: Label | None = None
+    created_after: Instant | None = None
+    created_before: Instant | None = None
+
+    def wanted(self, now: datetime) -> Filter:
+        """Return the filter, without what fails again from now on: a bulk replay never meets itself."""
+        return Filter(
+            status=Status.OPEN,
+            reason=self.reason,
+            category=self.category,
+            dependency=self.dependency,
+            group=self.group,
+            created_after=optional_from_rfc3339(self.created_after),
+            created_before=optional_from_rfc3339(self.created_before),
+        ).until(now)
+
+
+class BulkReplayBody(Strict):
+    """The body of `POST /api/dead-letters/replays`.
+
+    Attributes:
+        filter: Which; it must be given, if only as `{}` for all.
+        rate_per_second: At most so many, on average over a second.
+        dry_run: Whether to count only.
+        note: Kept with each replay.
+    """
+
+    filter: FilterBody
+    rate_per_second: Annotated[float, Field(ge=0.001, le=100)] = 5.0
+    dry_run: bool = False
+    note: NoteText | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a rate is kept: so many at once, and after each batch a wait that counts from its start."""
+
+    batch: int
+    interval: timedelta
+
+    @classmethod
+    def of(cls, rate_per_second: float) -> Self:
+        """Return the pace for a rate: about one batch a second, of at most `MAX_BATCH`."""
+        batch = max(1, min(MAX_BATCH, int(rate_per_second)))
+        return cls(batch, timedelta(seconds=batch / rate_per_second))
+
+    @property
+    def page(self) -> int:
+        """How many dead letters to look up at once."""
+        return self.batch * BATCHES_PER_PAGE
+
+
+class ReplayState(StrEnum):
+    """Where a bulk replay stands."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    WAITING_CIRCUIT = "waiting_circuit"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+FINISHED_REPLAY: Final = frozenset({ReplayState.COMPLETED, ReplayState.CANCELLED, ReplayState.FAILED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a bulk replay got.
+
+    Attributes:
+        replayed: Started.
+        skipped: Not open any more when their turn came.
+        failed: Could not be started, and stay open.
+        failures: `{"id", "detail"}` of the latest of these.
+        cursor: Where the look at the lists goes on; None at the beginning.
+    """
+
+    replayed: int = 0
+    skipped: int = 0
+    failed: int = 0
+    failures: tuple[Mapping[str, Any], ...] = ()
+    cursor: str | None = None
+
+    def plus(self, step: Mapping[str, Any]) -> Self:
+        """Add what one batch gave: `replayed`, `skipped` and `failures`."""
+        failures = [
+            {"id": one["id"], "detail": cut_text(one["detail"], _DETAIL_CHARS)} for one in step["failures"]
+        ]
+        return replace(
+            self,
+            replayed=self.replayed + step["replayed"],
+            skipped=self.skipped + step["skipped"],
+            failed=self.failed + len(failures),
+            failures=(*self.failures, *failures)[-KEPT_FAILURES:],
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the JSON form."""
+        return {
+            "replayed": self.replayed,
+            "skipped": self.skipped,
+            "failed": self.failed,
+            "failures": [dict(failure) for failure in self.failures],
+            "cursor": self.cursor,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote."""
+        return cls(**(dict(data) | {"failures": tuple(data["failures"])}))
+
+
+def progress_document(
+    given: Mapping[str, Any],
+    state: ReplayState,
+    progress: Progress,
+    *,
+    waiting_until: datetime | None = None,
+) -> dict[str, Any]:
+    """Return the document of `GET /api/dead-letters/replays/{id}`.
+
+    Args:
+        given: What the bulk replay started with.
+        state: Where it stands.
+        progress: How far it got.
+        waiting_until: When it looks again at the circuit that it waits for; None when it does not wait.
+    """
+    done = progress.replayed + progress.skipped + progress.failed
+    shown = progress.to_json()
+    del shown["cursor"]
+    return {
+        "replay_id": given["replay_id"],
+        "status": state.value,
+        "filter": given["filter"],
+        "rate_per_second": given["rate_per_second"],
+        "note": given["note"],
+        "matched": given["matched"],
+        **shown,
+        "remaining": max(0, given["matched"] - done),
+        "waiting_until": optional_to_rfc3339(waiting_until),
+        "created_at": given["created_at"],
+    }

@@ -1,0 +1,110 @@
+"""The orchestration of a bulk replay: page by page, batch by batch, no faster than was asked for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import azure.durable_functions as df
+from durabletask import task
+
+from engine.bulk_replay import Pace, Progress, ReplayState, progress_document
+from engine.instants import from_rfc3339
+from orchestrators.effort import insist
+from orchestrators.run import Steps
+from stores.replays import CANCEL_REPLAY_EVENT, REPLAY, REPLAY_BATCH, REPLAY_PAGE
+
+blueprint = df.Blueprint()
+
+
+@dataclass(slots=True)
+class BulkReplay:
+    """One execution of the orchestration.
+
+    Attributes:
+        ctx: The durable context.
+        given: What the bulk replay started with.
+        pace: How fast it goes.
+        progress: How far it got.
+        cancel: Completes when someone cancels.
+    """
+
+    ctx: task.OrchestrationContext
+    given: Mapping[str, Any]
+    pace: Pace
+    progress: Progress
+    cancel: task.CancellableTask[Any]
+
+    @classmethod
+    def resume(cls, ctx: task.OrchestrationContext, given: Mapping[str, Any]) -> Self:
+        """Take up what a start, or the execution before this one, handed over."""
+        progress = given.get("progress")
+        return cls(
+            ctx=ctx,
+            given=given,
+            pace=Pace.of(given["rate_per_second"]),
+            progress=Progress() if progress is None else Progress.from_json(progress),
+            cancel=ctx.wait_for_external_event(CANCEL_REPLAY_EVENT),
+        )
+
+    @property
+    def now(self) -> datetime:
+        """The replay-safe present, aware UTC."""
+        return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
+
+    def show(self, state: ReplayState, *, waiting_until: datetime | None = None) -> dict[str, Any]:
+        """Let status queries see where it stands, and return that document."""
+        document = progress_document(self.given, state, self.progress, waiting_until=waiting_until)
+        self.ctx.set_custom_status(document)
+        return document
+
+    def wait(self, until: datetime) -> Steps[None]:
+        """Wait for an instant, unless someone cancels."""
+        if until > self.now:
+            yield task.when_any([self.ctx.create_timer(until), self.cancel])
+
+
+def replay(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Steps[dict[str, Any] | None]:
+    """Carry a bulk replay out: one page of dead letters per execution, so that the history stays short.
+
+    Args:
+        ctx: The durable context.
+        given: `replay_id`, `filter`, `rate_per_second`, `matched`, `note`, `created_at`, and `progress` when
+            it continues.
+
+    Returns:
+        The document of its end; None when the orchestration continues as new.
+    """
+    bulk = BulkReplay.resume(ctx, given)
+    bulk.show(ReplayState.RUNNING)
+    request = {"filter": given["filter"], "limit": bulk.pace.page, "cursor": bulk.progress.cursor}
+    page = yield from insist(ctx, REPLAY_PAGE, request)
+    yield from _replay_all(bulk, page["ids"])
+    if bulk.cancel.is_complete:
+        return bulk.show(ReplayState.CANCELLED)
+    if page["cursor"] is None:
+        return bulk.show(ReplayState.COMPLETED)
+    progress = replace(bulk.progress, cursor=page["cursor"])
+    ctx.continue_as_new({**given, "progress": progress.to_json()}, save_events=True)
+    return None
+
+
+def _replay_all(bulk: BulkReplay, ids: list[str]) -> Steps[None]:
+    """Replay dead letters batch by batch, until none is left or someone cancels."""
+    waiting = list(ids)
+    while waiting and not bulk.cancel.is_complete:
+        batch, waiting = waiting[: bulk.pace.batch], waiting[bulk.pace.batch :]
+        began = bulk.now
+        request = {"replay_id": bulk.given["replay_id"], "ids": batch, "note": bulk.given["note"]}
+        step = yield from insist(bulk.ctx, REPLAY_BATCH, request)
+        bulk.progress = bulk.progress.plus(step)
+        if step["left"]:
+            waiting = [*step["left"], *waiting]
+            until = from_rfc3339(step["held_until"])
+            bulk.show(ReplayState.WAITING_CIRCUIT, waiting_until=until)
+            yield from bulk.wait(until)
+        bulk.show(ReplayState.RUNNING)
+        yield from bulk.wait(began + bulk.pace.interval)
+
+
+blueprint.orchestration_trigger(context_name="context", orchestration=REPLAY)(replay)

@@ -1,0 +1,61 @@
+"""What goes after its time, a bounded step at a time; the next run goes on where this one stopped."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import grpc
+from durabletask.client import OrchestrationStatus
+
+from stores.dead_letter_index import drop_due, due, unlist_archived
+from stores.dead_letters import remove_archived
+from stores.task_hub import TaskHubUnavailableError, client_for
+
+DEAD_LETTERS_PER_STEP: Final = 200
+
+_PURGE_SECONDS: Final = 30
+"""For one purge of histories: far below `functionTimeout`, and what is left goes the next time."""
+
+_FINISHED: Final = [
+    OrchestrationStatus.COMPLETED,
+    OrchestrationStatus.FAILED,
+    OrchestrationStatus.TERMINATED,
+]
+
+
+async def remove_archived_dead_letters(archived_before: datetime) -> int:
+    """Remove dead letters that were archived before an instant, at most `DEAD_LETTERS_PER_STEP`.
+
+    The dead letter itself goes first: lists do not show what has no row, and the row that says it is due is
+    the last to go, so that a crash in between is made up by the next run.
+
+    Returns:
+        How many were looked at.
+    """
+    waiting = await due(archived_before, DEAD_LETTERS_PER_STEP)
+    for entry, archived_at in waiting:
+        if await remove_archived(entry.id, archived_at):
+            await unlist_archived(entry, archived_at)
+        else:
+            await drop_due(entry.id, archived_at)
+    return len(waiting)
+
+
+async def purge_histories(hub: str, started_before: datetime) -> int:
+    """Purge finished orchestrations that started before an instant.
+
+    Returns:
+        How many.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    client = await client_for(hub)
+    try:
+        result = await client.purge_orchestrations_by(
+            created_time_to=started_before,
+            runtime_status=_FINISHED,
+            timeout=timedelta(seconds=_PURGE_SECONDS),
+        )
+    except grpc.aio.AioRpcError as error:
+        raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
+    return result.deleted_instance_count

@@ -1,0 +1,201 @@
+"""Dead letters as a person meets them: found, understood, edited, replayed, put away."""
+
+import json
+from typing import Any
+
+from azure.storage.queue import QueueClient
+
+from tests.e2e.storage import Storage
+from tests.e2e.system import System
+from tools.processes import eventually
+
+ONCE = {"max_attempts": 1}
+
+
+def dead_letter_of(system: System, operation_id: str) -> dict[str, Any]:
+    """Wait until an operation is dead-lettered and return its dead letter."""
+    document = system.until(operation_id, "dead_lettered")
+    answer = system.client.get(f"/api/dead-letters/{document['dead_letter']['id']}")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def failed(system: System, key: str, path: str = "/fail/1", **more: Any) -> dict[str, Any]:
+    """Let an operation fail for good and return its dead letter."""
+    return dead_letter_of(system, system.accepted(key, path, retry=ONCE, **more))
+
+
+def listed(system: System, **query: Any) -> list[dict[str, Any]]:
+    answer = system.client.get("/api/dead-letters", params=query)
+    assert answer.status_code == 200, answer.text
+    items: list[dict[str, Any]] = answer.json()["items"]
+    return items
+
+
+def act(system: System, dead_letter: dict[str, Any], what: str, body: Any = None) -> tuple[int, Any]:
+    answer = system.client.post(f"/api/dead-letters/{dead_letter['id']}/{what}", json=body)
+    return answer.status_code, answer.json()
+
+
+def test_a_dead_letter_tells_everything_about_its_operation(system: System, key: str) -> None:
+    letter = failed(system, key, "/status/422", correlation_id="order-42")
+    assert letter["key"] == key
+    assert letter["correlation_id"] == "order-42"
+    assert (letter["source"], letter["dependency"], letter["status"]) == ("http", "flaky", "open")
+    assert (letter["category"], letter["reason"]) == ("malformed", "RejectedByDependency")
+    assert letter["request"]["path"] == "/status/422"
+    assert [attempt["status_code"] for attempt in letter["attempts"]] == [422]
+    assert letter in listed(system, group=letter["group"])
+
+
+def test_a_replay_keeps_the_key_and_can_succeed(system: System, key: str) -> None:
+    letter = failed(system, key)
+    status, body = act(system, letter, "replay", {})
+    assert (status, body) == (202, {"operation_id": letter["operation_id"]})
+    system.until_replayed(letter, "succeeded")
+    assert system.target.received(key)["count"] == 2
+    again = system.client.get(f"/api/dead-letters/{letter['id']}").json()
+    assert again["status"] == "replayed"
+    assert [replay["operation_id"] for replay in again["replays"]] == [letter["operation_id"]]
+    assert act(system, letter, "replay")[0] == 409
+
+
+def test_an_edited_replay_keeps_what_was_changed_beside_the_original(system: System, key: str) -> None:
+    letter = failed(system, key, "/status/400")
+    status, answer = act(system, letter, "replay", {"request": {"path": "//elsewhere"}})
+    assert (status, answer["errors"][0]["pointer"]) == (400, "/request/path")
+    status, _ = act(
+        system, letter, "replay", {"request": {"path": "/echo", "json": {"amount": 6}}, "note": "typo"}
+    )
+    assert status == 202
+    done = system.until_replayed(letter, "succeeded")
+    assert done["result"]["json"]["received"] == {"amount": 6}
+    (replay,) = system.client.get(f"/api/dead-letters/{letter['id']}").json()["replays"]
+    assert replay["note"] == "typo"
+    assert replay["changes"] == [
+        {"pointer": "/request/json/amount", "before": 5, "after": 6},
+        {"pointer": "/request/path", "before": "/status/400", "after": "/echo"},
+    ]
+
+
+def test_a_replay_that_fails_again_is_a_new_dead_letter_linked_both_ways(system: System, key: str) -> None:
+    letter = failed(system, key, "/status/404")
+    assert act(system, letter, "replay")[0] == 202
+
+    def second() -> dict[str, Any] | None:
+        shown = system.client.get(f"/api/dead-letters/{letter['id']}").json()
+        linked = shown["replays"][-1]["dead_letter_id"]
+        return None if linked is None else system.client.get(f"/api/dead-letters/{linked}").json()
+
+    again = eventually(second, "the second dead letter is linked")
+    assert (again["replay_of"], again["status"], again["group"]) == (letter["id"], "open", letter["group"])
+
+
+def test_an_archived_dead_letter_is_out_of_the_way_until_it_is_restored(system: System, key: str) -> None:
+    letter = failed(system, key, "/status/410")
+    assert act(system, letter, "archive")[0] == 200
+    assert letter["id"] not in {one["id"] for one in listed(system, status="open", group=letter["group"])}
+    assert letter["id"] in {one["id"] for one in listed(system, status="archived", group=letter["group"])}
+    assert act(system, letter, "replay")[0] == 409
+    assert act(system, letter, "archive")[0] == 409
+    status, restored = act(system, letter, "restore")
+    assert (status, restored["status"]) == (200, "open")
+    status, noted = act(system, letter, "notes", {"text": "called them"})
+    assert (status, noted["notes"][0]["text"]) == (200, "called them")
+
+
+def test_groups_and_summary_count_what_is_open(system: System, key: str) -> None:
+    first = failed(system, f"{key}-1", "/status/451")
+    failed(system, f"{key}-2", "/status/451")
+    groups = system.client.get("/api/dead-letters/groups", params={"limit": 200}).json()["items"]
+    (group,) = [one for one in groups if one["group"] == first["group"]]
+    assert (group["count"], group["sample"]["reason"]) == (2, "RejectedByDependency")
+    before = system.client.get("/api/dead-letters/summary").json()
+    assert before["by_dependency"]["flaky"]["oldest_age_seconds"] > 0
+    act(system, first, "archive")
+    after = system.client.get("/api/dead-letters/summary").json()
+    assert after["open"] == before["open"] - 1
+    assert after["by_reason"]["RejectedByDependency"]["open"] == (
+        before["by_reason"]["RejectedByDependency"]["open"] - 1
+    )
+
+
+def test_a_message_that_is_no_operation_can_be_edited_and_taken_over(
+    system: System, storage: Storage, key: str
+) -> None:
+    with QueueClient.from_connection_string(storage.connection_string, "operations") as queue:
+        queue.send_message(f"not json {key}")
+    letter = eventually(
+        lambda: next(
+            (one for one in listed(system, reason="MalformedJson") if one["message"] == f"not json {key}"),
+            None,
+        ),
+        "it is a dead letter",
+    )
+    assert act(system, letter, "replay")[0] == 400
+    text = json.dumps({"dependency": "flaky", "request": {"method": "POST", "path": "/echo"}, "key": key})
+    status, body = act(system, letter, "replay", {"message": text})
+    assert status == 202
+    system.until(body["operation_id"], "succeeded")
+    assert system.target.received(key)["count"] == 1
+
+
+def test_a_poison_message_is_kept_with_its_text(system: System, storage: Storage, key: str) -> None:
+    with QueueClient.from_connection_string(storage.connection_string, "operations-poison") as queue:
+        queue.send_message(json.dumps({"key": key}))
+    letter = eventually(
+        lambda: next((one for one in listed(system, reason="PoisonMessage") if key in one["message"]), None),
+        "it is a dead letter",
+    )
+    assert letter["source"] == "queue"
+
+
+def test_unknown_dead_letters_and_bad_queries_are_refused(system: System) -> None:
+    assert system.client.get("/api/dead-letters/nothing").status_code == 404
+    assert system.client.post("/api/dead-letters/dl-0/replay", json={}).status_code == 404
+    answer = system.client.get("/api/dead-letters?status=gone&limit=0&cursor=x&reason=y&what=1")
+    assert answer.status_code == 400
+    pointers = {error["pointer"] for error in answer.json()["errors"]}
+    assert pointers == {"/status", "/limit", "/reason", "/what"}
+    assert system.client.get("/api/dead-letters?cursor=x").status_code == 400
+    assert system.client.get("/api/dead-letters/replays/replay-0").status_code == 404
+
+
+def test_a_bulk_replay_counts_first_and_then_replays_what_matches(system: System, key: str) -> None:
+    letters = [failed(system, f"{key}-{number}", "/fail/1?status=507") for number in range(6)]
+    wanted = {"group": letters[0]["group"]}
+    dry = {"filter": wanted, "rate_per_second": 5, "dry_run": True}
+    answer = system.client.post("/api/dead-letters/replays", json=dry)
+    assert (answer.status_code, answer.json()) == (200, {"matched": 6})
+    answer = system.client.post("/api/dead-letters/replays", json={"filter": wanted, "rate_per_second": 50})
+    assert answer.status_code == 202
+    url = f"/api/dead-letters/replays/{answer.json()['replay_id']}"
+
+    def completed() -> dict[str, Any] | None:
+        document: dict[str, Any] = system.client.get(url).json()
+        return document if document["status"] == "completed" else None
+
+    document = eventually(completed, "the bulk replay is completed")
+    assert (document["matched"], document["replayed"], document["remaining"]) == (6, 6, 0)
+    for letter in letters:
+        system.until_replayed(letter, "succeeded")
+    assert listed(system, status="open", **wanted) == []
+    assert system.client.delete(url).status_code == 409
+
+
+def test_a_cancelled_bulk_replay_leaves_the_rest_open(system: System, key: str) -> None:
+    letters = [failed(system, f"{key}-{number}", "/fail/1?status=508") for number in range(4)]
+    wanted = {"group": letters[0]["group"]}
+    body = {"filter": wanted, "rate_per_second": 0.2}
+    answer = system.client.post("/api/dead-letters/replays", json=body)
+    url = f"/api/dead-letters/replays/{answer.json()['replay_id']}"
+    eventually(lambda: system.client.get(url).json()["replayed"] == 1, "one was replayed")
+    assert system.client.delete(url).status_code == 202
+
+    def cancelled() -> dict[str, Any] | None:
+        document: dict[str, Any] = system.client.get(url).json()
+        return document if document["status"] == "cancelled" else None
+
+    assert eventually(cancelled, "it is cancelled")["remaining"] == 3
+    assert len(listed(system, status="open", **wanted)) == 3

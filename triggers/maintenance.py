@@ -1,0 +1,63 @@
+"""Every five minutes: what a crash left of changes to dead letters, and what goes after its time."""
+
+import logging
+from datetime import datetime, timedelta
+from typing import Final
+
+import azure.durable_functions as df
+import azure.functions as func
+
+from stores import clock
+from stores.dead_letter_intents import left_over
+from stores.retention import purge_histories, remove_archived_dead_letters
+from stores.upkeep_settings import upkeep_settings
+from triggers.replaying import finish_replay
+
+blueprint = df.Blueprint()
+
+INTENTS_PER_RUN: Final = 200
+
+SETTLED_AFTER: Final = timedelta(minutes=2)
+"""A younger intent is that of a change which is under way."""
+
+_log = logging.getLogger(__name__)
+
+
+@blueprint.timer_trigger(arg_name="timer", schedule="45 */5 * * * *")
+@blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
+async def maintenance(timer: func.TimerRequest, hub: str) -> None:  # noqa: ARG001 - the trigger's own
+    """Finish what was left over, then remove what is old; each a bounded step."""
+    await upkeep(hub, clock.now())
+
+
+async def upkeep(hub: str, now: datetime) -> None:
+    """Do what `maintenance` does.
+
+    Raises:
+        TaskHubUnavailableError: Something is left for the next run.
+    """
+    settings = upkeep_settings()
+    finished = await finish_left_over(hub, now)
+    removed = purged = 0
+    if settings.archived_for is not None:
+        removed = await remove_archived_dead_letters(now - settings.archived_for)
+    if settings.history_for is not None:
+        purged = await purge_histories(hub, now - settings.history_for)
+    if finished or removed or purged:
+        _log.info(
+            "finished %d changes, removed %d dead letters, purged %d histories", finished, removed, purged
+        )
+
+
+async def finish_left_over(hub: str, now: datetime) -> int:
+    """Finish changes of dead letters that a crash cut off; return how many.
+
+    Raises:
+        TaskHubUnavailableError: A replay could not be started; it is tried again by the next run.
+    """
+    due = [
+        intent for intent in await left_over(INTENTS_PER_RUN) if intent.announced_at <= now - SETTLED_AFTER
+    ]
+    for intent in due:
+        await finish_replay(hub, intent)
+    return len(due)

@@ -1,0 +1,94 @@
+"""Every minute: is something over its threshold. Raised once, told once more when it clears."""
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+import azure.durable_functions as df
+import azure.functions as func
+
+from engine.alert import Alert, Reading, alert_changes
+from engine.models import parse_operation
+from engine.problem import InvalidInputError
+from stores import clock
+from stores.alerts import known_alerts, write_alert
+from stores.submission import submit
+from stores.task_hub import TaskHubUnavailableError
+from stores.upkeep_settings import Webhook, upkeep_settings
+from stores.watched import read_all
+from triggers.resolution import Origin, resolve
+
+blueprint = df.Blueprint()
+
+SOURCE: Final = "watch"
+
+_log = logging.getLogger(__name__)
+
+
+@blueprint.timer_trigger(arg_name="timer", schedule="15 * * * * *")
+@blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
+async def watch(timer: func.TimerRequest, hub: str) -> None:  # noqa: ARG001 - the trigger's own
+    """Compare what is watched with its thresholds, and tell what changed."""
+    await look(hub, clock.now())
+
+
+async def look(hub: str, now: datetime) -> list[Alert]:
+    """Do what `watch` does, and return what was told.
+
+    Raises:
+        TaskHubUnavailableError: What is watched could not be read, or the webhook not be started; whatever
+            was not told yet is told by the next run.
+    """
+    settings = upkeep_settings()
+    readings = await read_all(hub, settings.thresholds, now)
+    _log_metrics(readings)
+    known = await known_alerts()
+    for alert in alert_changes(known, readings, now):
+        await write_alert(alert)
+        known[alert.condition] = alert
+    untold = [alert for alert in known.values() if not alert.is_told]
+    for alert in untold:
+        await _tell(hub, alert, settings.webhook, now)
+        await write_alert(alert.told())
+    return untold
+
+
+async def _tell(hub: str, alert: Alert, webhook: Webhook | None, now: datetime) -> None:
+    document = alert.document()
+    level = logging.WARNING if alert.is_raised else logging.INFO
+    _log.log(
+        level,
+        "alert %s %s: %s, threshold %s",
+        alert.condition,
+        document["state"],
+        alert.value,
+        alert.threshold,
+        extra={"custom_dimensions": document},
+    )
+    if webhook is not None:
+        await _send(hub, alert, webhook, now)
+
+
+async def _send(hub: str, alert: Alert, webhook: Webhook, now: datetime) -> None:
+    """Send an alert as an operation: retried like any other, and deduplicated by its id.
+
+    Raises:
+        TaskHubUnavailableError: It could not be started.
+    """
+    call = {"method": "POST", "path": webhook.path, "json": alert.document()}
+    origin = Origin(source=SOURCE, scope=f"source:{SOURCE}", key=alert.id)
+    try:
+        request = parse_operation({"dependency": webhook.dependency, "request": call})
+        await submit(hub, resolve(request, origin, now))
+    except InvalidInputError as error:
+        _log.error("ALERT_WEBHOOK cannot be used: %s", error)
+    except TaskHubUnavailableError:
+        _log.warning("the alert %s is told again by the next run", alert.id)
+        raise
+
+
+def _log_metrics(readings: Iterable[Reading]) -> None:
+    """Write every reading as one structured line, whatever its threshold."""
+    values = {reading.condition: reading.value for reading in readings}
+    _log.info("watched: %s", values, extra={"custom_dimensions": {"metrics": values}})
