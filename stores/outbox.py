@@ -161,8 +161,7 @@ async def mark_sent(event_id: str, place: Place, now: datetime) -> None:
             return
         sent = replace(kept.event, state=EventState.SENT, sent_at=now, detail=None)
         if await _changed(kept, sent):
-            # Only a resend or a late execution finds it among the failed ones.
-            await _list_again(sent, place, was=kept.event.state)
+            await _list(sent, place, was=kept.event.state)
             return
 
 
@@ -178,7 +177,7 @@ async def mark_failed(event_id: str, place: Place, detail: str) -> None:
             return
         failed = replace(kept.event, state=EventState.FAILED, detail=detail[:_DETAIL_CHARS])
         if kept.event.state is EventState.FAILED or await _changed(kept, failed):
-            await note_ended(failed, place)
+            await _list(failed, place, was=kept.event.state)
             return
 
 
@@ -210,8 +209,9 @@ async def _pending_at(note: Note) -> list[StoredEvent]:
     return [event for event in events if event.state is EventState.PENDING]
 
 
-async def _list_again(event: StoredEvent, place: Place, *, was: EventState) -> None:
-    if was is EventState.FAILED:
+async def _list(event: StoredEvent, place: Place, *, was: EventState) -> None:
+    """List an event where it now belongs; one that ended before may still stand elsewhere."""
+    if was is EventState.FAILED or event.pending_since != event.created_at:
         await drop_ended(event)
     await note_ended(event, place)
 

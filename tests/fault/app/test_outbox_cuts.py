@@ -1,0 +1,182 @@
+"""The outbox, cut at every write, before and after it, and with every step executed twice.
+
+Whatever happens, at the end:
+
+1. every event is sent or failed, exactly as it would have been without the cut;
+2. every event that was sent arrived at least once, always under its own id, and in order;
+3. the one that could not be delivered has exactly one dead letter;
+4. the index lists every event once, where it belongs, and nothing as pending.
+"""
+
+import asyncio
+import json
+from typing import Any, Literal
+
+import pytest
+from azure.storage.queue import QueueClient
+
+from activities.commit import commit
+from activities.publish import outbox_give_up, outbox_pending, publish
+from engine.dead_letter import DeadLetterRecord
+from engine.dead_letter_filter import Filter
+from engine.outbox import EventState
+from engine.vocabulary import DeadLetterReason
+from orchestrators.outbox import outbox
+from stores.dead_letter_list import list_dead_letters
+from stores.outbox import events_of, mark_pending
+from stores.outbox_index import list_ended, list_notes, read_note
+from tests.e2e.storage import Storage
+from tests.operation_stage import START
+from tests.part_stage import CutError, Cuts, Mode, PartStage, Steps, on_the_clock_of
+
+ACTIVITIES = {"outbox_pending": outbox_pending, "publish": publish, "outbox_give_up": outbox_give_up}
+ROWS = {"table": "Orders", "partition_key": "customer-1", "row_key": "order-1", "values": {}, "mode": "merge"}
+
+type Place = Literal["own", "beside a handler's writes"]
+
+
+def success_of(operation_id: str, queue: str, place: Place) -> dict[str, Any]:
+    """A success with three events: the second one's target is down, the others go to a queue."""
+    return {
+        "operation_id": operation_id,
+        "result": {"value": 1},
+        "writes": [] if place == "own" else [ROWS],
+        "events": [
+            {"type": "first", "queue": queue, "data": 1},
+            {"type": "second", "dependency": "absent", "path": "/hook", "data": 2},
+            {"type": "third", "queue": queue, "data": 3},
+        ],
+    }
+
+
+def played(cuts: Cuts, operation_id: str, queue: str, *, place: Place = "own", twice: bool = False) -> None:
+    """Commit a success and send its events, whatever it takes."""
+    steps = Steps({"commit": commit, **ACTIVITIES}, twice=twice)
+    stage = PartStage(outbox, f"outbox-{operation_id}", {"operation_id": operation_id}, steps.answer)
+    with cuts.in_place(), on_the_clock_of(stage):
+        while isinstance(steps.answer("commit", success_of(operation_id, queue, place)), Exception):
+            pass  # The operation insists on its commit.
+        stage.run()
+
+
+def ids_in(storage: Storage, queue: str) -> list[str]:
+    with QueueClient.from_connection_string(storage.connection_string, queue) as client:
+        return [json.loads(message.content)["id"] for message in client.peek_messages(32)]
+
+
+async def ended(state: EventState) -> list[dict[str, Any]]:
+    items, cursor = await list_ended(state, 200, None)
+    while cursor is not None:
+        more, cursor = await list_ended(state, 200, cursor)
+        items += more
+    return items
+
+
+async def dead_letters() -> list[DeadLetterRecord]:
+    wanted = Filter(reason=DeadLetterReason.OUTBOX_UNDELIVERABLE.value)
+    page = await list_dead_letters(wanted, limit=200, cursor=None)
+    records = list(page.records)
+    while page.cursor is not None:
+        page = await list_dead_letters(wanted, limit=200, cursor=page.cursor)
+        records += page.records
+    return records
+
+
+async def state_of(operation_id: str) -> dict[str, Any]:
+    """All that the outbox says of an operation."""
+    sent, failed = [await ended(state) for state in (EventState.SENT, EventState.FAILED)]
+    letters = await dead_letters()
+    return {
+        "states": [event.state.value for event in await events_of(operation_id)],
+        "listed as sent": sorted(e["event_id"] for e in sent if e["operation_id"] == operation_id),
+        "listed as failed": sorted(e["event_id"] for e in failed if e["operation_id"] == operation_id),
+        "note": await read_note(operation_id),
+        "dead letters": [letter.reason.value for letter in letters if letter.key == f"{operation_id}.2"],
+    }
+
+
+def check(storage: Storage, operation_id: str, queue: str) -> None:
+    assert asyncio.run(state_of(operation_id)) == {
+        "states": ["sent", "failed", "sent"],
+        "listed as sent": [f"{operation_id}.1", f"{operation_id}.3"],
+        "listed as failed": [f"{operation_id}.2"],
+        "note": None,
+        "dead letters": ["OutboxUndeliverable"],
+    }, operation_id
+    arrived = ids_in(storage, queue)
+    assert set(arrived) == {f"{operation_id}.1", f"{operation_id}.3"}, arrived
+    assert arrived == sorted(arrived), "the order holds, also among duplicates"
+
+
+@pytest.mark.parametrize("place", ["own", "beside a handler's writes"])
+@pytest.mark.parametrize("mode", ["before", "after"])
+def test_a_cut_at_any_write_changes_nothing_in_the_end(storage: Storage, mode: Mode, place: Place) -> None:
+    at = 1
+    while True:
+        cuts = Cuts(at, mode)
+        name = f"{mode}-{place.partition(' ')[0]}-{at}"
+        played(cuts, f"op-{name}", name, place=place)
+        check(storage, f"op-{name}", name)
+        if cuts.missed:
+            break
+        at += 1
+    assert at > 15, "so many writes there are"
+
+
+def test_steps_that_are_executed_twice_change_nothing_in_the_end(storage: Storage) -> None:
+    played(Cuts(), "op-twice", "executed-twice", twice=True)
+    check(storage, "op-twice", "executed-twice")
+
+
+@pytest.mark.usefixtures("storage")
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("mode", ["before", "after"])
+def test_a_resend_that_is_cut_leaves_the_event_as_it_was_or_to_the_sweeper(mode: Mode, number: int) -> None:
+    """Event 1 was sent and event 2 failed: both can be sent again, and both lists stay true."""
+    operation_id = f"op-resend-{mode}-{number}"
+    played(Cuts(), operation_id, f"resend-{mode}-{number}")
+    at = 1
+    while True:
+        cuts = Cuts(at, mode)
+        cut = resent(cuts, f"{operation_id}.{number}")
+        state = asyncio.run(events_of(operation_id))[number - 1].state
+        noted = asyncio.run(read_note(operation_id)) is not None
+        assert noted or (cut and state is not EventState.PENDING), "a pending event is on the index"
+        if noted:
+            sent_by_the_sweeper(operation_id)
+        summary = asyncio.run(state_of(operation_id))
+        assert (summary["states"], summary["note"]) == (["sent", "failed", "sent"], None)
+        assert summary["listed as sent"] == [f"{operation_id}.1", f"{operation_id}.3"]
+        assert summary["listed as failed"] == [f"{operation_id}.2"]
+        if not cut:
+            break
+        at += 1
+    assert at > 3, "so many writes there are"
+
+
+def resent(cuts: Cuts, event_id: str) -> bool:
+    """Make an event pending again; True when that was cut short."""
+    with cuts.in_place():
+        try:
+            asyncio.run(mark_pending(event_id, START))
+        except CutError:
+            return True
+    return False
+
+
+def sent_by_the_sweeper(operation_id: str) -> None:
+    steps = Steps(dict(ACTIVITIES))
+    stage = PartStage(outbox, f"outbox-{operation_id}", {"operation_id": operation_id}, steps.answer)
+    with on_the_clock_of(stage):
+        stage.run()
+
+
+@pytest.mark.usefixtures("storage")
+def test_a_note_without_events_stays_as_long_as_a_commit_may_be_under_way() -> None:
+    cuts = Cuts(2, "before")  # After the note, before the transaction.
+    steps = Steps({"commit": commit})
+    with cuts.in_place():
+        assert isinstance(steps.answer("commit", success_of("op-cut", "cut", "own")), CutError)
+    sent_by_the_sweeper("op-cut")
+    notes, _ = asyncio.run(list_notes(200, None))
+    assert "op-cut" in {note.operation_id for note in notes}
