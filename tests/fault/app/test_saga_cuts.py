@@ -1,0 +1,90 @@
+"""Sagas whose starts are cut short, and whose reports come late, twice or never: each seed is one life.
+
+Whatever happens, every operation is started once, in order, and the saga says what became of each.
+A failing seed is in the test's name.
+"""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from activities.submit import submit
+from engine.operation import OperationInput
+from engine.saga import Saga, Step
+from engine.vocabulary import OperationState
+from orchestrators.saga import saga
+from stores.saga_status import moving_parts
+from tests.operation_stage import START, an_operation
+from tests.part_hub import PartHub
+from tests.part_stage import PartStage, Steps, on_the_clock_of
+
+
+def part(name: str) -> OperationInput:
+    return an_operation(operation_id=f"op-{name}", key=name)
+
+
+def a_saga(steps: int) -> Saga:
+    return Saga(
+        saga_id="saga-1",
+        created_at=START,
+        steps=tuple(
+            Step(name=f"s{at}", operation=part(f"do-{at}"), compensation=part(f"undo-{at}"))
+            for at in range(steps)
+        ),
+    )
+
+
+def lived(seed: int, fails_at: int | None) -> tuple[dict[str, Any], PartHub, PartStage]:
+    """Play a saga of six steps to its end."""
+    rng = Random(seed)  # noqa: S311 - a seeded simulation
+
+    def fate(operation: OperationInput) -> OperationState:
+        failed = operation.key == f"do-{fails_at}"
+        return OperationState.DEAD_LETTERED if failed else OperationState.SUCCEEDED
+
+    hub = PartHub(fate, rng, cut_ratio=0.2)
+    steps = Steps({"submit": lambda given: submit(given, "hub")}, twice=seed % 3 == 0)
+    stage = PartStage(saga, "saga-1", {"saga": a_saga(6).to_json()}, steps.answer)
+    stage.before_turn = lambda _: hub.move_on(stage)
+    with hub.in_place(), on_the_clock_of(stage):
+        document = stage.run()
+    return document, hub, stage
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_saga_runs_every_step_once_in_order(seed: int) -> None:
+    document, hub, _ = lived(seed, fails_at=None)
+    assert document["status"] == "succeeded"
+    assert hub.started == [f"do-{at}" for at in range(6)]
+    assert hub.most_running == 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_saga_that_fails_undoes_what_was_done_once_last_first(seed: int) -> None:
+    fails_at = seed % 6
+    document, hub, _ = lived(seed, fails_at)
+    done, undone = [f"do-{at}" for at in range(fails_at + 1)], [f"undo-{at}" for at in range(fails_at)]
+    assert hub.started == [*done, *reversed(undone)]
+    assert document["status"] == "compensated"
+    assert document["undone"] == [f"s{at}" for at in range(fails_at)]
+    assert (document["stands"], document["unknown"]) == ([], [])
+
+
+def test_a_long_saga_keeps_a_short_history() -> None:
+    hub = PartHub(lambda _: OperationState.SUCCEEDED, Random(1))  # noqa: S311 - a seeded simulation
+    steps = Steps({"submit": lambda given: submit(given, "hub")})
+    stage = PartStage(saga, "saga-1", {"saga": a_saga(50).to_json()}, steps.answer)
+    stage.before_turn = lambda _: hub.move_on(stage)
+    with hub.in_place(), on_the_clock_of(stage):
+        document = stage.run()
+    assert document["status"] == "succeeded"
+    assert stage.executions > 2
+    assert stage.longest_history < 250
+
+
+def test_a_custom_status_of_any_saga_fits() -> None:
+    hub_document, _, stage = lived(0, fails_at=5)
+    assert [step["status"] for step in hub_document["steps"]][-1] == "dead_lettered"
+    assert stage.custom_status["endings"][5][0]["status"] == "dead_lettered"
+    assert moving_parts(a_saga(50)) == {"endings": [[None, None]] * 50}
