@@ -79,8 +79,7 @@ async def _run_handler(plan: Plan, name: str) -> AttemptOutcome:
 
 async def _at_most_once(plan: Plan) -> AttemptOutcome:
     """Make an attempt that must not be made twice; a second execution gives what the first one noted."""
-    operation_id = plan.operation.operation_id
-    marked = await mark_attempt(operation_id, plan.number, plan.limit.started_at)
+    marked = await mark_attempt(_run_of(plan.operation), plan.number, plan.limit.started_at)
     if marked is None:
         outcome = await attempt_request(plan)
         await _note(plan, outcome)
@@ -96,19 +95,26 @@ async def _note(plan: Plan, outcome: AttemptOutcome) -> None:
 
     An attempt that never left this side is made again under its number, so its marker goes instead.
     """
-    operation_id = plan.operation.operation_id
+    run = _run_of(plan.operation)
     try:
         if outcome.counted:
-            await note_outcome(operation_id, plan.number, outcome.to_json())
+            await note_outcome(run, plan.number, outcome.to_json())
         else:
-            await free_attempt(operation_id, plan.number)
+            await free_attempt(run, plan.number)
     except AzureError as error:
         _log.warning(
             "the outcome of %s, attempt %d, was not noted: %s",
-            operation_id,
+            run,
             plan.number,
             type(error).__name__,
         )
+
+
+def _run_of(operation: OperationInput) -> str:
+    """Name one run: a replay, which a person asked for, may send what an earlier run has sent."""
+    if operation.replay_of is None:
+        return operation.operation_id
+    return f"{operation.operation_id}.{operation.replay_of}"
 
 
 blueprint.activity_trigger(input_name="call", activity=ATTEMPT)(

@@ -92,6 +92,35 @@ def test_a_replay_that_fails_again_is_a_new_dead_letter_linked_both_ways(system:
     assert (again["replay_of"], again["status"], again["group"]) == (letter["id"], "open", letter["group"])
 
 
+def test_an_ambiguous_request_is_sent_again_only_because_a_person_says_so(system: System, key: str) -> None:
+    letter = failed(system, key, "/drop/1", dependency="unsafe", request={"headers": {"x-key": key}})
+    assert (letter["category"], letter["reason"]) == ("ambiguous", "AmbiguousOutcome")
+    assert act(system, letter, "replay")[0] == 202
+
+    def ended() -> bool:
+        shown = system.status(letter["operation_id"])
+        return shown["status"] == "succeeded" or (shown["dead_letter"] or {}).get("id") not in {
+            None,
+            letter["id"],
+        }
+
+    eventually(ended, "the replay has ended")
+    attempts = system.status(letter["operation_id"])["attempts"]
+    assert attempts[0]["started_at"] > letter["attempts"][0]["started_at"]
+
+
+def test_credentials_are_not_kept_and_have_to_be_given_again(system: System, key: str) -> None:
+    secret = {"headers": {"X-Api-Key": "s3cret-of-the-caller"}}
+    letter = failed(system, key, request=secret)
+    assert letter["request"]["headers"]["x-api-key"] == "***"
+    assert "s3cret" not in json.dumps(letter)
+    status, answer = act(system, letter, "replay")
+    assert (status, answer["errors"][0]["pointer"]) == (400, "/request/headers/x-api-key")
+    assert act(system, letter, "replay", {"request": secret})[0] == 202
+    system.until_replayed(letter, "succeeded")
+    assert "s3cret" not in json.dumps(system.client.get(f"/api/dead-letters/{letter['id']}").json())
+
+
 def test_an_archived_dead_letter_is_out_of_the_way_until_it_is_restored(system: System, key: str) -> None:
     letter = failed(system, key, "/status/410")
     assert act(system, letter, "archive")[0] == 200
