@@ -1,0 +1,284 @@
+"""Every other way in, fired as its service's host would: payloads in the shapes of the extensions' own code.
+
+Event Hubs: `EventHubTriggerBindingStrategy`; Kafka: `KafkaTriggerBindingStrategy`; Service Bus and Cosmos DB:
+their trigger references on Microsoft Learn; Event Grid: its webhook, in both schemas.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.storage.queue import QueueClient
+
+from engine.envelope import EventName
+from engine.idempotency import operation_id_for
+from engine.naming import Name, event_name, explicit_scope, fields_name, source_name
+from tests.e2e.storage import Storage
+from tests.e2e.system import System, operation
+from tests.e2e.target import Target
+from tools.processes import ROOT, ServerDidNotStartError, eventually
+
+SETTINGS = {
+    "SERVICE_BUS_QUEUE": "orders",
+    "SERVICE_BUS_CONNECTION": "Endpoint=sb://shop.example/;SharedAccessKeyName=n;SharedAccessKey=k",
+    "EVENT_HUB": "clicks",
+    "EVENT_HUB_CONNECTION": "Endpoint=sb://shop.example/;SharedAccessKeyName=n;SharedAccessKey=k",
+    "COSMOS_DATABASE": "shop",
+    "COSMOS_CONTAINER": "orders",
+    "COSMOS_CONNECTION": "AccountEndpoint=https://shop.example/;AccountKey=k",
+    "KAFKA_BROKERS": "shop.example:9092",
+    "KAFKA_TOPIC": "orders",
+    "KEY_POINTERS_KAFKA": "/request/json/order, /dependency",
+    "SCHEDULED_OPERATIONS": """
+        [operations.daily]
+        schedule = "0 30 3 * * *"
+        dependency = "flaky"
+        request = { method = "POST", path = "/echo", json = { report = "daily" } }
+    """,
+}
+
+
+@dataclass
+class Sources:
+    """The app with every source, and how each is fired."""
+
+    system: System
+    storage: Storage
+
+    def fire(self, function: str, given: Any, **metadata: Any) -> None:
+        body = {"input": given, "metadata": metadata}
+        answer = self.system.client.post(f"/admin/functions/{function}", json=body)
+        assert answer.status_code == 202, answer.text
+
+    def put(self, document: Any) -> None:
+        with QueueClient.from_connection_string(self.storage.connection_string, "operations") as queue:
+            queue.send_message(json.dumps(document))
+
+    def event_grid(self, *events: Any) -> int:
+        path = "/runtime/webhooks/eventgrid?functionName=operations_event_grid"
+        return self.system.client.post(path, json=list(events)).status_code
+
+    def event_hubs(self, bodies: list[Any], numbers: list[int], partition: str = "1") -> None:
+        systems = [
+            {
+                "SequenceNumber": number,
+                "Offset": str(number * 100),
+                "PartitionKey": None,
+                "EnqueuedTimeUtc": "",
+            }
+            for number in numbers
+        ]
+        self.fire(
+            "operations_event_hubs",
+            bodies,
+            PartitionContext={
+                "FullyQualifiedNamespace": "shop.example",
+                "EventHubName": "clicks",
+                "ConsumerGroup": "$Default",
+                "PartitionId": partition,
+            },
+            SequenceNumberArray=numbers,
+            SystemPropertiesArray=systems,
+        )
+
+    def kafka(self, bodies: list[Any], offsets: list[int], partition: int = 2) -> None:
+        count = len(bodies)
+        self.fire(
+            "operations_kafka",
+            bodies,
+            TopicArray=["orders"] * count,
+            PartitionArray=[partition] * count,
+            OffsetArray=offsets,
+            KeyArray=[None] * count,
+            HeadersArray=[[]] * count,
+            TimestampArray=["2026-11-21T09:30:00Z"] * count,
+        )
+
+    def ends(self, name: Name) -> dict[str, Any]:
+        """Returns the status document of the operation of a name, once it succeeded."""
+        operation_id = operation_id_for(name.scope, name.key)
+
+        def found() -> dict[str, Any] | None:
+            answer = self.system.client.get(f"/api/operations/{operation_id}")
+            return answer.json() if answer.status_code == 200 else None
+
+        eventually(found, f"the operation {name} is there")
+        return self.system.until(operation_id, "succeeded")
+
+    def tries(self, key: str) -> int:
+        return self.system.target.totals().get(key, 0)
+
+    def kept(self, source: str, reason: str) -> list[dict[str, Any]]:
+        """Returns the dead letters of one source and reason, once there are any."""
+
+        def found() -> list[dict[str, Any]] | None:
+            answer = self.system.client.get("/api/dead-letters", params={"reason": reason, "limit": "200"})
+            assert answer.status_code == 200, answer.text
+            return [item for item in answer.json()["items"] if item["source"] == source] or None
+
+        return eventually(found, f"there is a dead letter {reason} from {source}")
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[Sources]:
+    folder: Path = tmp_path_factory.mktemp("sources")
+    storage = Storage(folder)
+    storage.server.start()
+    system = System(folder, target, app=ROOT, AzureWebJobsStorage=storage.connection_string, **SETTINGS)
+    system.server.start()
+    yield Sources(system, storage)
+    system.client.close()
+    system.server.stop()
+    storage.server.stop()
+
+
+def call(path: str = "/echo", **fields: Any) -> dict[str, Any]:
+    """An operation without a key of its own."""
+    body = operation("", path, request={"json": fields} if fields else {})
+    del body["key"]
+    return body
+
+
+def cloud_event(event_id: str, data: Any) -> dict[str, Any]:
+    return {"specversion": "1.0", "id": event_id, "source": "/shop", "type": "order.placed", "data": data}
+
+
+def event_grid_event(event_id: str, data: Any) -> dict[str, Any]:
+    return {
+        "id": event_id,
+        "topic": "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/shop",
+        "subject": "orders/1",
+        "eventType": "order.placed",
+        "eventTime": "2026-11-21T09:30:00Z",
+        "data": data,
+        "dataVersion": "1.0",
+        "metadataVersion": "1",
+    }
+
+
+def test_a_service_bus_message_is_named_by_its_message_id(sources: Sources) -> None:
+    for _ in range(2):
+        sources.fire("operations_service_bus", call("/fail/1"), MessageId="m 1", DeliveryCount=1)
+    document = sources.ends(source_name("service_bus", "orders", "m 1"))
+    assert (document["source"], document["key"], document["attempt_count"]) == ("service_bus", "m%201", 2)
+    assert sources.tries("m%201") == 2
+
+
+def test_event_grid_events_of_both_schemas_are_named_by_source_and_id(sources: Sources) -> None:
+    placed = event_grid_event("g-1", call())
+    assert sources.event_grid(cloud_event("c-1", call()), placed) == 202
+    assert sources.ends(event_name(EventName("/shop", "c-1")))["key"] == "/shop#c-1"
+    assert sources.ends(event_name(EventName(placed["topic"], "g-1")))["source"] == "event_grid"
+
+
+def test_an_event_hubs_batch_is_named_event_by_event_and_a_bad_one_is_kept_alone(sources: Sources) -> None:
+    for _ in range(2):
+        sources.event_hubs([call(), "{", cloud_event("hub", call())], [41, 42, 43])
+    assert sources.ends(source_name("event_hubs", "clicks", "1-41"))["key"] == "1-41"
+    assert sources.ends(event_name(EventName("/shop", "hub")))["source"] == "event_hubs"
+    kept = sources.kept("event_hubs", "MalformedJson")
+    assert [(letter["key"], letter["message"]) for letter in kept] == [("1-42", "{")]
+    assert sources.tries("1-41") == 1
+
+
+def test_a_batch_of_one_is_a_batch(sources: Sources) -> None:
+    sources.event_hubs([call()], [7], partition="0")
+    assert sources.ends(source_name("event_hubs", "clicks", "0-7"))["source"] == "event_hubs"
+
+
+def test_a_change_is_named_by_id_and_etag_so_that_the_next_one_is_new(sources: Sources) -> None:
+    def changed(etag: str) -> dict[str, Any]:
+        return {
+            **call(),
+            "id": "order-1",
+            "_rid": "r",
+            "_self": "s",
+            "_etag": f'"{etag}"',
+            "_attachments": "attachments/",
+            "_ts": 1763717400,
+            "_lsn": 5,
+        }
+
+    for batch in (
+        [changed("e1")],
+        [changed("e1"), {"id": "bad", "_etag": '"x"', "colour": 1}, changed("e2")],
+    ):
+        sources.fire("operations_cosmos_db", batch)
+    assert sources.ends(source_name("cosmos_db", "shop/orders", "order-1-e1"))["key"] == "order-1-e1"
+    assert sources.ends(source_name("cosmos_db", "shop/orders", "order-1-e2"))["source"] == "cosmos_db"
+    assert sources.tries("order-1-e1") == 1
+    assert [letter["key"] for letter in sources.kept("cosmos_db", "ValidationFailed")] == ["bad-x"]
+
+
+def test_a_key_made_of_fields_does_not_mind_their_order_nor_the_offset(sources: Sources) -> None:
+    first = call(order=1, note="a")
+    again = dict(reversed(first.items())) | {
+        "request": dict(reversed(first["request"].items())) | {"json": {"note": "a", "order": 1.0}}
+    }
+    sources.kafka([first, again], [10, 11])
+    sources.kafka([again, "nonsense"], [11, 12])
+    name = fields_name(first, ["/request/json/order", "/dependency"])
+    assert sources.ends(name)["source"] == "kafka"
+    assert sources.tries(name.key) == 1
+    assert [letter["key"] for letter in sources.kept("kafka", "MalformedJson")] == ["orders-2-12"]
+
+
+def test_a_payload_without_the_named_field_is_kept(sources: Sources) -> None:
+    sources.kafka([call(note="no order")], [20])
+    assert "/request/json/order" in sources.kept("kafka", "ValidationFailed")[0]["detail"]
+
+
+def test_two_fires_for_one_due_time_are_one_run(sources: Sources) -> None:
+    for _ in range(2):
+        sources.fire("scheduled_daily", None)
+
+    def started() -> list[dict[str, Any]]:
+        items = sources.system.client.get("/api/operations", params={"limit": "200"}).json()["items"]
+        return [item for item in items if item["source"] == "timer"]
+
+    key = eventually(lambda: started() or None, "the run is there")[0]["key"]
+    name, _, due = key.partition("@")
+    assert (name, due[10:]) == ("daily", "T03:30:00Z")
+    sources.ends(source_name("timer", "", key))
+    assert sources.tries(key) == 1
+    assert len(started()) == 1
+
+
+def test_one_event_by_http_queue_and_event_grid_runs_once(sources: Sources, key: str) -> None:
+    event = cloud_event(key, call("/fail/1"))
+    assert sources.event_grid(event) == 202
+    sources.put(event)
+    headers = {"content-type": "application/cloudevents+json"}
+    posted = sources.system.client.post("/api/operations", content=json.dumps(event), headers=headers)
+    assert posted.status_code in {200, 202}
+    sources.event_hubs([event], [99])
+    name = event_name(EventName("/shop", key))
+    assert sources.ends(name)["operation_id"] == posted.json()["operation_id"]
+    sources.fire("operations_service_bus", event, MessageId="another")
+    assert sources.event_grid(event) == 202
+    assert sources.tries(name.key) == 2
+
+
+def test_what_is_enqueued_runs_under_the_id_that_was_told(sources: Sources, key: str) -> None:
+    answer = sources.system.client.post("/api/operations/enqueue", json=operation(key, "/echo"))
+    assert answer.status_code == 202, answer.text
+    assert sources.ends(Name(explicit_scope(""), key))["operation_id"] == answer.json()["operation_id"]
+
+
+def test_half_configured_sources_stop_the_start_and_all_that_is_missing_is_told(
+    tmp_path: Path, target: Target
+) -> None:
+    half = {
+        "SERVICE_BUS_QUEUE": "q",
+        "KAFKA_TOPIC": "t",
+        "SCHEDULED_OPERATIONS": "[operations.a]\nschedule = '* *'",
+    }
+    system = System(tmp_path, target, app=ROOT, **half)
+    with pytest.raises(ServerDidNotStartError):
+        system.server.start()
+    log = system.log()
+    missing = ("SERVICE_BUS_CONNECTION: is missing", "KAFKA_BROKERS: is missing", "/operations/a/schedule")
+    assert [told for told in missing if told not in log] == []
