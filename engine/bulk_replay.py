@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from math import ceil
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field
@@ -94,7 +95,8 @@ class Pace:
     def of(cls, rate_per_second: float) -> Self:
         """Return the pace for a rate: about one batch a second, of at most `MAX_BATCH`."""
         batch = max(1, min(MAX_BATCH, int(rate_per_second)))
-        return cls(batch, timedelta(seconds=batch / rate_per_second))
+        # Rounded up: a microsecond less a batch would be faster than asked.
+        return cls(batch, timedelta(microseconds=ceil(batch * 1_000_000 / rate_per_second)))
 
     @property
     def page(self) -> int:

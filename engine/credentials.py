@@ -1,4 +1,7 @@
-"""Credentials that a caller put into a request's headers: they are sent, and never kept for later."""
+"""Credentials that a caller put into a request's headers: they are sent, and never kept for later.
+
+`engine.outbound` refuses the standard ones outright; these are names that services have made up.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -8,9 +11,6 @@ from engine.secret import MASK
 
 _NAMES: Final = frozenset(
     {
-        "authorization",
-        "proxy-authorization",
-        "cookie",
         "x-api-key",
         "api-key",
         "apikey",
