@@ -5,12 +5,14 @@ from typing import Any, Final
 
 from azure.core.exceptions import AzureError
 
+from activities.gate import through_gate
 from activities.http_attempt import attempt_request
 from activities.masking import error_line
 from activities.plan import Plan
 from activities.time_limit import start_clock
 from engine.cloud_event import CONTENT_TYPE, envelope_text
 from engine.dependency import Dependency
+from engine.gate import Stop
 from engine.operation import AttemptOutcome
 from engine.outbox import Delivery, StoredEvent
 from engine.vocabulary import Category
@@ -23,24 +25,37 @@ _QUEUES: Final = Dependency(name="queues", base_url="")
 """Stands in where an attempt needs a dependency; it has no secret to mask."""
 
 
-async def deliver(delivery: Delivery, event: StoredEvent, number: int) -> AttemptOutcome:
+async def deliver(hub: str, delivery: Delivery, event: StoredEvent, number: int) -> AttemptOutcome | Stop:
     """Make one attempt; what comes of it is an outcome, never an exception.
 
+    A webhook passes the gate of its dependency like any other call: its circuit and its retry budget.
+
     Args:
+        hub: Configuration of the durable client.
         delivery: Of that event.
         event: As the outbox has it.
         number: Of the attempt, from 1.
     """
-    limit = start_clock(delivery.operation)
     queue, name = event.event.get("queue"), event.event.get("dependency")
     if queue is not None:
-        return await _to_queue(Plan(delivery.operation, number, _QUEUES, limit), queue, event)
+        return await _to_queue(_plan(delivery, number, _QUEUES), queue, event)
     dependency = find_dependency(name or "")
     if dependency is None:
         told = f"dependency {name} is not configured here any more"
-        plan = Plan(delivery.operation, number, _QUEUES, limit)
+        plan = _plan(delivery, number, _QUEUES)
         return plan.outcome(category=Category.TRANSIENT, error=told, counted=False)
-    return await _to_dependency(Plan(delivery.operation, number, dependency, limit), event)
+    return await through_gate(
+        hub,
+        dependency,
+        delivery.operation,
+        number=number,
+        ticket=delivery.ticket,
+        attempt=lambda: _to_dependency(_plan(delivery, number, dependency), event),
+    )
+
+
+def _plan(delivery: Delivery, number: int, dependency: Dependency) -> Plan:
+    return Plan(delivery.operation, number, dependency, start_clock(delivery.operation))
 
 
 async def _to_queue(plan: Plan, queue: str, event: StoredEvent) -> AttemptOutcome:

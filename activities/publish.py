@@ -6,6 +6,7 @@ import azure.durable_functions as df
 
 from activities.delivery import deliver
 from engine.cloud_event import envelope_of
+from engine.gate import Stop, stop_to_json
 from engine.operation import AttemptOutcome
 from engine.outbox import Delivery, EventState, StoredEvent, operation_id_of
 from engine.vocabulary import DeadLetterReason
@@ -35,28 +36,31 @@ async def outbox_pending(request: dict) -> dict:  # type: ignore[type-arg] # the
     return {"place": place.to_json(), "deliveries": [delivery.to_json() for delivery in deliveries]}
 
 
-async def publish(request: dict) -> dict:  # type: ignore[type-arg] # as above
+async def publish(request: dict, hub: str) -> dict:  # type: ignore[type-arg] # as above
     """Try once to send an event, and say in its row when it was sent.
 
     A crash between the two sends it again, under the same id.
 
     Args:
         request: `delivery`, `place` and `attempt`, its number from 1.
+        hub: Configuration of the durable client.
 
     Returns:
         The JSON form of an `AttemptOutcome`; a success also when another execution ended the event, or when
-        its row is gone.
+        its row is gone. Or `{"stopped": ...}` with what holds it up at the gate of its dependency.
     """
     delivery, place = Delivery.from_json(request["delivery"]), Place.from_json(request["place"])
     kept = await find_event(delivery.event_id, place)
     if kept is None or kept.event.state is EventState.FAILED:
         return _ended_before(request["attempt"]).to_json()
-    outcome = _ended_before(request["attempt"])
+    answer: AttemptOutcome | Stop = _ended_before(request["attempt"])
     if kept.event.state is EventState.PENDING:
-        outcome = await deliver(delivery, kept.event, request["attempt"])
-    if outcome.category is None:
+        answer = await deliver(hub, delivery, kept.event, request["attempt"])
+    if not isinstance(answer, AttemptOutcome):
+        return {"stopped": stop_to_json(answer)}
+    if answer.category is None:
         await mark_sent(delivery.event_id, place, clock.now())
-    return outcome.to_json()
+    return answer.to_json()
 
 
 async def outbox_give_up(request: dict) -> str:  # type: ignore[type-arg] # as above
@@ -103,5 +107,7 @@ def _dependency_of(event: StoredEvent) -> Any:
 
 
 blueprint.activity_trigger(input_name="request", activity=OUTBOX_PENDING)(outbox_pending)
-blueprint.activity_trigger(input_name="request", activity=PUBLISH)(publish)
+blueprint.activity_trigger(input_name="request", activity=PUBLISH)(
+    blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)(publish)
+)
 blueprint.activity_trigger(input_name="request", activity=OUTBOX_GIVE_UP)(outbox_give_up)

@@ -6,13 +6,14 @@ failed.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Self
 
 from engine.deadline import deadline_of
 from engine.dependency import Dependency
+from engine.gate import Ticket
 from engine.instants import from_rfc3339, optional_to_rfc3339, to_rfc3339
 from engine.operation import History, OperationInput
 from engine.policy import PRESETS, Timeouts
@@ -69,11 +70,13 @@ class Delivery:
             and deadline are those of the destination.
         history: The attempts to send it so far.
         due_at: When the next one may be made.
+        ticket: What it brings to the gate of its dependency.
     """
 
     operation: OperationInput
     history: History
     due_at: datetime
+    ticket: Ticket = field(default_factory=Ticket)
 
     @property
     def event_id(self) -> str:
@@ -85,9 +88,9 @@ class Delivery:
         """Where it goes."""
         return self.operation.dependency
 
-    def postponed(self, history: History, due_at: datetime) -> Self:
-        """Return the delivery after an attempt that is to be followed by another."""
-        return replace(self, history=history, due_at=due_at)
+    def postponed(self, history: History, due_at: datetime, ticket: Ticket | None = None) -> Self:
+        """Return the delivery after an attempt that is to be followed by another, or that was held up."""
+        return replace(self, history=history, due_at=due_at, ticket=ticket or Ticket())
 
     def to_json(self) -> dict[str, Any]:
         """Give the JSON form."""
@@ -95,6 +98,7 @@ class Delivery:
             "operation": self.operation.to_json(),
             "history": self.history.to_json(),
             "due_at": to_rfc3339(self.due_at),
+            "ticket": self.ticket.to_json(),
         }
 
     @classmethod
@@ -104,6 +108,7 @@ class Delivery:
             operation=OperationInput.from_json(data["operation"]),
             history=History.from_json(data["history"]),
             due_at=from_rfc3339(data["due_at"]),
+            ticket=Ticket.from_json(data["ticket"]),
         )
 
 

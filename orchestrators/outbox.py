@@ -6,19 +6,33 @@ Events of one destination follow each other; a destination that is down delays a
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, assert_never
 
 import azure.durable_functions as df
 from durabletask import task
 
-from engine.decide import CLOSED, DeadLetter, Done, RetryAt, WaitForCircuit, decide, record
+from engine.budget import BudgetPostponed
+from engine.circuit import PERMIT, CircuitSettings, Permitted, Refused, answer_from_json
+from engine.decide import (
+    CLOSED,
+    DeadLetter,
+    Decision,
+    Done,
+    RetryAt,
+    WaitForCircuit,
+    decide,
+    postpone,
+    record,
+)
+from engine.gate import NeedsProbe, Stop, Ticket, hold_of, probe_message, stop_from_json, view_at
 from engine.operation import AttemptOutcome
 from engine.outbox import Delivery, due_of, next_due_at
 from engine.vocabulary import Category
 from orchestrators.effort import insist
 from orchestrators.run import Steps
+from stores.circuit_entity import circuit_id
 from stores.task_hub import OUTBOX, OUTBOX_GIVE_UP, OUTBOX_PENDING, PUBLISH
 
 blueprint = df.Blueprint()
@@ -109,7 +123,7 @@ def _one_round(sending: Sending) -> Steps[None]:
     with suppress(task.TaskFailedError):
         yield task.when_all(attempts)
     for delivery, attempt in zip(due, attempts, strict=True):
-        yield from _follow(sending, delivery, _outcome(sending, delivery, attempt))
+        yield from _follow(sending, delivery, _answer(sending, delivery, attempt))
 
 
 def _request(sending: Sending, delivery: Delivery) -> dict[str, Any]:
@@ -120,35 +134,89 @@ def _request(sending: Sending, delivery: Delivery) -> dict[str, Any]:
     }
 
 
-def _outcome(sending: Sending, delivery: Delivery, attempt: task.Task[Any]) -> AttemptOutcome:
+def _answer(sending: Sending, delivery: Delivery, attempt: task.Task[Any]) -> AttemptOutcome | Stop:
     """Read what came of an attempt; what our own side could not do costs no attempt."""
-    if not attempt.is_failed:
-        return AttemptOutcome.from_json(attempt.get_result())
-    return AttemptOutcome(
-        number=delivery.history.next_attempt,
-        started_at=sending.now,
-        duration_ms=0.0,
-        category=Category.TRANSIENT,
-        error="the worker failed",
-        counted=False,
-    )
+    if attempt.is_failed:
+        return _not_made(sending, delivery, Category.TRANSIENT, "the worker failed")
+    answer = attempt.get_result()
+    return stop_from_json(answer["stopped"]) if "stopped" in answer else AttemptOutcome.from_json(answer)
 
 
-def _follow(sending: Sending, delivery: Delivery, outcome: AttemptOutcome) -> Steps[None]:
-    """Carry out what is decided after an attempt."""
-    decision = decide(delivery.operation, delivery.history, outcome, CLOSED, sending.now)
+def _follow(sending: Sending, delivery: Delivery, answer: AttemptOutcome | Stop) -> Steps[None]:
+    """Carry out what is decided after an attempt, or after what held it up."""
+    match answer:
+        case NeedsProbe():
+            yield from _ask_circuit(sending, delivery, answer.settings)
+        case Refused():
+            yield from _wait_for_circuit(sending, delivery, answer)
+        case BudgetPostponed():
+            yield from _wait_for_budget(sending, delivery, answer)
+        case AttemptOutcome():
+            decision = decide(delivery.operation, delivery.history, answer, CLOSED, sending.now)
+            # What never left this side has its token of the retry budget still.
+            yield from _act(sending, delivery, answer, decision, Ticket(promised=not answer.counted))
+        case _:
+            assert_never(answer)
+
+
+def _act(
+    sending: Sending, delivery: Delivery, outcome: AttemptOutcome, decision: Decision, ticket: Ticket
+) -> Steps[None]:
     history = record(delivery.history, outcome, decision)
     match decision:
         case Done():
             sending.without(delivery)
         case RetryAt():
-            sending.put_back(delivery.postponed(history, decision.at))
+            sending.put_back(delivery.postponed(history, decision.at, ticket))
         case WaitForCircuit():
-            sending.put_back(delivery.postponed(history, decision.until))
+            sending.put_back(delivery.postponed(history, decision.until, ticket))
         case DeadLetter():
             yield from _give_up(sending, delivery.postponed(history, delivery.due_at), decision)
         case _:
             assert_never(decision)
+
+
+def _ask_circuit(sending: Sending, delivery: Delivery, settings: CircuitSettings) -> Steps[None]:
+    """Ask the circuit itself for a probe, which is made in the next round."""
+    message = probe_message(delivery.operation, delivery.history.next_attempt, settings, sending.now)
+    try:
+        told = yield sending.ctx.call_entity(circuit_id(delivery.lane), PERMIT, message.to_json())
+        answer = answer_from_json(told)
+    except task.TaskFailedError:
+        answer = Permitted(epoch=0, blind=True)  # A circuit that fails must not take its dependency down.
+    if isinstance(answer, Refused):
+        yield from _wait_for_circuit(sending, delivery, answer)
+    else:
+        ticket = replace(delivery.ticket, permit=answer)
+        sending.put_back(delivery.postponed(delivery.history, sending.now, ticket))
+
+
+def _wait_for_circuit(sending: Sending, delivery: Delivery, refused: Refused) -> Steps[None]:
+    refusal = _not_made(sending, delivery, Category.CIRCUIT_OPEN, refused.reason)
+    view = view_at(refused, sending.now)
+    decision = decide(delivery.operation, delivery.history, refusal, view, sending.now)
+    ticket = replace(delivery.ticket, waiting=True, permit=None)
+    yield from _act(sending, delivery, refusal, decision, ticket)
+
+
+def _wait_for_budget(sending: Sending, delivery: Delivery, postponed: BudgetPostponed) -> Steps[None]:
+    decision = postpone(delivery.operation, hold_of(postponed, delivery.lane), sending.now)
+    if isinstance(decision, DeadLetter):
+        yield from _give_up(sending, delivery, decision)
+        return
+    ticket = replace(delivery.ticket, promised=delivery.ticket.promised or postponed.reserved)
+    sending.put_back(delivery.postponed(delivery.history, decision.at, ticket))
+
+
+def _not_made(sending: Sending, delivery: Delivery, category: Category, error: str) -> AttemptOutcome:
+    return AttemptOutcome(
+        number=delivery.history.next_attempt,
+        started_at=sending.now,
+        duration_ms=0.0,
+        category=category,
+        error=error,
+        counted=False,
+    )
 
 
 def _give_up(sending: Sending, delivery: Delivery, decision: DeadLetter) -> Steps[None]:

@@ -27,9 +27,13 @@ from stores.outbox import events_of, mark_pending
 from stores.outbox_index import list_ended, list_notes, read_note
 from tests.e2e.storage import Storage
 from tests.operation_stage import START
-from tests.part_stage import CutError, Cuts, Mode, PartStage, Steps, on_the_clock_of
+from tests.part_stage import Activity, CutError, Cuts, Mode, PartStage, Steps, on_the_clock_of
 
-ACTIVITIES = {"outbox_pending": outbox_pending, "publish": publish, "outbox_give_up": outbox_give_up}
+ACTIVITIES: dict[str, Activity] = {
+    "outbox_pending": outbox_pending,
+    "publish": lambda request: publish(request, "hub"),
+    "outbox_give_up": outbox_give_up,
+}
 ROWS = {"table": "Orders", "partition_key": "customer-1", "row_key": "order-1", "values": {}, "mode": "merge"}
 
 type Place = Literal["own", "beside a handler's writes"]

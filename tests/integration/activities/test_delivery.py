@@ -1,0 +1,154 @@
+"""Events on their way: as messages of a queue, and as webhooks that a receiver can verify."""
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from azure.storage.queue import QueueClient
+
+from activities.delivery import deliver
+from engine.cloud_event import envelope_of, envelope_text
+from engine.config import parse_config
+from engine.operation import AttemptOutcome
+from engine.outbox import EventState, StoredEvent
+from engine.secret import Secret
+from engine.vocabulary import Category
+from engine.webhook import is_genuine, signing_key
+from stores import clock
+from stores.configuration import find_dependency, using
+from stores.settings import encodes_queue_messages
+from tests.e2e.storage import Storage
+from tests.e2e.target import Target
+from tests.task_hub_stage import binding_for
+from tools.processes import free_port
+
+OLD = "whsec_" + base64.b64encode(b"the old secret, 32 bytes long...").decode()
+NEW = "whsec_" + base64.b64encode(b"the new secret, 32 bytes long...").decode()
+
+DEPENDENCIES = """
+[defaults]
+circuit = { enabled = false }
+retry_budget = { ratio = 0 }
+
+[dependencies.signed]
+base_url = "${TARGET}"
+webhook = { secrets = ["${NEW}", "${OLD}"] }
+auth = { header = "Authorization", value = "Bearer ${TOKEN}" }
+
+[dependencies.unsigned]
+base_url = "${TARGET}"
+idempotency = { header = "" }
+"""
+
+
+@pytest.fixture(autouse=True)
+def dependencies(target: Target) -> Any:
+    settings = {"TARGET": target.url, "OLD": OLD, "NEW": NEW, "TOKEN": "sesame-open"}
+    with using(parse_config(DEPENDENCIES, settings)):
+        yield
+
+
+def an_event(key: str, number: int = 1, **target: Any) -> StoredEvent:
+    now = clock.now()
+    return StoredEvent(
+        event_id=f"op-{key}.{number}",
+        event={"type": "charge.completed", "data": {"order": "\u00e9\u20ac\U0001f600"}, **target},
+        state=EventState.PENDING,
+        created_at=now,
+        pending_since=now,
+    )
+
+
+async def delivered(event: StoredEvent, number: int = 1) -> AttemptOutcome:
+    dependency = event.event.get("dependency")
+    delivery = event.to_delivery(None if dependency is None else find_dependency(dependency))
+    outcome = await deliver(binding_for(free_port()), delivery, event, number)
+    assert isinstance(outcome, AttemptOutcome)
+    return outcome
+
+
+async def test_a_webhook_is_signed_with_every_secret(target: Target, key: str) -> None:
+    event = an_event(key, dependency="signed", path="/echo")
+    assert (await delivered(event)).category is None
+    [arrived] = target.received(event.event_id)["tries"]
+    headers = arrived["headers"]
+    assert (headers["webhook-id"], headers["content-type"]) == (
+        event.event_id,
+        "application/cloudevents+json",
+    )
+    assert headers["authorization"] == "Bearer sesame-open"
+    for secret in (OLD, NEW):
+        assert is_genuine(headers, envelope_text(event), [signing_key(Secret(secret))], clock.now())
+
+
+async def test_every_attempt_has_its_own_time_and_the_same_id(target: Target, key: str) -> None:
+    event = an_event(key, dependency="signed", path="/fail/1")
+    first = await delivered(event)
+    assert (first.category, first.status_code) == (Category.TRANSIENT, 503)
+    assert (await delivered(event, 2)).category is None
+    tries = target.received(event.event_id)["tries"]
+    assert [one["headers"]["webhook-id"] for one in tries] == [event.event_id] * 2
+
+
+async def test_a_webhook_may_be_sent_again_where_the_dependency_knows_no_keys(
+    target: Target, key: str
+) -> None:
+    """A receiver of webhooks deduplicates on their id, so that no answer is ambiguous."""
+    event = an_event(key, dependency="unsigned", path="/fail/1")
+    assert (await delivered(event)).category is Category.TRANSIENT
+    assert "webhook-signature" not in target.received("")["tries"][-1]["headers"]
+
+
+async def test_a_webhook_to_a_dependency_that_is_gone_has_not_left(key: str) -> None:
+    outcome = await delivered(an_event(key, dependency="gone", path="/"))
+    assert (outcome.category, outcome.counted) == (Category.TRANSIENT, False)
+
+
+async def test_a_webhook_after_its_deadline_is_not_sent(target: Target, key: str) -> None:
+    event = an_event(key, dependency="signed", path="/echo")
+    old = replace(event, pending_since=event.pending_since.replace(year=2025))
+    assert (await delivered(old)).category is Category.DEADLINE_EXCEEDED
+    assert target.totals().get(event.event_id, 0) == 0
+
+
+async def test_a_message_is_a_cloud_event_as_host_json_wants_it_encoded(storage: Storage, key: str) -> None:
+    event = an_event(key, queue="delivered")
+    assert (await delivered(event)).category is None
+    with QueueClient.from_connection_string(storage.connection_string, "delivered") as client:
+        [message] = client.receive_messages()
+        client.delete_message(message)
+    assert not encodes_queue_messages()
+    assert json.loads(message.content) == envelope_of(event)
+
+
+async def test_a_message_in_base64_is_what_a_default_trigger_reads(
+    storage: Storage, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stores.queues.encodes_queue_messages", lambda: True)
+    event = an_event(key, queue="encoded")
+    await delivered(event)
+    with QueueClient.from_connection_string(storage.connection_string, "encoded") as client:
+        [message] = client.receive_messages()
+    assert json.loads(base64.b64decode(message.content)) == envelope_of(event)
+
+
+@pytest.mark.usefixtures("storage")
+async def test_a_message_that_no_queue_takes_is_malformed_at_once(key: str) -> None:
+    large = an_event(key, queue="large")
+    outcome = await delivered(replace(large, event={**large.event, "data": "x" * 70_000}))
+    assert outcome.category is Category.MALFORMED
+    assert "65536" in str(outcome.error)
+
+
+async def test_an_account_that_does_not_answer_is_transient(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = (
+        "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=a2V5;QueueEndpoint=http://127.0.0.1:9/a;"
+    )
+    monkeypatch.setenv("AzureWebJobsStorage", nowhere)
+    monkeypatch.setattr("stores.queues._CLIENT_OPTIONS", {"retry_total": 0, "connection_timeout": 1})
+    outcome = await delivered(an_event(key, queue="nowhere"))
+    assert outcome.category is Category.TRANSIENT

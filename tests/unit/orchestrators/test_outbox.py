@@ -1,0 +1,131 @@
+"""The orchestration of the outbox: order in a lane, lanes side by side, and waits of every kind."""
+
+from datetime import timedelta
+from typing import Any
+
+from engine.budget import BudgetPostponed
+from engine.circuit import CircuitSettings
+from engine.gate import NeedsProbe, stop_to_json
+from engine.outbox import EventState, StoredEvent, event_id_for
+from engine.vocabulary import Category
+from orchestrators.outbox import outbox
+from tests.engine_samples import PAYMENTS
+from tests.operation_stage import START, outcome
+from tests.part_stage import PartStage
+
+
+def an_event(number: int, **target: Any) -> StoredEvent:
+    return StoredEvent(
+        event_id=event_id_for("op-1", number),
+        event={"type": "t", "data": None, **target},
+        state=EventState.PENDING,
+        created_at=START,
+        pending_since=START,
+    )
+
+
+class World:
+    """Events that are pending, and what each attempt to send one gives."""
+
+    def __init__(self, *events: StoredEvent) -> None:
+        self.pending = {event.event_id: event for event in events}
+        self.attempts: list[tuple[str, int]] = []
+        self.tickets: list[dict[str, Any]] = []
+        self.given_up: dict[str, str] = {}
+        self.answers: dict[str, list[Any]] = {}
+
+    def answer(self, name: str, given: dict[str, Any]) -> Any:
+        if name == "outbox_pending":
+            deliveries = [
+                event.to_delivery(PAYMENTS if "dependency" in event.event else None)
+                for event in self.pending.values()
+            ]
+            return {"place": {}, "deliveries": [delivery.to_json() for delivery in deliveries]}
+        event_id = given["delivery"]["operation"]["operation_id"]
+        if name == "outbox_give_up":
+            self.given_up[event_id] = given["detail"]
+            self.pending.pop(event_id)
+            return "dl-1"
+        return self.attempt(event_id, given)
+
+    def attempt(self, event_id: str, given: dict[str, Any]) -> Any:
+        self.attempts.append((event_id.rpartition(".")[2], given["attempt"]))
+        self.tickets.append(given["delivery"]["ticket"])
+        answers = self.answers.get(event_id, [])
+        told = answers.pop(0) if answers else outcome(given["attempt"])
+        if isinstance(told, dict) and told.get("category", "stopped") is None:
+            self.pending.pop(event_id)
+        return told
+
+
+def played(world: World) -> PartStage:
+    stage = PartStage(outbox, "outbox-op-1", {"operation_id": "op-1"}, world.answer)
+    stage.run()
+    return stage
+
+
+def failing(attempt: int, category: Category = Category.TRANSIENT) -> dict[str, Any]:
+    return outcome(attempt, category=category, status_code=503, error="no")
+
+
+def test_events_of_one_destination_are_sent_one_after_the_other() -> None:
+    world = World(*(an_event(number, queue="a") for number in (1, 2, 3)))
+    world.answers["op-1.1"] = [failing(1)]
+    played(world)
+    assert world.attempts == [("1", 1), ("1", 2), ("2", 1), ("3", 1)]
+
+
+def test_a_destination_that_fails_does_not_hold_up_another() -> None:
+    world = World(an_event(1, dependency="payments", path="/"), *(an_event(n, queue="a") for n in (2, 3)))
+    world.answers["op-1.1"] = [failing(1), failing(2)]
+    stage = played(world)
+    assert world.attempts[:3] == [("1", 1), ("2", 1), ("3", 1)]
+    assert world.attempts[-1] == ("1", 3)
+    assert stage.now > START
+
+
+def test_an_event_that_cannot_be_delivered_is_given_up_and_the_next_one_goes() -> None:
+    world = World(*(an_event(number, dependency="payments", path="/") for number in (1, 2)))
+    world.answers["op-1.1"] = [failing(1, Category.BUSINESS_RULE)]
+    played(world)
+    assert list(world.given_up) == ["op-1.1"]
+    assert world.given_up["op-1.1"].startswith("RejectedByDependency: ")
+    assert world.attempts == [("1", 1), ("2", 1)]
+
+
+def test_a_worker_that_fails_costs_no_attempt() -> None:
+    world = World(an_event(1, queue="a"), an_event(2, queue="b"))
+    world.answers["op-1.1"] = [RuntimeError("the host is going down")]
+    played(world)
+    assert world.attempts.count(("1", 1)) == 2
+    assert world.attempts.count(("2", 1)) == 1
+
+
+def test_a_spent_retry_budget_is_waited_for() -> None:
+    world = World(an_event(1, dependency="payments", path="/"))
+    until = START + timedelta(seconds=30)
+    world.answers["op-1.1"] = [{"stopped": stop_to_json(BudgetPostponed(until, reserved=True))}]
+    stage = played(world)
+    assert stage.now == until
+    assert world.attempts == [("1", 1), ("1", 1)]
+    assert world.tickets[1]["promised"]
+
+
+def test_a_half_open_circuit_is_asked_for_a_probe() -> None:
+    world = World(an_event(1, dependency="payments", path="/"))
+    settings = CircuitSettings()
+    world.answers["op-1.1"] = [{"stopped": stop_to_json(NeedsProbe(settings))}]
+    stage = played(world)
+    assert [name for name, _ in stage.circuit_calls] == ["permit"]
+    assert world.attempts == [("1", 1), ("1", 1)]
+    assert world.tickets[1]["permit"] is not None
+
+
+def test_a_long_wait_keeps_a_short_history() -> None:
+    world = World(*(an_event(number, queue=f"q{number}") for number in range(1, 6)))
+    for number in range(1, 6):
+        world.answers[f"op-1.{number}"] = [failing(attempt) for attempt in range(1, 12)]
+    stage = played(world)
+    assert stage.executions > 1
+    assert stage.longest_history < 400
+    assert world.pending == {}
