@@ -9,6 +9,7 @@ from stores.configuration import load_app
 from triggers import (
     batches,
     circuits,
+    dashboard,
     dead_letter_changes,
     dead_letter_replays,
     dead_letters,
@@ -49,6 +50,7 @@ for module in (
     circuits,
     health,
     openapi,
+    dashboard,
     operation,
     outbox,
     batch,

@@ -1,0 +1,95 @@
+// The API: requests with the key, problems as errors, and whether anybody answers at all.
+
+import { learnClock } from "./format.js";
+
+// This file is <prefix>/dashboard/api.js, and the API is what stands beside the dashboard.
+const BASE = new URL("../", import.meta.url);
+const KEY = "durable-retry-function-key";
+const PATIENCE_MS = 30_000;
+
+/** An answer that is not a success. `status` is 0 when there was none. */
+export class ApiError extends Error {
+  constructor(status, problem, message) {
+    super(message);
+    this.status = status;
+    this.problem = problem;
+  }
+
+  /** Every mistake of an input, as lines. */
+  get lines() {
+    return (this.problem?.errors ?? []).map((error) => `${error.pointer}: ${error.detail}`);
+  }
+}
+
+/** Tells `change` when the API comes, goes, or asks for a key. */
+export const connection = Object.assign(new EventTarget(), { awaySince: null, lastAnswer: null, needsKey: false });
+
+export const key = {
+  get: () => sessionStorage.getItem(KEY) ?? "",
+  set(text) {
+    if (text) sessionStorage.setItem(KEY, text);
+    else sessionStorage.removeItem(KEY);
+    settle({ needsKey: false });
+  },
+};
+
+function settle(change) {
+  const isNews = Object.entries(change).some(([name, value]) => connection[name] !== value);
+  Object.assign(connection, change);
+  if (isNews) connection.dispatchEvent(new Event("change"));
+}
+
+/** GET a document. `query` may hold nulls, which are left out. */
+export const get = (path, query = {}, signal = undefined) => send("GET", path, { query, signal });
+export const post = (path, body = {}) => send("POST", path, { body });
+export const remove = (path) => send("DELETE", path, {});
+
+/** Part of a path, safe for any id. */
+export const segment = (text) => encodeURIComponent(text);
+
+async function send(method, path, { query = {}, body, signal }) {
+  const response = await answered(method, urlOf(path, query), body, signal);
+  learnClock(response.headers.get("date"));
+  settle({ awaySince: null, lastAnswer: Date.now(), needsKey: response.status === 401 });
+  const document = await read(response);
+  if (response.ok || document?.parts) return document;
+  throw new ApiError(response.status, document, document?.detail ?? said(response.status));
+}
+
+function urlOf(path, query) {
+  const url = new URL(path, BASE);
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, value);
+  }
+  return url;
+}
+
+async function answered(method, url, body, signal) {
+  const headers = { Accept: "application/json" };
+  if (key.get()) headers["x-functions-key"] = key.get();
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const patience = AbortSignal.timeout(PATIENCE_MS);
+  const options = { method, headers, cache: "no-store", body: body === undefined ? undefined : JSON.stringify(body) };
+  try {
+    return await fetch(url, { ...options, signal: signal ? AbortSignal.any([signal, patience]) : patience });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    settle({ awaySince: connection.awaySince ?? Date.now() });
+    throw new ApiError(0, null, "The API does not answer.");
+  }
+}
+
+async function read(response) {
+  if (!/json/.test(response.headers.get("content-type") ?? "")) return null;
+  try {
+    return await response.json();
+  } catch {
+    throw new ApiError(response.status, null, "The API's answer broke off.");
+  }
+}
+
+function said(status) {
+  if (status === 401 || status === 403) return "The API asks for a function key.";
+  if (status === 404) return "This app does not offer this part.";
+  return `The API answered ${status}.`;
+}

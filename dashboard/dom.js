@@ -1,0 +1,106 @@
+// Elements from data, and changing a page in place. Text goes in as text: nothing here parses HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Make an element. `on` holds event handlers, `data` data attributes, `style` CSS properties; null and false are left out. */
+export function h(tag, attributes = {}, ...children) {
+  return build(document.createElement(tag), attributes, children);
+}
+
+/** Make an SVG element. */
+export function s(tag, attributes = {}, ...children) {
+  return build(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function build(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) set(node, name, value);
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+}
+
+function set(node, name, value) {
+  if (value === null || value === undefined || value === false) return;
+  if (name === "on") listen(node, value);
+  else if (name === "data") for (const [key, text] of Object.entries(value)) node.dataset[key] = text;
+  else if (name === "style") for (const [key, text] of Object.entries(value)) node.style.setProperty(key, text);
+  else if (name === "value" && "value" in node) node.value = value;
+  else node.setAttribute(name, value === true ? "" : value);
+}
+
+// A handler is looked up when its event comes, so that `morph` can give an old node the new node's handlers.
+function listen(node, handlers) {
+  node.handlers = handlers;
+  for (const type of Object.keys(handlers)) node.addEventListener(type, handle);
+}
+
+function handle(event) {
+  return this.handlers?.[event.type]?.call(this, event);
+}
+
+/** Show `children` in `parent`, changing what is there: focus, open details and typed text stay. */
+export function show(parent, ...children) {
+  const wanted = document.createDocumentFragment();
+  wanted.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  morphChildren(parent, wanted);
+}
+
+function morphChildren(parent, wanted) {
+  const keyed = new Map([...parent.children].filter((one) => one.dataset.key).map((one) => [one.dataset.key, one]));
+  let current = parent.firstChild;
+  for (const next of [...wanted.childNodes]) {
+    const old = next.dataset?.key ? keyed.get(next.dataset.key) : matching(current, next);
+    if (!old) {
+      parent.insertBefore(next, current);
+    } else {
+      if (old === current) current = current.nextSibling;
+      else parent.insertBefore(old, current);
+      morph(old, next);
+    }
+  }
+  while (current) {
+    const following = current.nextSibling;
+    current.remove();
+    current = following;
+  }
+}
+
+function matching(current, next) {
+  const alike = current && current.nodeName === next.nodeName && !current.dataset?.key;
+  return alike ? current : null;
+}
+
+function morph(old, next) {
+  if (old.nodeType === Node.TEXT_NODE) {
+    if (old.data !== next.data) old.data = next.data;
+    return;
+  }
+  if (old.nodeName !== next.nodeName) return void old.replaceWith(next);
+  if (old.dataset.keep !== undefined) return;
+  morphAttributes(old, next);
+  if (next.handlers) {
+    for (const type of Object.keys(next.handlers)) old.addEventListener(type, handle);
+    old.handlers = next.handlers;
+  } else delete old.handlers;
+  morphChildren(old, next);
+}
+
+function morphAttributes(old, next) {
+  for (const { name, value } of [...next.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const { name } of [...old.attributes]) {
+    const isUsers = name === "open" && old.nodeName === "DETAILS";
+    if (!next.hasAttribute(name) && !isUsers) old.removeAttribute(name);
+  }
+}
+
+/** Say something to screen readers. */
+export function announce(text) {
+  document.getElementById("announcer").textContent = text;
+}
+
+/** Show a message for a few seconds, and say it. */
+export function toast(text, kind = "good") {
+  const note = h("div", { class: `toast ${kind}` }, text);
+  document.getElementById("toasts").append(note);
+  announce(text);
+  setTimeout(() => note.remove(), kind === "bad" ? 12_000 : 6_000);
+}

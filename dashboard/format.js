@@ -1,0 +1,96 @@
+// Words for numbers and instants, and the clocks that tick on the page.
+
+import { h } from "./dom.js";
+
+let offsetMs = 0;
+
+/** Learn the server's clock from a response, for countdowns on machines whose own is wrong. */
+export function learnClock(dateHeader) {
+  const there = Date.parse(dateHeader ?? "");
+  const difference = there + 500 - Date.now();
+  if (Number.isFinite(difference)) offsetMs = Math.abs(difference) > 3_000 ? difference : 0;
+}
+
+/** The server's time, in milliseconds. */
+export const now = () => Date.now() + offsetMs;
+
+const UNITS = [["d", 86_400], ["h", 3_600], ["min", 60], ["s", 1]];
+
+/** A duration of `seconds` in at most two units: `2 h 5 min`, `1.37 s`, `41 ms`. */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 59.95) return `${trimmed(seconds, seconds < 10 ? 2 : 1)} s`;
+  let rest = Math.round(seconds);
+  const parts = [];
+  for (const [unit, size] of UNITS) {
+    const count = Math.floor(rest / size);
+    rest -= count * size;
+    if (count || parts.length) parts.push([count, unit]);
+  }
+  return parts.slice(0, 2).filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`).join(" ");
+}
+
+function trimmed(value, digits) {
+  return String(Number(value.toFixed(digits)));
+}
+
+/** A duration in whole units, which may change once a second without jumping about. */
+export const coarse = (seconds) => (seconds < 1 ? "0 s" : duration(Math.floor(seconds)));
+
+export const number = (value) => (value ?? 0).toLocaleString("en");
+export const percent = (ratio) => (ratio === null || ratio === undefined ? "–" : `${trimmed(ratio * 100, ratio < 0.1 ? 1 : 0)} %`);
+export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+/** `waiting_retry` as `waiting retry`, `RetriesExhausted` as `Retries exhausted`. */
+export function words(name) {
+  const spaced = String(name ?? "").replace(/_/g, " ").replace(/([a-z])([A-Z])/g, (_, a, b) => `${a} ${b.toLowerCase()}`);
+  return spaced.charAt(0).toUpperCase() + spaced.slice(1);
+}
+
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long", hour12: false });
+const short = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false });
+
+/** An instant as time of day, with the day when it is not the last 20 hours. */
+export function time(instant) {
+  if (!instant) return "–";
+  const date = new Date(instant);
+  return Math.abs(now() - date) < 72_000_000 ? clock.format(date) : short.format(date);
+}
+
+/** A `time` element that shows how long ago an instant was, and goes on doing so. */
+export function ago(instant) {
+  return instant ? ticking(instant, "ago") : h("span", {}, "–");
+}
+
+/** A `time` element that counts down to an instant. */
+export function until(instant, prefix = "in ") {
+  return instant ? ticking(instant, "until", prefix) : h("span", {}, "–");
+}
+
+/** A `time` element that shows an instant. */
+export function at(instant) {
+  return instant ? h("time", { datetime: instant, title: full.format(new Date(instant)) }, time(instant)) : h("span", {}, "–");
+}
+
+function ticking(instant, kind, prefix = "") {
+  const data = { tick: kind, prefix };
+  return h("time", { datetime: instant, title: full.format(new Date(instant)), data }, told(instant, kind, prefix));
+}
+
+function told(instant, kind, prefix) {
+  const seconds = (now() - Date.parse(instant)) / 1000;
+  if (kind === "ago") return seconds < 1 ? "just now" : `${coarse(seconds)} ago`;
+  return seconds > 0 ? "due now" : `${prefix}${coarse(-seconds + 0.999)}`;
+}
+
+/** Let all ticking times on the page tick. */
+export function startTicking() {
+  setInterval(() => {
+    if (document.hidden) return;
+    for (const one of document.querySelectorAll("time[data-tick]")) {
+      const text = told(one.getAttribute("datetime"), one.dataset.tick, one.dataset.prefix);
+      if (one.textContent !== text) one.textContent = text;
+    }
+  }, 1_000);
+}

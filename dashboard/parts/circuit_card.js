@@ -1,0 +1,52 @@
+// A dependency at a glance: its circuit, how much fails, who waits, when it is tried again.
+
+import { get } from "../api.js";
+import { h } from "../dom.js";
+import { number, percent, until } from "../format.js";
+import { amplification } from "../recent.js";
+import { link } from "../route.js";
+import { remember } from "../seen.js";
+import { badge } from "./pieces.js";
+
+/** Every circuit with its dependency's `settings`; null when those do not answer. */
+export async function circuitsWithSettings(signal) {
+  const [circuits, dependencies] = await Promise.all([
+    get("circuits", {}, signal),
+    get("dependencies", {}, signal).catch(() => ({ items: [] })),
+  ]);
+  const settings = new Map(dependencies.items.map((one) => [one.name, one]));
+  circuits.items.forEach(remember);
+  return circuits.items.map((circuit) => ({ ...circuit, settings: settings.get(circuit.dependency) ?? null }));
+}
+
+/** A card that leads to the circuit's page. `operations` are recent ones; null when not known. */
+export function circuitCard(circuit, operations) {
+  const own = operations?.filter((one) => one.dependency === circuit.dependency) ?? null;
+  const waiting = Math.max(circuit.waiting ?? 0, own?.filter((one) => one.status === "waiting_circuit").length ?? 0);
+  const ratio = own === null ? null : amplification(own);
+  return h("a", { class: `circuit is-${circuit.state}`, href: link(`circuits/${encodeURIComponent(circuit.dependency)}`), data: { key: circuit.dependency } },
+    h("span", { class: "circuit-name" }, h("strong", {}, circuit.dependency), badge(circuit.state)),
+    ratioBar(circuit),
+    h("span", { class: "circuit-numbers" },
+      pair(percent(circuit.failure_ratio), "failing"), pair(number(circuit.calls), "calls seen"), pair(number(waiting), "waiting"), pair(ratio === null ? "–" : `× ${ratio.toFixed(2)}`, "attempts")),
+    next(circuit));
+}
+
+const pair = (value, name) => h("span", {}, h("b", {}, value), " ", h("small", {}, name));
+
+/** What is next for a circuit, as a line; null when nothing is. */
+export function next(circuit) {
+  if (circuit.throttled_until) return h("span", { class: "circuit-next" }, "asked to be left alone, ends ", until(circuit.throttled_until));
+  if (circuit.state === "half_open") return h("span", { class: "circuit-next" }, "a probe is under way");
+  if (circuit.retry_at) return h("span", { class: "circuit-next" }, circuit.state === "open" ? "next probe " : "held, ends ", until(circuit.retry_at));
+  if (circuit.state === "forced_open") return h("span", { class: "circuit-next" }, "held until a person closes it");
+  return null;
+}
+
+/** The failure ratio beside the ratio at which the circuit opens. */
+export function ratioBar(circuit) {
+  const threshold = circuit.settings?.circuit?.failure_ratio ?? null;
+  const style = (ratio) => ({ width: `${Math.round((ratio ?? 0) * 100)}%` });
+  return h("span", { class: "ratio", "aria-hidden": "true" }, h("span", { class: "ratio-fill", style: style(circuit.failure_ratio) }),
+    threshold === null ? null : h("span", { class: "ratio-mark", style: { left: `${threshold * 100}%` } }));
+}

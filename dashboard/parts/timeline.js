@@ -1,0 +1,90 @@
+// An operation's life to scale: attempts, waits with their reasons, and what is next.
+
+import { h, s } from "../dom.js";
+import { at, duration, now, until, words } from "../format.js";
+import { FINISHED } from "./pieces.js";
+
+const WIDTH = 1000;
+const LEAST = 3; // An attempt of 40 ms among waits of hours is still seen.
+
+/** What an operation's document or a dead letter tells, as spans `{kind, from, to, ...}` in milliseconds. */
+export function spansOf(document) {
+  const attempts = document.attempts ?? [];
+  const spans = [];
+  let last = Date.parse(document.created_at ?? document.first_failed_at);
+  attempts.forEach((attempt, index) => {
+    const from = Date.parse(attempt.started_at);
+    spans.push(...waitsBetween(document, attempts[index - 1], attempt.number, last, from));
+    last = from + attempt.duration_ms;
+    spans.push({ kind: attempt.category ? "failed" : "succeeded", from, to: last, attempt });
+  });
+  const next = document.next_attempt_at ? Date.parse(document.next_attempt_at) : null;
+  if (next) spans.push(...waitsBetween(document, attempts.at(-1), document.attempt_count + 1, last, next, document.next_attempt_at));
+  return spans;
+}
+
+function waitsBetween(document, before, number, from, to, pending = null) {
+  const held = (document.waits ?? []).filter((wait) => wait.before_attempt === number);
+  const edges = held.map((wait) => ({ kind: wait.kind, from: Date.parse(wait.began_at), reasons: wait.delay_reasons, times: wait.times }));
+  const first = before ? { kind: "retry", from, reasons: before.delay_reasons ?? [], times: 1 } : { kind: "queued", from, reasons: [], times: 1 };
+  const all = [first, ...edges];
+  return all
+    .map((wait, index) => ({ ...wait, to: all[index + 1]?.from ?? to, pending: index === all.length - 1 ? pending : null }))
+    .filter((wait) => wait.to - wait.from >= (wait.kind === "queued" ? 250 : 1));
+}
+
+/** The drawing and the list that tells the same. */
+export function timeline(document) {
+  const spans = spansOf(document);
+  if (!spans.length) return h("p", { class: "empty" }, "No attempt was made yet.");
+  const isOver = !document.status || FINISHED.includes(document.status) || !document.operation_id;
+  const begin = Math.min(...spans.map((span) => span.from));
+  const end = Math.max(...spans.map((span) => span.to), isOver ? 0 : now(), begin + 1);
+  const scale = (instant) => ((instant - begin) / (end - begin)) * WIDTH;
+  const dropped = (document.attempt_count ?? 0) - (document.attempts?.length ?? 0);
+  return h("div", { class: "timeline" }, strip(spans, scale, isOver ? null : now()), axis(begin, end),
+    dropped > 0 ? h("p", { class: "dim" }, `The first ${dropped} attempts are not kept.`) : null,
+    h("ol", {}, spans.map((span) => entry(span, scale))));
+}
+
+function strip(spans, scale, present) {
+  return s("svg", { viewBox: `0 0 ${WIDTH} 40`, preserveAspectRatio: "none", class: "strip", "aria-hidden": "true" },
+    spans.filter((span) => !span.attempt).map((span) => bar(span, scale, 14, 12)),
+    spans.filter((span) => span.attempt).map((span) => bar(span, scale, 4, 32)),
+    present ? s("line", { x1: scale(present), x2: scale(present), y1: 0, y2: 40, class: "present" }) : null);
+}
+
+function bar(span, scale, y, height) {
+  const x = scale(span.from);
+  const width = Math.max(span.attempt ? LEAST : 0.5, scale(span.to) - x);
+  return s("rect", { x: Math.min(x, WIDTH - width), y, width, height, class: `span is-${span.kind}` });
+}
+
+function axis(begin, end) {
+  const marks = [0, 0.25, 0.5, 0.75, 1];
+  return h("div", { class: "axis", "aria-hidden": "true" },
+    marks.map((part) => h("span", {}, part === 0 ? "0 s" : `+${duration(((end - begin) * part) / 1000)}`)));
+}
+
+function entry(span, scale) {
+  const small = s("svg", { viewBox: `0 0 ${WIDTH} 6`, preserveAspectRatio: "none", class: "place", "aria-hidden": "true" }, bar(span, scale, 0, 6));
+  return h("li", { class: `entry is-${span.kind}` }, span.attempt ? attemptWords(span) : waitWords(span), small);
+}
+
+function attemptWords({ attempt, kind }) {
+  const outcome = kind === "succeeded" ? "succeeded" : words(attempt.category).toLowerCase();
+  return h("div", { class: "said" }, h("strong", {}, `Attempt ${attempt.number}`),
+    h("span", { class: `outcome is-${kind}` }, [attempt.status_code, outcome].filter(Boolean).join(" ")),
+    h("span", { class: "dim" }, at(attempt.started_at), ` · ${duration(attempt.duration_ms / 1000)}`),
+    attempt.error ? h("p", {}, attempt.error) : null);
+}
+
+const WAIT_WORDS = { retry: "Waited", circuit: "Held by the circuit", retry_budget: "Held by the retry budget", queued: "Queued" };
+
+function waitWords({ kind, from, to, reasons, times, pending }) {
+  const name = pending ? (kind === "retry" ? "Waiting" : WAIT_WORDS[kind]) : WAIT_WORDS[kind];
+  return h("div", { class: "said" }, h("strong", {}, `${name} ${duration((to - from) / 1000)}`),
+    pending ? h("span", { class: "countdown" }, "next attempt ", until(pending)) : null,
+    times > 1 ? h("span", { class: "dim" }, `asked ${times} times`) : null,
+    reasons.length ? h("p", {}, "Because: ", reasons.join("; ")) : null);
+}

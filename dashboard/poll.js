@@ -1,0 +1,59 @@
+// Asking again and again: no sooner than wanted, never for long, less often when it fails, not while hidden.
+
+const LONGEST_MS = 60_000;
+const SHARE = 8; // A task that takes a second is asked for every 8 seconds at most.
+
+/** Runs `task(signal)` now and then until `stop()`. */
+export class Poller {
+  #timer = null;
+  #abort = new AbortController();
+  #failures = 0;
+  #running = false;
+  #stopped = false;
+
+  constructor(task, seconds) {
+    this.task = task;
+    this.interval = seconds * 1000;
+    this.seen = () => !document.hidden && this.soon();
+    document.addEventListener("visibilitychange", this.seen);
+    this.soon();
+  }
+
+  /** Run as soon as possible. */
+  soon() {
+    clearTimeout(this.#timer);
+    if (!this.#running && !this.#stopped) this.#timer = setTimeout(() => this.#run(), 0);
+  }
+
+  stop() {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    this.#abort.abort();
+    document.removeEventListener("visibilitychange", this.seen);
+  }
+
+  async #run() {
+    if (document.hidden) return; // `seen` takes it up again.
+    this.#running = true;
+    const began = performance.now();
+    const succeeded = await this.#try();
+    this.#running = false;
+    this.#failures = succeeded ? 0 : this.#failures + 1;
+    if (!this.#stopped) this.#timer = setTimeout(() => this.#run(), this.#pause(performance.now() - began));
+  }
+
+  async #try() {
+    try {
+      return (await this.task(this.#abort.signal)) !== false;
+    } catch (error) {
+      if (!this.#stopped) console.error(error);
+      return false;
+    }
+  }
+
+  #pause(took) {
+    if (this.#failures === 0) return Math.min(LONGEST_MS, Math.max(this.interval, took * SHARE));
+    const backoff = Math.min(LONGEST_MS, this.interval * 2 ** Math.min(this.#failures, 6));
+    return backoff * (0.75 + Math.random() / 2);
+  }
+}

@@ -1,0 +1,50 @@
+// Batches and sagas, found by their id.
+
+import { get, segment } from "../api.js";
+import { h } from "../dom.js";
+import { ago, number, words } from "../format.js";
+import { pager, table } from "../parts/list.js";
+import { badge, card, facts, figure, mono, operationLink } from "../parts/pieces.js";
+
+const SHOWN = 200;
+const ITEMS = [
+  { name: "#", class: "number", cell: (one) => number(one.index), text: (one) => one.index },
+  { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
+  { name: "Key", class: "wide", cell: (one) => operationLink(one.operation_id, one.key), text: (one) => one.key },
+  { name: "Error", class: "wide", cell: (one) => h("span", { class: "clip", title: text(one.error) }, text(one.error)), text: (one) => text(one.error) },
+];
+
+const text = (error) => (error === null || error === undefined ? "" : typeof error === "string" ? error : error.detail ?? JSON.stringify(error));
+
+export function batchView({ parameters: [id], path, query }) {
+  return {
+    title: "Batch",
+    load: (signal) => get(`batches/${segment(id)}`, {}, signal),
+    render: (batch) => [
+      h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(batch.status ?? "running"), mono(batch.batch_id))),
+      h("div", { class: "figures" }, Object.entries(batch.counts ?? {}).map(([name, count]) => figure(number(count), words(name).toLowerCase()))),
+      card("Items", table("Items", ITEMS, shownItems(batch, query), { keyOf: (one) => String(one.index) })),
+      pager(path, query, { items: shownItems(batch, query), next_cursor: nextItem(batch, query) }, ITEMS, "batch"),
+    ],
+  };
+}
+
+const first = (query) => Math.max(0, Number(query.cursor) || 0);
+const shownItems = (batch, query) => batch.items.slice(first(query), first(query) + SHOWN);
+const nextItem = (batch, query) => (first(query) + SHOWN < batch.items.length ? String(first(query) + SHOWN) : null);
+
+export function sagaView({ parameters: [id] }) {
+  const step = (one) => h("li", { class: "stack" },
+    h("span", {}, badge(one.status), " ", h("strong", {}, one.name), " ", operationLink(one.operation_id, "operation")),
+    one.compensation ? h("small", {}, "undone by ", operationLink(one.compensation.operation_id, "operation"), " ", badge(one.compensation.status ?? "pending")) : null,
+    one.error ? h("small", { class: "dim" }, text(one.error)) : null);
+  return {
+    title: "Saga",
+    load: (signal) => get(`sagas/${segment(id)}`, {}, signal),
+    render: (saga) => [
+      h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(saga.status), mono(saga.saga_id))),
+      card("Steps", h("ol", { class: "lines" }, (saga.steps ?? []).map(step))),
+      card("About", facts([["Started", saga.created_at ? ago(saga.created_at) : null], ["Ended", saga.finished_at ? ago(saga.finished_at) : null]])),
+    ],
+  };
+}

@@ -1,0 +1,98 @@
+// One circuit: its numbers, its last minutes, what was done by hand, and its switches.
+
+import { get, post, segment } from "../api.js";
+import { h, toast } from "../dom.js";
+import { ago, at, duration, number, percent, until, words } from "../format.js";
+import { next, ratioBar } from "../parts/circuit_card.js";
+import { ask } from "../parts/dialog.js";
+import { badge, button, card, facts, mono, operationLink } from "../parts/pieces.js";
+import { ratioChart } from "../parts/ratio_chart.js";
+import { link } from "../route.js";
+import { readings, remember } from "../seen.js";
+
+const SWITCHES = {
+  open: ["Hold open", "No attempt goes through until it is closed again. What waits keeps waiting.", true],
+  close: ["Close", "Attempts go through again; what waits is let go in its turn.", false],
+  disable: ["Disable", "Everything goes through, whatever fails.", true],
+  reset: ["Reset", "Closes it and forgets what it has counted.", false],
+};
+
+export function circuitView({ parameters: [name], reload }) {
+  const path = `circuits/${segment(name)}`;
+  return {
+    title: name,
+    seconds: 3,
+    load: (signal) => load(path, name, signal),
+    render: (circuit) => [
+      headline(circuit, path, reload),
+      card("Window", [numbers(circuit), ratioBar(circuit), ratioChart(readings(name), circuit.settings?.circuit.failure_ratio)]),
+      waiting(circuit), audit(circuit), settings(circuit),
+    ],
+  };
+}
+
+async function load(path, name, signal) {
+  const [circuit, dependencies, waits] = await Promise.all([
+    get(path, {}, signal),
+    get("dependencies", {}, signal).catch(() => ({ items: [] })),
+    get("operations", { dependency: name, status: "waiting_circuit", limit: 10 }, signal).catch((error) => ({ error })),
+  ]);
+  remember(circuit);
+  return { ...circuit, settings: dependencies.items.find((one) => one.name === name) ?? null, waits };
+}
+
+function headline(circuit, path, reload) {
+  const isOff = circuit.settings?.circuit.enabled === false;
+  const turn = (which) => async () => {
+    const [title, words, isTimed] = SWITCHES[which];
+    const fields = [{ name: "reason", label: "Why?", hint: "Kept in the audit trail." }];
+    if (isTimed) fields.push({ name: "seconds", label: "For how many seconds?", type: "number", min: 1, optional: true, hint: "Empty: until somebody changes it." });
+    const given = await ask({ title: `${title}: ${circuit.dependency}`, words, fields, action: title, kind: which === "open" ? "danger" : "main" });
+    if (!given) return;
+    try {
+      await post(`${path}/${which}`, { reason: given.reason, ...(given.seconds ? { for_seconds: Number(given.seconds) } : {}) });
+      toast(`${title}: asked for.`);
+    } catch (error) {
+      toast([error.message, ...error.lines].join(" "), "bad");
+    }
+    reload();
+  };
+  return h("div", { class: "headline", data: { key: "headline" } },
+    h("div", { class: "headline-words" }, badge(circuit.state), h("span", {}, words(circuit.reason)), h("span", { class: "dim" }, circuit.changed_by ? `by ${circuit.changed_by}` : ""), next(circuit)),
+    isOff ? h("span", { class: "dim" }, "Switched off in dependencies.toml") : h("div", { class: "actions" }, Object.entries(SWITCHES).map(([which, [title]]) => button(title, turn(which), which === "open" ? "danger" : "quiet"))));
+}
+
+function numbers(circuit) {
+  return facts([
+    ["Failing", percent(circuit.failure_ratio)], ["Failures", number(circuit.failures)], ["Calls", number(circuit.calls)], ["Slow calls", number(circuit.slow_calls)],
+    ["Waiting", number(circuit.waiting)], ["Opened", circuit.opened_at ? ago(circuit.opened_at) : null],
+    ["Tried again", circuit.retry_at ? until(circuit.retry_at) : null], ["Held until", circuit.expires_at ? at(circuit.expires_at) : null],
+  ]);
+}
+
+function waiting({ waits, dependency }) {
+  if (waits.error || !waits.items.length) return null;
+  const line = (one) => h("li", { data: { key: one.operation_id } }, operationLink(one.operation_id, one.key), h("span", { class: "spread" }), until(one.next_attempt_at));
+  return card("Waiting operations", h("ul", { class: "lines" }, waits.items.map(line)), { more: h("a", { href: link("operations", { dependency, status: "waiting_circuit" }) }, "All") });
+}
+
+function audit(circuit) {
+  const line = (entry) => h("li", { class: "stack" }, h("span", {}, h("strong", {}, words(entry.action)), ` by ${entry.by} · ${entry.reason}`),
+    h("small", { class: "dim" }, at(entry.at), " · ", ago(entry.at), entry.until ? [" · until ", at(entry.until)] : null));
+  const entries = circuit.audit ?? [];
+  return card("Done by hand", entries.length ? h("ul", { class: "lines" }, entries.map(line)) : h("p", { class: "empty" }, "Nothing so far."));
+}
+
+function settings({ settings: given, dependency }) {
+  if (!given) return null;
+  const { circuit, retry, timeouts, retry_budget: budget } = given;
+  return card("Settings", facts([
+    ["Address", mono(given.base_url)],
+    ["Opens at", `${percent(circuit.failure_ratio)} of at least ${number(circuit.minimum_calls)} calls in ${duration(circuit.window_seconds)}`],
+    ["Break", `${duration(circuit.break_seconds)}, at most ${duration(circuit.max_break_seconds)}`],
+    ["Retries", `${words(retry.strategy)}, ${retry.max_attempts === -1 ? "until the deadline" : `${retry.max_attempts} attempts`}`],
+    ["Retry budget", budget.ratio ? `${budget.ratio} per first attempt, at least ${budget.minimum_per_second} a second` : "off"],
+    ["One attempt", duration(timeouts.attempt_seconds)], ["Deadline", timeouts.deadline_seconds ? duration(timeouts.deadline_seconds) : "none"],
+    ["Deduplicates", given.idempotency.header || "no"],
+  ]), { more: h("a", { href: link("policy", { dependency }) }, "Preview the policy") });
+}

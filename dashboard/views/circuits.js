@@ -1,0 +1,32 @@
+// Every dependency's circuit.
+
+import { h } from "../dom.js";
+import { number, percent, until, words } from "../format.js";
+import { circuitCard, circuitsWithSettings } from "../parts/circuit_card.js";
+import { pager, table } from "../parts/list.js";
+import { badge, circuitLink } from "../parts/pieces.js";
+import { recentOperations } from "../recent.js";
+
+const COLUMNS = [
+  { name: "Dependency", cell: (one) => circuitLink(one.dependency), text: (one) => one.dependency },
+  { name: "State", cell: (one) => badge(one.state), text: (one) => one.state },
+  { name: "Failing", class: "number", cell: (one) => percent(one.failure_ratio), text: (one) => one.failure_ratio },
+  { name: "Calls", class: "number", cell: (one) => number(one.calls), text: (one) => one.calls },
+  { name: "Slow", class: "number", cell: (one) => number(one.slow_calls), text: (one) => one.slow_calls },
+  { name: "Tried again", cell: (one) => until(one.retry_at), text: (one) => one.retry_at },
+  { name: "Why", class: "wide", cell: (one) => words(one.reason), text: (one) => one.reason },
+  { name: "By", cell: (one) => one.changed_by ?? "–", text: (one) => one.changed_by },
+];
+
+export function circuitsView({ path, query }) {
+  return {
+    title: "Circuits",
+    load: (signal) => Promise.all([circuitsWithSettings(signal), recentOperations(15, signal).catch(() => ({ items: null }))]),
+    render: ([circuits, recent]) => [
+      h("div", { class: "circuits" }, circuits.map((circuit) => circuitCard(circuit, recent.items))),
+      table("Circuits", COLUMNS, circuits, { keyOf: (one) => one.dependency, empty: "No dependency is configured." }),
+      pager(path, query, { items: circuits, next_cursor: null }, COLUMNS, "circuits"),
+    ],
+  };
+}
+

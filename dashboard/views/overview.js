@@ -1,0 +1,123 @@
+// At a glance: what runs, what waits, which dependency ails, what needs a person.
+
+import { get } from "../api.js";
+import { h } from "../dom.js";
+import { ago, at, coarse, number, plural, words } from "../format.js";
+import { stateBars } from "../parts/bars.js";
+import { circuitCard, circuitsWithSettings } from "../parts/circuit_card.js";
+import { badge, card, deadLetterLink, figure, notice, operationLink, STATES, WAITING } from "../parts/pieces.js";
+import { amplification, counted, recentOperations, WINDOWS } from "../recent.js";
+import { go, link } from "../route.js";
+
+const SHOWN = 8;
+
+export function overviewView({ query }) {
+  const minutes = WINDOWS.find(([value]) => value === Number(query.minutes))?.[0] ?? WINDOWS[0][0];
+  return {
+    title: "Overview",
+    hideTitle: true,
+    load: (signal) => loadAll(minutes, signal),
+    render: (data) => [figures(data), operations(data, minutes), dependencies(data), h("div", { class: "pair" }, groups(data), outbox(data)), waiting(data)],
+  };
+}
+
+/** Each part answers or fails for itself; only when nobody answers at all does the whole fail. */
+async function loadAll(minutes, signal) {
+  const parts = {
+    recent: recentOperations(minutes, signal),
+    circuits: circuitsWithSettings(signal),
+    groups: get("dead-letters/groups", { limit: SHOWN }, signal),
+    summary: get("dead-letters/summary", {}, signal),
+    outbox: get("outbox", { state: "pending", limit: 200 }, signal),
+    failed: get("outbox", { state: "failed", limit: 50 }, signal),
+    health: get("health", {}, signal),
+  };
+  const answers = await Promise.allSettled(Object.values(parts));
+  const data = Object.fromEntries(Object.keys(parts).map((name, index) => [name, answers[index].value ?? { error: answers[index].reason }]));
+  if (answers.every((answer) => answer.reason?.status === 0)) throw answers[0].reason;
+  return data;
+}
+
+function figures({ recent, circuits, summary, outbox, failed, health }) {
+  const by = recent.error ? {} : counted(recent.items);
+  const waits = WAITING.reduce((sum, state) => sum + (by[state] ?? 0), 0);
+  const ailing = circuits.error ? null : circuits.filter((one) => ["open", "half_open", "forced_open"].includes(one.state)).length;
+  const sick = health.error ? [] : Object.entries(health.parts ?? {}).filter(([, part]) => !part.healthy).map(([name]) => words(name).toLowerCase());
+  const lag = oldest(outbox);
+  return h("div", { class: "figures", data: { key: "figures" } },
+    figure(recent.error ? "–" : number((by.pending ?? 0) + (by.running ?? 0)), "under way", { href: link("operations", { status: "running" }), kind: "is-running" }),
+    figure(recent.error ? "–" : number(waits), "waiting", { href: link("operations", { status: "waiting_retry" }), kind: waits ? "is-waiting_retry" : "" }),
+    figure(ailing === null ? "–" : number(ailing), ailing === 1 ? "circuit not closed" : "circuits not closed", { href: link("circuits"), kind: ailing ? "is-open" : "" }),
+    figure(summary.error ? "–" : number(summary.open), "open dead letters",
+      { href: link("dead-letters", { status: "open" }), kind: summary.open ? "is-dead_lettered" : "", note: summary.oldest_at ? ["oldest ", ago(summary.oldest_at)] : null }),
+    figure(outbox.error ? "–" : lag ? coarse(lag.seconds) : "0 s", "outbox lag",
+      { href: link("outbox"), kind: failed.items?.length ? "is-dead_lettered" : "", note: failed.items?.length ? `${failed.items.length}${failed.next_cursor ? "+" : ""} failed` : null }),
+    sick.length ? figure("Unhealthy", sick.join(", "), { kind: "is-dead_lettered" }) : null);
+}
+
+function operations({ recent }, minutes) {
+  const choice = h("label", { class: "choice" }, h("span", { class: "sr" }, "Time shown"),
+    h("select", { on: { change: (event) => go("", { minutes: event.target.value }) } },
+      WINDOWS.map(([value, text]) => h("option", { value: String(value), selected: value === minutes }, text))));
+  if (recent.error) return card("Operations", notice(recent.error), { more: choice });
+  const by = counted(recent.items);
+  const legend = h("ul", { class: "legend" }, STATES.filter((state) => by[state]).map((state) =>
+    h("li", { data: { key: state } }, h("a", { href: link("operations", { status: state }) }, badge(state), h("strong", {}, number(by[state]))))));
+  const told = recent.isComplete ? `${plural(recent.items.length, "operation")} accepted` : `A sample: ${plural(recent.items.length, "operation")} of more`;
+  return card("Operations", [h("p", { class: "dim" }, `${told}, by the time of acceptance and the present state. ${ratioWords(recent.items)}`),
+    stateBars(recent.items, recent.from, recent.to), legend], { more: choice });
+}
+
+function ratioWords(items) {
+  const ratio = amplification(items);
+  return ratio === null ? "" : `${ratio.toFixed(2)} attempts per operation.`;
+}
+
+function dependencies({ circuits, recent }) {
+  if (circuits.error) return card("Dependencies", notice(circuits.error));
+  const cards = circuits.map((circuit) => circuitCard(circuit, recent.items ?? null));
+  return card("Dependencies", h("div", { class: "circuits" }, cards), { more: h("a", { href: link("circuits") }, "All circuits"), kind: "bare" });
+}
+
+function groups({ groups: found }) {
+  const more = h("a", { href: link("dead-letters") }, "All dead letters");
+  if (found.error) return card("Dead letters by cause", notice(found.error), { more });
+  if (!found.items.length) return card("Dead letters by cause", h("p", { class: "empty" }, "None is open. Nothing needs a person."), { more });
+  const row = (group) => h("li", { data: { key: group.group } },
+    h("a", { class: "group", href: link("dead-letters", { status: "open", group: group.group }) },
+      h("strong", { class: "count" }, number(group.count)),
+      h("span", { class: "group-words" }, h("span", {}, words(group.sample.reason), " ", h("span", { class: "dim" }, group.sample.dependency ?? "no dependency")), h("small", {}, group.sample.detail)),
+      h("small", { class: "dim ages" }, h("span", {}, "first ", ago(group.first_seen_at)), h("span", {}, "last ", ago(group.last_seen_at)))));
+  return card("Dead letters by cause", h("ul", { class: "groups" }, found.items.map(row)), { more });
+}
+
+function oldest(outbox) {
+  if (outbox.error || !outbox.items.length) return null;
+  const first = outbox.items.reduce((a, b) => (a.pending_since < b.pending_since ? a : b));
+  return { event: first, seconds: Math.max(0, (Date.now() - Date.parse(first.pending_since)) / 1000) };
+}
+
+function outbox({ outbox: pending, failed }) {
+  const more = h("a", { href: link("outbox") }, "All events");
+  if (pending.error) return card("Outbox", notice(pending.error), { more });
+  const first = oldest(pending);
+  const waiting = first
+    ? h("p", {}, `${number(pending.items.length)}${pending.next_cursor ? "+" : ""} pending, the oldest of those read `, ago(first.event.pending_since), ": ", operationLink(first.event.operation_id, first.event.type))
+    : h("p", { class: "empty" }, "Nothing is waiting to be sent.");
+  const bad = (failed.items ?? []).slice(0, SHOWN).map((event) => h("li", { data: { key: event.event_id } },
+    badge("failed"), h("span", {}, operationLink(event.operation_id, event.type), " ", h("small", { class: "dim" }, event.detail ?? "")), ago(event.created_at)));
+  return card("Outbox", [waiting, bad.length ? h("ul", { class: "lines" }, bad) : null], { more });
+}
+
+function waiting({ recent }) {
+  if (recent.error) return null;
+  const soon = recent.items.filter((one) => one.next_attempt_at).sort((a, b) => a.next_attempt_at.localeCompare(b.next_attempt_at)).slice(0, SHOWN);
+  const lost = recent.items.filter((one) => one.status === "dead_lettered").sort((a, b) => b.updated_at.localeCompare(a.updated_at)).slice(0, SHOWN);
+  if (!soon.length && !lost.length) return null;
+  const next = (one) => h("li", { data: { key: one.operation_id } }, badge(one.status), operationLink(one.operation_id, one.key), h("span", { class: "dim" }, one.dependency), at(one.next_attempt_at));
+  const ended = (one) => h("li", { data: { key: one.operation_id } }, badge(one.status), operationLink(one.operation_id, one.key),
+    h("span", { class: "dim" }, one.dead_letter ? deadLetterLink(one.dead_letter.id, words(one.dead_letter.reason)) : ""), ago(one.updated_at));
+  return h("div", { class: "pair", data: { key: "soon" } },
+    card("Next attempts", soon.length ? h("ul", { class: "lines" }, soon.map(next)) : h("p", { class: "empty" }, "Nothing waits.")),
+    card("Lately given up", lost.length ? h("ul", { class: "lines" }, lost.map(ended)) : h("p", { class: "empty" }, "Nothing was given up.")));
+}

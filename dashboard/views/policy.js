@@ -1,0 +1,81 @@
+// What a retry policy would do: every wait, and whether it fits the deadline.
+
+import { get, post } from "../api.js";
+import { h, s } from "../dom.js";
+import { coarse, duration, number } from "../format.js";
+import { fieldOf } from "../parts/dialog.js";
+import { card, figure, notice } from "../parts/pieces.js";
+import { go } from "../route.js";
+
+const NUMBERS = [["max_attempts", "Most attempts"], ["initial_seconds", "First wait (s)"], ["factor", "Factor"], ["max_seconds", "Longest wait (s)"]];
+const CHOICES = [
+  ["preset", "Preset", ["standard", "rate_limited", "critical", "webhook", "fixed", "none"]],
+  ["strategy", "Strategy", ["exponential", "linear", "fixed"]],
+  ["jitter", "Jitter", ["full", "equal", "decorrelated", "none"]],
+];
+
+export function policyView({ path, query }) {
+  return {
+    title: "Policy",
+    seconds: 60,
+    load: async (signal) => {
+      const dependencies = await get("dependencies", {}, signal);
+      return { dependencies, preview: await ask(query, dependencies.items[0]?.name) };
+    },
+    render: ({ dependencies, preview }) => [form(path, query, dependencies.items), preview.error ? notice(preview.error) : answer(preview)],
+  };
+}
+
+async function ask(query, first) {
+  try {
+    return await post("policies/preview", question(query, first));
+  } catch (error) {
+    if (error.status === 0) throw error;
+    return { error };
+  }
+}
+
+function question(query, first) {
+  const retry = {};
+  for (const [name] of NUMBERS) if (query[name]) retry[name] = Number(query[name]);
+  for (const [name] of CHOICES) if (query[name]) retry[name] = query[name];
+  const body = query.dependency === "(none)" ? { retry: { preset: "standard", ...retry } } : { dependency: query.dependency ?? first };
+  if (Object.keys(retry).length) body.retry = retry;
+  if (query.deadline_seconds) body.deadline_seconds = Number(query.deadline_seconds);
+  return body;
+}
+
+function form(path, query, dependencies) {
+  const change = (event) => go(path, { ...query, [event.target.name]: event.target.value });
+  const on = { change };
+  const names = dependencies.map((one) => [one.name, one.name]);
+  const choices = (names_) => [["", "as the dependency"], ...names_.map((name) => [name, name])];
+  return h("form", { class: "filters", data: { key: "policy" }, on: { submit: (event) => event.preventDefault() } },
+    fieldOf({ name: "dependency", label: "Dependency", value: query.dependency ?? "", choices: [...names, ["(none)", "none"]], on }),
+    CHOICES.map(([name, label, values]) => fieldOf({ name, label, value: query[name] ?? "", choices: choices(values), optional: true, on })),
+    NUMBERS.map(([name, label]) => fieldOf({ name, label, type: "number", value: query[name] ?? "", step: "any", optional: true, on })),
+    fieldOf({ name: "deadline_seconds", label: "Deadline (s)", type: "number", value: query.deadline_seconds ?? "", step: "any", optional: true, on }));
+}
+
+function answer({ waits, waits_complete: isComplete, total, deadline_seconds: deadline, fits_deadline: fits }) {
+  return [
+    h("div", { class: "figures", data: { key: "figures" } },
+      figure(number(waits.length + 1), isComplete ? "attempts" : "attempts shown"),
+      figure(coarse(total.expected_seconds), "waiting on average"),
+      figure(coarse(total.most_seconds), "waiting at most"),
+      figure(fits ? "Fits" : "Does not fit", deadline ? `the deadline of ${coarse(deadline)}` : "no deadline", { kind: fits ? "is-succeeded" : "is-dead_lettered" })),
+    card("Waits", waits.length ? chart(waits) : h("p", { class: "empty" }, "One attempt, no wait.")),
+  ];
+}
+
+function chart(waits) {
+  const longest = Math.max(...waits.map((wait) => wait.most_seconds), 0.001);
+  const part = (seconds) => (seconds / longest) * 1000;
+  const bar = (wait) => s("svg", { viewBox: "0 0 1000 10", preserveAspectRatio: "none", class: "place tall", "aria-hidden": "true" },
+    s("rect", { x: part(wait.least_seconds), y: 0, width: Math.max(3, part(wait.most_seconds - wait.least_seconds)), height: 10, class: "span is-retry" }),
+    s("rect", { x: Math.min(997, part(wait.expected_seconds)), y: 0, width: 3, height: 10, class: "expected" }));
+  const row = (wait) => h("li", { data: { key: String(wait.after_attempt) } },
+    h("div", { class: "said" }, h("strong", {}, `After attempt ${wait.after_attempt}`), h("span", {}, duration(wait.expected_seconds)),
+      h("span", { class: "dim" }, wait.least_seconds === wait.most_seconds ? "always" : `${duration(wait.least_seconds)} to ${duration(wait.most_seconds)}`)), bar(wait));
+  return h("ol", { class: "waits" }, waits.map(row));
+}
