@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import cost, throughput
+from bench import amplification, circuit_cost, cost, hot_dependency, throughput
 from bench.numbers import Table
 
 type Benchmark = Callable[[Path, int], Awaitable[list[Table]]]
@@ -22,7 +22,13 @@ from a further process, and all share the machine's cores. Numbers of different 
 the columns of one table do.
 """
 
-BENCHMARKS: dict[str, Benchmark] = {"throughput": throughput.measure, "cost": cost.measure}
+BENCHMARKS: dict[str, Benchmark] = {
+    "throughput": throughput.measure,
+    "cost": cost.measure,
+    "circuit": circuit_cost.measure,
+    "hot": hot_dependency.measure,
+    "outage": amplification.measure,
+}
 
 
 def parse() -> argparse.Namespace:

@@ -2,6 +2,7 @@
 
 import base64
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ class Meter:
         activities: Activity executions.
         entity_batches: Entity invocations.
         entity_operations: Operations in those, at least one each.
+        by_operation: The same, per `entity.operation`.
         execution_seconds: How long each invocation of any kind took.
     """
 
@@ -30,6 +32,7 @@ class Meter:
     activities: int = 0
     entity_batches: int = 0
     entity_operations: int = 0
+    by_operation: Counter[str] = field(default_factory=Counter)
     execution_seconds: list[float] = field(default_factory=list)
 
     @contextmanager
@@ -79,6 +82,7 @@ class MeteredInvoker:
         self.meter.entity_batches += 1
         batch = EntityBatchRequest.FromString(base64.b64decode(request))
         self.meter.entity_operations += len(batch.operations)
+        self.meter.by_operation.update(f"{name}.{each.operation}" for each in batch.operations)
         with self.meter.timing():
             return await self._invoker.entity(name, request)
 

@@ -16,13 +16,14 @@ from bench.meter import Meter, MeteredInvoker
 from engine.idempotency import RecordState
 from engine.operation import OperationInput
 from engine.policy import RetryPolicy, Timeouts
-from onebox.clock import ManualClock
+from onebox.clock import Clock, ManualClock
 from onebox.durable_urls import DurableUrls
 from onebox.hub import Hub
 from onebox.storage.azurite import Azurite, free_ports
 from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker
 from onebox.worker.loader import load_app
 from onebox.worker.runner import Runner
+from stores.circuits import close_circuits
 from stores.clock import reading
 from stores.task_hub import client_for, close_clients, read_operation, read_record, start_operation
 from tools.processes import ROOT
@@ -111,17 +112,37 @@ def _operation(key: str, path: str, wait_seconds: float, now: datetime) -> Opera
 
 @asynccontextmanager
 async def metered_app(folder: Path, target_url: str) -> AsyncIterator[MeteredApp]:
-    """Loads the app and serves its task hub; a process can do so once.
+    """Loads the app and serves its task hub on a clock moved by hand; a process can do so once.
 
     Args:
         folder: Where the hub and the storage keep their data.
         target_url: What the dependency `flaky` is.
     """
+    clock = ManualClock(datetime.now(UTC))
+    async with served_app(folder, target_url, clock) as (hub, invoker):
+        app = MeteredApp(hub, clock, invoker)
+        with reading(clock.now), _counting_requests(app.table_requests):
+            yield app
+
+
+@asynccontextmanager
+async def served_app(
+    folder: Path, target_url: str, clock: Clock
+) -> AsyncIterator[tuple[str, MeteredInvoker]]:
+    """Loads the app and serves its task hub; a process can do so once.
+
+    Args:
+        folder: Where the hub and the storage keep their data.
+        target_url: What the dependency `flaky` is.
+        clock: The time of the hub.
+
+    Yields:
+        The configuration of the durable client, and what holds the meter.
+    """
     ports = free_ports()
     azurite = Azurite(folder / "azurite", ports)
     os.environ |= {"FLAKY_TARGET_URL": target_url, "AzureWebJobsStorage": ports.connection_string}
     await azurite.start()
-    clock = ManualClock(datetime.now(UTC))
     catalogue = load_app(ROOT)
     inputs = BindingInputs()
     invoker = MeteredInvoker(DurableInvoker(catalogue, Runner(clock, None), inputs))
@@ -130,10 +151,9 @@ async def metered_app(folder: Path, target_url: str) -> AsyncIterator[MeteredApp
     try:
         clients = DurableClients(DurableUrls("http://127.0.0.1", "bench"), hub.grpc_address)
         inputs.serve_clients(clients)
-        app = MeteredApp(str(clients.datum().value), clock, invoker)
-        with reading(clock.now), _counting_requests(app.table_requests):
-            yield app
+        yield str(clients.datum().value), invoker
     finally:
+        close_circuits()
         await close_clients()
         await hub.stop()
         await azurite.stop()

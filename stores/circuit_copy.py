@@ -147,11 +147,15 @@ class CircuitCopy:
             return  # Whoever sends looks again when it has sent.
         self._sending = True
         try:
-            while (due := self._next_report_at()) is not None and due <= self.now() and await self._send():
+            while (due := self.next_report_at()) is not None and due <= self.now() and await self._send():
                 pass
         finally:
             self._sending = False
             self._set_alarm()
+
+    def next_report_at(self) -> datetime | None:
+        """Tell when the next report is due; None when nothing is."""
+        return self._send_again_at if self._unsent is not None else self.buffer.due_at()
 
     def close(self) -> None:
         """Forget the alarm; for tests and benchmarks, the host just ends the process."""
@@ -261,9 +265,6 @@ class CircuitCopy:
             self.blindness.calls,
         )
 
-    def _next_report_at(self) -> datetime | None:
-        return self._send_again_at if self._unsent is not None else self.buffer.due_at()
-
     async def _send(self) -> bool:
         """Send one report; False when it failed, and then the same one is sent again later."""
         report = self._unsent or self.buffer.take(self.now())
@@ -287,7 +288,7 @@ class CircuitCopy:
 
     def _set_alarm(self) -> None:
         """Wake once when the next report is due: a timer of the loop, neither a thread nor a poll."""
-        due = self._next_report_at()
+        due = self.next_report_at()
         if due is None or (self._alarm is not None and self._alarm_at is not None and self._alarm_at <= due):
             return
         self.close()

@@ -1,0 +1,68 @@
+"""How many calls a ten-minute outage draws, with and without the circuit and the retry budget."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.numbers import Row, Table
+from bench.outage import Outage, Scenario, Tally
+from engine.budget import RetryBudgetSettings
+from engine.circuit import CircuitSettings
+
+NO_CIRCUIT = CircuitSettings(enabled=False)
+NO_BUDGET = RetryBudgetSettings(ratio=0)
+CASES = {
+    "neither": (NO_CIRCUIT, NO_BUDGET),
+    "budget": (NO_CIRCUIT, RetryBudgetSettings()),
+    "circuit": (CircuitSettings(), NO_BUDGET),
+    "both": (CircuitSettings(), RetryBudgetSettings()),
+    "both, breaks of 60 s at most": (CircuitSettings(max_break_seconds=60), RetryBudgetSettings()),
+}
+
+type Show = Callable[[Tally], str]
+
+
+async def measure(_folder: Path, _operations: int) -> list[Table]:
+    """Plays the same outage once per case, on a clock of its own."""
+    scenario = Scenario()
+    tallies = [await Outage(scenario, *settings).run() for settings in CASES.values()]
+    rows = (
+        _row("calls per operation", tallies, lambda one: f"{len(one.calls) / one.operations:.2f}"),
+        _row("calls while it was dead", tallies, lambda one: str(len(_during(one, scenario)))),
+        _row("most calls in a second while dead", tallies, lambda one: str(_most(_during(one, scenario)))),
+        _row("most calls in a second after", tallies, lambda one: str(_most(_after(one, scenario)))),
+        _row("operations succeeded", tallies, lambda one: str(one.succeeded)),
+        _row("operations dead-lettered", tallies, lambda one: str(one.dead)),
+        Row(
+            "last operation done after recovery",
+            "s",
+            tuple(f"{one.last_seconds - scenario.dead_until_seconds:.0f}" for one in tallies),
+        ),
+        _row("activity runs per operation", tallies, lambda one: f"{one.activities / one.operations:.2f}"),
+        _row("reports to the circuit", tallies, lambda one: str(one.events["report"])),
+        _row("requests for a probe", tallies, lambda one: str(one.events["permit"])),
+        _row("readings of the circuit", tallies, lambda one: str(one.events["read"])),
+    )
+    notes = (
+        f"{scenario.per_second} operations a second for {scenario.arrive_seconds} s, on 4 processes.",
+        f"Dead from {scenario.dead_from_seconds:.0f} s to {scenario.dead_until_seconds:.0f} s.",
+        "Preset standard (5 attempts), every other setting the default; simulated, on a clock of its own.",
+        "After: from the recovery on, new operations included.",
+    )
+    return [Table("Ten minutes of outage", tuple(CASES), rows, notes)]
+
+
+def _row(name: str, tallies: list[Tally], show: Show) -> Row:
+    return Row(name, "1", tuple(show(one) for one in tallies))
+
+
+def _during(tally: Tally, scenario: Scenario) -> list[float]:
+    return [at for at in tally.calls if scenario.dead_from_seconds <= at < scenario.dead_until_seconds]
+
+
+def _after(tally: Tally, scenario: Scenario) -> list[float]:
+    return [at for at in tally.calls if at >= scenario.dead_until_seconds]
+
+
+def _most(calls: list[float]) -> int:
+    return max(Counter(int(at) for at in calls).values(), default=0)
