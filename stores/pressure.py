@@ -85,25 +85,16 @@ class Gauge:
 
     async def pressure(self, hub: str, dependency: str) -> Pressure | None:
         """Tell what is behind that concerns a dependency's operations; None when nothing is."""
-        if dependency in self.canaries:
-            await self._look(hub, dependency)
-        if any(canary.pressure is Pressure.TASK_HUB for canary in self.canaries.values()):
-            await self._look_at_those_behind(hub, besides=dependency)
+        for name in tuple(self.canaries):  # another dependency's may tell that the task hub is behind
+            await self._look(hub, name)
         known = {name: canary.pressure for name, canary in self.canaries.items()}
         if Pressure.TASK_HUB in known.values():
             return Pressure.TASK_HUB
         return known.get(dependency)
 
-    async def _look_at_those_behind(self, hub: str, besides: str) -> None:
-        """A canary of another dependency can hold this one up, so it is looked at as well."""
-        for name, canary in list(self.canaries.items()):
-            if name != besides and canary.pressure is Pressure.TASK_HUB:
-                await self._look(hub, name)
-
     async def _look(self, hub: str, dependency: str) -> None:
-        canary = self.canaries[dependency]
-        now = clock.now()
-        if now - canary.looked_at < LOOK_EVERY:
+        canary, now = self.canaries.get(dependency), clock.now()
+        if canary is None or now - canary.looked_at < LOOK_EVERY:
             return
         canary.looked_at = now  # before the read: whoever asks meanwhile takes what is known
         instance = await read_operation(hub, canary.operation_id)
