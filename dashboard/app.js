@@ -104,8 +104,10 @@ function nowhere(path) {
 function markTab(name) {
   const tab = name === "replays" ? "dead-letters" : ["batches", "sagas"].includes(name) ? "operations" : name;
   for (const link of document.querySelectorAll("#tabs a")) {
-    if (link.dataset.tab === tab) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    if (link.dataset.tab === tab) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else link.removeAttribute("aria-current");
   }
 }
 

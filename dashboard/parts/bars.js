@@ -10,8 +10,12 @@ const HEIGHT = 100;
 // From the ground up: what went well lies low, what needs a look lies on top.
 const ORDER = ["succeeded", "cancelled", "pending", "running", "waiting_retry", "waiting_circuit", "dead_lettered"];
 
-/** Bars of operations by the time of acceptance, from `from` to `to` in milliseconds. */
-export function stateBars(items, from, to) {
+/** Bars of operations by the time of acceptance, for the `length` milliseconds before `present`. */
+export function stateBars(items, present, length) {
+  // Bars stand at whole multiples of their width, so that they do not change shape as time goes on.
+  const width = length / BINS;
+  const to = Math.ceil(present / width) * width;
+  const from = to - length;
   const bins = Array.from({ length: BINS }, () => []);
   for (const item of items) {
     const index = Math.floor(((Date.parse(item.created_at) - from) / (to - from)) * BINS);

@@ -28,7 +28,7 @@ export function circuitCard(circuit, operations) {
     h("span", { class: "circuit-name" }, h("strong", {}, circuit.dependency), badge(circuit.state)),
     ratioBar(circuit),
     h("span", { class: "circuit-numbers" },
-      pair(percent(circuit.failure_ratio), "failing"), pair(number(circuit.calls), "calls seen"), pair(number(waiting), "waiting"), pair(ratio === null ? "–" : `× ${ratio.toFixed(2)}`, "attempts")),
+      pair(percent(circuit.failure_ratio), "failing"), pair(number(circuit.calls), "calls"), pair(number(waiting), "waiting"), pair(ratio === null ? "–" : `× ${ratio.toFixed(2)}`, "attempts")),
     next(circuit));
 }
 

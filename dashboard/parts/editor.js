@@ -35,6 +35,7 @@ export function editor(one, place, { done }) {
     event.preventDefault();
     submit.disabled = true;
     const [edited] = parsed(name, area.value);
+    if (name === "request") keepEmptied(value, edited);
     try {
       const answer = await post(`${place}/replay`, { [name]: edited, ...(note.value ? { note: note.value } : {}) });
       toast("Replaying the edited request.");
@@ -51,6 +52,11 @@ export function editor(one, place, { done }) {
     h("h3", {}, "What changes"), changes,
     h("div", { class: "field" }, h("label", { for: "edit-note" }, "Note (optional)"), note),
     h("div", { class: "actions" }, submit)), { key: "content-editor" });
+}
+
+/** The API keeps what is not mentioned, so what was taken away is sent as nothing. */
+function keepEmptied(before, edited) {
+  for (const part of ["query", "headers"]) if (before[part] && !(part in edited)) edited[part] = {};
 }
 
 function parsed(name, text) {

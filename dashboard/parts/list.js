@@ -23,9 +23,15 @@ export function table(label, columns, items, { keyOf, empty = "Nothing here." } 
   // The roles are spelled out since a narrow window shows rows as cards, and `display` would take them away.
   const head = h("tr", { role: "row" }, columns.map((column) => h("th", { role: "columnheader", scope: "col", class: column.class }, column.name)));
   const row = (item) => h("tr", { role: "row", data: keyOf ? { key: keyOf(item) } : {} },
-    columns.map((column) => h("td", { role: "cell", class: column.class, data: { label: column.name } }, column.cell(item))));
+    columns.map((column) => h("td", { role: "cell", class: column.class, data: { label: column.name, ...emptiness(column, item) } }, column.cell(item))));
   return h("div", { class: "table" }, h("table", { role: "table", "aria-label": label },
     h("thead", { role: "rowgroup" }, head), h("tbody", { role: "rowgroup" }, items.map(row))));
+}
+
+/** Marks what a narrow window, where each value has a line of its own, can do without. */
+function emptiness(column, item) {
+  const text = column.text?.(item);
+  return column.text && (text === null || text === undefined || text === "") ? { empty: "" } : {};
 }
 
 /** The line under a table: how many, further pages, CSV. */
@@ -46,15 +52,19 @@ function save(columns, items, file) {
 }
 
 /**
- * Filters over a list; a change goes to the address. A filter is {name, label, choices} or {name, label} for text.
+ * Filters over a list; a change goes to the address. A filter is {name, label} for text, with `choices`
+ * [value, words] for a few, or with `instant` for a date and time in UTC.
  */
 export function filters(path, query, given) {
-  const change = (name) => (event) => go(path, { ...query, cursor: null, [name]: event.target.value.trim() });
-  const field = ({ name, label, choices }) => {
-    const shared = { id: `filter-${name}`, on: { change: change(name) } };
+  const change = (name, isInstant) => (event) => {
+    const value = event.target.value.trim();
+    go(path, { ...query, cursor: null, [name]: isInstant && value ? new Date(`${value}Z`).toISOString() : value });
+  };
+  const field = ({ name, label, choices, instant = false }) => {
+    const shared = { id: `filter-${name}`, on: { change: change(name, instant) } };
     const input = choices
       ? h("select", shared, [["", "Any"], ...choices].map(([value, text]) => h("option", { value, selected: (query[name] ?? "") === value }, text)))
-      : h("input", { ...shared, type: "text", value: query[name] ?? "", spellcheck: "false" });
+      : h("input", { ...shared, type: instant ? "datetime-local" : "text", value: (query[name] ?? "").slice(0, instant ? 16 : undefined), spellcheck: "false" });
     return h("div", { class: "field", data: { key: `filter-${name}` } }, h("label", { for: `filter-${name}` }, label), input);
   };
   return h("form", { class: "filters", on: { submit: (event) => event.preventDefault() } }, given.map(field));

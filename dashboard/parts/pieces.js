@@ -40,6 +40,9 @@ export function figure(value, name, { href = null, kind = "", note = null } = {}
 export const mono = (text) => h("code", {}, text);
 export const json = (value) => h("pre", { tabindex: "0" }, typeof value === "string" ? value : JSON.stringify(value, null, 2));
 export const button = (text, click, kind = "") => h("button", { type: "button", class: kind, on: { click } }, text);
+const SHORT = 14;
+/** An id cut for a table; its title tells all of it. */
+export const short = (id) => (id && id.length > SHORT + 1 ? `${id.slice(0, SHORT)}…` : id);
 export const operationLink = (id, text = id) => (id ? h("a", { href: link(`operations/${encodeURIComponent(id)}`), title: id }, text) : h("span", {}, "–"));
 export const deadLetterLink = (id, text = id) => h("a", { href: link(`dead-letters/${encodeURIComponent(id)}`), title: id }, text);
 export const circuitLink = (name) => (name ? h("a", { href: link(`circuits/${encodeURIComponent(name)}`) }, name) : h("span", { class: "dim" }, "none"));

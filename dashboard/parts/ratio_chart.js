@@ -12,14 +12,28 @@ export function ratioChart(readings, threshold) {
   const to = readings.at(-1).at;
   const from = Math.min(readings[0].at, to - LEAST_MS);
   const x = (at) => ((at - from) / (to - from)) * WIDTH;
-  const y = (ratio) => HEIGHT - 2 - (ratio ?? 0) * (HEIGHT - 4);
-  const points = readings.map((one) => `${x(one.at).toFixed(1)},${y(one.ratio).toFixed(1)}`);
-  const area = `${x(readings[0].at)},${HEIGHT} ${points.join(" ")} ${WIDTH},${HEIGHT}`;
+  const y = (ratio) => HEIGHT - 2 - ratio * (HEIGHT - 4);
   return h("figure", { class: "line-chart" },
     s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `Failure ratio, now ${percent(readings.at(-1).ratio)}` },
-      blocks(readings, x), s("polygon", { points: area, class: "area" }), s("polyline", { points: points.join(" "), class: "line" }),
+      blocks(readings, x), runs(readings).map((run) => curve(run, x, y)),
       threshold ? s("line", { x1: 0, x2: WIDTH, y1: y(threshold), y2: y(threshold), class: "threshold" }) : null),
     h("div", { class: "axis" }, h("span", {}, time(new Date(from).toISOString())), h("span", {}, threshold ? `opens at ${percent(threshold)}` : "failure ratio"), h("span", {}, "now")));
+}
+
+/** Readings in a row that have a ratio: an empty window has none, and no line. */
+function runs(readings) {
+  const found = [[]];
+  for (const one of readings) {
+    if (one.ratio !== null) found.at(-1).push(one);
+    else if (found.at(-1).length) found.push([]);
+  }
+  return found.filter((run) => run.length > 1);
+}
+
+function curve(run, x, y) {
+  const points = run.map((one) => `${x(one.at).toFixed(1)},${y(one.ratio).toFixed(1)}`).join(" ");
+  const area = `${x(run[0].at)},${HEIGHT} ${points} ${x(run.at(-1).at)},${HEIGHT}`;
+  return [s("polygon", { points: area, class: "area" }), s("polyline", { points, class: "line" })];
 }
 
 /** Where the circuit was not closed, as a shade behind the line. */

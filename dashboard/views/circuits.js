@@ -24,8 +24,9 @@ export function circuitsView({ path, query }) {
     load: (signal) => Promise.all([circuitsWithSettings(signal), recentOperations(15, signal).catch(() => ({ items: null }))]),
     render: ([circuits, recent]) => [
       h("div", { class: "circuits" }, circuits.map((circuit) => circuitCard(circuit, recent.items))),
-      table("Circuits", COLUMNS, circuits, { keyOf: (one) => one.dependency, empty: "No dependency is configured." }),
-      pager(path, query, { items: circuits, next_cursor: null }, COLUMNS, "circuits"),
+      h("details", { data: { key: "table" } }, h("summary", {}, "As a table"),
+        table("Circuits", COLUMNS, circuits, { keyOf: (one) => one.dependency, empty: "No dependency is configured." }),
+        pager(path, query, { items: circuits, next_cursor: null }, COLUMNS, "circuits")),
     ],
   };
 }

@@ -17,8 +17,8 @@ const FILTERS = [
   { name: "category", label: "Category", choices: named(CATEGORIES) },
   { name: "dependency", label: "Dependency" },
   { name: "group", label: "Group" },
-  { name: "created_after", label: "Created after (UTC)" },
-  { name: "created_before", label: "Created before (UTC)" },
+  { name: "created_after", label: "Created after (UTC)", instant: true },
+  { name: "created_before", label: "Created before (UTC)", instant: true },
 ];
 const COLUMNS = [
   { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },

@@ -33,7 +33,7 @@ export function operationsView({ path, query }) {
       filters(path, query, [
         { name: "status", label: "State", choices: STATES.map((state) => [state, words(state)]) },
         { name: "dependency", label: "Dependency" },
-        { name: "created_after", label: "Accepted after (UTC)" },
+        { name: "created_after", label: "Accepted after (UTC)", instant: true },
       ]),
       table("Operations", SHOWN, page.items, { keyOf: (one) => one.operation_id, empty: page.next_cursor ? "None among those looked at so far; go on with the next page." : "No operation matches." }),
       pager(path, query, page, COLUMNS, "operations"),

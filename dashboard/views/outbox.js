@@ -4,13 +4,13 @@ import { get, post, segment } from "../api.js";
 import { h, toast } from "../dom.js";
 import { ago, time, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../parts/list.js";
-import { badge, button, operationLink } from "../parts/pieces.js";
+import { badge, button, operationLink, short } from "../parts/pieces.js";
 
 const COLUMNS = [
   { name: "State", cell: (one) => badge(one.state), text: (one) => one.state },
-  { name: "Type", class: "wide", cell: (one) => one.type, text: (one) => one.type },
-  { name: "To", class: "wide", cell: destination, text: destination },
-  { name: "Operation", class: "wide", cell: (one) => operationLink(one.operation_id), text: (one) => one.operation_id },
+  { name: "Type", cell: (one) => one.type, text: (one) => one.type },
+  { name: "To", cell: destination, text: destination },
+  { name: "Operation", cell: (one) => operationLink(one.operation_id, short(one.operation_id)), text: (one) => one.operation_id },
   { name: "Created", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
   { name: "Sent", cell: (one) => time(one.sent_at), text: (one) => one.sent_at },
   { name: "Detail", class: "wide", cell: (one) => h("span", { class: "clip", title: one.detail }, one.detail ?? "–"), text: (one) => one.detail },

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { h } from "../dom.js";
-import { ago, at, coarse, number, plural, words } from "../format.js";
+import { ago, coarse, now, number, plural, until, words } from "../format.js";
 import { stateBars } from "../parts/bars.js";
 import { circuitCard, circuitsWithSettings } from "../parts/circuit_card.js";
 import { badge, card, deadLetterLink, figure, notice, operationLink, STATES, WAITING } from "../parts/pieces.js";
@@ -65,7 +65,7 @@ function operations({ recent }, minutes) {
     h("li", { data: { key: state } }, h("a", { href: link("operations", { status: state }) }, badge(state), h("strong", {}, number(by[state]))))));
   const told = recent.isComplete ? `${plural(recent.items.length, "operation")} accepted` : `A sample: ${plural(recent.items.length, "operation")} of more`;
   return card("Operations", [h("p", { class: "dim" }, `${told}, by the time of acceptance and the present state. ${ratioWords(recent.items)}`),
-    stateBars(recent.items, recent.from, recent.to), legend], { more: choice });
+    stateBars(recent.items, recent.to, recent.to - recent.from), legend], { more: choice });
 }
 
 function ratioWords(items) {
@@ -94,7 +94,7 @@ function groups({ groups: found }) {
 function oldest(outbox) {
   if (outbox.error || !outbox.items.length) return null;
   const first = outbox.items.reduce((a, b) => (a.pending_since < b.pending_since ? a : b));
-  return { event: first, seconds: Math.max(0, (Date.now() - Date.parse(first.pending_since)) / 1000) };
+  return { event: first, seconds: Math.max(0, (now() - Date.parse(first.pending_since)) / 1000) };
 }
 
 function outbox({ outbox: pending, failed }) {
@@ -114,7 +114,7 @@ function waiting({ recent }) {
   const soon = recent.items.filter((one) => one.next_attempt_at).sort((a, b) => a.next_attempt_at.localeCompare(b.next_attempt_at)).slice(0, SHOWN);
   const lost = recent.items.filter((one) => one.status === "dead_lettered").sort((a, b) => b.updated_at.localeCompare(a.updated_at)).slice(0, SHOWN);
   if (!soon.length && !lost.length) return null;
-  const next = (one) => h("li", { data: { key: one.operation_id } }, badge(one.status), operationLink(one.operation_id, one.key), h("span", { class: "dim" }, one.dependency), at(one.next_attempt_at));
+  const next = (one) => h("li", { data: { key: one.operation_id } }, badge(one.status), operationLink(one.operation_id, one.key), h("span", { class: "dim" }, one.dependency), until(one.next_attempt_at));
   const ended = (one) => h("li", { data: { key: one.operation_id } }, badge(one.status), operationLink(one.operation_id, one.key),
     h("span", { class: "dim" }, one.dead_letter ? deadLetterLink(one.dead_letter.id, words(one.dead_letter.reason)) : ""), ago(one.updated_at));
   return h("div", { class: "pair", data: { key: "soon" } },
