@@ -9,7 +9,8 @@ class CircuitSettings:
     """When a circuit opens, for how long, and how it is tried again.
 
     Attributes:
-        enabled: False never trips. Throttling pauses, the retry budget and what is done by hand still hold.
+        enabled: False never trips. The app does not even ask or tell a circuit that is switched off; the
+            retry budget is not part of it.
         failure_ratio: share of failed calls in the window that opens the circuit, in (0, 1].
         minimum_calls: calls the window must hold before a ratio counts, at least 1.
         window_seconds: length of the sliding window, above 0.
