@@ -19,7 +19,14 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
 
-from engine.dead_letter import DeadLetterRecord, Status, failed_again, of_message, of_operation
+from engine.dead_letter import (
+    DeadLetterRecord,
+    Status,
+    WrongStatusError,
+    failed_again,
+    of_message,
+    of_operation,
+)
 from engine.vocabulary import DeadLetterReason
 from stores import dead_letter_index, tables
 from stores.dead_letter_intents import Intent, Purpose, announce, withdraw
@@ -113,8 +120,12 @@ async def change_dead_letter(dead_letter_id: str, change: Change) -> DeadLetterR
         ContendedError: See there.
         Exception: Whatever `change` raises; nothing is changed then.
     """
+    changed: DeadLetterRecord | None = None
     for _ in range(_TRIES):
         stored = await _existing(dead_letter_id)
+        if stored.record == changed:
+            # The client repeats a request whose answer got lost, and then its own change is in its way.
+            return changed
         changed = change(stored.record)
         if await tables.replace_version(TABLE, _row(changed), stored.etag):
             return changed
@@ -152,7 +163,8 @@ async def begin_move(
     intent = await announce(dead_letter_id, purpose)
     try:
         changed = await change_dead_letter(dead_letter_id, change)
-    except Exception:
+    except (WrongStatusError, NoSuchDeadLetterError):
+        # Certainly nothing was changed. After anything else it may have been, and the intent stays.
         await withdraw(intent)
         raise
     await settle(changed)

@@ -1,6 +1,9 @@
 """What an operation that ended without success hands to the dead letters."""
 
+from hashlib import sha256
 from typing import Any
+
+import pytest
 
 from tests.operation_stage import an_operation
 
@@ -21,3 +24,12 @@ def an_entry(operation_id: str, *, error: str = "no such amount 5", **changes: A
         "delay_reasons": [],
     }
     return {**entry, "operation": operation.to_json(), "attempts": [attempt]}
+
+
+def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a test empty tables: counts and lists are of all dead letters that there are."""
+    suffix = sha256(name.encode()).hexdigest()[:16]
+    monkeypatch.setattr("stores.dead_letters.TABLE", f"Letters{suffix}")
+    monkeypatch.setattr("stores.alerts.TABLE", f"Alerts{suffix}")
+    for module in ("index", "tally", "list", "intents"):
+        monkeypatch.setattr(f"stores.dead_letter_{module}.TABLE", f"Index{suffix}")

@@ -16,7 +16,7 @@ from engine.dead_letter import (
 )
 from engine.dead_letter_filter import Filter
 from engine.vocabulary import DeadLetterReason
-from stores import dead_letter_index, dead_letters
+from stores import dead_letter_index, dead_letters, tables
 from stores.dead_letter_intents import left_over
 from stores.dead_letter_list import count_dead_letters, list_dead_letters
 from stores.dead_letter_tally import read_groups, read_summary
@@ -27,7 +27,7 @@ from stores.dead_letters import (
     keep_operation,
     move_dead_letter,
 )
-from tests.dead_letter_samples import an_entry
+from tests.dead_letter_samples import an_entry, use_own_tables
 from tests.operation_stage import START
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -35,11 +35,7 @@ pytestmark = pytest.mark.usefixtures("storage")
 
 @pytest.fixture(autouse=True)
 def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test empty tables: counts and lists are of all dead letters that there are."""
-    suffix = "".join(letter for letter in request.node.name if letter.isalnum())[-40:]
-    monkeypatch.setattr(dead_letters, "TABLE", f"Dead{suffix}")
-    for module in ("index", "tally", "list", "intents"):
-        monkeypatch.setattr(f"stores.dead_letter_{module}.TABLE", f"Index{suffix}")
+    use_own_tables(request.node.name, monkeypatch)
 
 
 async def keep(number: int, **changes: Any) -> DeadLetterRecord:
@@ -211,6 +207,20 @@ async def test_a_crash_in_the_middle_of_a_move_leaves_an_intent_and_no_wrong_lis
     await dead_letters.settle(moved)
     assert await listed(Filter(status=Status.ARCHIVED)) == ["op-0"]
     assert (await read_summary()).total.count == 0
+
+
+async def test_a_change_whose_answer_got_lost_counts_as_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = await keep(0)
+    real = tables.replace_version
+
+    async def told_wrong(*given: Any) -> bool:
+        await real(*given)
+        return False
+
+    monkeypatch.setattr(tables, "replace_version", told_wrong)
+    moved = await move_dead_letter(record.id, lambda kept: archived(kept, START))
+    assert moved.status is Status.ARCHIVED
+    assert await listed(Filter(status=Status.ARCHIVED)) == ["op-0"]
 
 
 async def test_notes_are_kept_in_order() -> None:

@@ -1,0 +1,228 @@
+"""Replays of dead letters, cut at every request to storage and to the task hub."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from engine.dead_letter import DeadLetterRecord, Status
+from engine.dead_letter_edit import ReplayBody
+from engine.dead_letter_filter import Filter
+from engine.operation import OperationInput
+from engine.vocabulary import Category, DeadLetterReason
+from stores import clock, replay_start, tables
+from stores.dead_letter_intents import left_over
+from stores.dead_letter_list import list_dead_letters
+from stores.dead_letter_tally import read_groups, read_summary
+from stores.dead_letters import find_dead_letter, keep_message, keep_operation
+from stores.instances import start
+from stores.replay_start import KeyTakenError
+from stores.submission import submit
+from stores.task_hub import TaskHubUnavailableError, wait_for_operation
+from tests.dead_letter_samples import an_entry, use_own_tables
+from tests.operation_stage import an_operation, failing
+from tests.task_hub_stage import TaskHubStage
+from triggers.maintenance import finish_left_over
+from triggers.replaying import replay_dead_letter
+
+pytestmark = pytest.mark.usefixtures("storage")
+
+NOTHING = ReplayBody()
+
+
+class CutError(Exception):
+    """Where the process would have died."""
+
+
+@pytest.fixture(autouse=True)
+def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_own_tables(request.node.name, monkeypatch)
+
+
+async def failed(hub: TaskHubStage, name: str = "one", **changes: Any) -> DeadLetterRecord:
+    """Let an operation end as a dead letter; its second attempt, in whatever run, would succeed."""
+    hub.answer = failing(1, Category.MALFORMED, 422)
+    operation = an_operation(
+        operation_id=f"op-{name}", key=f"key-{name}", created_at=clock.now(), deadline_at=None
+    )
+    await submit(hub.binding, operation)
+    await wait_for_operation(hub.binding, operation.operation_id, 20)
+    hub.answer = failing(0)
+    entry = an_entry(operation.operation_id)
+    dead_letter_id = await keep_operation(entry | {"operation": operation.to_json()} | changes, clock.now())
+    return await found(dead_letter_id)
+
+
+async def found(dead_letter_id: str) -> DeadLetterRecord:
+    record = await find_dead_letter(dead_letter_id)
+    assert record is not None
+    return record
+
+
+async def ended(hub: TaskHubStage, operation_id: str) -> dict[str, Any]:
+    instance = await wait_for_operation(hub.binding, operation_id, 20)
+    assert instance is not None
+    assert instance.output is not None
+    return instance.output
+
+
+def attempts_for(hub: TaskHubStage, operation_id: str) -> int:
+    return sum(
+        name == "attempt" and given["operation"]["operation_id"] == operation_id
+        for name, given in hub.activities
+    )
+
+
+async def ids_of(status: Status) -> list[str]:
+    page = await list_dead_letters(Filter(status=status), limit=200, cursor=None)
+    return [record.id for record in page.records]
+
+
+async def replay(hub: TaskHubStage, record: DeadLetterRecord) -> str:
+    return await replay_dead_letter(hub.binding, record.id, NOTHING, clock.now())
+
+
+async def test_a_replay_runs_under_the_same_id_and_key(hub: TaskHubStage) -> None:
+    record = await failed(hub)
+    assert await replay(hub, record) == record.operation_id
+    document = await ended(hub, "op-one")
+    assert (document["status"], document["key"]) == ("succeeded", "key-one")
+    assert hub.activities[-1][1]["operation"]["replay_of"] == record.id
+
+
+async def test_a_replay_counts_its_deadline_from_now(hub: TaskHubStage) -> None:
+    record = await failed(hub)
+    await replay(hub, record)
+    (started,) = (await found(record.id)).replays
+    operation = OperationInput.from_json(started.operation)
+    assert operation.deadline_at == started.requested_at + timedelta(
+        seconds=operation.timeouts.deadline_seconds
+    )
+
+
+async def test_two_people_at_once_are_one_replay(hub: TaskHubStage) -> None:
+    record = await failed(hub)
+    results = await asyncio.gather(*(replay(hub, record) for _ in range(5)), return_exceptions=True)
+    assert sum(isinstance(result, str) for result in results) == 1
+    await ended(hub, "op-one")
+    assert attempts_for(hub, "op-one") == 2
+
+
+async def test_a_task_hub_that_is_gone_leaves_the_dead_letter_open(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = await failed(hub)
+
+    async def gone(*_: Any, **__: Any) -> bool:
+        raise TaskHubUnavailableError("gone")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(replay_start, "start", gone)
+        with pytest.raises(TaskHubUnavailableError):
+            await replay(hub, record)
+    assert await found(record.id) == record
+    assert (await left_over(10), await ids_of(Status.OPEN)) == ([], [record.id])
+
+
+async def test_a_key_that_stands_for_another_request_is_left_alone(hub: TaskHubStage) -> None:
+    await failed(hub)
+    other = an_operation(operation_id="op-one", fingerprint="f2", created_at=clock.now())
+    stranger = await found(
+        await keep_operation(an_entry("op-one") | {"operation": other.to_json()}, clock.now())
+    )
+    with pytest.raises(KeyTakenError):
+        await replay(hub, stranger)
+    assert (await found(stranger.id)).status is Status.OPEN
+
+
+async def test_a_message_is_taken_over_as_its_source_would_have_taken_it(hub: TaskHubStage) -> None:
+    hub.answer = failing(0)
+    text = '{"dependency": "payments", "request": {"method": "GET", "path": "/x"}}'
+    dead_letter_id = await keep_message(
+        text,
+        source="queue",
+        message_id="m-1",
+        reason=DeadLetterReason.POISON_MESSAGE,
+        detail="given up",
+        now=clock.now(),
+    )
+    operation_id = await replay_dead_letter(hub.binding, dead_letter_id, NOTHING, clock.now())
+    assert (await ended(hub, operation_id))["key"] == "m-1"
+    assert (await found(dead_letter_id)).status is Status.REPLAYED
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_a_crash_at_any_request_to_storage_ends_in_one_replay(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, *, after: bool
+) -> None:
+    number = 0
+    was_cut = True
+    while was_cut:
+        number += 1
+        record = await failed(hub, f"cut-{number}")
+        with monkeypatch.context() as crash:
+            was_cut = await _replayed_with_cut(hub, record, number, crash, after=after)
+        await finish_left_over(hub.binding, clock.now() + timedelta(hours=1))
+        if (await found(record.id)).status is Status.OPEN:
+            await replay(hub, record)
+        await _check_one_replay(hub, record)
+    assert number > 10
+    assert (await read_summary()).total.count == 0
+    assert await read_groups() == []
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_a_crash_around_the_start_ends_in_one_replay(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, *, after: bool
+) -> None:
+    record = await failed(hub)
+    real = start
+
+    async def cut(*given: Any, **more: Any) -> bool:
+        if after:
+            await real(*given, **more)
+        raise CutError
+
+    with monkeypatch.context() as crash:
+        crash.setattr(replay_start, "start", cut)
+        with pytest.raises(CutError):
+            await replay(hub, record)
+    await finish_left_over(hub.binding, clock.now() + timedelta(hours=1))
+    await _check_one_replay(hub, record)
+
+
+async def _replayed_with_cut(
+    hub: TaskHubStage, record: DeadLetterRecord, number: int, crash: pytest.MonkeyPatch, *, after: bool
+) -> bool:
+    """Replay and die at the `number`-th request to storage; False when there are fewer."""
+    real, seen = tables._run, 0
+
+    async def run(table: str, action: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        is_last = seen == number
+        if is_last and not after:
+            raise CutError
+        result = await real(table, action)
+        if is_last:
+            raise CutError
+        return result
+
+    crash.setattr(tables, "_run", run)
+    try:
+        await replay(hub, record)
+    except CutError:
+        return True
+    return False
+
+
+async def _check_one_replay(hub: TaskHubStage, record: DeadLetterRecord) -> None:
+    assert record.operation_id is not None
+    assert (await ended(hub, record.operation_id))["status"] == "succeeded"
+    assert attempts_for(hub, record.operation_id) == 2
+    now = await found(record.id)
+    assert (now.status, len(now.replays)) == (Status.REPLAYED, 1)
+    assert record.id not in await ids_of(Status.OPEN)
+    assert (await ids_of(Status.REPLAYED)).count(record.id) == 1
+    assert await left_over(10) == []
