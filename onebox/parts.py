@@ -116,8 +116,7 @@ class Parts:
         most = self._durable.max_grpc_message_size_in_bytes or 0
         urls = DurableUrls(base_url, hub_name, self._keys.system)
         self.inputs.serve_clients(DurableClients(urls, self.hub.grpc_address, max_message_bytes=most))
-        names, version = self.invoker.orchestrators, self._durable.default_version
-        api = ManagementApi(self.hub.tasks, urls, names, version)
+        api = ManagementApi(self.hub.tasks, urls, self.invoker.orchestrators)
         self.application.webhooks[WEBHOOK_PATH] = api.answer
 
 
@@ -128,5 +127,6 @@ def _hub_settings(durable: DurableTask, stop_seconds: float) -> HubSettings:
         max_batches=durable.max_concurrent_entity_functions or silent.max_batches,
         max_activities=durable.max_concurrent_activity_functions or silent.max_activities,
         max_batch_operations=durable.max_entity_operation_batch_size or silent.max_batch_operations,
+        default_version=durable.default_version,
         stop_seconds=stop_seconds,
     )

@@ -101,7 +101,9 @@ class Hub:
             settings=self._settings,
             faults=self._faults,
         )
-        self._tasks = TaskHub(self._engine, Listing(reading), self._clock, self._faults)
+        self._tasks = TaskHub(
+            self._engine, Listing(reading), self._clock, self._faults, self._settings.default_version
+        )
         return self._tasks
 
     async def _serve(self, tasks: TaskHub) -> None:

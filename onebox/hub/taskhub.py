@@ -42,11 +42,19 @@ _PURGE_PAGE = 200
 class TaskHub:
     """Starts, watches and manages orchestrations and entities."""
 
-    def __init__(self, engine: Engine, listing: Listing, clock: Clock, faults: FaultPoints) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        listing: Listing,
+        clock: Clock,
+        faults: FaultPoints,
+        default_version: str | None = None,
+    ) -> None:
         self._engine = engine
         self._listing = listing
         self._clock = clock
         self._faults = faults
+        self._default_version = default_version
 
     async def _change[T](self, work: Callable[[Transaction], T]) -> T:
         self._faults(FaultPoint.REQUEST_RECEIVED)
@@ -65,7 +73,11 @@ class TaskHub:
             raise InvalidRequest("an orchestration needs a name")
         if is_entity(asked.instance_id):
             raise InvalidRequest("instance ids that begin with '@' are those of entities")
-        wanted = replace(asked, instance_id=asked.instance_id or uuid.uuid4().hex)
+        wanted = replace(
+            asked,
+            instance_id=asked.instance_id or uuid.uuid4().hex,
+            version=asked.version or self._default_version,
+        )
         await self._change(lambda tx: instances.start(tx, wanted))
         return wanted.instance_id
 

@@ -98,7 +98,15 @@ class Workers:
             return failed_response(_details(failed))
         response = pb.OrchestratorResponse()
         response.ParseFromString(base64.b64decode(answer))
+        for action in response.actions:
+            if action.HasField("createSubOrchestration"):
+                self._give_version(action.createSubOrchestration)
         return response
+
+    def _give_version(self, asked: pb.CreateSubOrchestrationAction | pb.StartNewOrchestrationAction) -> None:
+        """Fill in what host.json documents for a start that names no version; the SDK itself does not."""
+        if self._settings.default_version is not None and not asked.version.value:
+            asked.version.value = self._settings.default_version
 
     def _remember(self, live: Live, turn: Turn) -> None:
         """Bring the cache to where the store is."""
@@ -156,6 +164,9 @@ class Workers:
             return failed_result(batch, _details(failed))
         result = pb.EntityBatchResult()
         result.ParseFromString(base64.b64decode(answer))
+        for action in result.actions:
+            if action.HasField("startNewOrchestration"):
+                self._give_version(action.startNewOrchestration)
         return result
 
     async def activity(self, seq: int, _: Lane) -> None:

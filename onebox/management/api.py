@@ -31,13 +31,10 @@ from onebox.management.payloads import output_of
 class ManagementApi:
     """The whole API over one hub."""
 
-    def __init__(
-        self, hub: TaskHub, urls: DurableUrls, orchestrators: Collection[str], version: str | None
-    ) -> None:
+    def __init__(self, hub: TaskHub, urls: DurableUrls, orchestrators: Collection[str]) -> None:
         self._hub = hub
         self._urls = urls
         self._orchestrators = orchestrators
-        self._version = version
         self._instances = Instances(hub, urls)
         self._entities = Entities(hub)
 
@@ -66,7 +63,7 @@ class ManagementApi:
             raise BadRequestError(
                 f"The function '{name}' doesn't exist, is disabled, or is not an orchestrator"
             )
-        version = request.query_params.get("version") or self._version
+        version = request.query_params.get("version")
         asked = Start(instance_id, name, version=version, input=await json_body(request))
         started = await self._hub.start(asked)
         wait_seconds = seconds(request, "timeout")

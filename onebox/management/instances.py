@@ -126,6 +126,9 @@ class Instances:
             return check_status(request, self._urls, new_id)
         reason = request.query_params.get("reason")
         if action == "rewind":
+            state = self._hub.get(instance_id)
+            if state is not None and state.status.is_terminal and state.status is not Status.FAILED:
+                return Response(status_code=410)
             await self._hub.rewind(instance_id, reason)
             return Response(status_code=202)
         call = self._reasoned(action, instance_id, reason)

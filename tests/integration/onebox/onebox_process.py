@@ -16,6 +16,8 @@ from onebox.storage.blobs import BlobAccount, signed_headers
 from tools.processes import ROOT, ServerProcess, eventually, free_port
 
 SAMPLE = ROOT / "tests" / "apps" / "sample"
+FEATURES = ROOT / "tests" / "apps" / "features"
+INSTANCES = "/runtime/webhooks/durabletask/instances"
 START = [sys.executable, "-m", "onebox", "start"]
 
 
@@ -81,8 +83,8 @@ class OneboxProcess:
         self._queues.append(queue)
         return queue
 
-    def start_orchestration(self, name: str, instance_id: str, given: Any) -> None:
-        answer = self.client.post(f"/api/start/{name}/{instance_id}", json=given)
+    def start_orchestration(self, name: str, instance_id: str, given: Any, **parameters: str) -> None:
+        answer = self.client.post(f"/api/start/{name}/{instance_id}", json=given, params=parameters)
         assert answer.status_code == 202, answer.text
 
     def until_finished(self, instance_id: str) -> dict[str, Any]:
@@ -94,6 +96,34 @@ class OneboxProcess:
             return state if state["status"] in {"COMPLETED", "FAILED", "TERMINATED"} else None
 
         return eventually(look, f"{instance_id} ends")
+
+    def manage(self, instance_id: str, action: str, **parameters: str) -> httpx.Response:
+        """Posts an action of the Durable HTTP management API."""
+        return self.client.post(f"{INSTANCES}/{instance_id}/{action}", params=parameters)
+
+    def raise_event(self, instance_id: str, name: str, data: Any) -> None:
+        answer = self.client.post(f"{INSTANCES}/{instance_id}/raiseEvent/{name}", json=data)
+        assert answer.status_code == 202, answer.text
+
+    def instance(self, instance_id: str, **parameters: str) -> dict[str, Any]:
+        """An instance as the management API tells it."""
+        answer = self.client.get(f"{INSTANCES}/{instance_id}", params=parameters)
+        state: dict[str, Any] = answer.json()
+        return state
+
+    def until(self, instance_id: str, *wanted: str) -> dict[str, Any]:
+        """The instance once the management API tells one of these statuses."""
+
+        def look() -> dict[str, Any] | None:
+            state = self.instance(instance_id)
+            return state if state["runtimeStatus"] in wanted else None
+
+        return eventually(look, f"{instance_id} is {wanted}")
+
+    def entity(self, name: str, key: str) -> Any:
+        """The state of an entity; None when it does not exist."""
+        answer = self.client.get(f"/runtime/webhooks/durabletask/entities/{name}/{key}")
+        return answer.json() if answer.status_code == httpx.codes.OK else None
 
     def until_counted(self, key: str, wanted: int) -> None:
         """Waits for the counter entity of this key to reach a number."""
