@@ -56,8 +56,8 @@ def registered() -> dict[str, Any]:
     app = df.DFApp()
     for blueprint in source_blueprints():
         app.register_functions(blueprint)
-    found = {function.get_function_name(): function for function in app.get_functions()}
-    return {name: function for name, function in found.items() if name not in SDK}
+    found = ((function.get_function_name() or "", function) for function in app.get_functions())
+    return {name: function for name, function in found if name not in SDK}
 
 
 def retries(function: Any) -> dict[str, Any]:
