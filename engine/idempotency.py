@@ -22,6 +22,7 @@ from engine.instants import from_rfc3339, optional_from_rfc3339, optional_to_rfc
 from engine.problem import InvalidInputError, Problem
 from engine.vocabulary import OperationState
 
+_OPERATION_ID: Final = re.compile(r"op-[a-z0-9-]+")
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _SF_STRING: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 
@@ -35,6 +36,11 @@ def operation_id_for(scope: str, key: str) -> str:
     """
     digest = sha256(f"{len(scope)}:{scope}{key}".encode("utf-8", "surrogatepass")).digest()
     return "op-" + b32encode(digest[:20]).decode().lower()
+
+
+def is_operation_id(text: str) -> bool:
+    """Tell whether a text has the form of an operation's id, which no other thing in the task hub has."""
+    return _OPERATION_ID.fullmatch(text) is not None
 
 
 def parse_key(header: str) -> str:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
 
+from engine.idempotency import is_operation_id
 from engine.instants import to_rfc3339
 from engine.operation import OperationInput
 from engine.vocabulary import Category, DeadLetterReason, OperationState
@@ -26,6 +27,8 @@ async def find_status(hub: str, operation_id: str) -> dict[str, Any] | None:
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
     """
+    if not is_operation_id(operation_id):
+        return None  # Batches, sagas and what else the task hub runs have ids of their own.
     instance = await read_operation(hub, operation_id)
     if instance is not None:
         return await with_event_states(document_of(instance))

@@ -4,10 +4,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from engine.bulk_replay import ReplayState
 from engine.dead_letter import Status
 from engine.outbox import EventState
 from engine.vocabulary import Category, DeadLetterReason
-from triggers.openapi.operation_answers import Attempt, Instant
+from triggers.openapi.operation_answers import Attempt, UtcInstant
 
 
 class EditedPlace(BaseModel):
@@ -22,7 +23,7 @@ class ReplayNote(BaseModel):
     """One replay of a dead letter."""
 
     operation_id: str
-    requested_at: Instant
+    requested_at: UtcInstant
     note: str | None
     changes: list[EditedPlace]
     replay_id: str | None
@@ -33,7 +34,7 @@ class Note(BaseModel):
     """What a person wrote."""
 
     text: str
-    at: Instant
+    at: UtcInstant
 
 
 class DeadLetterDocument(BaseModel):
@@ -54,10 +55,10 @@ class DeadLetterDocument(BaseModel):
     input: Any = None
     message: str | None = None
     correlation_id: str | None
-    first_failed_at: Instant
-    created_at: Instant
+    first_failed_at: UtcInstant
+    created_at: UtcInstant
     status: Status
-    archived_at: Instant | None
+    archived_at: UtcInstant | None
     replay_of: str | None
     replays: list[ReplayNote]
     notes: list[Note]
@@ -85,8 +86,8 @@ class DeadLetterGroup(BaseModel):
 
     group: str
     count: int
-    first_seen_at: Instant
-    last_seen_at: Instant
+    first_seen_at: UtcInstant
+    last_seen_at: UtcInstant
     sample: DeadLetterSample
 
 
@@ -101,7 +102,7 @@ class Waiting(BaseModel):
     """Open dead letters of one kind."""
 
     open: int
-    oldest_at: Instant | None
+    oldest_at: UtcInstant | None
     oldest_age_seconds: float | None
 
 
@@ -129,9 +130,9 @@ class OutboxEvent(BaseModel):
     dependency: str | None
     path: str | None
     detail: str | None
-    created_at: Instant
-    pending_since: Instant
-    sent_at: Instant | None
+    created_at: UtcInstant
+    pending_since: UtcInstant
+    sent_at: UtcInstant | None
 
 
 class OutboxPage(BaseModel):
@@ -139,3 +140,54 @@ class OutboxPage(BaseModel):
 
     items: list[OutboxEvent]
     next_cursor: str | None
+
+
+class StartedBulkReplay(BaseModel):
+    """A bulk replay that was started, and how many open dead letters its filter found."""
+
+    replay_id: str
+    matched: int
+    status_url: str
+
+
+class MatchedDeadLetters(BaseModel):
+    """How many open dead letters a filter finds."""
+
+    matched: int
+
+
+class FailedReplay(BaseModel):
+    """A dead letter that could not be replayed and stays open."""
+
+    id: str
+    detail: str
+
+
+class BulkReplayFilter(BaseModel):
+    """Which dead letters; null means any."""
+
+    status: Status | None
+    reason: DeadLetterReason | None
+    category: Category | None
+    dependency: str | None
+    group: str | None
+    created_after: UtcInstant | None
+    created_before: UtcInstant | None
+
+
+class BulkReplayDocument(BaseModel):
+    """How far a bulk replay got."""
+
+    replay_id: str
+    status: ReplayState
+    filter: BulkReplayFilter
+    rate_per_second: float
+    note: str | None
+    matched: int
+    replayed: int
+    skipped: int
+    failed: int
+    failures: list[FailedReplay]
+    remaining: int
+    waiting_until: UtcInstant | None
+    created_at: UtcInstant

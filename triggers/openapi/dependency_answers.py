@@ -10,17 +10,17 @@ from engine.circuit.settings import CircuitSettings
 from engine.circuit.states import CircuitState
 from engine.policy import RetryPolicy, Timeouts
 from engine.vocabulary import Category
-from triggers.openapi.operation_answers import Instant
+from triggers.openapi.operation_answers import UtcInstant
 
 
 class CircuitAct(BaseModel):
     """One thing done to a circuit by hand."""
 
-    at: Instant
+    at: UtcInstant
     action: Hand
     by: str
     reason: str
-    until: Instant | None
+    until: UtcInstant | None
 
 
 class CircuitDocument(BaseModel):
@@ -32,14 +32,14 @@ class CircuitDocument(BaseModel):
     failures: int
     failure_ratio: Annotated[float | None, Field(description="null while the window is empty")]
     slow_calls: int
-    opened_at: Instant | None
-    retry_at: Instant | None
-    throttled_until: Instant | None
+    opened_at: UtcInstant | None
+    retry_at: UtcInstant | None
+    throttled_until: UtcInstant | None
     reason: str | None
     changed_by: str | None
     epoch: int
     waiting: int
-    expires_at: Instant | None
+    expires_at: UtcInstant | None
     audit: list[CircuitAct]
 
 

@@ -1,5 +1,6 @@
 """Routes of dependencies, their circuits and policies, and of the app itself."""
 
+from http import HTTPStatus
 from typing import Final
 
 from engine.circuit.audit import Hand
@@ -76,6 +77,8 @@ DEPENDENCIES: Final = (
     ),
 )
 
+UNCHANGED: Final = Answer(HTTPStatus.NOT_MODIFIED, "The version that was named.", media_type="")
+
 THE_APP: Final = (
     Route(
         function="get_health",
@@ -96,6 +99,29 @@ THE_APP: Final = (
         tag="the app",
         summary="This document",
         answers=(Answer(OK, "OpenAPI 3.1."),),
+        anonymous=True,
+    ),
+    Route(
+        function="get_dashboard",
+        method="GET",
+        path="/dashboard",
+        tag="the app",
+        summary="The dashboard, a page that reads this API",
+        answers=(Answer(OK, "The page.", media_type="text/html"), UNCHANGED),
+        anonymous=True,
+    ),
+    Route(
+        function="get_dashboard_file",
+        method="GET",
+        path="/dashboard/{*path}",
+        tag="the app",
+        summary="A file of the dashboard",
+        answers=(
+            Answer(OK, "The file.", media_type="*/*"),
+            UNCHANGED,
+            Answer(HTTPStatus.PERMANENT_REDIRECT, "To the page.", headers=("Location",), media_type=""),
+        ),
+        problems=(MISSING,),
         anonymous=True,
     ),
 )

@@ -47,7 +47,7 @@ def openapi_document(routes: Iterable[Route], version: str) -> dict[str, Any]:
     listed = list(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in listed:
-        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(PREFIX + route.path.replace("{*", "{"), {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
         "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
@@ -77,7 +77,7 @@ def _replace(schema: Any, path: tuple[str | int, ...], value: Mapping[str, Any])
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    names = re.findall(r"\{(\w+)\}", route.path)
+    names = re.findall(r"\{\*?(\w+)\}", route.path)
     described: dict[str, Any] = {
         "operationId": route.function,
         "tags": [route.tag],
@@ -86,7 +86,9 @@ def _operation(route: Route) -> dict[str, Any]:
         "responses": dict(sorted(_responses(route))),
     }
     if route.body is not None:
-        content = {"application/json": {"schema": _ref(route.body)}}
+        content: dict[str, Any] = {"application/json": {"schema": _ref(route.body)}}
+        if route.takes_cloud_events:
+            content["application/cloudevents+json"] = {"schema": _cloud_event_with(route.body)}
         described["requestBody"] = {"required": route.body_required, "content": content}
     if route.anonymous:
         described["security"] = []
@@ -103,7 +105,8 @@ def _responses(route: Route) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _response(answer: Answer) -> dict[str, Any]:
-    schema = {"type": "object"} if answer.model is None else _ref(answer.model)
+    is_json = answer.media_type == "application/json"
+    schema = _ref(answer.model) if answer.model is not None else {"type": "object"} if is_json else {}
     response: dict[str, Any] = {"description": answer.description, "headers": _headers(answer.headers)}
     if answer.media_type:
         response["content"] = {answer.media_type: {"schema": schema}}
@@ -133,6 +136,14 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
         "description": parameter.description,
         "schema": dict(parameter.schema),
     }
+
+
+def _cloud_event_with(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of a CloudEvent 1.0 in its structured form; its source and id are the key."""
+    text = {"type": "string", "minLength": 1}
+    attributes = {"specversion": {"const": "1.0"}, "id": text, "source": text, "type": text}
+    properties = {**attributes, "correlationid": text, "data": _ref(model)}
+    return {"type": "object", "required": [*attributes, "data"], "properties": properties}
 
 
 def _ref(model: type[BaseModel]) -> dict[str, str]:

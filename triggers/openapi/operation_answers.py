@@ -13,7 +13,7 @@ from engine.saga import Effect, SagaState
 from engine.vocabulary import Category, DeadLetterReason, OperationState
 from engine.waits import WaitKind
 
-type Instant = Annotated[
+type UtcInstant = Annotated[
     str, WithJsonSchema({"type": "string", "format": "date-time", "description": "RFC 3339, UTC, with Z."})
 ]
 
@@ -39,7 +39,7 @@ class Attempt(BaseModel):
     """One try at the call."""
 
     number: Annotated[int, Field(ge=1)]
-    started_at: Instant
+    started_at: UtcInstant
     duration_ms: float
     category: Annotated[Category | None, Field(description="null for success")]
     status_code: int | None
@@ -53,8 +53,8 @@ class HoldUp(BaseModel):
 
     before_attempt: int
     kind: WaitKind
-    began_at: Instant
-    until: Instant
+    began_at: UtcInstant
+    until: UtcInstant
     times: int
     delay_reasons: list[str]
 
@@ -86,15 +86,15 @@ class OperationDocument(BaseModel):
     status: OperationState
     attempt_count: int
     attempts: list[Attempt]
-    next_attempt_at: Instant | None
-    deadline_at: Instant | None
+    next_attempt_at: UtcInstant | None
+    deadline_at: UtcInstant | None
     result: Annotated[
         Any, Field(description="Of a call `status_code`, `headers`, `json` or `body`; of a handler `value`.")
     ]
     dead_letter: DeadLetterNote | None
     events: list[EventNote]
-    created_at: Instant
-    updated_at: Instant
+    created_at: UtcInstant
+    updated_at: UtcInstant
     waits: list[HoldUp] = Field(default_factory=list)
 
 
@@ -160,8 +160,8 @@ class BatchDocument(BaseModel):
     tolerated_failures: int
     counts: BatchCounts
     items: list[BatchItem]
-    created_at: Instant
-    finished_at: Instant | None
+    created_at: UtcInstant
+    finished_at: UtcInstant | None
 
 
 class AcceptedSaga(BaseModel):
@@ -198,5 +198,5 @@ class SagaDocument(BaseModel):
     stands: list[str]
     undone: list[str]
     unknown: list[str]
-    created_at: Instant
-    updated_at: Instant
+    created_at: UtcInstant
+    updated_at: UtcInstant

@@ -36,6 +36,7 @@ OPERATIONS: Final = (
         tag="operations",
         summary="Take an operation over",
         body=OperationRequest,
+        takes_cloud_events=True,
         parameters=(KEY, PREFER),
         answers=(
             Answer(
@@ -52,6 +53,25 @@ OPERATIONS: Final = (
             ),
         ),
         problems=(INVALID, TOO_LARGE, KEY_REUSED, AWAY),
+    ),
+    Route(
+        function="enqueue_operation",
+        method="POST",
+        path="/operations/enqueue",
+        tag="operations",
+        summary="Put an operation on the queue, also while the task hub is away",
+        body=OperationRequest,
+        takes_cloud_events=True,
+        parameters=(KEY,),
+        answers=(
+            Answer(
+                ACCEPTED,
+                "It is on the queue, and starts when its turn comes.",
+                work.AcceptedOperation,
+                ("Location", "Retry-After"),
+            ),
+        ),
+        problems=(INVALID, TOO_LARGE, AWAY),
     ),
     Route(
         function="list_operations",

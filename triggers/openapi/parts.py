@@ -36,7 +36,7 @@ class Answer:
     Attributes:
         status: Of the answer.
         description: When it is given.
-        model: Of its body; None when any JSON object stands there, or nothing.
+        model: Of its body; None when any JSON object, or a file, stands there.
         headers: Names of those it may have, of `HEADERS`.
         media_type: Of its body; "" when it has none.
     """
@@ -55,11 +55,12 @@ class Route:
     Attributes:
         function: The name of the function that answers it.
         method: HTTP method.
-        path: Below `/api`, with `{parameters}`.
+        path: Below `/api`, with `{parameters}`; `{*path}` takes slashes too, which OpenAPI cannot say.
         tag: Which part of the API it belongs to.
         summary: What it does, as a phrase.
         body: Model that validates the request body; None when there is none.
-        body_required: Whether the body may be left out.
+        body_required: False when the body may be left out.
+        takes_cloud_events: Whether the body may come as the `data` of a CloudEvent.
         parameters: Of query and header; those of the path are read off it.
         answers: Every answer that is no problem.
         problems: The statuses of every problem that it can answer, beside those of every route.
@@ -73,6 +74,7 @@ class Route:
     summary: str
     body: type[BaseModel] | None = None
     body_required: bool = True
+    takes_cloud_events: bool = False
     parameters: tuple[Parameter, ...] = ()
     answers: tuple[Answer, ...] = field(default=())
     problems: tuple[HTTPStatus, ...] = ()
@@ -94,7 +96,7 @@ PROBLEMS: Final[Mapping[HTTPStatus, str]] = {
         "The key belongs to another request; `type` ends in `/idempotency-key-reused`."
     ),
     HTTPStatus.SERVICE_UNAVAILABLE: (
-        "The task hub did not answer. Nothing was started: send the same request again."
+        "A part that the app needs did not answer. Nothing was started: send the same request again."
     ),
 }
 

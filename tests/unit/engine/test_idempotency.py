@@ -15,6 +15,7 @@ from engine.idempotency import (
     complete,
     expire,
     fail,
+    is_operation_id,
     operation_id_for,
     parse_key,
     state_of,
@@ -56,6 +57,12 @@ def test_the_id_is_short_and_safe_in_a_url() -> None:
 
 def test_scopes_and_keys_cannot_be_shifted_into_each_other() -> None:
     assert operation_id_for("ab", "c") != operation_id_for("a", "bc")
+
+
+def test_an_operations_id_is_told_from_other_ids() -> None:
+    assert is_operation_id(operation_id_for("s", "k"))
+    others = ["", "op-", "batch-abc", "saga-abc", "op-a@b", "op-a.b", "@x@op-a", "op-a\n"]
+    assert [text for text in others if is_operation_id(text)] == []
 
 
 @pytest.mark.parametrize(
