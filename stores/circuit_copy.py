@@ -35,6 +35,8 @@ READ_SECONDS: Final = 1.0
 SEND_SECONDS: Final = 2.0
 AGAIN: Final = timedelta(seconds=1)
 """After a read or a report failed, the next one is tried no earlier than this."""
+_DOUBLINGS: Final = 3
+"""A report that fails again and again waits up to eight times as long: a task hub may be gone for good."""
 _TELL_BLIND_EVERY: Final = timedelta(seconds=10)
 
 _log = logging.getLogger(__name__)
@@ -97,6 +99,7 @@ class CircuitCopy:
     _sending: bool = False
     _unsent: Report | None = None
     _send_again_at: datetime | None = None
+    _failed_sends: int = 0
     _alarm: asyncio.TimerHandle | None = None
     _alarm_at: datetime | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -268,23 +271,28 @@ class CircuitCopy:
     async def _send(self) -> bool:
         """Send one report; False when it failed, and then the same one is sent again later."""
         report = self._unsent or self.buffer.take(self.now())
-        self._unsent, self._send_again_at = report, self.now() + AGAIN
+        self._unsent = report
         message = ReportMessage(report, self.gate.circuit, self.gate.budget)
         try:
             async with asyncio.timeout(SEND_SECONDS):
                 await self.shared.report(message)
         except Exception as error:  # noqa: BLE001 - what came of an attempt must not depend on this
-            self._send_again_at = self.now() + AGAIN
-            _log.warning(
-                "The circuit of %s could not be told (%s: %s); it is told again in %g s.",
-                self.gate.dependency,
-                type(error).__name__,
-                error,
-                AGAIN.total_seconds(),
-            )
+            self._wait_to_send(error)
             return False
-        self._unsent = None
+        self._unsent, self._failed_sends = None, 0
         return True
+
+    def _wait_to_send(self, error: Exception) -> None:
+        wait = AGAIN * 2 ** min(self._failed_sends, _DOUBLINGS)
+        self._failed_sends += 1
+        self._send_again_at = self.now() + wait
+        _log.warning(
+            "The circuit of %s could not be told (%s: %s); it is told again in %g s.",
+            self.gate.dependency,
+            type(error).__name__,
+            error,
+            wait.total_seconds(),
+        )
 
     def _set_alarm(self) -> None:
         """Wake once when the next report is due: a timer of the loop, neither a thread nor a poll."""

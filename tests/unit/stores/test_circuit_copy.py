@@ -216,6 +216,23 @@ async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_o
     stage.copy.close()
 
 
+async def test_a_task_hub_that_stays_away_is_told_less_and_less_often() -> None:
+    stage = Stage()
+    await ask(stage)
+    stage.shared.is_down = True
+    await fail(stage)
+    sent_at = []
+    for second in range(60):
+        before = len(stage.shared.heard)
+        stage.moment.pass_(1)
+        await stage.copy.flush()
+        if len(stage.shared.heard) > before:
+            sent_at.append(second + 1)
+    assert sent_at[:5] == [1, 3, 7, 15, 23]
+    assert {message.report.sequence for message in stage.shared.heard} == {1}
+    stage.copy.close()
+
+
 async def test_retries_beyond_the_budget_are_promised_for_later_and_then_go_unasked() -> None:
     stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
     answers = [await stage.copy.enter(f"op-{number}", 2, FIRST) for number in range(12)]
