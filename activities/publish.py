@@ -59,7 +59,7 @@ async def publish(request: dict, hub: str) -> dict:  # type: ignore[type-arg] # 
     if not isinstance(answer, AttemptOutcome):
         return {"stopped": stop_to_json(answer)}
     if answer.category is None:
-        await mark_sent(delivery.event_id, place, clock.now())
+        await mark_sent(kept, clock.now())
     return answer.to_json()
 
 
@@ -77,7 +77,7 @@ async def outbox_give_up(request: dict) -> str:  # type: ignore[type-arg] # as a
     if kept is None or kept.event.state is EventState.SENT:
         return ""
     dead_letter_id = await keep_operation(_entry(delivery, kept.event, request), clock.now())
-    await mark_failed(delivery.event_id, place, f"{request['detail']} (dead letter {dead_letter_id})")
+    await mark_failed(kept, f"{request['detail']} (dead letter {dead_letter_id})")
     return dead_letter_id
 
 

@@ -148,37 +148,41 @@ async def list_pending(limit: int, cursor: str | None) -> tuple[list[dict[str, A
     return items[:limit], items[limit - 1]["event_id"] if more else None
 
 
-async def mark_sent(event_id: str, place: Place, now: datetime) -> None:
-    """Say that an event was sent, whatever its row says of it: it was.
+async def mark_sent(kept: Kept, now: datetime) -> None:
+    """Say that an event was sent, whatever its row says of it by now: it was.
+
+    Args:
+        kept: As it stood before it was sent.
+        now: Aware UTC instant.
 
     Raises:
-        NoSuchEventError: It has no row.
+        NoSuchEventError: Its row is gone.
     """
-    while True:
-        kept = await _existing(event_id, place)
-        if kept.event.state is EventState.SENT:
-            await note_ended(kept.event, place)
-            return
+    while kept.event.state is not EventState.SENT:
         sent = replace(kept.event, state=EventState.SENT, sent_at=now, detail=None)
         if await _changed(kept, sent):
-            await _list(sent, place, was=kept.event.state)
+            await _list(sent, kept.place, was=kept.event.state)
             return
+        kept = await _anew(kept)
+    await note_ended(kept.event, kept.place)
 
 
-async def mark_failed(event_id: str, place: Place, detail: str) -> None:
+async def mark_failed(kept: Kept, detail: str) -> None:
     """Say that an event cannot be delivered; one that was sent after all stays so.
 
+    Args:
+        kept: As it stood when that was found.
+        detail: Why, for a person.
+
     Raises:
-        NoSuchEventError: It has no row.
+        NoSuchEventError: Its row is gone.
     """
-    while True:
-        kept = await _existing(event_id, place)
-        if kept.event.state is EventState.SENT:
-            return
+    while kept.event.state is not EventState.SENT:
         failed = replace(kept.event, state=EventState.FAILED, detail=detail[:_DETAIL_CHARS])
         if kept.event.state is EventState.FAILED or await _changed(kept, failed):
-            await _list(failed, place, was=kept.event.state)
+            await _list(failed, kept.place, was=kept.event.state)
             return
+        kept = await _anew(kept)
 
 
 async def mark_pending(event_id: str, now: datetime) -> StoredEvent:
@@ -227,11 +231,11 @@ def _state_of(place: Place, event: StoredEvent) -> tables.Row:
     return {name: row[name] for name in names}
 
 
-async def _existing(event_id: str, place: Place) -> Kept:
-    kept = await find_event(event_id, place)
-    if kept is None:
-        raise NoSuchEventError(event_id)
-    return kept
+async def _anew(kept: Kept) -> Kept:
+    found = await find_event(kept.event.event_id, kept.place)
+    if found is None:
+        raise NoSuchEventError(kept.event.event_id)
+    return found
 
 
 async def _event_at(event_id: str, place: Place) -> Kept | None:
