@@ -26,7 +26,8 @@ from engine.gate import NeedsProbe, Stop, Ticket, hold_of, probe_message, view_a
 from engine.operation import AttemptOutcome, History, OperationInput
 from engine.policy import PRESETS, Timeouts
 from engine.vocabulary import Category
-from stores.circuit_copy import CircuitCopy, Gate
+from stores.circuit_copy import CircuitCopy
+from stores.circuit_reporting import Gate
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CALL_SECONDS = 0.1
@@ -129,7 +130,7 @@ class Outage:
             self.seconds, _, event = heappop(self._events)
             await event()
         for worker in self._workers:
-            worker.close()
+            worker.reporting.close()
         return self.tally
 
     def _arrive(self, number: int, at_seconds: float) -> None:
@@ -217,9 +218,9 @@ class Outage:
 
     def _ring_for(self, worker: CircuitCopy) -> None:
         """In the app a timer of the loop does this."""
-        due = worker.next_report_at()
+        due = worker.reporting.next_report_at()
         if due is not None:
-            self._at((due - START).total_seconds(), worker.flush)
+            self._at((due - START).total_seconds(), worker.reporting.flush)
 
     def _outcome(self, operation: Operation, category: Category | None, *, counted: bool) -> AttemptOutcome:
         return AttemptOutcome(

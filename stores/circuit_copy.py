@@ -11,16 +11,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from engine.budget import BudgetPostponed, RetryBudgetSettings, budget_allows
+from engine.budget import BudgetPostponed, budget_allows
 from engine.circuit import (
     AskForProbe,
-    CircuitSettings,
     Permit,
     Permitted,
     Refused,
-    Report,
     ReportBuffer,
-    ReportMessage,
     Snapshot,
     Verdict,
     permit,
@@ -29,37 +26,15 @@ from engine.circuit import (
 from engine.gate import NeedsProbe, Stop, Ticket
 from stores import clock
 from stores.circuit_entity import SharedCircuit
+from stores.circuit_reporting import Gate, Reporting
 
 READ_SECONDS: Final = 1.0
 """A read that takes longer counts as failed: calls go on without it rather than queue behind it."""
-SEND_SECONDS: Final = 2.0
 AGAIN: Final = timedelta(seconds=1)
-"""After a read or a report failed, the next one is tried no earlier than this."""
-_DOUBLINGS: Final = 3
-"""A report that fails again and again waits up to eight times as long: a task hub may be gone for good."""
+"""After a read failed, the next one is tried no earlier than this."""
 _TELL_BLIND_EVERY: Final = timedelta(seconds=10)
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """The settings that one dependency's gate goes by.
-
-    Attributes:
-        dependency: Its name.
-        circuit: `enabled = false` switches the circuit off wholly; the budget stays.
-        budget: A ratio of 0 switches the retry budget off.
-    """
-
-    dependency: str
-    circuit: CircuitSettings
-    budget: RetryBudgetSettings
-
-    @property
-    def is_open(self) -> bool:
-        """Whether nothing is asked and nothing is told at it."""
-        return not self.circuit.enabled and self.budget.ratio <= 0
 
 
 @dataclass(slots=True)
@@ -86,6 +61,7 @@ class CircuitCopy:
         now: The present, aware UTC.
         snapshot: As last read; None = never yet.
         blindness: How often it could not be read.
+        reporting: Sends what is in the buffer.
     """
 
     gate: Gate
@@ -94,15 +70,12 @@ class CircuitCopy:
     now: Callable[[], datetime] = clock.now
     snapshot: Snapshot | None = None
     blindness: Blindness = field(default_factory=Blindness)
+    reporting: Reporting = field(init=False)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _read_again_at: datetime | None = None
-    _sending: bool = False
-    _unsent: Report | None = None
-    _send_again_at: datetime | None = None
-    _failed_sends: int = 0
-    _alarm: asyncio.TimerHandle | None = None
-    _alarm_at: datetime | None = None
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.reporting = Reporting(self.gate, self.shared, self.buffer, self.now)
 
     async def enter(self, operation_id: str, attempt: int, ticket: Ticket) -> Permitted | Stop:
         """Ask whether an attempt may be made now; if so, it counts as begun, and `leave` must follow.
@@ -114,7 +87,7 @@ class CircuitCopy:
         """
         await self._refresh()
         answer = self._answer(operation_id, attempt, ticket, self.now())
-        await self.flush()
+        await self.reporting.flush()
         return answer
 
     async def leave(
@@ -142,29 +115,7 @@ class CircuitCopy:
             throttled_until=throttled_until if is_on else None,
             lease_id=permitted.lease_id,
         )
-        await self.flush()
-
-    async def flush(self) -> None:
-        """Tell the circuit what is due; what is due later goes by itself."""
-        if self._sending:
-            return  # Whoever sends looks again when it has sent.
-        self._sending = True
-        try:
-            while (due := self.next_report_at()) is not None and due <= self.now() and await self._send():
-                pass
-        finally:
-            self._sending = False
-            self._set_alarm()
-
-    def next_report_at(self) -> datetime | None:
-        """Tell when the next report is due; None when nothing is."""
-        return self._send_again_at if self._unsent is not None else self.buffer.due_at()
-
-    def close(self) -> None:
-        """Forget the alarm; for tests and benchmarks, the host just ends the process."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        await self.reporting.flush()
 
     def _answer(self, operation_id: str, attempt: int, ticket: Ticket, now: datetime) -> Permitted | Stop:
         leased = ticket.valid_permit(now)
@@ -267,45 +218,3 @@ class CircuitCopy:
             self.gate.dependency,
             self.blindness.calls,
         )
-
-    async def _send(self) -> bool:
-        """Send one report; False when it failed, and then the same one is sent again later."""
-        report = self._unsent or self.buffer.take(self.now())
-        self._unsent = report
-        message = ReportMessage(report, self.gate.circuit, self.gate.budget)
-        try:
-            async with asyncio.timeout(SEND_SECONDS):
-                await self.shared.report(message)
-        except Exception as error:  # noqa: BLE001 - what came of an attempt must not depend on this
-            self._wait_to_send(error)
-            return False
-        self._unsent, self._failed_sends = None, 0
-        return True
-
-    def _wait_to_send(self, error: Exception) -> None:
-        wait = AGAIN * 2 ** min(self._failed_sends, _DOUBLINGS)
-        self._failed_sends += 1
-        self._send_again_at = self.now() + wait
-        _log.warning(
-            "The circuit of %s could not be told (%s: %s); it is told again in %g s.",
-            self.gate.dependency,
-            type(error).__name__,
-            error,
-            wait.total_seconds(),
-        )
-
-    def _set_alarm(self) -> None:
-        """Wake once when the next report is due: a timer of the loop, neither a thread nor a poll."""
-        due = self.next_report_at()
-        if due is None or (self._alarm is not None and self._alarm_at is not None and self._alarm_at <= due):
-            return
-        self.close()
-        self._alarm_at = due
-        delay_seconds = max(0.0, (due - self.now()).total_seconds())
-        self._alarm = asyncio.get_running_loop().call_later(delay_seconds, self._ring)
-
-    def _ring(self) -> None:
-        self._alarm = None
-        task = asyncio.get_running_loop().create_task(self.flush())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

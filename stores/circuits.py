@@ -7,8 +7,9 @@ from weakref import WeakKeyDictionary
 
 from engine.circuit import ReportBuffer
 from engine.dependency import Dependency
-from stores.circuit_copy import CircuitCopy, Gate
+from stores.circuit_copy import CircuitCopy
 from stores.circuit_entity import CircuitEntity
+from stores.circuit_reporting import Gate
 
 _REPORTER_CHARACTERS: Final = 32
 
@@ -41,7 +42,7 @@ def circuit_of(hub: str, dependency: Dependency) -> CircuitCopy | None:
 def close_circuits() -> None:
     """Forget the running loop's copies; for tests and benchmarks, the host just ends the process."""
     for copy in _copies.pop(asyncio.get_running_loop(), {}).values():
-        copy.close()
+        copy.reporting.close()
 
 
 def _new_copy(hub: str, gate: Gate) -> CircuitCopy:

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 
 from engine.budget import RetryBudgetSettings
 from engine.circuit import Breaker, CircuitSettings, ReportBuffer, ReportMessage
-from stores.circuit_copy import CircuitCopy, Gate
+from stores.circuit_copy import CircuitCopy
+from stores.circuit_reporting import Gate
 from stores.task_hub import TaskHubUnavailableError
 from tests.circuit_samples import NOON
 

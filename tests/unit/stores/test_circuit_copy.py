@@ -37,7 +37,7 @@ async def tripped(stage: Stage) -> None:
     stage.moment.pass_(0.2)
     await fail(stage, times=3)
     stage.moment.pass_(0.2)
-    await stage.copy.flush()
+    await stage.copy.reporting.flush()
     assert stage.shared.breaker.state is CircuitState.OPEN
     stage.moment.pass_(1.1)
 
@@ -81,9 +81,9 @@ async def test_a_failure_is_told_at_once_and_others_of_the_same_moment_go_togeth
     await fail(stage, times=4)
     assert len(stage.shared.heard) == 1
     stage.moment.pass_(0.1)
-    await stage.copy.flush()
+    await stage.copy.reporting.flush()
     assert [message.report.window.everything().failures for message in stage.shared.heard] == [1, 3]
-    stage.copy.close()
+    stage.copy.reporting.close()
 
 
 async def test_what_is_due_later_goes_by_itself() -> None:
@@ -104,9 +104,9 @@ async def test_an_open_circuit_refuses_and_the_wait_is_counted_once() -> None:
     assert first.base == stage.shared.breaker.retry_at
     assert isinstance(await ask(stage, ticket=Ticket(waiting=True)), Refused)
     stage.moment.pass_(1)
-    await stage.copy.flush()
+    await stage.copy.reporting.flush()
     assert stage.shared.breaker.waiting == 1
-    stage.copy.close()
+    stage.copy.reporting.close()
 
 
 async def test_after_the_break_one_is_sent_to_ask_for_the_probe_and_the_others_wait_on() -> None:
@@ -116,7 +116,7 @@ async def test_after_the_break_one_is_sent_to_ask_for_the_probe_and_the_others_w
     answers = [await ask(stage, f"op-{number}", Ticket(waiting=True)) for number in range(5)]
     assert answers[0] == NeedsProbe(FRAGILE)
     assert all(isinstance(answer, Refused) for answer in answers[1:])
-    stage.copy.close()
+    stage.copy.reporting.close()
 
 
 async def test_a_probe_goes_under_its_lease_and_its_success_closes_the_circuit() -> None:
@@ -130,7 +130,7 @@ async def test_a_probe_goes_under_its_lease_and_its_success_closes_the_circuit()
     assert isinstance(permitted, Permitted)
     await stage.copy.leave(permitted, Verdict.SUCCESS, duration_seconds=0.1)
     assert stage.shared.breaker.state is CircuitState.CLOSED
-    stage.copy.close()
+    stage.copy.reporting.close()
 
 
 async def test_a_probe_whose_lease_expired_does_not_go() -> None:
@@ -141,7 +141,7 @@ async def test_a_probe_whose_lease_expired_does_not_go() -> None:
     stage.moment.pass_(16)
     answer = await ask(stage, ticket=Ticket(waiting=True, permit=lease))
     assert isinstance(answer, NeedsProbe)
-    stage.copy.close()
+    stage.copy.reporting.close()
 
 
 async def granted(stage: Stage) -> Permitted:
@@ -163,7 +163,7 @@ async def test_a_throttled_answer_pauses_every_process() -> None:
     assert isinstance(answer, Refused)
     assert answer.base == after(20)
     assert stage.shared.breaker.state is CircuitState.CLOSED
-    other.close()
+    other.reporting.close()
 
 
 async def test_a_circuit_that_cannot_be_read_lets_everything_through_and_says_so_now_and_then(
@@ -186,7 +186,7 @@ async def test_a_circuit_that_cannot_be_read_lets_everything_through_and_says_so
     assert isinstance(seeing, Permitted)
     assert not seeing.blind
     assert "can be read again; 30 attempts went on without it" in caplog.messages[-1]
-    stage.copy.close()
+    stage.copy.reporting.close()
 
 
 async def test_a_circuit_that_does_not_answer_in_a_second_counts_as_unreadable(
@@ -206,14 +206,14 @@ async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_o
     stage.shared.is_down = True
     await fail(stage)
     stage.moment.pass_(0.5)
-    await stage.copy.flush()
+    await stage.copy.reporting.flush()
     assert len(stage.shared.heard) == 1
     stage.shared.is_down = False
     stage.moment.pass_(0.5)
-    await stage.copy.flush()
+    await stage.copy.reporting.flush()
     assert [message.report.sequence for message in stage.shared.heard] == [1, 1]
     assert stage.shared.breaker.window.totals(stage.moment.now()).failures == 1
-    stage.copy.close()
+    stage.copy.reporting.close()
 
 
 async def test_a_task_hub_that_stays_away_is_told_less_and_less_often() -> None:
@@ -225,12 +225,12 @@ async def test_a_task_hub_that_stays_away_is_told_less_and_less_often() -> None:
     for second in range(60):
         before = len(stage.shared.heard)
         stage.moment.pass_(1)
-        await stage.copy.flush()
+        await stage.copy.reporting.flush()
         if len(stage.shared.heard) > before:
             sent_at.append(second + 1)
     assert sent_at[:5] == [1, 3, 7, 15, 23]
     assert {message.report.sequence for message in stage.shared.heard} == {1}
-    stage.copy.close()
+    stage.copy.reporting.close()
 
 
 async def test_retries_beyond_the_budget_are_promised_for_later_and_then_go_unasked() -> None:
@@ -242,7 +242,7 @@ async def test_retries_beyond_the_budget_are_promised_for_later_and_then_go_unas
     assert postponed.reserved
     assert postponed.until > NOON
     assert isinstance(await stage.copy.enter("op-10", 2, Ticket(promised=True)), Permitted)
-    stage.copy.close()
+    stage.copy.reporting.close()
 
 
 @pytest.mark.parametrize("told", [False, True])
@@ -253,11 +253,11 @@ async def test_a_new_copy_does_not_forget_what_was_taken_here_and_has_not_arrive
         await stage.copy.enter(f"op-{number}", 2, FIRST)
     stage.moment.pass_(1.01)
     if told:
-        await stage.copy.flush()
+        await stage.copy.reporting.flush()
     assert sum(message.report.retries for message in stage.shared.heard) == (10 if told else 1)
     answers = [await stage.copy.enter(f"op-late-{number}", 2, FIRST) for number in range(5)]
     assert sum(isinstance(answer, Permitted) for answer in answers) <= 2
-    stage.copy.close()
+    stage.copy.reporting.close()
 
 
 async def test_a_circuit_that_is_switched_off_asks_and_counts_nothing_but_the_budget() -> None:
@@ -268,9 +268,9 @@ async def test_a_circuit_that_is_switched_off_asks_and_counts_nothing_but_the_bu
     await stage.copy.leave(permitted, Verdict.FAILURE, duration_seconds=0.1, throttled_until=after(60))
     await stage.copy.enter("op-2", 2, FIRST)
     stage.moment.pass_(1)
-    await stage.copy.flush()
+    await stage.copy.reporting.flush()
     assert stage.shared.breaker.window.totals(stage.moment.now()).calls == 0
     assert stage.shared.breaker.throttled_until is None
     assert sum(message.report.retries for message in stage.shared.heard) == 1
     assert isinstance(await ask(stage, "op-3"), Permitted)
-    stage.copy.close()
+    stage.copy.reporting.close()
