@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import amplification, circuit_cost, cost, hot_dependency, intake, throughput
+from bench import amplification, circuit_cost, cost, dead_letters, hot_dependency, intake, throughput
 from bench.numbers import Table
 
 type Benchmark = Callable[[Path, int], Awaitable[list[Table]]]
@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "circuit": circuit_cost.measure,
     "hot": hot_dependency.measure,
     "outage": amplification.measure,
+    "dead-letters": dead_letters.measure,
 }
 
 

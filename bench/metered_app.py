@@ -121,7 +121,7 @@ async def metered_app(folder: Path, target_url: str) -> AsyncIterator[MeteredApp
     clock = ManualClock(datetime.now(UTC))
     async with served_app(folder, target_url, clock) as (hub, invoker):
         app = MeteredApp(hub, clock, invoker)
-        with reading(clock.now), _counting_requests(app.table_requests):
+        with reading(clock.now), counting_requests(app.table_requests):
             yield app
 
 
@@ -160,7 +160,7 @@ async def served_app(
 
 
 @contextmanager
-def _counting_requests(requests: Requests) -> Iterator[None]:
+def counting_requests(requests: Requests) -> Iterator[None]:
     """Counts each request that an Azure client of this process sends, synchronous or not."""
 
     def counted(send: Callable[..., Any]) -> Callable[..., Any]:

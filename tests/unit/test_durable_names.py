@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from stores import attempt_markers, dead_letters, task_hub, waiting_operations
+from stores import (
+    alerts,
+    attempt_markers,
+    dead_letter_keys,
+    dead_letters,
+    replays,
+    task_hub,
+    waiting_operations,
+)
 
 HTTP = {
     "submit_operation": ("POST", "operations"),
@@ -25,6 +33,17 @@ HTTP = {
     "close_circuit": ("POST", "circuits/{dependency}/close"),
     "disable_circuit": ("POST", "circuits/{dependency}/disable"),
     "reset_circuit": ("POST", "circuits/{dependency}/reset"),
+    "get_dead_letters": ("GET", "dead-letters"),
+    "get_dead_letter_groups": ("GET", "dead-letters/groups"),
+    "get_dead_letter_summary": ("GET", "dead-letters/summary"),
+    "get_dead_letter": ("GET", "dead-letters/{dead_letter_id}"),
+    "replay_one_dead_letter": ("POST", "dead-letters/{dead_letter_id}/replay"),
+    "archive_dead_letter": ("POST", "dead-letters/{dead_letter_id}/archive"),
+    "restore_dead_letter": ("POST", "dead-letters/{dead_letter_id}/restore"),
+    "note_dead_letter": ("POST", "dead-letters/{dead_letter_id}/notes"),
+    "start_replay_of_many": ("POST", "dead-letters/replays"),
+    "get_replay_of_many": ("GET", "dead-letters/replays/{replay_id}"),
+    "cancel_replay_of_many": ("DELETE", "dead-letters/replays/{replay_id}"),
 }
 
 DURABLE = {
@@ -36,9 +55,14 @@ DURABLE = {
     "circuit_breaker": "entityTrigger",
     "release_waiting": "orchestrationTrigger",
     "wake_waiting": "activityTrigger",
+    "replay": "orchestrationTrigger",
+    "replay_page": "activityTrigger",
+    "replay_batch": "activityTrigger",
+    "watch": "timerTrigger",
+    "maintenance": "timerTrigger",
 }
 
-QUEUES = {"operations_queue": "operations"}
+QUEUES = {"operations_queue": "operations", "operations_poison": "operations-poison"}
 
 SDK = {"BuiltIn__HttpActivity", "BuiltIn__HttpPollOrchestrator"}
 
@@ -80,7 +104,9 @@ def test_queues_keep_their_names(bindings: dict[str, dict[str, Any]]) -> None:
     assert {name: found.get(name) for name in QUEUES} == QUEUES
 
 
-def test_only_health_and_the_openapi_document_answer_without_a_key(bindings: dict[str, dict[str, Any]]) -> None:
+def test_only_health_and_the_openapi_document_answer_without_a_key(
+    bindings: dict[str, dict[str, Any]],
+) -> None:
     open_to_all = {
         name
         for name, trigger in bindings.items()
@@ -95,4 +121,5 @@ def test_events_and_tables_keep_their_names() -> None:
     assert (task_hub.CANCEL_EVENT, task_hub.RETRY_NOW_EVENT) == ("cancel", "retry_now")
     assert waiting_operations.CIRCUIT_EVENT == "circuit_changed"
     assert attempt_markers.TABLE == "AttemptMarkers"
-    assert dead_letters.TABLE == "DeadLetters"
+    assert (dead_letters.TABLE, dead_letter_keys.TABLE) == ("DeadLetters", "DeadLetterIndex")
+    assert (alerts.TABLE, replays.CANCEL_REPLAY_EVENT) == ("Alerts", "cancel_replay")

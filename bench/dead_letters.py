@@ -1,0 +1,183 @@
+"""What a dead letter costs in requests to table storage, and a list of 100,000 of them."""
+
+import asyncio
+import os
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from bench.metered_app import Requests, counting_requests
+from bench.numbers import Row, Table, milliseconds
+from engine.dead_letter import archived
+from engine.dead_letter_filter import Facets, Filter
+from engine.operation import OperationInput
+from engine.policy import RetryPolicy, Timeouts
+from onebox.storage.azurite import Azurite, free_ports
+from stores import tables
+from stores.dead_letter_keys import TABLE, Entry, list_prefix
+from stores.dead_letter_list import list_dead_letters
+from stores.dead_letter_tally import read_groups, read_summary
+from stores.dead_letters import keep_operation, move_dead_letter
+from stores.settings import STORAGE
+
+FEW = 1_000
+MANY = 100_000
+WHOLE = 600
+"""Of the newest ones the dead letters themselves are there too: more than any measured page shows."""
+
+PAGE = 50
+DEPENDENCIES = 10
+ROWS_PER_TRANSACTION = 100
+ROUNDS = 5
+NEWEST = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one action took: requests, and seconds in the median of some rounds."""
+
+    requests: int
+    seconds: float
+
+
+async def measure(folder: Path, _operations: int) -> list[Table]:
+    """Counts requests on an Azurite of its own, then fills its lists and reads their first pages.
+
+    Args:
+        folder: Where Azurite keeps its data.
+    """
+    with _storage_setting():
+        ports = free_ports()
+        azurite = Azurite(folder / "azurite", ports)
+        os.environ[STORAGE] = ports.connection_string
+        await azurite.start()
+        try:
+            return [await _writing(), await _listing()]
+        finally:
+            await azurite.stop()
+
+
+async def _writing() -> Table:
+    await keep_operation(_entry(0), NEWEST - timedelta(days=1))  # makes the tables
+    kept = await _measured(lambda: keep_operation(_entry(1), NEWEST), rounds=1)
+    again = await _measured(lambda: keep_operation(_entry(1), NEWEST), rounds=1)
+    dead_letter_id = await keep_operation(_entry(1), NEWEST)
+    moved = await _measured(
+        lambda: move_dead_letter(dead_letter_id, lambda record: archived(record, NEWEST)), rounds=1
+    )
+    rows = (
+        Row("requests", "1", tuple(str(one.requests) for one in (kept, again, moved))),
+        Row("time", "ms", tuple(milliseconds(one.seconds) for one in (kept, again, moved))),
+    )
+    notes = (
+        "Kept: the row, the two counts, one transaction of ten rows. Again: a repeated activity.",
+        "Archived: intent, row, the lists of both statuses, intent away.",
+    )
+    return Table("Writing one dead letter", ("kept", "kept again", "archived"), rows, notes)
+
+
+async def _listing() -> Table:
+    for number in range(WHOLE):
+        await keep_operation(_entry(number), NEWEST - timedelta(seconds=number))
+    await _fill(WHOLE, FEW)
+    few = [await _measured(read) for _, read in _reads()]
+    await _fill(FEW, MANY)
+    many = [await _measured(read) for _, read in _reads()]
+    rows = [
+        row
+        for (name, _), small, large in zip(_reads(), few, many, strict=True)
+        for row in (
+            Row(f"{name}: requests", "1", (str(small.requests), str(large.requests))),
+            Row(f"{name}: time p50", "ms", (milliseconds(small.seconds), milliseconds(large.seconds))),
+        )
+    ]
+    notes = (
+        f"A page of {PAGE}: one read of the list, and one of each dead letter shown.",
+        f"Of those older than the newest {WHOLE} the rows of the two lists are there that are read here.",
+        "Azurite looks at every row of a table for each query; Azure reads a range of keys.",
+    )
+    return Table("The first page of many dead letters", (f"{FEW:,}", f"{MANY:,}"), tuple(rows), notes)
+
+
+def _reads() -> list[tuple[str, Callable[[], Awaitable[Any]]]]:
+    return [
+        ("all", lambda: list_dead_letters(Filter(), limit=PAGE, cursor=None)),
+        (
+            "one of ten dependencies",
+            lambda: list_dead_letters(Filter(dependency="dependency-3"), limit=PAGE, cursor=None),
+        ),
+        ("summary", read_summary),
+        ("groups", read_groups),
+    ]
+
+
+async def _measured(act: Callable[[], Awaitable[Any]], rounds: int = ROUNDS) -> Measured:
+    requests, seconds = Requests(), []
+    with counting_requests(requests):
+        for _ in range(rounds):
+            began = time.perf_counter()
+            await act()
+            seconds.append(time.perf_counter() - began)
+    return Measured(requests.count // rounds, statistics.median(seconds))
+
+
+async def _fill(first: int, last: int) -> None:
+    """Put dead letters into the lists that are read, each older than the one before."""
+    changes: list[tables.Change] = []
+    for number in range(first, last):
+        facets = Facets(
+            reason="RejectedByDependency", category="malformed", dependency=_dependency(number), group="g-0"
+        )
+        created_at = NEWEST - timedelta(seconds=number)
+        entry = Entry(id=f"dl-{number:032x}", created_at=created_at, facets=facets)
+        for name in ("all", f"dependency={facets.dependency}"):
+            keys = {"PartitionKey": "open", "RowKey": f"{list_prefix(name)}{entry.position}"}
+            changes.append(("create", {**keys, **entry.properties()}))
+    starts = range(0, len(changes), ROWS_PER_TRANSACTION)
+    for start in starts:
+        await tables.transact(TABLE, changes[start : start + ROWS_PER_TRANSACTION])
+        await asyncio.sleep(0)
+
+
+def _dependency(number: int) -> str:
+    return f"dependency-{number % DEPENDENCIES}"
+
+
+def _entry(number: int) -> dict[str, Any]:
+    operation = OperationInput(
+        operation_id=f"op-{number}",
+        key=f"key-{number}",
+        source="bench",
+        dependency=_dependency(number),
+        fingerprint="f",
+        policy=RetryPolicy(),
+        timeouts=Timeouts(),
+        created_at=NEWEST,
+        request={"method": "POST", "path": "/charges", "query": {}, "headers": {}, "json": {"amount": 5}},
+    )
+    attempt = {"number": 1, "started_at": "2026-11-21T00:00:00Z", "status_code": 422, "error": "no amount"}
+    return {
+        "operation": operation.to_json(),
+        "category": "malformed",
+        "reason": "RejectedByDependency",
+        "detail": "status 422",
+        "attempts": [attempt],
+    }
+
+
+@contextmanager
+def _storage_setting() -> Iterator[None]:
+    """Puts the setting back that other benchmarks may have made."""
+    before = os.environ.get(STORAGE)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(STORAGE, None)
+        else:
+            os.environ[STORAGE] = before
