@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.core.exceptions import ResourceExistsError
@@ -67,18 +68,23 @@ def test_a_message_that_is_no_operation_is_taken_off_at_once(
     assert "Traceback" not in system.log()[before:]
 
 
-@pytest.fixture
-def hubless(tmp_path: Path, target: Target) -> Iterator[tuple[System, Storage, Path]]:
+@pytest.fixture(scope="module")
+def hubless(
+    tmp_path_factory: pytest.TempPathFactory, target: Target
+) -> Iterator[tuple[System, Storage, Path]]:
     """The app with a task hub that cannot be reached, its storage, and where starts are noted."""
-    storage = Storage(tmp_path)
+    folder = tmp_path_factory.mktemp("hubless")
+    storage = Storage(folder)
     storage.server.start()
-    starts = tmp_path / "starts.txt"
+    starts = folder / "starts.txt"
     system = System(
-        tmp_path,
+        folder,
         target,
         app=UNREACHABLE_HUB,
         AzureWebJobsStorage=storage.connection_string,
         STARTS_FILE=str(starts),
+        EVENT_HUB="clicks",
+        EVENT_HUB_CONNECTION="Endpoint=sb://shop.example/",
     )
     system.server.start()
     yield system, storage, starts
@@ -87,21 +93,55 @@ def hubless(tmp_path: Path, target: Target) -> Iterator[tuple[System, Storage, P
     storage.server.stop()
 
 
-def test_a_start_that_fails_is_seen_again_after_the_timeout_and_ends_in_the_poison_queue(
+def test_a_start_that_fails_is_retried_three_times_then_poison_then_a_dead_letter(
     hubless: tuple[System, Storage, Path], key: str
 ) -> None:
     system, storage, starts = hubless
     message = json.dumps(operation(key, "/echo"))
     with queue(storage, "operations") as operations, queue(storage, "operations-poison") as poison:
         operations.send_message(message)
-        poisoned = eventually(lambda: poison.peek_messages() or None, "it is in the poison queue")
-        assert [one.content for one in poisoned] == [message]
-        assert operations.get_queue_properties().approximate_message_count == 0
-    noted = [line.split() for line in starts.read_text().splitlines()]
-    assert [one[0] for one in noted] == [key] * 3
-    instants = [datetime.fromisoformat(one[1]) for one in noted]
-    assert all((later - earlier).total_seconds() >= 1 for earlier, later in pairwise(instants))
+        letter = eventually(lambda: poisoned(system), "it is a dead letter")
+        eventually(lambda: all(is_empty(each) for each in (operations, poison)), "both queues are empty")
+    assert (letter["reason"], letter["source"], letter["message"]) == ("PoisonMessage", "queue", message)
+    runs = runs_of(key, starts)
+    assert len(runs) == 4
+    # One second from the end of a run, though each run takes a good part of one.
+    assert all((later[0] - earlier[1]).total_seconds() >= 1 for earlier, later in pairwise(runs))
     assert system.target.received(key)["count"] == 0
+
+
+def test_a_batch_waits_under_the_platforms_retries_while_the_hub_is_away(
+    hubless: tuple[System, Storage, Path], key: str
+) -> None:
+    system, _, starts = hubless
+    body = {"input": [operation(key, "/echo"), "not json"]}
+    assert system.client.post("/admin/functions/operations_event_hubs", json=body).status_code == 202
+    eventually(lambda: len(runs_of(key, starts)) >= 3, "it was tried three times")
+    assert "operations_event_hubs: retry 2 of any number, after: " in system.log()
+    kept = system.client.get("/api/dead-letters", params={"reason": "MalformedJson"}).json()["items"]
+    assert [letter["message"] for letter in kept] == ["not json"]
+
+
+def is_empty(queue: QueueClient) -> bool:
+    return queue.get_queue_properties().approximate_message_count == 0
+
+
+def runs_of(key: str, starts: Path) -> list[tuple[datetime, datetime]]:
+    """Begin and end of each start of a key."""
+    noted = [line.split() for line in starts.read_text().splitlines()] if starts.exists() else []
+    return [
+        (datetime.fromisoformat(began), datetime.fromisoformat(ended))
+        for name, began, ended in noted
+        if name == key
+    ]
+
+
+def poisoned(system: System) -> dict[str, Any] | None:
+    """The dead letter of a message that the queue gave up."""
+    answer = system.client.get("/api/dead-letters", params={"reason": "PoisonMessage"})
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["items"]
+    return found[0] if found else None
 
 
 def test_a_post_that_cannot_be_taken_over_is_told_to_come_back(

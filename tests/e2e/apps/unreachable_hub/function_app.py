@@ -1,5 +1,6 @@
 """The app itself, except that its task hub cannot be reached: every start of an operation fails."""
 
+import asyncio
 import importlib.util
 import os
 from datetime import UTC, datetime
@@ -13,14 +14,20 @@ from stores.task_hub import TaskHubUnavailableError
 ROOT = Path(__file__).parents[4]
 
 
-def note(key: str) -> None:
+RUN_SECONDS = 0.4
+"""How long a start tries: the queue counts its timeout from the end of that."""
+
+
+def note(key: str, began: datetime) -> None:
     with Path(os.environ["STARTS_FILE"]).open("a", encoding="utf-8") as starts:
-        starts.write(f"{key} {datetime.now(UTC).isoformat()}\n")
+        starts.write(f"{key} {began.isoformat()} {datetime.now(UTC).isoformat()}\n")
 
 
 async def refuse(_hub: str, operation: OperationInput) -> bool:
-    """Notes the time of the start and fails as an absent task hub does."""
-    note(operation.key)
+    """Notes begin and end of the start and fails as an absent task hub does."""
+    began = datetime.now(UTC)
+    await asyncio.sleep(RUN_SECONDS)
+    note(operation.key, began)
     raise TaskHubUnavailableError("the task hub is down, as this test wants it")
 
 
