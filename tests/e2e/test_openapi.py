@@ -37,7 +37,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 VALID, INVALID = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
-EXAMPLES = 8
+EXAMPLES = 6
 SETTINGS = Path(__file__).with_name("circuits.toml")
 SEEDS = {
     "echoed": ("/echo", "flaky"),

@@ -16,8 +16,9 @@ MAY_IMPORT: Final = {
     "stores": frozenset({"stores", "engine"}),
     "engine": frozenset({"engine"}),
     "onebox": frozenset({"onebox"}),
+    "retryctl": frozenset({"retryctl"}),
 }
-OURS: Final = APP | {"onebox", "tools", "bench", "tests", "function_app"}
+OURS: Final = APP | {"onebox", "retryctl", "tools", "bench", "tests", "function_app"}
 
 PURE: Final = frozenset(
     {
@@ -105,10 +106,10 @@ def test_imports_point_one_way(layer: str) -> None:
 def test_the_composition_root_does_not_import_what_is_never_deployed() -> None:
     root = ROOT / "function_app.py"
     modules = {module.split(".")[0] for _, module in imported_by(ast.parse(root.read_text(encoding="utf-8")))}
-    assert not modules & {"onebox", "tools", "bench", "tests"}
+    assert not modules & {"onebox", "retryctl", "tools", "bench", "tests"}
 
 
-@pytest.mark.parametrize("layer", ["engine", "onebox"])
+@pytest.mark.parametrize("layer", ["engine", "onebox", "retryctl"])
 def test_the_check_sees_files(layer: str) -> None:
     assert len(files_of(layer)) > 10
 
@@ -140,6 +141,8 @@ def test_the_check_sees_files(layer: str) -> None:
         ("onebox", "from engine.policy import RetryPolicy"),
         ("onebox", "import function_app"),
         ("onebox", "import stores.tables"),
+        ("retryctl", "from engine.policy import RetryPolicy"),
+        ("triggers", "import retryctl.api"),
     ],
 )
 def test_the_check_catches_a_violation(layer: str, source: str) -> None:
@@ -160,6 +163,7 @@ def test_the_check_catches_a_violation(layer: str, source: str) -> None:
             "from stores.tables import x\nfrom engine.decide import decide\nimport activities.attempt",
         ),
         ("onebox", "from onebox.clock import Clock\nimport time"),
+        ("retryctl", "from retryctl.api import Api\nimport httpx"),
     ],
 )
 def test_the_check_lets_good_imports_pass(layer: str, source: str) -> None:

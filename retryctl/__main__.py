@@ -1,0 +1,7 @@
+"""`python -m retryctl`."""
+
+import sys
+
+from retryctl.cli import main
+
+sys.exit(main())
