@@ -69,6 +69,11 @@ async def commit_success(
     ]
 
 
+async def remove_commit(operation_id: str, place: Place) -> None:
+    """Remove the row of a commit; what a handler wrote beside it stays."""
+    await tables.delete(place.table, place.partition_key, _commit_key(operation_id))
+
+
 async def _is_committed(operation_id: str, place: Place) -> bool:
     return await tables.read(place.table, place.partition_key, _commit_key(operation_id)) is not None
 

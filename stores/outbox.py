@@ -213,6 +213,12 @@ async def _pending_at(note: Note) -> list[StoredEvent]:
     return [event for event in events if event.state is EventState.PENDING]
 
 
+async def remove_event(kept: Kept) -> None:
+    """Remove an event's row, unless it has changed since it was read."""
+    row_key = f"{_ROW_PREFIX}{kept.event.event_id}"
+    await tables.delete_version(kept.place.table, kept.place.partition_key, row_key, kept.etag)
+
+
 async def _list(event: StoredEvent, place: Place, *, was: EventState) -> None:
     """List an event where it now belongs; one that ended before may still stand elsewhere."""
     if was is EventState.FAILED or event.pending_since != event.created_at:

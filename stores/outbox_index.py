@@ -44,6 +44,16 @@ class Note:
     etag: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One event in the list of sent or of failed events."""
+
+    state: EventState
+    row_key: str
+    event_id: str
+    place: Place
+
+
 async def note_pending(operation_id: str, place: Place, now: datetime) -> None:
     """Note that an operation is about to have pending events; a repeated note is a new version."""
     keys = {"PartitionKey": PENDING_PARTITION, "RowKey": operation_id}
@@ -93,6 +103,20 @@ async def list_ended(
     return [json.loads(tables.unpacked("document", row)) for row in page.rows], page.cursor
 
 
+async def list_older(state: EventState, created_before: datetime, limit: int) -> list[Entry]:
+    """Return entries of events that were created before an instant, at their own cost."""
+    page = await tables.rows_between(INDEX_TABLE, state.value, after=f"{_age(created_before)}.", limit=limit)
+    return [
+        Entry(state, row["RowKey"], row["RowKey"].partition("-")[2], Place.from_json(row))
+        for row in page.rows
+    ]
+
+
+async def drop_entry(entry: Entry) -> None:
+    """Take an entry off its list."""
+    await tables.delete(INDEX_TABLE, entry.state.value, entry.row_key)
+
+
 async def read_sweep_cursor() -> str | None:
     """Return where the last sweep stopped; None when it saw everything."""
     row = await tables.read(INDEX_TABLE, _STATE_PARTITION, _CURSOR_KEY)
@@ -111,5 +135,9 @@ def _note(row: tables.Row, etag: str = "") -> Note:
 
 def _ended_key(event: StoredEvent) -> str:
     """Sort by creation, the newest first: it never changes, so that a repeated entry is the same row."""
-    age_us = _LAST_INSTANT_US - round(event.created_at.timestamp() * 1_000_000)
-    return f"{age_us:017d}-{event.event_id}"
+    return f"{_age(event.created_at)}-{event.event_id}"
+
+
+def _age(created_at: datetime) -> str:
+    """Return what sorts after everything younger."""
+    return f"{_LAST_INSTANT_US - round(created_at.timestamp() * 1_000_000):017d}"

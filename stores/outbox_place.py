@@ -49,3 +49,8 @@ async def noted_place(operation_id: str) -> Place:
     """Return where an operation's rows stand."""
     row = await tables.read(OUTBOX_TABLE, operation_id, _PLACE_KEY)
     return own_place(operation_id) if row is None else Place.from_json(row)
+
+
+async def remove_place(operation_id: str) -> None:
+    """Forget where an operation's rows stood; its own place needs no forgetting."""
+    await tables.delete(OUTBOX_TABLE, operation_id, _PLACE_KEY)

@@ -1,0 +1,113 @@
+"""The outbox rows on real tables: lists, pages, and what goes after its time."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from engine.outbox import EventState
+from stores import tables
+from stores.commits import commit_success
+from stores.outbox import events_of, find_event, list_pending, mark_failed, mark_sent, pending_of
+from stores.outbox_index import list_ended, read_note
+from stores.outbox_place import OUTBOX_TABLE, Place, own_place
+from stores.outbox_retention import remove_sent_events
+from tests.operation_stage import START
+
+pytestmark = pytest.mark.usefixtures("storage")
+
+EVENT = {"type": "order.placed", "queue": "order-events", "data": {"order": 1}}
+
+
+def a_write(customer: str) -> dict[str, Any]:
+    return {"table": "Kept", "partition_key": customer, "row_key": "order", "values": {}, "mode": "merge"}
+
+
+async def committed(operation_id: str, count: int, *, days: int = 0, customer: str | None = None) -> None:
+    writes = [] if customer is None else [a_write(customer)]
+    at = START + timedelta(days=days)
+    await commit_success(operation_id, {"value": 1}, writes, [EVENT] * count, at)
+
+
+async def sent(operation_id: str, *numbers: int) -> None:
+    for number in numbers:
+        kept = await find_event(f"{operation_id}.{number}")
+        assert kept is not None
+        await mark_sent(kept, START)
+
+
+async def test_events_are_in_their_order_also_past_the_ninth() -> None:
+    await committed("op-order", 12)
+    assert [event.event_id for event in await events_of("op-order")] == [
+        f"op-order.{number}" for number in range(1, 13)
+    ]
+
+
+async def test_an_event_beside_a_handlers_writes_is_found_by_its_id_alone() -> None:
+    await committed("op-beside", 1, customer="customer-7")
+    kept = await find_event("op-beside.1")
+    assert kept is not None
+    assert kept.place == Place("Kept", "customer-7")
+    assert [event.event_id for event in await events_of("op-beside")] == ["op-beside.1"]
+    assert await find_event("op-beside.2") is None
+    assert await find_event("op-beside") is None
+
+
+async def test_pending_events_are_listed_page_by_page_and_never_parted_wrongly() -> None:
+    for name in ("op-page-a", "op-page-b", "op-page-c"):
+        await committed(name, 3)
+    seen: list[str] = []
+    cursor: str | None = None
+    while True:
+        items, cursor = await list_pending(2, cursor)
+        assert len(items) <= 2
+        seen += [item["event_id"] for item in items]
+        if cursor is None:
+            break
+    wanted = [f"op-page-{letter}.{number}" for letter in "abc" for number in (1, 2, 3)]
+    assert [event_id for event_id in seen if event_id.startswith("op-page-")] == wanted
+
+
+async def test_a_note_goes_with_the_last_pending_event() -> None:
+    await committed("op-note", 2)
+    await sent("op-note", 1)
+    await pending_of("op-note", START)
+    assert await read_note("op-note") is not None
+    kept = await find_event("op-note.2")
+    assert kept is not None
+    await mark_failed(kept, "nobody there")
+    assert await pending_of("op-note", START) == (own_place("op-note"), [])
+    assert await read_note("op-note") is None
+
+
+async def test_an_event_that_changed_meanwhile_is_marked_as_what_happened_to_it() -> None:
+    await committed("op-race", 1)
+    first = await find_event("op-race.1")
+    assert first is not None
+    await mark_sent(first, START)
+    await mark_failed(first, "a late execution gave up")
+    assert [event.state for event in await events_of("op-race")] == [EventState.SENT]
+
+
+async def test_sent_events_go_after_their_time_and_failed_and_younger_ones_stay() -> None:
+    await committed("op-old", 2, days=-30)
+    await committed("op-mixed", 2, days=-30, customer="customer-8")
+    await committed("op-young", 1, days=-1)
+    await sent("op-old", 1, 2)
+    await sent("op-mixed", 1)
+    await sent("op-young", 1)
+    kept = await find_event("op-mixed.2")
+    assert kept is not None
+    await mark_failed(kept, "nobody there")
+
+    assert await remove_sent_events(START - timedelta(days=7)) == 3
+    assert await remove_sent_events(START - timedelta(days=7)) == 0
+
+    assert await events_of("op-old") == []
+    assert await tables.read(OUTBOX_TABLE, "op-old", "commit-op-old") is None
+    assert [event.event_id for event in await events_of("op-mixed")] == ["op-mixed.2"]
+    assert await tables.read("Kept", "customer-8", "commit-op-mixed") is not None
+    assert await tables.read("Kept", "customer-8", "order") is not None
+    listed, _ = await list_ended(EventState.SENT, 200, None)
+    assert {"op-old", "op-mixed"}.isdisjoint(item["operation_id"] for item in listed)
+    assert "op-young" in {item["operation_id"] for item in listed}
