@@ -1,0 +1,77 @@
+"""Five hundred dead letters replayed at a bounded rate: cancelled half-way, resumed, killed in between."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tests.e2e.system import System
+from tools.processes import eventually
+
+COUNT = 500
+RATE = 20
+HALF = COUNT // 2
+
+
+def test_five_hundred_are_replayed_at_the_rate_across_a_cancellation_and_a_kill(
+    own_system: System, key: str
+) -> None:
+    system = own_system
+    keys = [f"{key}-{number}" for number in range(COUNT)]
+
+    def fail(one: str) -> None:
+        answer = system.post(one, "/fail/1?status=507", retry={"max_attempts": 1})
+        assert answer.status_code == 202, answer.text
+
+    with ThreadPoolExecutor(8) as lanes:
+        list(lanes.map(fail, keys))
+    eventually(lambda: summary(system)["open"] == COUNT, "all are dead letters", within_seconds=90)
+
+    first = start(system)
+    assert first["matched"] == COUNT
+    eventually(lambda: progress(system, first)["replayed"] >= HALF, "half are replayed", within_seconds=60)
+    assert system.client.delete(url(first)).status_code == 202
+    cancelled = eventually(lambda: ended(system, first, "cancelled"), "it is cancelled")
+    left = cancelled["remaining"]
+    assert 0 < left <= HALF
+    assert summary(system)["open"] == left
+
+    second = start(system)
+    assert second["matched"] == left
+    eventually(lambda: progress(system, second)["replayed"] > 0, "it goes on")
+    system.server.kill()
+    system.server.start()
+    completed = eventually(lambda: ended(system, second, "completed"), "it is completed", within_seconds=60)
+    assert (completed["replayed"], completed["failed"], completed["remaining"]) == (left, 0, 0)
+    eventually(lambda: summary(system)["open"] == 0, "none is open")
+
+    def all_received() -> bool:
+        totals = system.target.totals()
+        return all(totals.get(one) == 2 for one in keys)
+
+    eventually(all_received, "each was tried twice, and no more", within_seconds=60)
+
+
+def start(system: System) -> dict[str, Any]:
+    body = {"filter": {"dependency": "flaky"}, "rate_per_second": RATE}
+    answer = system.client.post("/api/dead-letters/replays", json=body)
+    assert answer.status_code == 202, answer.text
+    started: dict[str, Any] = answer.json()
+    return started
+
+
+def url(started: dict[str, Any]) -> str:
+    return f"/api/dead-letters/replays/{started['replay_id']}"
+
+
+def progress(system: System, started: dict[str, Any]) -> dict[str, Any]:
+    document: dict[str, Any] = system.client.get(url(started)).json()
+    return document
+
+
+def ended(system: System, started: dict[str, Any], status: str) -> dict[str, Any] | None:
+    document = progress(system, started)
+    return document if document["status"] == status else None
+
+
+def summary(system: System) -> dict[str, Any]:
+    document: dict[str, Any] = system.client.get("/api/dead-letters/summary").json()
+    return document
