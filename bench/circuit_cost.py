@@ -91,7 +91,8 @@ def _table(runs: list[Counted], operations: int) -> Table:
     notes = (
         f"{operations} operations started at once; of so many percent, the first attempt is answered 503.",
         "From 50 % on the circuit trips, and whatever is left waits for the probe and its turn.",
-        "Default circuit but for breaks of 2 s; one process. Readings and reports go by time, not by number.",
+        "Default circuit but for breaks of 2 s: they wake whoever waits far more often than the usual 30 s.",
+        "One process. Readings and reports go by time, not by the number of operations.",
     )
     columns = tuple(f"{percent} % fail" for percent in PERCENTS)
     return Table("What the circuit costs, per operation", columns, rows, notes)
