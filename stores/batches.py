@@ -13,12 +13,13 @@ from typing import Any, Final
 
 from engine.batch import BatchState, counts_of, verdict_of
 from engine.ending import Ending
-from engine.instants import to_rfc3339
+from engine.instants import from_rfc3339, to_rfc3339
 from engine.operation import OperationInput
 from engine.vocabulary import DeadLetterReason, OperationState
 from stores import tables
 
 TABLE: Final = "Batches"
+CREATED: Final = "created"
 
 _BATCH_KEY: Final = "batch"
 _ITEM_PREFIX: Final = "item-"
@@ -32,6 +33,9 @@ _BYTES_AT_ONCE: Final = 1_500_000
 """A transaction takes 4 MiB, of text in UTF-8 and with what stands around it."""
 
 _MAX_TEXT_CHARS: Final = 100_000
+
+_LAST_INSTANT_US: Final = 10**17
+"""Microseconds since 1970 in the year 5138: subtracted from, so that the newest row sorts first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +97,8 @@ async def keep_batch(batch: Batch, items: Sequence[Item]) -> None:
         "tolerated_failures": batch.tolerated_failures,
         "created_at": batch.created_at,
     }
+    listed = {"PartitionKey": CREATED, "RowKey": f"{age(batch.created_at)}-{batch.batch_id}"}
+    await tables.merge(TABLE, listed)
     await tables.insert_if_absent(TABLE, row)
 
 
@@ -178,6 +184,11 @@ async def document_of(batch: Batch) -> dict[str, Any]:
         "created_at": batch.created_at,
         "finished_at": batch.finished_at,
     }
+
+
+def age(created_at: str) -> str:
+    """Return what sorts after everything younger."""
+    return f"{_LAST_INSTANT_US - round(from_rfc3339(created_at).timestamp() * 1_000_000):017d}"
 
 
 def _item_key(index: int) -> str:

@@ -31,13 +31,15 @@ class UpkeepSettings:
         thresholds: From when on a person is told.
         webhook: Who is told beside the log; None: nobody.
         archived_for: How long archived dead letters are kept; None: for ever.
-        history_for: How long finished orchestrations are kept, from their start; None: for ever.
+        history_for: How long finished orchestrations and batches are kept, from their start; None: for ever.
+        sent_for: How long sent events are kept, from their operation's success; None: for ever.
     """
 
     thresholds: Thresholds = field(default_factory=Thresholds)
     webhook: Webhook | None = None
     archived_for: timedelta | None = timedelta(days=30)
     history_for: timedelta | None = timedelta(days=7)
+    sent_for: timedelta | None = timedelta(days=7)
 
 
 def read_upkeep_settings(environ: Mapping[str, str]) -> UpkeepSettings:
@@ -63,6 +65,7 @@ def read_upkeep_settings(environ: Mapping[str, str]) -> UpkeepSettings:
         webhook=_webhook(environ.get("ALERT_WEBHOOK", ""), problems),
         archived_for=_days(environ, "DEAD_LETTER_RETENTION_DAYS", 30, problems),
         history_for=_days(environ, "HISTORY_RETENTION_DAYS", 7, problems),
+        sent_for=_days(environ, "SENT_EVENT_RETENTION_DAYS", 7, problems),
     )
     if problems:
         raise SettingsError(tuple(problems))

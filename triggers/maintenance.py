@@ -4,16 +4,18 @@ import logging
 from datetime import datetime, timedelta
 from typing import Final
 
-import azure.durable_functions as df
 import azure.functions as func
 
 from stores import clock
+from stores.batch_retention import remove_batches
 from stores.dead_letter_intents import left_over
+from stores.outbox_retention import remove_sent_events
 from stores.retention import purge_histories, remove_archived_dead_letters
 from stores.upkeep_settings import upkeep_settings
 from triggers.replaying import finish_replay
+from triggers.retried import RetriedBlueprint, note_retry
 
-blueprint = df.Blueprint()
+blueprint = RetriedBlueprint()
 
 INTENTS_PER_RUN: Final = 200
 
@@ -23,10 +25,16 @@ SETTLED_AFTER: Final = timedelta(minutes=2)
 _log = logging.getLogger(__name__)
 
 
+@blueprint.retry_upkeep()
 @blueprint.timer_trigger(arg_name="timer", schedule="45 */5 * * * *")
 @blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
-async def maintenance(timer: func.TimerRequest, hub: str) -> None:  # noqa: ARG001 - the trigger's own
+async def maintenance(
+    timer: func.TimerRequest,  # noqa: ARG001 - the trigger's own
+    context: func.Context,
+    hub: str,
+) -> None:
     """Finish what was left over, then remove what is old; each a bounded step."""
+    note_retry(context)
     await upkeep(hub, clock.now())
 
 
@@ -38,14 +46,18 @@ async def upkeep(hub: str, now: datetime) -> None:
     """
     settings = upkeep_settings()
     finished = await finish_left_over(hub, now)
-    removed = purged = 0
+    removed = purged = batches = sent = 0
     if settings.archived_for is not None:
         removed = await remove_archived_dead_letters(now - settings.archived_for)
+    if settings.sent_for is not None:
+        sent = await remove_sent_events(now - settings.sent_for)
     if settings.history_for is not None:
+        batches = await remove_batches(now - settings.history_for)
         purged = await purge_histories(hub, now - settings.history_for)
-    if finished or removed or purged:
+    if finished or removed or purged or batches or sent:
         _log.info(
-            "finished %d changes, removed %d dead letters, purged %d histories", finished, removed, purged
+            "finished %d changes; removed %d dead letters, %d sent events, %d batches; purged %d histories",
+            *(finished, removed, sent, batches, purged),
         )
 
 

@@ -1,0 +1,97 @@
+"""Batches on real tables: stored once, noted in order, removed after their time."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from engine.ending import Ending
+from engine.instants import to_rfc3339
+from engine.vocabulary import OperationState
+from stores import tables
+from stores.batch_retention import remove_batches
+from stores.batches import (
+    TABLE,
+    Batch,
+    Item,
+    close_batch,
+    document_of,
+    find_batch,
+    keep_batch,
+    note_ended,
+    note_running,
+    read_item,
+)
+from tests.operation_stage import START, an_operation
+
+pytestmark = pytest.mark.usefixtures("storage")
+
+
+def a_batch(batch_id: str, total: int, *, days: int = 0) -> Batch:
+    return Batch(
+        batch_id=batch_id,
+        fingerprint="f",
+        total=total,
+        max_concurrency=10,
+        tolerated_failures=0,
+        created_at=to_rfc3339(START + timedelta(days=days)),
+    )
+
+
+def an_item(index: int, body: str = "") -> Item:
+    request = {"method": "POST", "path": "/", "query": {}, "headers": {}, "body": body}
+    operation = an_operation(operation_id=f"op-{index}", key=f"k{index}", request=request)
+    return Item(index=index, key=operation.key, operation=operation)
+
+
+async def test_large_items_are_stored_whole_however_many_transactions_that_takes() -> None:
+    items = [an_item(index, "x" * 60_000) for index in range(120)]
+    await keep_batch(a_batch("batch-large", 120), items)
+    read = await read_item("batch-large", 119)
+    assert read.operation == items[119].operation
+    batch = await find_batch("batch-large")
+    assert batch is not None
+    assert (await document_of(batch))["counts"]["pending"] == 120
+
+
+async def test_storing_a_batch_again_takes_nothing_back() -> None:
+    batch, items = a_batch("batch-again", 1), [an_item(0)]
+    await keep_batch(batch, items)
+    ending = Ending(operation_id="op-0", status=OperationState.SUCCEEDED)
+    await note_ended("batch-again", [0], ending)
+    await keep_batch(batch, items)
+    assert (await document_of(batch))["items"][0]["status"] == "succeeded"
+
+
+async def test_a_late_execution_does_not_say_running_of_what_has_ended() -> None:
+    await keep_batch(a_batch("batch-late", 1), [an_item(0)])
+    late = await read_item("batch-late", 0)
+    failed = Ending(operation_id="op-0", status=OperationState.DEAD_LETTERED, error="no")
+    await note_ended("batch-late", [0], failed)
+    await note_running("batch-late", late)
+    told = (await document_of(a_batch("batch-late", 1)))["items"][0]
+    assert (told["status"], told["error"]) == ("dead_lettered", "no")
+
+
+async def test_a_bad_item_is_kept_as_it_came() -> None:
+    text = json.dumps({"dependency": 5})
+    await keep_batch(a_batch("batch-bad", 1), [Item(index=0, key="k", text=text, detail="/dependency: no")])
+    item = await read_item("batch-bad", 0)
+    assert (item.operation, item.text, item.key) == (None, text, "k")
+
+
+async def test_finished_batches_go_after_their_time_and_others_stay() -> None:
+    for name, days in (("batch-old", -30), ("batch-running", -30), ("batch-young", -1)):
+        await keep_batch(a_batch(name, 150, days=days), [an_item(index) for index in range(150)])
+    for name in ("batch-old", "batch-young"):
+        stored = await find_batch(name)
+        assert stored is not None
+        await close_batch(stored, START)
+
+    assert await remove_batches(START - timedelta(days=7)) == 1
+    assert await remove_batches(START - timedelta(days=7)) == 0
+
+    assert await find_batch("batch-old") is None
+    assert (await tables.rows_between(TABLE, "batch-old")).rows == []
+    assert await find_batch("batch-running") is not None
+    assert await find_batch("batch-young") is not None
