@@ -1,5 +1,5 @@
 # Durable Retry. Each target sets up what it needs first; `make setup` is quick when nothing changed.
-.PHONY: setup run test bench format
+.PHONY: setup run test demo bench format
 .DEFAULT_GOAL := test
 export PYTHON
 
@@ -15,6 +15,9 @@ run: setup
 
 test: setup
 	@tools/check.sh $(ARGS)
+
+demo: setup
+	@exec $(PY) -m tools.demo
 
 bench: setup
 	@$(PY) -m bench $(ARGS)

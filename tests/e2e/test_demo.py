@@ -1,0 +1,27 @@
+"""`make demo`, run as a newcomer runs it."""
+
+import subprocess
+import sys
+
+from tools.demo.scenes import SCENES, Verdict
+from tools.processes import ROOT
+
+
+def test_the_demo_tells_its_story_and_everything_ends_as_it_should() -> None:
+    demo = subprocess.run(
+        [sys.executable, "-m", "tools.demo"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    for told in ("transient; waits", "throttled; waits", "the circuit is open", "dead letter: MalformedJson"):
+        assert told in demo.stdout
+
+
+def test_an_end_that_should_not_be_fails_the_demo() -> None:
+    assert Verdict("a", "succeeded, 1 calls", "succeeded, 1 calls").holds
+    assert not Verdict("a", "succeeded, 1 calls", "succeeded, 2 calls").holds
+    assert len(SCENES) == 6

@@ -1,0 +1,1 @@
+"""`make demo`: the whole system on a scripted scenario, told as a timeline."""
