@@ -4,7 +4,6 @@ import logging
 from http import HTTPStatus
 from typing import Final
 
-import azure.durable_functions as df
 import azure.functions as func
 
 from engine.outbox import EventState
@@ -16,8 +15,9 @@ from stores.outbox_sending import resend, sweep
 from stores.task_hub import TaskHubUnavailableError
 from triggers.problems import invalid, json_answer, not_found, unavailable
 from triggers.queries import Query
+from triggers.retried import RetriedBlueprint, note_retry
 
-blueprint = df.Blueprint()
+blueprint = RetriedBlueprint()
 
 _STATES: Final = frozenset(state.value for state in EventState)
 
@@ -55,10 +55,16 @@ async def resend_event(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     return json_answer(event.to_json(), HTTPStatus.ACCEPTED)
 
 
+@blueprint.retry_upkeep()
 @blueprint.timer_trigger(arg_name="timer", schedule="30 * * * * *")
 @blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
-async def outbox_sweeper(timer: func.TimerRequest, hub: str) -> None:  # noqa: ARG001 - the trigger's own
+async def outbox_sweeper(
+    timer: func.TimerRequest,  # noqa: ARG001 - the trigger's own
+    context: func.Context,
+    hub: str,
+) -> None:
     """Start what should be sending and is not."""
+    note_retry(context)
     started = await sweep(hub, clock.now())
     if started:
         _log.warning("%s operations had events that nobody was sending", started)

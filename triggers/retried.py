@@ -5,7 +5,7 @@ Source: "Azure Functions error handling and retries", Microsoft Learn.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import azure.durable_functions as df
@@ -18,6 +18,7 @@ from triggers.intake import NotTakenOverError, Refusal, intake, keep
 MINIMUM_INTERVAL: Final = "00:00:02"
 MAXIMUM_INTERVAL: Final = "00:02:00"
 TIMER_INTERVAL: Final = "00:00:15"
+UPKEEP_RETRIES: Final = 2
 
 _RAN_OUT: Final = Refusal(
     DeadLetterReason.POISON_MESSAGE, "the platform's retries ran out before it could start"
@@ -48,6 +49,12 @@ class RetriedBlueprint(df.Blueprint, func.SettingsApi):
         return self.retry(
             strategy="fixed_delay", max_retry_count=str(max_retries), delay_interval=TIMER_INTERVAL
         )(function)
+
+    def retry_upkeep(self) -> Callable[..., Any]:
+        """Return the decorator for a timer that tidies up; few retries: the next fire does what is left."""
+        return self.retry(
+            strategy="fixed_delay", max_retry_count=str(UPKEEP_RETRIES), delay_interval=TIMER_INTERVAL
+        )
 
     def with_hub(self, function: Any) -> Any:
         """Hand the durable client's configuration to the parameter `hub`."""
@@ -84,10 +91,11 @@ def note_retry(context: func.Context) -> None:
     # The SDK's interface calls it `exception`, the runtime that fills it in `rpc_exception`.
     error = getattr(retry, "rpc_exception", None) or getattr(retry, "exception", None)
     _log.warning(
-        "%s: retry %s of %s, after: %s",
+        "%s: retry %s of %s%s, after: %s",
         context.function_name,
         retry.retry_count,
         "any number" if retry.max_retry_count < 0 else retry.max_retry_count,
+        ", the last one" if is_last_run(context) else "",
         getattr(error, "message", "an unknown error"),
     )
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-import azure.durable_functions as df
 import azure.functions as func
 
 from engine.alert import Alert, Reading, alert_changes
@@ -18,18 +17,25 @@ from stores.task_hub import TaskHubUnavailableError
 from stores.upkeep_settings import Webhook, upkeep_settings
 from stores.watched import read_all
 from triggers.resolution import Origin, resolve
+from triggers.retried import RetriedBlueprint, note_retry
 
-blueprint = df.Blueprint()
+blueprint = RetriedBlueprint()
 
 SOURCE: Final = "watch"
 
 _log = logging.getLogger(__name__)
 
 
+@blueprint.retry_upkeep()
 @blueprint.timer_trigger(arg_name="timer", schedule="15 * * * * *")
 @blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
-async def watch(timer: func.TimerRequest, hub: str) -> None:  # noqa: ARG001 - the trigger's own
+async def watch(
+    timer: func.TimerRequest,  # noqa: ARG001 - the trigger's own
+    context: func.Context,
+    hub: str,
+) -> None:
     """Compare what is watched with its thresholds, and tell what changed."""
+    note_retry(context)
     await look(hub, clock.now())
 
 

@@ -27,7 +27,12 @@ def test_a_trigger_without_retries_has_no_last_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "most", "told"), [(2, 5, "retry 2 of 5"), (2, -1, "retry 2 of any number")]
+    ("count", "most", "told"),
+    [
+        (2, 5, "retry 2 of 5"),
+        (5, 5, "retry 5 of 5, the last one"),
+        (2, -1, "retry 2 of any number"),
+    ],
 )
 def test_a_retry_is_told_with_what_failed(
     count: int, most: int, told: str, caplog: pytest.LogCaptureFixture
