@@ -17,6 +17,7 @@ from onebox.banner import banner
 from onebox.clock import Clock, SystemClock
 from onebox.data_folder import DataFolder
 from onebox.errors import CannotStartError
+from onebox.faults import HostFaults, no_faults
 from onebox.host_json import HostJson, read_host_json
 from onebox.http.keys import Keys
 from onebox.http.server import WebServer, bind
@@ -58,9 +59,10 @@ class Options:
 class Host:
     """One app, served until a signal asks to stop."""
 
-    def __init__(self, options: Options, clock: Clock | None = None) -> None:
+    def __init__(self, options: Options, clock: Clock | None = None, faults: HostFaults = no_faults) -> None:
         self._options = options
         self._clock = clock or SystemClock()
+        self._faults = faults
         self._stopping = asyncio.Event()
 
     async def serve(self) -> None:
@@ -114,7 +116,15 @@ class Host:
         catalogue = load_app(self._options.app)
         try:
             keys = Keys.kept_in(data.keys) if self._options.auth else Keys(None)
-            parts = Parts(catalogue, host_json, data, keys, clock=self._clock, stop_seconds=_HUB_SECONDS)
+            parts = Parts(
+                catalogue,
+                host_json,
+                data,
+                keys,
+                clock=self._clock,
+                stop_seconds=_HUB_SECONDS,
+                faults=self._faults,
+            )
             await self._run_parts(parts, listener)
         finally:
             executor = get_threadpool_executor()

@@ -9,7 +9,8 @@ from onebox.app_settings import AppSettings
 from onebox.clock import Clock
 from onebox.data_folder import DataFolder
 from onebox.durable_urls import WEBHOOK_PATH, DurableUrls
-from onebox.host_json import DurableTask, HostJson
+from onebox.faults import HostFaults, no_faults
+from onebox.host_json import DurableTask, HostJson, Queues
 from onebox.http.admin import Admin
 from onebox.http.application import Application
 from onebox.http.event_grid import EVENT_GRID_PATH, EventGridWebhook
@@ -55,10 +56,13 @@ class Parts:
         *,
         clock: Clock,
         stop_seconds: float,
+        faults: HostFaults = no_faults,
     ) -> None:
         extensions = host_json.extensions
         self.catalogue = catalogue
         self._keys = keys
+        self._clock = clock
+        self._faults = faults
         self._durable = extensions.durable_task
         self.settings = AppSettings(os.environ)
         self.storage = StorageQueues()
@@ -67,36 +71,47 @@ class Parts:
         self.blobs = Blobs(clock)
         storage = StorageOutputs(self.settings, self.storage, self.blobs, extensions.queues, clock)
         self.outputs = Outputs(storage.senders)
-        self.invoker = DurableInvoker(catalogue, self.runner, self.inputs)
-        self.hub = Hub(data.hub, self.invoker, clock, _hub_settings(self._durable, stop_seconds))
+        self.invoker = DurableInvoker(catalogue, self.runner, self.inputs, faults)
+        self.hub = Hub(data.hub, self.invoker, clock, _hub_settings(self._durable, stop_seconds), faults)
         found = endpoints(catalogue, extensions.http)
-        self.functions = HttpFunctions(found, self.runner, self.inputs, self.outputs, extensions.http)
+        self.functions = HttpFunctions(
+            found, self.runner, self.inputs, self.outputs, extensions.http, faults=faults
+        )
         self.retrying = RetryingRunner(self.runner, self.outputs, clock, random.random)
         manual = ManualTriggers(self.retrying, self.inputs, clock)
         self.admin = Admin(catalogue, found, manual, clock)
         self.application = Application(self.functions, self.admin, keys)
         event_grid = EventGridWebhook(catalogue, self.retrying, self.inputs)
         self.application.webhooks[EVENT_GRID_PATH] = event_grid.answer
-        queues = queue_listeners(
-            catalogue,
-            extensions.queues,
+        self.triggers: tuple[Trigger, ...] = (
+            *self._queue_listeners(extensions.queues),
+            *self._timers(TimerRecords(data.timers)),
+        )
+
+    def _queue_listeners(self, queues: Queues) -> tuple[Trigger, ...]:
+        return queue_listeners(
+            self.catalogue,
+            queues,
             settings=self.settings,
             storage=self.storage,
             runner=self.runner,
             inputs=self.inputs,
             outputs=self.outputs,
-            clock=clock,
+            clock=self._clock,
             draw=random.random,
+            faults=self._faults,
         )
-        clocked = timers(
-            catalogue,
+
+    def _timers(self, records: TimerRecords) -> tuple[Trigger, ...]:
+        return timers(
+            self.catalogue,
             settings=self.settings,
             inputs=self.inputs,
             retrying=self.retrying,
-            records=TimerRecords(data.timers),
-            clock=clock,
+            records=records,
+            clock=self._clock,
+            faults=self._faults,
         )
-        self.triggers: tuple[Trigger, ...] = (*queues, *clocked)
 
     def start_triggers(self) -> None:
         """Let queues and timers begin."""

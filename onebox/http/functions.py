@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from onebox.faults import HostFaults, HostPoint, no_faults
 from onebox.host_json import Http
 from onebox.http.keys import Level
 from onebox.http.messages import (
@@ -84,12 +85,20 @@ class HttpFunctions:
     """Finds the function for a request, runs it and answers."""
 
     def __init__(
-        self, found: Iterable[Endpoint], runner: Runner, inputs: BindingInputs, outputs: Outputs, http: Http
+        self,
+        found: Iterable[Endpoint],
+        runner: Runner,
+        inputs: BindingInputs,
+        outputs: Outputs,
+        http: Http,
+        *,
+        faults: HostFaults = no_faults,
     ) -> None:
         self.endpoints = tuple(found)
         self._runner = runner
         self._inputs = inputs
         self._outputs = outputs
+        self._faults = faults
         self._headers = http.custom_headers
         self.body_limit_bytes = DEFAULT_BODY_LIMIT_BYTES
 
@@ -115,6 +124,7 @@ class HttpFunctions:
             return Response(status_code=413)
         except ClientDisconnect:
             return Response(status_code=400)
+        self._faults(HostPoint.HTTP_RECEIVED)
         function = endpoint.function
         datum = request_datum(request, body, parameters)
         inputs = [(function.trigger.name, datum), *self._inputs.of(function)]
@@ -124,6 +134,7 @@ class HttpFunctions:
         try:
             result = await asyncio.shield(running)
             await self._outputs.send(function, result, _expression_values(request, parameters))
+            self._faults(HostPoint.HTTP_RUN)
             return response_of(result, endpoint.output_name, self._headers)
         except FunctionFailedError:
             return Response(status_code=500)

@@ -15,6 +15,7 @@ from azure.core.exceptions import AzureError
 from azure.storage.queue import QueueMessage
 
 from onebox.clock import Clock
+from onebox.faults import HostFaults, HostPoint, no_faults
 from onebox.host_json import Queues
 from onebox.storage.queues import MessageLostError, StorageQueue
 from onebox.triggers.backoff import Backoff
@@ -50,12 +51,14 @@ class QueueListener:
         clock: Clock,
         *,
         draw: Callable[[], float],
+        faults: HostFaults = no_faults,
     ) -> None:
         self._queue = queue
         self._poison = poison
         self._settings = settings
         self._handler = handler
         self._clock = clock
+        self._faults = faults
         self._backoff = Backoff(_LEAST_PAUSE, settings.max_polling_interval, draw)
         self._running: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
@@ -152,6 +155,7 @@ class QueueListener:
         self._reachable = False
 
     async def _process(self, message: QueueMessage) -> None:
+        self._faults(HostPoint.QUEUE_RECEIVED)
         if (message.dequeue_count or 0) > self._settings.max_dequeue_count and self._poison is not None:
             await self._move_to_poison(message, f"was received {message.dequeue_count} times")
             return
@@ -162,11 +166,16 @@ class QueueListener:
             return
         succeeded = await self._run(message, body)
         try:
-            await (self._queue.delete(message) if succeeded else self._give_back(message))
+            await (self._finish(message) if succeeded else self._give_back(message))
         except MessageLostError:
             _LOG.warning(
                 "queue %s: message %s was taken by somebody else meanwhile", self._queue.name, message.id
             )
+
+    async def _finish(self, message: QueueMessage) -> None:
+        self._faults(HostPoint.QUEUE_RUN)
+        await self._queue.delete(message)
+        self._faults(HostPoint.QUEUE_DELETED)
 
     async def _run(self, message: QueueMessage, body: bytes) -> bool:
         """Run the function while the message stays hidden; tell whether it succeeded."""
@@ -224,6 +233,7 @@ class QueueListener:
         )
         await self._poison.create()
         await self._poison.put(message.content)
+        self._faults(HostPoint.QUEUE_POISONED)
         await self._queue.delete(message)
 
 

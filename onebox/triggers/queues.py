@@ -7,6 +7,7 @@ from azure.storage.queue import QueueMessage
 from onebox.app_settings import AppSettings
 from onebox.clock import Clock
 from onebox.errors import CannotStartError
+from onebox.faults import HostFaults
 from onebox.host_json import Queues
 from onebox.storage.queues import StorageQueues
 from onebox.triggers.queue import Handler, QueueListener, poison_name
@@ -29,6 +30,7 @@ def queue_listeners(
     outputs: Outputs,
     clock: Clock,
     draw: Callable[[], float],
+    faults: HostFaults,
 ) -> tuple[QueueListener, ...]:
     """Return a listener per queue trigger, not started.
 
@@ -47,7 +49,7 @@ def queue_listeners(
             poison_queue = None if poison is None else storage.open(connection, poison)
         except ValueError as mistake:
             raise CannotStartError(f"{where}: {mistake}") from None
-        return QueueListener(queue, poison_queue, queues, handler, clock, draw=draw)
+        return QueueListener(queue, poison_queue, queues, handler, clock, draw=draw, faults=faults)
 
     return tuple(listener(each) for each in catalogue.with_trigger(QUEUE_TRIGGER))
 

@@ -13,6 +13,7 @@ from typing import Any
 from onebox.app_settings import AppSettings
 from onebox.clock import Clock
 from onebox.errors import CannotStartError
+from onebox.faults import HostFaults, HostPoint
 from onebox.triggers.retrying import RetryingRunner
 from onebox.triggers.schedule import Interval, Schedule, parse_schedule
 from onebox.triggers.timer_info import timer_datum
@@ -121,6 +122,7 @@ def timers(
     retrying: RetryingRunner,
     records: TimerRecords,
     clock: Clock,
+    faults: HostFaults,
 ) -> tuple[Timer, ...]:
     """Return a timer per timer-triggered function, not started.
 
@@ -136,7 +138,7 @@ def timers(
         return Timer(
             function.name,
             schedule,
-            _fire(function, inputs, retrying),
+            _fire(function, inputs, retrying, faults),
             clock,
             records=records if monitored else None,
             run_on_startup=function.trigger.properties.get("runOnStartup") is True,
@@ -161,9 +163,10 @@ def _is_slow(schedule: Schedule, now: datetime) -> bool:
     return schedule.next_after(first) - first >= _LEAST_MONITORED
 
 
-def _fire(function: Function, inputs: BindingInputs, retrying: RetryingRunner) -> Fire:
+def _fire(function: Function, inputs: BindingInputs, retrying: RetryingRunner, faults: HostFaults) -> Fire:
     async def fire(datum: Any) -> None:
         values = [(function.trigger.name, datum), *inputs.of(function)]
         await retrying.run(function, values, {}, reason="timer fired")
+        faults(HostPoint.TIMER_RUN)
 
     return fire

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onebox.durable_urls import DurableUrls
+from onebox.faults import HostFaults, HostPoint, no_faults
 from onebox.hub.invoker import InvocationFailed
 from onebox.worker.failures import FunctionFailedError
 from onebox.worker.functions import (
@@ -77,7 +78,9 @@ class BindingInputs:
 class DurableInvoker:
     """Runs durable functions for the hub, as the Durable extension does: base64 protobuf in and out."""
 
-    def __init__(self, catalogue: Catalogue, runner: Runner, inputs: BindingInputs) -> None:
+    def __init__(
+        self, catalogue: Catalogue, runner: Runner, inputs: BindingInputs, faults: HostFaults = no_faults
+    ) -> None:
         self._orchestrators = {
             each.durable_name: each for each in catalogue.with_trigger(ORCHESTRATION_TRIGGER)
         }
@@ -85,6 +88,7 @@ class DurableInvoker:
         self._activities = {each.durable_name: each for each in catalogue.with_trigger(ACTIVITY_TRIGGER)}
         self._runner = runner
         self._inputs = inputs
+        self._faults = faults
 
     @property
     def orchestrators(self) -> Collection[str]:
@@ -115,6 +119,7 @@ class DurableInvoker:
         """Run an activity; see `Invoker.activity`."""
         datum = json_datum("null" if input_json is None else input_json)
         result = await self._run(self._activities, name, datum, reason=f"{instance_id}#{task_id}")
+        self._faults(HostPoint.ACTIVITY_RUN)
         return (
             None if result.returned is None or result.returned.value is None else str(result.returned.value)
         )

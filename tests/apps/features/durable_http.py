@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import azure.durable_functions as df
@@ -13,8 +13,9 @@ Turns = Generator[task.Task[Any], Any, Any]
 
 blueprint = df.Blueprint(http_auth_level=func.AuthLevel.ANONYMOUS)
 
+type Decorator = Callable[..., Callable[[Callable[..., Any]], Any]]
 # The SDK runs functions of one argument, but its types know only those of two.
-orchestration_trigger: Any = blueprint.orchestration_trigger
+orchestration_trigger: Decorator = blueprint.orchestration_trigger
 
 POLLS: Counter[str] = Counter()
 

@@ -1,7 +1,7 @@
 """The style of version 1, deprecated but shipped: one-argument functions and the client's old names."""
 
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from datetime import timedelta
 from typing import Any
 
@@ -12,9 +12,10 @@ Turns = Generator[Any, Any, Any]
 
 blueprint = df.Blueprint(http_auth_level=func.AuthLevel.ANONYMOUS)
 
+type Decorator = Callable[..., Callable[[Callable[..., Any]], Any]]
 # The SDK runs functions of one argument, but its types know only those of two.
-orchestration_trigger: Any = blueprint.orchestration_trigger
-entity_trigger: Any = blueprint.entity_trigger
+orchestration_trigger: Decorator = blueprint.orchestration_trigger
+entity_trigger: Decorator = blueprint.entity_trigger
 
 FAILED_ONCE: set[str] = set()
 

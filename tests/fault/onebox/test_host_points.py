@@ -1,0 +1,52 @@
+"""The host is cut at every hand-over: nothing that was accepted is lost, and nothing is done too often."""
+
+import pytest
+
+from onebox.faults import HostPoint
+from tests.fault.onebox.lives import Lives
+
+
+def check(lives: Lives, bad: list[str], cuts: int) -> None:
+    """Everything has been done, and again only where a cut left no trace of the first time."""
+    for instance_id in lives.refused:
+        lives.post(instance_id)  # as a client does that got no answer
+    for instance_id in lives.accepted:
+        lives.until_finished(instance_id)
+    lives.until_queue_is_empty()
+    entries = lives.entries()
+    for instance_id in lives.accepted:
+        assert 1 <= entries[f"activity {instance_id}"] <= 2, "an activity is repeated once at most"
+    good = [job for job in lives.jobs if job not in bad]
+    runs = [entries[f"job {job}"] for job in good]
+    assert min(runs) >= 1, "a message was lost"
+    assert sum(runs) <= len(good) + cuts, "only what a cut had in flight may run again"
+    poisoned = lives.poisoned()
+    assert set(poisoned) == set(bad), "what always fails, and nothing else, is moved away"
+    assert len(poisoned) <= len(bad) + 1, "a copy may be left twice when the cut comes after it"
+
+
+@pytest.mark.timeout(300)
+def test_kill_9_at_every_point_in_turn(lives: Lives) -> None:
+    for life, point in enumerate(HostPoint):
+        lives.begin("kill", point)
+        lives.submit_job(f"good-{life}")
+        if point is HostPoint.QUEUE_POISONED:
+            lives.submit_job("bad")
+        lives.post(f"instance-{life}")
+        assert lives.died(), f"{point} was never visited"
+    lives.begin("kill")  # no point: this life goes on
+    ticks = lives.entries()["tick"]
+    check(lives, ["bad"], cuts=len(HostPoint))
+    assert lives.struck() == list(HostPoint)
+    assert lives.entries()["tick"] >= ticks
+
+
+def test_an_exception_at_every_point(lives: Lives) -> None:
+    lives.begin("raise")
+    lives.submit_job("bad")
+    for number in range(3):
+        lives.submit_job(f"good-{number}")
+        lives.post(f"instance-{number}")
+    check(lives, ["bad"], cuts=len(HostPoint))
+    assert set(lives.struck()) == set(HostPoint)
+    assert lives.refused == ["instance-0", "instance-1"], "one request before its function ran, one after"
