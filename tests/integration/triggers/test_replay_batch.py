@@ -1,0 +1,115 @@
+"""One batch of a bulk replay, with the circuits of its dependencies in a task hub."""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from activities.replay_steps import replay_batch, replay_page
+from engine.circuit import CircuitState, Hand, HandAction, HandMessage
+from engine.dead_letter import Status, archived
+from engine.dead_letter_filter import Filter
+from stores import clock
+from stores.circuit_entity import CircuitEntity
+from stores.dead_letters import find_dead_letter, keep_operation, move_dead_letter
+from stores.replay_gate import RECHECK, held_until
+from tests.dead_letter_samples import an_entry, use_own_tables
+from tests.operation_stage import failing
+from tests.task_hub_stage import TaskHubStage
+
+pytestmark = pytest.mark.usefixtures("storage")
+
+
+@pytest.fixture(autouse=True)
+def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_own_tables(request.node.name, monkeypatch)
+
+
+async def by_hand(hub: TaskHubStage, hand: Hand, seconds: float | None = None) -> None:
+    """Put the circuit of payments into another state and wait until it is."""
+    circuit = CircuitEntity(hub.binding, "payments")
+    action = HandAction(hand, clock.now(), by="ada", reason="maintenance", for_seconds=seconds)
+    await circuit.hand(HandMessage(action))
+    wanted = CircuitState.FORCED_OPEN if hand is Hand.OPEN else CircuitState.CLOSED
+    async with asyncio.timeout(10):
+        while (await circuit.read()).state is not wanted:  # noqa: ASYNC110 # asks another process
+            await asyncio.sleep(0.02)
+
+
+async def kept(count: int, prefix: str = "op") -> list[str]:
+    entries = [an_entry(f"{prefix}-{number}", deadline_at=None) for number in range(count)]
+    return [await keep_operation(entry, clock.now()) for entry in entries]
+
+
+async def batch(hub: TaskHubStage, ids: list[str], replay_id: str = "replay-1") -> Any:
+    return await replay_batch({"replay_id": replay_id, "ids": ids, "note": "all of them"}, hub.binding)
+
+
+async def status_of(dead_letter_id: str) -> Status:
+    record = await find_dead_letter(dead_letter_id)
+    assert record is not None
+    return record.status
+
+
+async def test_a_page_holds_the_newest_first() -> None:
+    ids = await kept(3)
+    request = {"filter": Filter(status=Status.OPEN).to_json(), "limit": 2, "cursor": None}
+    page = await replay_page(request)
+    assert page["ids"] == [ids[2], ids[1]]
+    assert (await replay_page(request | {"cursor": page["cursor"]}))["ids"] == [ids[0]]
+
+
+async def test_a_batch_is_replayed_with_its_note(hub: TaskHubStage) -> None:
+    hub.answer = failing(0)
+    ids = await kept(3)
+    step = await batch(hub, ids)
+    assert (step["replayed"], step["skipped"], step["failures"], step["left"]) == (3, 0, [], [])
+    record = await find_dead_letter(ids[0])
+    assert record is not None
+    assert [(replay.note, replay.replay_id) for replay in record.replays] == [("all of them", "replay-1")]
+
+
+async def test_the_same_batch_again_counts_what_it_did_before_and_does_nothing(hub: TaskHubStage) -> None:
+    hub.answer = failing(0)
+    ids = await kept(3)
+    first = await batch(hub, ids)
+    again = await batch(hub, ids)
+    assert again == first
+    assert (await batch(hub, ids, "replay-2"))["skipped"] == 3
+
+
+async def test_what_is_gone_put_away_or_cannot_run_holds_nothing_up(hub: TaskHubStage) -> None:
+    hub.answer = failing(0)
+    good, away = await kept(2)
+    await move_dead_letter(away, lambda record: archived(record, clock.now()))
+    bad = await keep_operation(an_entry("op-bad", dependency="gone"), clock.now())
+    step = await batch(hub, [good, away, bad, "dl-" + "0" * 32])
+    assert (step["replayed"], step["skipped"]) == (1, 2)
+    assert [failure["id"] for failure in step["failures"]] == [bad]
+    assert "gone" in step["failures"][0]["detail"]
+
+
+async def test_an_open_circuit_leaves_its_dead_letters_until_it_may_close(hub: TaskHubStage) -> None:
+    hub.answer = failing(0)
+    ids = await kept(2)
+    until = clock.now() + timedelta(minutes=10)
+    await by_hand(hub, Hand.OPEN, 600)
+    step = await batch(hub, ids)
+    assert (step["replayed"], step["left"]) == (0, ids)
+    assert abs(datetime.fromisoformat(step["held_until"]) - until) < timedelta(seconds=1)
+    assert await status_of(ids[0]) is Status.OPEN
+    await by_hand(hub, Hand.CLOSE)
+    assert (await batch(hub, step["left"]))["replayed"] == 2
+
+
+async def test_a_circuit_that_is_open_without_end_is_asked_again(hub: TaskHubStage) -> None:
+    await by_hand(hub, Hand.OPEN)
+    held = await held_until(hub.binding, "payments")
+    assert held is not None
+    assert timedelta(0) < held - clock.now() <= RECHECK
+
+
+async def test_what_has_no_circuit_is_not_held(hub: TaskHubStage) -> None:
+    assert await held_until(hub.binding, "payments") is None
+    assert await held_until(hub.binding, "never-configured") is None
