@@ -50,6 +50,9 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
 }
 
 
+_WITH_POINTERS: Final = ("", "queue", "event_grid", *REQUIREMENTS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeSettings:
     """What the settings say of the ways in.
@@ -103,7 +106,7 @@ def read_intake_settings(environ: Mapping[str, str], *, max_dequeue_count: int) 
         key_pointers=_key_pointers(environ, problems),
         keeps_order=_choice(environ, "INTAKE_ORDER", ("none", "partition"), problems) == "partition",
         concurrency=int(_number(environ, "INTAKE_CONCURRENCY", 16, 1, problems)),
-        retries=int(_number(environ, "INTAKE_RETRIES", UNLIMITED, UNLIMITED, problems)),
+        retries=_retries(environ, problems),
         lag=LagLimits(
             task_hub_seconds=_number(environ, "INTAKE_TASK_HUB_LAG_SECONDS", 30, 0, problems),
             dependency_seconds=_number(environ, "INTAKE_DEPENDENCY_LAG_SECONDS", 60, 0, problems),
@@ -181,6 +184,8 @@ def _key_pointers(environ: Mapping[str, str], problems: list[Problem]) -> dict[s
     found = {}
     for name, text in environ.items():
         if name == prefix or name.startswith(f"{prefix}_"):
+            if name[len(prefix) + 1 :].lower() not in _WITH_POINTERS:
+                problems.append(Problem(name, f"names no source; there are {', '.join(_WITH_POINTERS[1:])}"))
             pointers = [part.strip() for part in text.split(",") if part.strip()]
             found[name[len(prefix) + 1 :].lower()] = tuple(
                 _pointer(name, pointer, problems) for pointer in pointers
@@ -199,6 +204,14 @@ def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...], pro
     if value not in choices:
         problems.append(Problem(name, f"must be one of {', '.join(choices)}, not {value!r}"))
     return value
+
+
+def _retries(environ: Mapping[str, str], problems: list[Problem]) -> int:
+    """Read how often the platform repeats; 0 would let the source move on before anybody knows it is over."""
+    count = int(_number(environ, "INTAKE_RETRIES", UNLIMITED, UNLIMITED, problems))
+    if count == 0:
+        problems.append(Problem("INTAKE_RETRIES", "must be at least 1, or -1 for ever"))
+    return count
 
 
 def _number(

@@ -2,9 +2,10 @@
 
 import os
 import sys
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import azure.durable_functions as df
+from azure.functions.decorators.kafka import BrokerAuthenticationMode, BrokerProtocol
 
 from engine.problem import InvalidInputError, Problem
 from stores import clock
@@ -17,14 +18,18 @@ from triggers.intake import intake
 from triggers.kafka import kafka_blueprint
 from triggers.scheduled_operations import run_of, scheduled_operations_blueprint
 
-KAFKA_OPTIONS = {
+KAFKA_OPTIONS: Final = {
     "KAFKA_CONSUMER_GROUP": "consumer_group",
     "KAFKA_USERNAME": "username",
     "KAFKA_PASSWORD": "password",
-    "KAFKA_PROTOCOL": "protocol",
-    "KAFKA_AUTHENTICATION": "authentication_mode",
 }
 """Settings that become properties of the trigger, all optional."""
+
+KAFKA_CHOICES: Final = {
+    "KAFKA_PROTOCOL": ("protocol", BrokerProtocol),
+    "KAFKA_AUTHENTICATION": ("authentication_mode", BrokerAuthenticationMode),
+}
+"""The same, of few words."""
 
 
 def source_blueprints(stderr: TextIO | None = None) -> list[df.Blueprint]:
@@ -39,10 +44,10 @@ def source_blueprints(stderr: TextIO | None = None) -> list[df.Blueprint]:
     try:
         settings = intake_settings()
         _check_schedules(settings)
+        return _blueprints(settings)
     except SettingsError as error:
         print(f"Durable Retry does not start.\n{error}", file=stderr or sys.stderr)
         raise
-    return _blueprints(settings)
 
 
 def _blueprints(settings: IntakeSettings) -> list[df.Blueprint]:
@@ -63,7 +68,17 @@ def _blueprints(settings: IntakeSettings) -> list[df.Blueprint]:
 
 def _kafka_options() -> dict[str, Any]:
     """Let the trigger read its settings itself, so that a password stays out of the function's metadata."""
-    return {option: f"%{name}%" for name, option in KAFKA_OPTIONS.items() if os.environ.get(name)}
+    options = {option: f"%{name}%" for name, option in KAFKA_OPTIONS.items() if os.environ.get(name)}
+    problems = []
+    for name, (option, words) in KAFKA_CHOICES.items():
+        if word := os.environ.get(name, "").upper():
+            options[option] = word
+            if word not in words.__members__:
+                known = ", ".join(words.__members__)
+                problems.append(Problem(name, f"must be one of {known}, not {word}"))
+    if problems:
+        raise SettingsError(tuple(problems))
+    return options
 
 
 def _check_schedules(settings: IntakeSettings) -> None:

@@ -12,12 +12,13 @@ from engine.envelope import EventName
 from engine.idempotency import operation_id_for
 from engine.intake import Arrival
 from engine.naming import event_name, explicit_scope
-from engine.pressure import LagLimits
+from engine.pressure import LagLimits, Pressure
 from stores import task_hub
 from stores.configuration import using
 from stores.dead_letters import keep_message
 from stores.intake_settings import IntakeSettings
-from stores.pressure import Gauge
+from stores.pressure import LOOK_EVERY, Gauge
+from stores.submission import submit
 from tests.task_hub_stage import TaskHubStage, binding_for
 from tools.processes import free_port
 from triggers import intake as intake_module
@@ -185,3 +186,36 @@ async def test_what_could_not_start_is_left_and_in_order_holds_up_its_partition_
     left = await make(keeps_order=keeps_order).take_all(hub.binding, batch)
     assert [each.native_id for each in left] == (["a-1", "a-2"] if keeps_order else ["a-1"])
     assert sorted(await started(hub)) == sorted(set(keys) - {each.native_id for each in left})
+
+
+async def test_what_is_far_behind_is_left_to_a_source_that_brings_it_again(hub: TaskHubStage) -> None:
+    behind = make()
+    await behind.take(hub.binding, arrival(CALL | {"key": "first"}))
+    (canary,) = behind.gauge.canaries.values()
+    canary.pressure = Pressure.DEPENDENCY
+    canary.looked_at += LOOK_EVERY * 1000  # it is not looked at again while the test lasts
+    with pytest.raises(NotTakenOverError, match="the dependency payments is far behind"):
+        await behind.take(hub.binding, arrival(CALL | {"key": "second"}, may_be_left=True))
+    await behind.take(hub.binding, arrival(CALL | {"key": "third"}, may_be_left=False))
+    assert await started(hub) == {"first": "queue", "third": "queue"}
+
+
+async def test_no_more_starts_are_under_way_than_the_setting_allows(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way: list[int] = [0]
+    seen: list[int] = []
+
+    async def counted(*given: Any) -> Any:
+        under_way[0] += 1
+        seen.append(under_way[0])
+        try:
+            return await submit(*given)
+        finally:
+            under_way[0] -= 1
+
+    monkeypatch.setattr(intake_module, "submit", counted)
+    batch = [arrival(CALL | {"key": f"k-{number}"}) for number in range(20)]
+    assert await make(concurrency=3).take_all(hub.binding, batch) == []
+    assert max(seen) == 3
+    assert len(await started(hub)) == 20

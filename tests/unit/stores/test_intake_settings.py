@@ -65,6 +65,8 @@ def test_an_empty_setting_is_none() -> None:
         ("INTAKE_CONCURRENCY", "0"),
         ("INTAKE_CONCURRENCY", "many"),
         ("INTAKE_RETRIES", "-2"),
+        ("INTAKE_RETRIES", "0"),
+        ("KEY_POINTERS_KAKFA", "/a"),
         ("INTAKE_PAUSE_SECONDS", "nan"),
         ("INTAKE_TASK_HUB_LAG_SECONDS", "inf"),
         ("COSMOS_OPERATION", "operation"),

@@ -104,6 +104,17 @@ def test_secrets_of_kafka_are_left_to_the_host(monkeypatch: pytest.MonkeyPatch) 
     assert "hunter2-secret" not in str(trigger)
 
 
+def test_kafka_is_spoken_to_as_its_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = {"KAFKA_PROTOCOL": "SaslSsl", "KAFKA_AUTHENTICATION": "Plain"}
+    for name, value in (CONNECTED | chosen).items():
+        monkeypatch.setenv(name, value)
+    trigger = registered()["operations_kafka"].get_trigger().get_dict_repr()
+    assert (str(trigger["protocol"]), str(trigger["authenticationMode"])) == ("SASLSSL", "PLAIN")
+    monkeypatch.setenv("KAFKA_PROTOCOL", "carrier pigeon")
+    with pytest.raises(SettingsError, match="KAFKA_PROTOCOL: must be one of"):
+        source_blueprints(io.StringIO())
+
+
 def test_a_schedule_of_an_unknown_dependency_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCHEDULED_OPERATIONS", SCHEDULE.replace("reports", "nobody"))
     told = io.StringIO()
