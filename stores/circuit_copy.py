@@ -32,6 +32,9 @@ READ_SECONDS: Final = 1.0
 """A read that takes longer counts as failed: calls go on without it rather than queue behind it."""
 AGAIN: Final = timedelta(seconds=1)
 """After a read failed, the next one is tried no earlier than this."""
+AFTER_TROUBLE: Final = timedelta(milliseconds=100)
+"""A copy is good for a second, but only for this long once trouble was told that it does not show: what this
+process has just seen fail, it stops calling about as soon as the circuit itself has made up its mind."""
 _TELL_BLIND_EVERY: Final = timedelta(seconds=10)
 
 _log = logging.getLogger(__name__)
@@ -178,7 +181,9 @@ class CircuitCopy:
         now = self.now()
         if self._read_again_at is not None and now < self._read_again_at:
             return True  # It failed just now. Nobody waits for it to fail again.
-        return self.snapshot is not None and self.snapshot.is_valid(now)
+        if self.snapshot is None or not self.snapshot.is_valid(now):
+            return False
+        return not self.buffer.awaits_verdict or now < self.snapshot.taken_at + AFTER_TROUBLE
 
     async def _read(self) -> None:
         try:

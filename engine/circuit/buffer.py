@@ -77,6 +77,13 @@ class ReportBuffer:
         )
         self._enter(snapshot.epoch)
 
+    @property
+    def awaits_verdict(self) -> bool:
+        """Whether trouble was told that the copy does not show yet: it may say more than it did."""
+        return any(
+            told.window.everything().failures or told.probes or told.throttled_until for told in self._told
+        )
+
     def started(self, attempt: int, at: datetime, *, promised: bool = False) -> None:
         """An attempt goes out. `promised`: a retry whose token the budget took when it postponed it."""
         if attempt == 1:

@@ -96,6 +96,23 @@ async def test_what_is_due_later_goes_by_itself() -> None:
     assert stage.shared.heard[1].report.sequence == 2
 
 
+async def test_who_told_of_the_trouble_knows_of_the_trip_in_a_tenth_of_a_second() -> None:
+    stage = Stage(FRAGILE)
+    await fail(stage)
+    stage.moment.pass_(0.05)
+    await fail(stage, times=3)
+    stage.moment.pass_(0.1)
+    await stage.copy.reporting.flush()
+    assert stage.shared.breaker.state is CircuitState.OPEN
+    stage.moment.pass_(0.1)
+    assert isinstance(await ask(stage), Refused)
+    reads = stage.shared.reads
+    stage.moment.pass_(0.3)
+    assert isinstance(await ask(stage), Refused)
+    assert stage.shared.reads == reads, "what the copy shows is good for a second again"
+    stage.copy.reporting.close()
+
+
 async def test_an_open_circuit_refuses_and_the_wait_is_counted_once() -> None:
     stage = Stage(FRAGILE)
     await tripped(stage)
