@@ -1,5 +1,6 @@
 """What goes after its time, a bounded step at a time; the next run goes on where this one stopped."""
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -14,6 +15,9 @@ DEAD_LETTERS_PER_STEP: Final = 200
 
 _PURGE_SECONDS: Final = 30
 """For one purge of histories: far below `functionTimeout`, and what is left goes the next time."""
+
+_CLEAN_SECONDS: Final = 120
+"""For one pass over the entities, as long as nothing else of ours takes in a run."""
 
 _FINISHED: Final = [
     OrchestrationStatus.COMPLETED,
@@ -59,3 +63,23 @@ async def purge_histories(hub: str, started_before: datetime) -> int:
     except grpc.aio.AioRpcError as error:
         raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
     return result.deleted_instance_count
+
+
+async def clean_expired_records(hub: str) -> int:
+    """Remove the entities whose idempotency record has expired, for two minutes at most.
+
+    Returns:
+        How many; 0 when the time was over before the list was.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    client = await client_for(hub)
+    try:
+        async with asyncio.timeout(_CLEAN_SECONDS):
+            result = await client.clean_entity_storage()
+    except TimeoutError:
+        return 0
+    except grpc.aio.AioRpcError as error:
+        raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
+    return result.empty_entities_removed

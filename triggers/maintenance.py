@@ -5,12 +5,18 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import azure.functions as func
+from azure.core.exceptions import AzureError
 
 from stores import clock
 from stores.batch_retention import remove_batches
-from stores.dead_letter_intents import left_over
+from stores.dead_letter_intents import Intent, left_over
 from stores.outbox_retention import remove_sent_events
-from stores.retention import purge_histories, remove_archived_dead_letters
+from stores.retention import (
+    clean_expired_records,
+    purge_histories,
+    remove_archived_dead_letters,
+)
+from stores.task_hub import TaskHubUnavailableError
 from stores.upkeep_settings import upkeep_settings
 from triggers.replaying import finish_replay
 from triggers.retried import RetriedBlueprint, note_retry
@@ -36,6 +42,21 @@ async def maintenance(
     """Finish what was left over, then remove what is old; each a bounded step."""
     note_retry(context)
     await upkeep(hub, clock.now())
+
+
+@blueprint.retry_upkeep()
+@blueprint.timer_trigger(arg_name="timer", schedule="0 20 * * * *")
+@blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
+async def record_cleaning(
+    timer: func.TimerRequest,  # noqa: ARG001 - the trigger's own
+    context: func.Context,
+    hub: str,
+) -> None:
+    """Every hour: remove what expired idempotency records leave in the task hub."""
+    note_retry(context)
+    removed = await clean_expired_records(hub)
+    if removed:
+        _log.info("removed %d expired idempotency records", removed)
 
 
 async def upkeep(hub: str, now: datetime) -> None:
@@ -70,6 +91,16 @@ async def finish_left_over(hub: str, now: datetime) -> int:
     due = [
         intent for intent in await left_over(INTENTS_PER_RUN) if intent.announced_at <= now - SETTLED_AFTER
     ]
-    for intent in due:
+    return sum([await _finished(hub, intent) for intent in due])
+
+
+async def _finished(hub: str, intent: Intent) -> bool:
+    """Finish one change; what is wrong with it alone does not hold up the others."""
+    try:
         await finish_replay(hub, intent)
-    return len(due)
+    except (TaskHubUnavailableError, AzureError):
+        raise
+    except Exception:  # noqa: BLE001 - whatever it is, it must not hold up the others for ever
+        _log.exception("a change of %s cannot be finished", intent.dead_letter_id)
+        return False
+    return True

@@ -10,8 +10,11 @@ import pytest
 from stores import (
     alerts,
     attempt_markers,
+    batches,
     dead_letter_keys,
     dead_letters,
+    outbox_index,
+    outbox_place,
     replays,
     task_hub,
     waiting_operations,
@@ -44,6 +47,12 @@ HTTP = {
     "start_replay_of_many": ("POST", "dead-letters/replays"),
     "get_replay_of_many": ("GET", "dead-letters/replays/{replay_id}"),
     "cancel_replay_of_many": ("DELETE", "dead-letters/replays/{replay_id}"),
+    "list_outbox": ("GET", "outbox"),
+    "resend_event": ("POST", "outbox/{event_id}/resend"),
+    "submit_batch": ("POST", "batches"),
+    "get_batch": ("GET", "batches/{batch_id}"),
+    "submit_saga": ("POST", "sagas"),
+    "get_saga": ("GET", "sagas/{saga_id}"),
 }
 
 DURABLE = {
@@ -58,8 +67,19 @@ DURABLE = {
     "replay": "orchestrationTrigger",
     "replay_page": "activityTrigger",
     "replay_batch": "activityTrigger",
+    "outbox": "orchestrationTrigger",
+    "outbox_pending": "activityTrigger",
+    "publish": "activityTrigger",
+    "outbox_give_up": "activityTrigger",
+    "outbox_sweeper": "timerTrigger",
+    "batch": "orchestrationTrigger",
+    "batch_step": "activityTrigger",
+    "batch_close": "activityTrigger",
+    "saga": "orchestrationTrigger",
+    "submit": "activityTrigger",
     "watch": "timerTrigger",
     "maintenance": "timerTrigger",
+    "record_cleaning": "timerTrigger",
 }
 
 QUEUES = {"operations_queue": "operations", "operations_poison": "operations-poison"}
@@ -122,4 +142,7 @@ def test_events_and_tables_keep_their_names() -> None:
     assert waiting_operations.CIRCUIT_EVENT == "circuit_changed"
     assert attempt_markers.TABLE == "AttemptMarkers"
     assert (dead_letters.TABLE, dead_letter_keys.TABLE) == ("DeadLetters", "DeadLetterIndex")
+    assert (outbox_place.OUTBOX_TABLE, outbox_index.INDEX_TABLE) == ("Outbox", "OutboxIndex")
+    assert (batches.TABLE, task_hub.ENDED_EVENT) == ("Batches", "operation_ended")
+    assert task_hub.outbox_instance("op-1") == "outbox-op-1"
     assert (alerts.TABLE, replays.CANCEL_REPLAY_EVENT) == ("Alerts", "cancel_replay")

@@ -1,5 +1,6 @@
 """The watch and the maintenance, against real storage and a task hub."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,18 +15,20 @@ from engine.idempotency import operation_id_for
 from stores import clock, tables
 from stores.alerts import known_alerts
 from stores.dead_letter_index import due
+from stores.dead_letter_intents import Intent, Purpose, announce, left_over
 from stores.dead_letter_list import count_dead_letters
 from stores.dead_letters import find_dead_letter, keep_operation, move_dead_letter
-from stores.retention import DEAD_LETTERS_PER_STEP
+from stores.retention import DEAD_LETTERS_PER_STEP, clean_expired_records
 from stores.submission import submit
-from stores.task_hub import TaskHubUnavailableError, read_operation, wait_for_operation
+from stores.task_hub import TaskHubUnavailableError, read_operation, read_record, wait_for_operation
 from stores.upkeep_settings import UpkeepSettings, Webhook
 from stores.watched import read_all
 from tests.dead_letter_samples import an_entry, use_own_tables
 from tests.operation_stage import an_operation, failing
 from tests.task_hub_stage import TaskHubStage
 from triggers import maintenance, watch
-from triggers.maintenance import upkeep
+from triggers.maintenance import finish_left_over, upkeep
+from triggers.replaying import finish_replay
 from triggers.watch import look
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -160,3 +163,32 @@ async def test_finished_histories_go_after_their_time(
     assert await read_operation(hub.binding, "op-old") is not None
     await upkeep(hub.binding, started_at + timedelta(days=8))
     assert await read_operation(hub.binding, "op-old") is None
+
+
+async def test_an_intent_that_cannot_be_finished_does_not_hold_up_the_others(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = await keep(0), await keep(1)
+    for dead_letter_id in (good, bad):
+        await announce(dead_letter_id, Purpose.MOVE)
+    real = finish_replay
+
+    async def broken(binding: str, intent: Intent) -> None:
+        if intent.dead_letter_id == bad:
+            raise KeyError("operation")
+        await real(binding, intent)
+
+    monkeypatch.setattr(maintenance, "finish_replay", broken)
+    assert await finish_left_over(hub.binding, NOW + timedelta(hours=1)) == 1
+    assert [intent.dead_letter_id for intent in await left_over(10)] == [bad]
+
+
+async def test_expired_records_leave_nothing_in_the_task_hub(hub: TaskHubStage) -> None:
+    hub.answer = failing(0)
+    operation = an_operation(operation_id="op-short", created_at=NOW, deadline_at=None, ttl_seconds=0)
+    await submit(hub.binding, operation)
+    await wait_for_operation(hub.binding, "op-short", 20)
+    async with asyncio.timeout(20):
+        while await clean_expired_records(hub.binding) == 0:  # noqa: ASYNC110 # asks another process
+            await asyncio.sleep(0.05)
+    assert await read_record(hub.binding, "op-short") is None
