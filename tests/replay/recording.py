@@ -17,11 +17,15 @@ from typing import Any, Final
 from durabletask.internal import orchestrator_service_pb2 as pb
 from google.protobuf.json_format import MessageToDict, ParseDict
 
+from engine.budget import BudgetPostponed
+from engine.circuit import CircuitSettings, Refused
+from engine.gate import NeedsProbe, Stop, stop_to_json
 from engine.operation import OperationInput
 from engine.policy import RetryPolicy
 from engine.vocabulary import Category
 from stores import clock
 from stores import task_hub as hub
+from stores.waiting_operations import wake
 from tests.operation_stage import Answer, an_operation, failing
 from tests.task_hub_stage import TaskHubStage, task_hub_stage
 
@@ -97,6 +101,33 @@ def _worker_failing_once() -> Answer:
     return answer
 
 
+def _held_up_once(stop: Callable[[], Stop], then: Answer) -> Answer:
+    """Hold the first run of the attempt up, and no later one."""
+    stops = iter([stop])
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        held = next(stops, None) if name == "attempt" else None
+        return then(name, given) if held is None else {"stopped": stop_to_json(held())}
+
+    return answer
+
+
+def _refused_for(seconds: float) -> Refused:
+    base = clock.now() + timedelta(seconds=seconds)
+    return Refused(base, 0, base, "the circuit is open: 10 of 10 calls in 30 s failed")
+
+
+def _postponed() -> BudgetPostponed:
+    return BudgetPostponed(clock.now() + timedelta(seconds=0.1), reserved=True)
+
+
+async def _wake(stage: TaskHubStage) -> None:
+    while not stage.activities:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.5)
+    await wake(stage.binding, ["op-test"], clock.now())
+
+
 def _all_shapes() -> dict[str, Shape]:
     slow = RetryPolicy(strategy="fixed", initial_seconds=60.0, jitter="none")
     event = {"type": "charge.completed", "queue": "charge-events", "data": {"order": 42}}
@@ -109,6 +140,10 @@ def _all_shapes() -> dict[str, Shape]:
         "worker_failed": Shape(_quick(), _worker_failing_once()),
         "with_events": Shape(_quick(on_success=(event,)), failing(0)),
         "continued_as_new": Shape(_quick(), failing(22)),
+        "circuit_waited": Shape(_quick(), _held_up_once(lambda: _refused_for(0.1), failing(1))),
+        "circuit_woken": Shape(_quick(), _held_up_once(lambda: _refused_for(600), failing(0)), _wake),
+        "probed": Shape(_quick(), _held_up_once(lambda: NeedsProbe(CircuitSettings()), failing(0))),
+        "budget_waited": Shape(_quick(), _held_up_once(_postponed, failing(0))),
     }
 
 
