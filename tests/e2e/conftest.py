@@ -1,10 +1,13 @@
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.storage import Storage
 from tests.e2e.system import System
 from tests.e2e.target import Target
+
+SECRETS = {"TAILORED_TOKEN": "token-that-nobody-may-see", "TAILORED_KEY": "key-that-nobody-may-see"}
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +33,24 @@ def system(tmp_path_factory: pytest.TempPathFactory, target: Target, storage: St
     """One running app for all tests that leave it running."""
     folder = tmp_path_factory.mktemp("system")
     system = System(folder, target, AzureWebJobsStorage=storage.connection_string)
+    system.server.start()
+    yield system
+    system.client.close()
+    assert system.server.stop() == 0
+
+
+@pytest.fixture(scope="session")
+def tailored(tmp_path_factory: pytest.TempPathFactory, target: Target, storage: Storage) -> Iterator[System]:
+    """An app with settings of its own: tenants, handlers, secrets, a short memory (see tailored.toml)."""
+    system = System(
+        tmp_path_factory.mktemp("tailored"),
+        target,
+        AzureWebJobsStorage=storage.connection_string,
+        DEPENDENCIES_FILE=str(Path(__file__).with_name("tailored.toml")),
+        HANDLERS="tests.e2e.tailored_handlers",
+        TENANT_HEADER="X-Tenant",
+        **SECRETS,
+    )
     system.server.start()
     yield system
     system.client.close()

@@ -1,0 +1,123 @@
+"""How long a key is remembered, by whom, and what a purge or another tenant cannot undo."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+
+from tests.e2e.system import System, operation
+from tools.processes import eventually
+
+INSTANCES = "/runtime/webhooks/durabletask/instances"
+STARTS = "/runtime/webhooks/durabletask/orchestrators/operation"
+
+
+def purge(system: System, operation_id: str) -> None:
+    answer = system.client.delete(f"{INSTANCES}/{operation_id}")
+    assert answer.json() == {"instancesDeleted": 1}
+
+
+def post_as(system: System, tenant: str, key: str, path: str) -> httpx.Response:
+    return system.client.post("/api/operations", json=operation(key, path), headers={"X-Tenant": tenant})
+
+
+def test_a_purged_operation_still_answers_and_its_key_is_still_used(system: System, key: str) -> None:
+    operation_id = system.accepted(key, "/fail/1")
+    done = system.until(operation_id, "succeeded")
+    purge(system, operation_id)
+    assert system.client.get(f"{INSTANCES}/{operation_id}").status_code == 404
+    assert system.status(operation_id) == done
+    again = system.post(key, "/fail/1")
+    assert (again.status_code, again.json()) == (200, done)
+    assert again.headers["idempotent-replayed"] == "true"
+    assert system.post(key, "/fail/2").status_code == 422
+    assert system.client.post(f"/api/operations/{operation_id}/cancel").status_code == 409
+    assert system.target.received(key)["count"] == 2
+
+
+def test_a_purged_dead_letter_still_answers(system: System, key: str) -> None:
+    operation_id = system.accepted(key, "/status/400")
+    ended = system.until(operation_id, "dead_lettered")
+    purge(system, operation_id)
+    assert system.status(operation_id) == ended
+    assert system.post(key, "/status/400").json()["dead_letter"] == ended["dead_letter"]
+    assert system.target.received(key)["count"] == 1
+
+
+def test_an_orchestration_started_again_after_a_purge_finds_the_record_and_does_nothing(
+    system: System, key: str
+) -> None:
+    operation_id = system.accepted(key, "/echo")
+    done = system.until(operation_id, "succeeded")
+    shown = system.client.get(f"{INSTANCES}/{operation_id}").json()["input"]
+    given = json.loads(shown) if isinstance(shown, str) else shown
+    purge(system, operation_id)
+    started = system.client.post(f"{STARTS}/{operation_id}", json=given)
+    assert started.status_code == 202, started.text
+
+    def output() -> Any:
+        answer = system.client.get(f"{INSTANCES}/{operation_id}")
+        return answer.json()["output"] if answer.status_code == 200 else None
+
+    assert eventually(output, "the second run has ended") == done
+    assert system.status(operation_id) == done
+    assert system.target.received(key)["count"] == 1
+
+
+def test_a_purge_right_after_the_end_and_a_duplicate_right_after_that_make_no_second_call(
+    system: System, key: str
+) -> None:
+    names = [f"{key}-{number}" for number in range(40)]
+
+    def end_purge_and_repeat(name: str) -> int:
+        body = operation(name, "/echo")
+        first = system.client.post("/api/operations", json=body, headers={"Prefer": "wait=20"})
+        assert first.json()["status"] == "succeeded"
+        purge(system, first.json()["operation_id"])
+        again = system.client.post("/api/operations", json=body)
+        assert again.json()["operation_id"] == first.json()["operation_id"]
+        assert system.until(again.json()["operation_id"], "succeeded")["result"] == first.json()["result"]
+        return again.status_code
+
+    with ThreadPoolExecutor(8) as clients:
+        assert set(clients.map(end_purge_and_repeat, names)) <= {200, 202}
+    counts = system.target.totals()
+    assert [counts[name] for name in names] == [1] * len(names)
+
+
+def test_a_record_goes_when_its_time_is_over_and_the_key_is_free_again(tailored: System, key: str) -> None:
+    operation_id = tailored.accepted(key, "/echo", dependency="forgetful")
+    tailored.until(operation_id, "succeeded")
+    purge(tailored, operation_id)
+    eventually(
+        lambda: tailored.client.get(f"/api/operations/{operation_id}").status_code == 404,
+        "the record has gone",
+        within_seconds=15,
+    )
+    other = tailored.post(key, "/echo", dependency="forgetful", request={"json": {"amount": 6}})
+    assert other.status_code == 202
+    assert "idempotent-replayed" not in other.headers
+    assert other.json()["operation_id"] == operation_id
+    assert tailored.until(operation_id, "succeeded")["result"]["json"]["received"] == {"amount": 6}
+
+
+def test_equal_keys_of_two_tenants_are_two_operations(tailored: System, key: str) -> None:
+    answers = [post_as(tailored, tenant, key, "/echo") for tenant in ("north", "south", "")]
+    assert [answer.status_code for answer in answers] == [202] * 3
+    ids = [answer.json()["operation_id"] for answer in answers]
+    assert len(set(ids)) == 3
+    for operation_id in ids:
+        tailored.until(operation_id, "succeeded")
+    assert post_as(tailored, "north", key, "/echo").headers["idempotent-replayed"] == "true"
+    assert post_as(tailored, "west", key, "/fail/1").status_code == 202
+    assert post_as(tailored, "north", key, "/fail/1").status_code == 422
+
+
+def test_an_operation_without_end_keeps_20_attempts_and_counts_all(tailored: System, key: str) -> None:
+    operation_id = tailored.accepted(key, "/fail/45", dependency="endless")
+    done = tailored.until(operation_id, "succeeded", within_seconds=60)
+    assert done["attempt_count"] == 46
+    assert [attempt["number"] for attempt in done["attempts"]] == list(range(27, 47))
+    received = tailored.target.received(key)
+    assert (received["count"], received["most_in_flight"]) == (46, 1)

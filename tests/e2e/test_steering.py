@@ -1,0 +1,172 @@
+"""Cancelling, hurrying and waiting for operations, and looking at many of them."""
+
+from datetime import datetime
+from time import monotonic
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.system import System, operation
+from tools.processes import eventually
+
+
+def cancel(system: System, operation_id: str) -> httpx.Response:
+    return system.client.post(f"/api/operations/{operation_id}/cancel")
+
+
+def hurry(system: System, operation_id: str) -> httpx.Response:
+    return system.client.post(f"/api/operations/{operation_id}/retry-now")
+
+
+def listed(system: System, **query: Any) -> list[dict[str, Any]]:
+    """Every page of a list."""
+    items: list[dict[str, Any]] = []
+    cursor: str | None = None
+    while True:
+        page = system.client.get(
+            "/api/operations", params={**query, **({"cursor": cursor} if cursor else {})}
+        )
+        assert page.status_code == 200, page.text
+        items += page.json()["items"]
+        cursor = page.json()["next_cursor"]
+        if cursor is None:
+            return items
+
+
+def waiting_operation(system: System, key: str, **more: Any) -> str:
+    operation_id = system.accepted(key, "/fail/1", retry={"initial_seconds": 60}, **more)
+    system.until(operation_id, "waiting_retry")
+    return operation_id
+
+
+def assert_conflict(answer: httpx.Response) -> None:
+    assert answer.status_code == 409, answer.text
+    assert answer.headers["content-type"].startswith("application/problem+json")
+    assert answer.json()["type"].endswith("/wrong-state")
+
+
+def test_a_cancelled_operation_ends_its_wait_and_is_not_tried_again(system: System, key: str) -> None:
+    operation_id = waiting_operation(system, key)
+    answer = cancel(system, operation_id)
+    assert (answer.status_code, answer.json()["operation_id"]) == (202, operation_id)
+    ended = system.until(operation_id, "cancelled", within_seconds=5)
+    assert (ended["attempt_count"], ended["next_attempt_at"], ended["result"]) == (1, None, None)
+    assert system.target.received(key)["count"] == 1
+    assert_conflict(cancel(system, operation_id))
+    assert_conflict(hurry(system, operation_id))
+    again = system.post(key, "/fail/1", retry={"initial_seconds": 60})
+    assert (again.status_code, again.json()["status"]) == (200, "cancelled")
+
+
+def test_an_operation_cancelled_during_an_attempt_ends_with_it(system: System, key: str) -> None:
+    operation_id = system.accepted(
+        key, "/hang/1?seconds=0.5", dependency="slow", retry={"initial_seconds": 60}
+    )
+    eventually(lambda: bool(system.target.received(key)["in_flight"]), "it is in an attempt")
+    assert_conflict(hurry(system, operation_id))
+    assert cancel(system, operation_id).status_code == 202
+    assert system.until(operation_id, "succeeded")["attempt_count"] == 1
+
+
+def test_retry_now_ends_the_wait(system: System, key: str) -> None:
+    operation_id = waiting_operation(system, key)
+    assert hurry(system, operation_id).status_code == 202
+    done = system.until(operation_id, "succeeded", within_seconds=5)
+    assert done["attempt_count"] == 2
+    assert_conflict(hurry(system, operation_id))
+    assert_conflict(cancel(system, operation_id))
+
+
+def test_steering_what_does_not_exist_is_a_404(system: System) -> None:
+    assert cancel(system, "op-nothing").status_code == 404
+    assert hurry(system, "op-nothing").status_code == 404
+
+
+def test_who_prefers_to_wait_gets_the_finished_document(system: System, key: str) -> None:
+    headers = {"Prefer": "respond-async, wait=20"}
+    answer = system.client.post("/api/operations", json=operation(key, "/fail/1"), headers=headers)
+    assert (answer.status_code, answer.json()["status"]) == (200, "succeeded")
+    assert answer.headers["preference-applied"] == "wait=20"
+    assert answer.json() == system.status(answer.json()["operation_id"])
+
+
+def test_a_wait_that_is_too_short_gets_the_202(system: System, key: str) -> None:
+    body = operation(key, "/fail/1", retry={"initial_seconds": 60})
+    began = monotonic()
+    answer = system.client.post("/api/operations", json=body, headers={"Prefer": "wait=1"})
+    assert monotonic() - began >= 1
+    assert answer.status_code == 202
+    assert answer.headers["location"] == answer.json()["status_url"]
+    cancel(system, answer.json()["operation_id"])
+
+
+def test_nobody_waits_longer_than_30_seconds(system: System, key: str) -> None:
+    headers = {"Prefer": "wait=999"}
+    answer = system.client.post("/api/operations", json=operation(key, "/echo"), headers=headers)
+    assert (answer.status_code, answer.headers["preference-applied"]) == (200, "wait=30")
+
+
+@pytest.mark.parametrize("preference", ["wait=soon", "wait=-1", "wait", "return=minimal", "await=5"])
+def test_a_preference_that_is_none_is_ignored(system: System, key: str, preference: str) -> None:
+    headers = {"Prefer": preference}
+    answer = system.client.post("/api/operations", json=operation(key, "/echo"), headers=headers)
+    assert answer.status_code == 202
+    assert "preference-applied" not in answer.headers
+
+
+def test_lists_are_filtered_by_status_dependency_and_time(system: System, key: str) -> None:
+    early = waiting_operation(system, f"{key}-early", dependency="patient")
+    failed = system.accepted(f"{key}-failed", "/status/400", dependency="patient")
+    system.until(failed, "dead_lettered")
+    late = system.accepted(f"{key}-late", "/echo", dependency="slow")
+    created_at = system.until(late, "succeeded")["created_at"]
+
+    def found(**query: str) -> set[str]:
+        return {one["operation_id"] for one in listed(system, limit=200, **query)} & {early, failed, late}
+
+    assert found() == {early, failed, late}
+    assert found(status="waiting_retry") == {early}
+    assert found(status="dead_lettered") == {failed}
+    assert found(dependency="patient") == {early, failed}
+    assert found(dependency="patient", status="succeeded") == set()
+    assert found(created_after=created_at) == {late}
+    assert found(dependency="nowhere") == set()
+    cancel(system, early)
+
+
+def test_cursors_lead_through_all_pages_once_and_while_more_arrive(system: System, key: str) -> None:
+    began_at = system.until(system.accepted(key, "/echo"), "succeeded")["created_at"]
+    wanted = {system.accepted(f"{key}-{number}", "/echo") for number in range(9)}
+    query = {"created_after": began_at, "dependency": "flaky", "limit": "2"}
+    first = system.client.get("/api/operations", params=query).json()
+    assert len(first["items"]) == 2
+    wanted_later = system.accepted(f"{key}-late", "/echo")
+    rest = listed(system, **query, cursor=first["next_cursor"])
+    ids = [one["operation_id"] for one in [*first["items"], *rest]]
+    assert len(ids) == len(set(ids))
+    assert wanted <= set(ids) | {wanted_later}
+    assert all(datetime.fromisoformat(one["created_at"]) for one in rest)
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ({"limit": "0"}, "/limit"),
+        ({"limit": "201"}, "/limit"),
+        ({"limit": "many"}, "/limit"),
+        ({"status": "lost"}, "/status"),
+        ({"created_after": "yesterday"}, "/created_after"),
+        ({"cursor": "made-up"}, "/cursor"),
+        ({"colour": "red"}, "/colour"),
+    ],
+)
+def test_a_query_that_makes_no_sense_is_refused(system: System, query: dict[str, str], pointer: str) -> None:
+    answer = system.client.get("/api/operations", params=query)
+    assert answer.status_code == 400
+    assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
+
+
+def test_every_mistake_of_a_query_is_told(system: System) -> None:
+    answer = system.client.get("/api/operations", params={"limit": "0", "status": "lost", "x": "1"})
+    assert {error["pointer"] for error in answer.json()["errors"]} == {"/limit", "/status", "/x"}
