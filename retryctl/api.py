@@ -31,12 +31,10 @@ class ApiError(CommandError):
     def text(self) -> str:
         """The problem as lines of text, a line with its pointer for each mistake."""
         status, title, detail = (self.problem.get(name, "") for name in ("status", "title", "detail"))
-        lines = [printable(f"{status} {title}: {detail}").rstrip(": ")]
+        lines = [f"{status} {title}: {detail}".rstrip(": ")]
         mistakes = self.problem.get("errors", ())
-        lines.extend(
-            printable(f"  {each['pointer'] or '(the whole)'}: {each['detail']}") for each in mistakes
-        )
-        return "\n".join(lines)
+        lines.extend(f"  {each['pointer'] or '(the whole)'}: {each['detail']}" for each in mistakes)
+        return "\n".join(map(printable, lines))
 
 
 class UnreachableError(CommandError):

@@ -38,7 +38,7 @@ def main(
     args = build_parser().parse_args(argv)
     url = args.url or environ.get("DURABLE_RETRY_URL") or DEFAULT_URL
     key = args.key or environ.get("DURABLE_RETRY_KEY") or None
-    screen = Screen(out or sys.stdout, as_json=args.json)
+    screen = Screen(out or sys.stdout, "json" if args.json else "ids" if args.ids else "text")
     code, told = _run(args, url, key, screen, transport)
     if told:
         print(f"retryctl: {told}", file=err or sys.stderr)

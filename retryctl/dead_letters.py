@@ -28,7 +28,9 @@ def list_all(api: Api, args: Namespace, screen: Screen) -> int:
         (each["id"], each["status"], each["dependency"], each["reason"], each["created_at"], each["detail"])
         for each in document["items"]
     ]
-    screen.show(document, table(("DEAD LETTER", "STATUS", "DEPENDENCY", "REASON", "CREATED", "DETAIL"), rows))
+    screen.listed(
+        document, "id", table(("DEAD LETTER", "STATUS", "DEPENDENCY", "REASON", "CREATED", "DETAIL"), rows)
+    )
     return exit_codes.OK
 
 
@@ -46,7 +48,9 @@ def groups(api: Api, args: Namespace, screen: Screen) -> int:
         )
         for each in document["items"]
     ]
-    screen.show(document, table(("COUNT", "GROUP", "DEPENDENCY", "REASON", "LAST SEEN", "SAMPLE"), rows))
+    screen.listed(
+        document, "group", table(("COUNT", "GROUP", "DEPENDENCY", "REASON", "LAST SEEN", "SAMPLE"), rows)
+    )
     return exit_codes.OK
 
 

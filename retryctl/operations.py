@@ -52,7 +52,9 @@ def list_all(api: Api, args: Namespace, screen: Screen) -> int:
         (each["operation_id"], each["status"], each["dependency"], each["attempt_count"], each["key"])
         for each in document["items"]
     ]
-    screen.show(document, table(("OPERATION", "STATUS", "DEPENDENCY", "ATTEMPTS", "KEY"), rows))
+    screen.listed(
+        document, "operation_id", table(("OPERATION", "STATUS", "DEPENDENCY", "ATTEMPTS", "KEY"), rows)
+    )
     return exit_codes.OK
 
 

@@ -22,7 +22,9 @@ def list_all(api: Api, args: Namespace, screen: Screen) -> int:
         )
         for each in document["items"]
     ]
-    screen.show(document, table(("EVENT", "STATE", "TYPE", "TO", "PENDING SINCE", "DETAIL"), rows))
+    screen.listed(
+        document, "event_id", table(("EVENT", "STATE", "TYPE", "TO", "PENDING SINCE", "DETAIL"), rows)
+    )
     return exit_codes.OK
 
 

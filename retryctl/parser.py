@@ -42,7 +42,7 @@ def _command(commands: Commands, name: str, run: Command, words: str) -> Argumen
     command.add_argument("--url", default=SUPPRESS, help=SUPPRESS)
     command.add_argument("--key", default=SUPPRESS, help=SUPPRESS)
     command.add_argument("--json", action="store_true", default=SUPPRESS, help=SUPPRESS)
-    command.set_defaults(run=run)
+    command.set_defaults(run=run, ids=False)
     return command
 
 
@@ -59,6 +59,7 @@ def _with_id(command: ArgumentParser) -> ArgumentParser:
 def _with_limit(command: ArgumentParser) -> None:
     limit = command.add_mutually_exclusive_group()
     limit.add_argument("--limit", type=int, default=_DEFAULT_LIMIT, help="the most to list (default: 50)")
+    command.add_argument("--ids", action="store_true", help="only the ids, one in each line")
     limit.add_argument("--all", dest="limit", action="store_const", const=None, help="list all there are")
 
 

@@ -1,0 +1,264 @@
+"""Every command against one app, and every command of its document."""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retryctl.cli import main
+from tests.e2e.storage import Storage
+from tests.e2e.system import System
+from tests.e2e.target import Target
+from tools.processes import ROOT, eventually
+
+DOCUMENT = ROOT / "docs" / "retryctl.md"
+BLOCK = re.compile(r"```sh\n(.*?)```", re.DOTALL)
+QUICK = ["--retry", "jitter=none", "--retry", "initial_seconds=0.2"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Shell:
+    """The command line at one app."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+
+    def run(self, *argv: str, code: int = 0, terminal: bool = False) -> str:
+        """Runs a command, checks its exit code and returns what it wrote."""
+        out, err = Terminal() if terminal else io.StringIO(), io.StringIO()
+        found = main(argv, environ={"DURABLE_RETRY_URL": self.system.url}, out=out, err=err)
+        assert found == code, (argv, out.getvalue(), err.getvalue())
+        return out.getvalue() + err.getvalue()
+
+    def json(self, *argv: str, code: int = 0) -> Any:
+        return json.loads(self.run(*argv, "--json", code=code))
+
+    def submitted(self, key: str, path: str, *more: str) -> str:
+        """Hands an operation in and returns its id."""
+        path, _, query = path.partition("?")
+        argv = ["submit", "--dependency", "flaky", "--path", path, "--operation-key", key, *QUICK, *more]
+        operation_id: str = self.json(*argv, *(["--query", query] if query else []))["operation_id"]
+        return operation_id
+
+    def dead_letter(self, key: str) -> str:
+        """Lets an operation be refused and returns the id of its dead letter."""
+        operation_id = self.submitted(key, "/fail/1?status=400")
+        found: str = self.system.until(operation_id, "dead_lettered")["dead_letter"]["id"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[Shell]:
+    """An app of its own, with the dependencies that a user begins with."""
+    folder = tmp_path_factory.mktemp("retryctl")
+    storage = Storage(folder)
+    storage.server.start()
+    settings = str(ROOT / "dependencies.toml")
+    system = System(folder, target, AzureWebJobsStorage=storage.connection_string, DEPENDENCIES_FILE=settings)
+    system.server.start()
+    yield Shell(system)
+    system.client.close()
+    assert system.server.stop() == 0
+    storage.server.stop()
+
+
+def test_submit_and_watch_tell_every_attempt_and_how_it_ended(shell: Shell, key: str) -> None:
+    operation_id = shell.submitted(key, "/fail/1")
+    told = shell.run("watch", operation_id, terminal=True)
+    assert "attempt 1  503" in told
+    assert "waits 200 ms (exponential 0.2 s)" in told
+    assert "attempt 2  200" in told
+    assert told.rstrip().endswith(f"{operation_id}  succeeded")
+    assert "status      succeeded" in shell.run("get", operation_id)
+    assert shell.json("get", operation_id)["attempt_count"] == 2
+
+
+def test_an_operation_that_ends_badly_exits_with_1(shell: Shell, key: str) -> None:
+    argv = ["submit", "--dependency", "flaky", "--path", "/fail/1", "--query", "status=400"]
+    told = shell.run(*argv, "--operation-key", key, "--watch", code=1)
+    assert "RejectedByDependency" in told
+    shell.run(*argv, "--operation-key", key, "--wait", "5", code=1)
+
+
+def test_a_handlers_operation_is_submitted_too(shell: Shell, key: str) -> None:
+    mistakes = shell.run("submit", "--handler", "nobody", "--input", "{}", "--operation-key", key, code=1)
+    assert "/handler: no handler has the name nobody" in mistakes
+
+
+def test_what_waits_is_listed_hurried_and_cancelled(shell: Shell, key: str) -> None:
+    operation_id = shell.submitted(key, "/fail/9", "--retry", "initial_seconds=30")
+    shell.system.until(operation_id, "waiting_retry")
+    assert operation_id in shell.run("list", "--status", "waiting_retry")
+    assert operation_id in shell.run("list", "--dependency", "flaky", "--all", "--ids").split()
+    shell.run("retry-now", operation_id)
+    eventually(lambda: shell.system.status(operation_id)["attempt_count"] == 2, "it was hurried")
+    shell.system.until(operation_id, "waiting_retry")
+    shell.run("cancel", operation_id)
+    shell.run("watch", operation_id, code=1)
+    assert "409" in shell.run("cancel", operation_id, code=1)
+
+
+def test_circuits_are_listed_shown_and_switched(shell: Shell) -> None:
+    for act in ("open", "disable", "reset", "close"):
+        shell.run("circuits", act, "flaky_unsafe", "--reason", f"trying {act}")
+    assert "flaky_unsafe  closed" in shell.run("circuits", "list")
+    shown = shell.run("circuits", "show", "flaky_unsafe")
+    assert all(f"trying {act}" in shown for act in ("open", "disable", "reset", "close"))
+    assert "/reason" in shell.run("circuits", "open", "flaky_unsafe", "--reason", " ", code=1)
+    assert "404" in shell.run("circuits", "show", "nobody", code=1)
+
+
+def test_a_dead_letter_is_found_noted_put_away_brought_back_and_replayed(shell: Shell, key: str) -> None:
+    found = shell.dead_letter(key)
+    assert found in shell.run("dead-letters", "list", "--reason", "RejectedByDependency", "--ids").split()
+    assert "RejectedByDependency" in shell.run("dead-letters", "groups")
+    assert "flaky" in shell.run("dead-letters", "summary")
+    shell.run("dead-letters", "note", found, "call the vendor")
+    assert "call the vendor" in shell.run("dead-letters", "show", found)
+    assert "archived" in shell.run("dead-letters", "archive", found)
+    assert "409" in shell.run("dead-letters", "replay", found, code=1)
+    assert "open" in shell.run("dead-letters", "restore", found)
+    edit = ["--request", '{"path": "/echo", "query": {}}', "--note", "fixed"]
+    operation_id = shell.json("dead-letters", "replay", found, *edit)["operation_id"]
+    shell.run("watch", operation_id)
+    assert operation_id in shell.run("dead-letters", "show", found)
+
+
+def test_a_bulk_replay_is_counted_drawn_shown_and_not_cancelled_twice(shell: Shell, key: str) -> None:
+    for number in range(3):
+        shell.dead_letter(f"{key}-{number}")
+    group = shell.json("dead-letters", "list", "--limit", "1")["items"][0]["group"]
+    assert shell.json("replays", "start", "--group", group, "--dry-run")["matched"] >= 3
+    told = shell.run("replays", "start", "--group", group, "--rate", "50", "--watch", terminal=True)
+    assert "] 100%" in told or "completed" in told
+    replay_id = told[told.index("replay-") :].split()[0]
+    assert "completed" in shell.run("replays", "show", replay_id)
+    shell.run("replays", "watch", replay_id)
+    assert "409" in shell.run("replays", "cancel", replay_id, code=1)
+
+
+def test_a_bulk_replay_that_is_cancelled_ends_badly(shell: Shell, key: str) -> None:
+    for number in range(2):
+        shell.dead_letter(f"{key}-{number}")
+    filters = ["--dependency", "flaky", "--reason", "RejectedByDependency"]
+    replay_id = shell.json("replays", "start", *filters, "--rate", "0.01")["replay_id"]
+    shell.run("replays", "cancel", replay_id)
+    assert "cancelled" in shell.run("replays", "watch", replay_id, code=1)
+
+
+def test_events_are_listed_and_sent_once_more(shell: Shell, key: str, tmp_path: Path) -> None:
+    request = {"method": "POST", "path": "/echo"}
+    event = {"type": "charged", "queue": "charge-events", "data": 1}
+    body = {"dependency": "flaky", "request": request, "key": key, "on_success": [event]}
+    (tmp_path / "body.json").write_text(json.dumps(body))
+    shown = shell.json("submit", str(tmp_path / "body.json"), "--wait", "10")
+    event_id = shown["events"][0]["event_id"]
+
+    def is_sent() -> bool:
+        return event_id in shell.run("outbox", "list", "--state", "sent", "--ids").split()
+
+    eventually(is_sent, "the event is sent")
+    assert event_id in shell.run("outbox", "resend", event_id)
+    eventually(is_sent, "it is sent again")
+
+
+def test_a_batch_with_a_bad_item_ends_badly_and_shows_which(shell: Shell, tmp_path: Path) -> None:
+    item = {"dependency": "flaky", "request": {"method": "POST", "path": "/echo"}}
+    (tmp_path / "items.json").write_text(json.dumps([item, {}]))
+    told = shell.run("batch", "submit", str(tmp_path / "items.json"), "--watch", code=1, terminal=True)
+    batch_id = told[told.index("batch-") :].split()[0]
+    assert "ValidationFailed" in shell.run("batch", "show", batch_id)
+    shell.run("batch", "watch", batch_id, code=1)
+    argv = ["batch", "submit", str(tmp_path / "items.json"), "--tolerated-failures", "1", "--batch-key", "b"]
+    shell.run(*argv, "--watch")
+    assert shell.json(*argv)["batch_id"] != batch_id
+
+
+def test_a_saga_that_is_undone_ends_badly_and_shows_what_stands(shell: Shell, tmp_path: Path) -> None:
+    def call(path: str, **query: str) -> dict[str, Any]:
+        return {"dependency": "flaky", "request": {"method": "POST", "path": path, "query": query}}
+
+    steps = [
+        {"name": "reserve", "operation": call("/echo"), "compensation": call("/echo")},
+        {"name": "charge", "operation": call("/fail/1", status="400")},
+    ]
+    (tmp_path / "steps.json").write_text(json.dumps({"steps": steps}))
+    told = shell.run("saga", "submit", str(tmp_path / "steps.json"), "--watch", code=1, terminal=True)
+    saga_id = told[told.index("saga-") :].split()[0]
+    assert "undone" in shell.run("saga", "show", saga_id)
+    shell.run("saga", "watch", saga_id, code=1)
+
+
+def test_dependencies_policies_and_health_are_shown(shell: Shell) -> None:
+    assert "flaky_unsafe" in shell.run("dependencies")
+    preview = shell.run("policy", "preview", "--dependency", "flaky", "--deadline-seconds", "1")
+    assert "does NOT fit" in preview
+    assert "+----" in preview
+    assert len(shell.json("policy", "preview", "--retry", "max_attempts=3")["waits"]) == 2
+    assert "/retry/factor" in shell.run("policy", "preview", "--retry", "factor=0", code=1)
+    assert "works" in shell.run("health")
+
+
+def test_every_command_of_the_document_runs(shell: Shell, tmp_path: Path) -> None:
+    script = "\n".join(BLOCK.findall(DOCUMENT.read_text()))
+    ran = subprocess.run(  # a document of our own
+        ["bash", "-euo", "pipefail", "-c", script],  # noqa: S607 # bash as it is found
+        cwd=tmp_path,
+        env=os.environ
+        | {
+            "DURABLE_RETRY_URL": shell.system.url,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_every_command_stands_in_the_document() -> None:
+    text = DOCUMENT.read_text()
+    ran = {" ".join(words.split()[:2]) for words in re.findall(r"retryctl ([a-z-]+(?: [a-z-]+)?)", text)}
+    groups = (
+        "circuits list",
+        "dead-letters replay",
+        "replays start",
+        "batch submit",
+        "saga submit",
+        "outbox list",
+    )
+    assert {*groups, "policy preview"} <= ran
+    assert {"submit", "get", "list", "retry-now", "cancel", "dependencies", "health"} <= {
+        words.split()[0] for words in ran
+    }
+
+
+def test_a_closed_pipe_and_an_absent_app_leave_no_stack_trace(shell: Shell) -> None:
+    python = f"{sys.executable} -m retryctl"
+    absent = f"{python} list --url http://127.0.0.1:1; test $? = 3 || exit 1"
+    script = f"{absent}; {python} dependencies --url {shell.system.url} | true"
+    ran = subprocess.run(  # a script of our own
+        ["bash", "-c", script],  # noqa: S607 # bash as it is found
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "does not answer" in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -1,0 +1,251 @@
+"""Against answers that are made up here; `tests/e2e/test_retryctl.py` runs every command against the app."""
+
+import io
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from retryctl import clock, watching
+from retryctl.cli import main
+
+type Answer = Callable[[httpx.Request], httpx.Response]
+
+STATUS = {
+    "operation_id": "op-1",
+    "key": "k",
+    "dependency": "payments",
+    "correlation_id": None,
+    "status": "waiting_retry",
+    "attempt_count": 1,
+    "attempts": [
+        {
+            "number": 1,
+            "started_at": "2026-11-21T09:00:00Z",
+            "duration_ms": 41.2,
+            "category": "transient",
+            "status_code": 503,
+            "error": "status 503",
+            "next_delay_seconds": 1.37,
+            "delay_reasons": ["exponential 2 s", "full jitter"],
+        }
+    ],
+    "next_attempt_at": "2026-11-21T09:00:09Z",
+    "deadline_at": None,
+    "dead_letter": None,
+    "events": [],
+}
+DEAD = STATUS | {
+    "status": "dead_lettered",
+    "next_attempt_at": None,
+    "dead_letter": {"id": "dl-1", "category": "transient", "reason": "RetriesExhausted"},
+}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Run:
+    """One run of the command line and what came of it."""
+
+    def __init__(self, answer: Answer, *argv: str, out: io.StringIO | None = None, **environ: str) -> None:
+        self.requests: list[httpx.Request] = []
+
+        def note(request: httpx.Request) -> httpx.Response:
+            self.requests.append(request)
+            return answer(request)
+
+        out, err = out or io.StringIO(), io.StringIO()
+        self.code = main(argv, environ=environ, out=out, err=err, transport=httpx.MockTransport(note))
+        self.out, self.err = out.getvalue(), err.getvalue()
+
+
+def answers(document: Any, status: int = 200) -> Answer:
+    return lambda _: httpx.Response(status, json=document)
+
+
+def refuses(_: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("connection refused")
+
+
+@pytest.fixture(autouse=True)
+def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock on which nothing takes time but pauses."""
+    instant = datetime.fromisoformat("2026-11-21T09:00:00Z")
+    seconds = [0.0]
+    monkeypatch.setattr(clock, "now", lambda: instant)
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: seconds[0])
+    monkeypatch.setattr(clock, "pause", lambda pause: seconds.__setitem__(0, seconds[0] + pause))
+
+
+def test_url_and_key_come_from_the_environment() -> None:
+    run = Run(
+        answers(STATUS), "get", "op-1", DURABLE_RETRY_URL="https://app.test/", DURABLE_RETRY_KEY="secret"
+    )
+    assert str(run.requests[0].url) == "https://app.test/api/operations/op-1"
+    assert run.requests[0].headers["x-functions-key"] == "secret"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["--url", "http://a.test", "--key", "k", "health"], ["health", "--url", "http://a.test", "--key=k"]],
+)
+def test_flags_win_over_the_environment_on_either_side_of_the_command(argv: list[str]) -> None:
+    run = Run(answers({"status": "healthy", "parts": {}}), *argv, DURABLE_RETRY_URL="http://b.test")
+    assert run.requests[0].url.host == "a.test"
+    assert run.requests[0].headers["x-functions-key"] == "k"
+
+
+def test_an_id_cannot_lead_to_another_route() -> None:
+    run = Run(answers(STATUS), "get", "../circuits?x#y")
+    assert run.requests[0].url.raw_path == b"/api/operations/..%2Fcircuits%3Fx%23y"
+
+
+def test_every_mistake_is_told_with_its_pointer() -> None:
+    errors = [
+        {"pointer": "/retry/max_attempts", "detail": "must be\x1b[31m red"},
+        {"pointer": "", "detail": "no"},
+    ]
+    problem = {"title": "Bad Request", "status": 400, "detail": "2 mistakes", "errors": errors}
+    run = Run(answers(problem, 400), "submit", "--dependency", "payments")
+    assert run.code == 1
+    assert run.err == (
+        "retryctl: 400 Bad Request: 2 mistakes\n  /retry/max_attempts: must be [31m red\n  (the whole): no\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "told"),
+    [
+        (refuses, 3, "does not answer"),
+        (answers({"detail": "the task hub is away"}, 503), 3, "the task hub is away"),
+        (lambda _: httpx.Response(401), 1, "DURABLE_RETRY_KEY"),
+        (lambda _: httpx.Response(502, text="<html>"), 1, "is the URL right?"),
+        (lambda _: httpx.Response(200, text="<html>"), 1, "is the URL right?"),
+    ],
+)
+def test_what_goes_wrong_has_its_exit_code_and_a_word_of_advice(answer: Answer, code: int, told: str) -> None:
+    run = Run(answer, "get", "op-1")
+    assert (run.code, run.out) == (code, "")
+    assert told in run.err
+    assert "Traceback" not in run.err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["submit"],
+        ["submit", "--dependency", "a", "--handler", "b"],
+        ["submit", "--dependency", "a", "--body", "{"],
+        ["submit", "--dependency", "a", "--retry", "max_attempts"],
+        ["submit", "no-such-file.json"],
+        ["policy", "preview"],
+        ["list", "--url", "ftp://app.test"],
+    ],
+)
+def test_a_wrong_command_is_told_from_a_refusal(argv: list[str]) -> None:
+    def fails(request: httpx.Request) -> httpx.Response:
+        raise httpx.UnsupportedProtocol("no", request=request)
+
+    run = Run(fails, *argv)
+    assert run.code == 2
+    assert run.err.startswith("retryctl: ")
+
+
+@pytest.mark.parametrize("argv", [[], ["nonsense"], ["circuits", "open", "payments"], ["get"]])
+def test_argparse_refuses_what_is_no_command(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(argv)
+    assert error.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_options_make_the_body_of_an_operation() -> None:
+    accepted = {"operation_id": "op-1", "status": "pending"}
+    argv = [
+        "submit",
+        "--dependency",
+        "payments",
+        "--path",
+        "/charges",
+        "--query",
+        "a=1=2",
+        "--header",
+        "X: y",
+    ]
+    more = ["--body", "null", "--operation-key", "k", "--retry", "max_attempts=3", "--retry", "jitter=none"]
+    run = Run(answers(accepted, 202), *argv, *more, "--deadline-seconds", "60", "--correlation-id", "c")
+    request = {
+        "method": "POST",
+        "path": "/charges",
+        "query": {"a": "1=2"},
+        "headers": {"X": "y"},
+        "json": None,
+    }
+    assert json.loads(run.requests[0].content) == {
+        "dependency": "payments",
+        "request": request,
+        "key": "k",
+        "correlation_id": "c",
+        "deadline_seconds": 60.0,
+        "retry": {"max_attempts": 3, "jitter": "none"},
+    }
+    assert (run.code, run.out) == (0, "op-1  pending\n")
+
+
+def test_a_list_is_gathered_from_its_pages_up_to_the_limit() -> None:
+    def page(request: httpx.Request) -> httpx.Response:
+        first, size = int(request.url.params.get("cursor", "0")), int(request.url.params["limit"])
+        items = [STATUS | {"operation_id": f"op-{number}"} for number in range(first, first + size)]
+        return httpx.Response(200, json={"items": items, "next_cursor": str(first + size)})
+
+    run = Run(page, "list", "--limit", "450", "--ids")
+    assert [request.url.params["limit"] for request in run.requests] == ["200", "200", "50"]
+    assert run.out.splitlines() == [f"op-{number}" for number in range(450)]
+
+
+def test_all_goes_on_to_the_last_page() -> None:
+    def page(request: httpx.Request) -> httpx.Response:
+        following = {None: "a", "a": "b", "b": None}[request.url.params.get("cursor")]
+        return httpx.Response(200, json={"items": [STATUS], "next_cursor": following})
+
+    document = json.loads(Run(page, "list", "--all", "--json").out)
+    assert (len(document["items"]), document["next_cursor"]) == (3, None)
+
+
+def test_watching_counts_down_and_tells_each_attempt_once() -> None:
+    documents = iter([STATUS, STATUS, DEAD])
+    run = Run(lambda _: httpx.Response(200, json=next(documents)), "watch", "op-1", out=Terminal())
+    assert run.code == 1
+    assert run.out.count("attempt 1  503  41.2 ms  transient: status 503") == 1
+    assert "waits 1.37 s (exponential 2 s, full jitter)" in run.out
+    assert "\r\x1b[Kwaiting_retry: attempt 2 in 9 s (exponential 2 s, full jitter)" in run.out
+    assert run.out.endswith("op-1  dead_lettered\ndead letter dl-1  transient, RetriesExhausted\n")
+
+
+def test_watching_as_json_gives_a_line_for_each_change() -> None:
+    documents = iter([STATUS, STATUS, DEAD])
+    run = Run(lambda _: httpx.Response(200, json=next(documents)), "watch", "op-1", "--json", out=Terminal())
+    assert [json.loads(line) for line in run.out.splitlines()] == [STATUS, DEAD]
+
+
+def test_watching_outlasts_a_short_absence() -> None:
+    gone = iter([True] * 20)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return refuses(request) if next(gone, False) else httpx.Response(200, json=DEAD)
+
+    run = Run(answer, "watch", "op-1")
+    assert run.code == 1
+    assert "dead_lettered" in run.out
+
+
+def test_watching_gives_up_on_an_api_that_stays_away() -> None:
+    run = Run(refuses, "watch", "op-1")
+    assert run.code == 3
+    assert len(run.requests) <= watching.PATIENCE_SECONDS / watching.POLL_SECONDS + 2
