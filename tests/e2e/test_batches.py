@@ -3,6 +3,7 @@
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.e2e.system import System, operation
 from tools.processes import eventually
@@ -112,12 +113,13 @@ def test_a_key_that_stands_for_another_request_is_a_failure_of_its_item(system: 
     assert "another request" in document["items"][0]["error"]
 
 
+@pytest.mark.timeout(300)
 def test_a_batch_of_1000_with_3_bad_items_finishes_all_others(system: System, key: str) -> None:
     items: list[Any] = [operation(f"{key}-{number}", "/echo") for number in range(1_000)]
     for index in (0, 500, 999):
         items[index] = {"dependency": "flaky"}
     batch_id = submitted(system, items, max_concurrency=50, tolerated_failures=3).json()["batch_id"]
-    document = over(system, batch_id, within_seconds=110)
+    document = over(system, batch_id, within_seconds=240)
     assert document["status"] == "succeeded"
     assert (document["counts"]["succeeded"], document["counts"]["dead_lettered"]) == (997, 3)
     totals = system.target.totals()
