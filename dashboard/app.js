@@ -19,7 +19,8 @@ import { overviewView } from "./views/overview.js";
 import { policyView } from "./views/policy.js";
 import { bulkReplayView, newReplayView } from "./views/replays.js";
 
-// A view gets the route and answers {title, seconds, load(signal), render(data)}; `load` gives the data.
+// A view gets the route and answers {title, seconds, load(signal, update), render(data)}. `load` gives the data, and
+// may call `update(data)` before with what it has so far, and after with what took longer.
 const VIEWS = [
   [/^$/, overviewView],
   [/^operations$/, operationsView],
@@ -63,8 +64,8 @@ function navigate() {
 
 async function refresh(place, signal) {
   try {
-    const data = await place.load(signal);
-    if (!signal.aborted) show(main, frame(place, place.render(data)));
+    const update = (data) => signal.aborted || show(main, frame(place, place.render(data)));
+    update(await place.load(signal, update));
     return true;
   } catch (error) {
     if (signal.aborted) return true;

@@ -57,3 +57,40 @@ export class Poller {
     return backoff * (0.75 + Math.random() / 2);
   }
 }
+
+/** An answer that may take long: asked for at its own pace, while the rest of a view goes on without it. */
+export class Paced {
+  #running = false;
+  #due = 0;
+
+  constructor(task, seconds) {
+    this.task = task;
+    this.interval = seconds * 1000;
+    this.value = null; // The latest answer; `{error}` when there was none; null before the first.
+  }
+
+  /** Ask if it is time to, and call `then()` with the answer in place. */
+  async ask(signal, then) {
+    if (this.#running || performance.now() < this.#due) return;
+    this.#running = true;
+    const began = performance.now();
+    try {
+      this.value = await this.task(signal, (early) => this.#tell(early, signal, then));
+    } catch (error) {
+      if (signal.aborted) return;
+      this.value = this.value?.error || !this.value || error.status !== 0 ? { error } : this.value;
+    } finally {
+      this.#running = false;
+      const now = performance.now();
+      this.#due = now + Math.min(LONGEST_MS, Math.max(this.interval, (now - began) * SHARE));
+    }
+    if (!signal.aborted) then();
+  }
+
+  /** Show the beginning of the first answer: later ones replace a whole one, and had better be whole. */
+  #tell(early, signal, then) {
+    if (signal.aborted || (this.value && !this.value.isEarly && !this.value.error)) return;
+    this.value = { ...early, isEarly: true };
+    then();
+  }
+}

@@ -9,8 +9,8 @@ export const WINDOWS = [[15, "Last 15 minutes"], [60, "Last hour"], [360, "Last 
 const PAGE = 200;
 const PAGES = 5;
 
-/** Operations accepted since, at most 1,000: `{items, isComplete, from, to}`. */
-export async function recentOperations(minutes, signal) {
+/** Operations accepted since, at most 1,000: `{items, isComplete, from, to}`; `tell` gets the first of them early. */
+export async function recentOperations(minutes, signal, tell = () => {}) {
   const to = now();
   const from = to - minutes * 60_000;
   const items = [];
@@ -20,6 +20,7 @@ export async function recentOperations(minutes, signal) {
     items.push(...answer.items);
     cursor = answer.next_cursor;
     if (!cursor) break;
+    tell({ items: [...items], isComplete: false, from, to });
   }
   return { items, isComplete: !cursor, from, to };
 }

@@ -35,7 +35,7 @@ const nextItem = (batch, query) => (first(query) + SHOWN < batch.items.length ? 
 
 export function sagaView({ parameters: [id] }) {
   const step = (one) => h("li", { class: "stack" },
-    h("span", {}, badge(one.status), " ", h("strong", {}, one.name), " ", operationLink(one.operation_id, "operation")),
+    h("span", {}, badge(one.status), " ", h("strong", {}, one.name), " ", operationLink(one.operation_id, "operation"), one.effect && one.effect !== "none" ? h("span", { class: "dim" }, ` effect ${words(one.effect).toLowerCase()}`) : null),
     one.compensation ? h("small", {}, "undone by ", operationLink(one.compensation.operation_id, "operation"), " ", badge(one.compensation.status ?? "pending")) : null,
     one.error ? h("small", { class: "dim" }, text(one.error)) : null);
   return {
@@ -44,7 +44,7 @@ export function sagaView({ parameters: [id] }) {
     render: (saga) => [
       h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(saga.status), mono(saga.saga_id))),
       card("Steps", h("ol", { class: "lines" }, (saga.steps ?? []).map(step))),
-      card("About", facts([["Started", saga.created_at ? ago(saga.created_at) : null], ["Ended", saga.finished_at ? ago(saga.finished_at) : null]])),
+      card("About", facts([["Started", saga.created_at ? ago(saga.created_at) : null], ["Changed", saga.updated_at ? ago(saga.updated_at) : null], ["Not known", saga.unknown?.join(", ")]])),
     ],
   };
 }

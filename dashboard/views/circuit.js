@@ -7,6 +7,7 @@ import { next, ratioBar } from "../parts/circuit_card.js";
 import { ask } from "../parts/dialog.js";
 import { badge, button, card, facts, mono, operationLink } from "../parts/pieces.js";
 import { ratioChart } from "../parts/ratio_chart.js";
+import { Paced } from "../poll.js";
 import { link } from "../route.js";
 import { readings, remember } from "../seen.js";
 
@@ -19,10 +20,11 @@ const SWITCHES = {
 
 export function circuitView({ parameters: [name], reload }) {
   const path = `circuits/${segment(name)}`;
+  const waits = new Paced((signal) => get("operations", { dependency: name, status: "waiting_circuit", limit: 10 }, signal), 5);
   return {
     title: name,
     seconds: 3,
-    load: (signal) => load(path, name, signal),
+    load: (signal, update) => load(path, name, waits, signal, update),
     render: (circuit) => [
       headline(circuit, path, reload),
       card("Window", [numbers(circuit), ratioBar(circuit), ratioChart(readings(name), circuit.settings?.circuit.failure_ratio)]),
@@ -31,14 +33,15 @@ export function circuitView({ parameters: [name], reload }) {
   };
 }
 
-async function load(path, name, signal) {
-  const [circuit, dependencies, waits] = await Promise.all([
+async function load(path, name, waits, signal, update) {
+  const [circuit, dependencies] = await Promise.all([
     get(path, {}, signal),
     get("dependencies", {}, signal).catch(() => ({ items: [] })),
-    get("operations", { dependency: name, status: "waiting_circuit", limit: 10 }, signal).catch((error) => ({ error })),
   ]);
   remember(circuit);
-  return { ...circuit, settings: dependencies.items.find((one) => one.name === name) ?? null, waits };
+  const data = () => ({ ...circuit, settings: dependencies.items.find((one) => one.name === name) ?? null, waits: waits.value });
+  waits.ask(signal, () => update(data()));
+  return data();
 }
 
 function headline(circuit, path, reload) {
@@ -71,7 +74,7 @@ function numbers(circuit) {
 }
 
 function waiting({ waits, dependency }) {
-  if (waits.error || !waits.items.length) return null;
+  if (!waits?.items?.length) return null;
   const line = (one) => h("li", { data: { key: one.operation_id } }, operationLink(one.operation_id, one.key), h("span", { class: "spread" }), until(one.next_attempt_at));
   return card("Waiting operations", h("ul", { class: "lines" }, waits.items.map(line)), { more: h("a", { href: link("operations", { dependency, status: "waiting_circuit" }) }, "All") });
 }

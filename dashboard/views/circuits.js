@@ -5,6 +5,7 @@ import { number, percent, until, words } from "../format.js";
 import { circuitCard, circuitsWithSettings } from "../parts/circuit_card.js";
 import { pager, table } from "../parts/list.js";
 import { badge, circuitLink } from "../parts/pieces.js";
+import { Paced } from "../poll.js";
 import { recentOperations } from "../recent.js";
 
 const COLUMNS = [
@@ -19,11 +20,16 @@ const COLUMNS = [
 ];
 
 export function circuitsView({ path, query }) {
+  const recent = new Paced((signal, tell) => recentOperations(15, signal, tell), 5);
   return {
     title: "Circuits",
-    load: (signal) => Promise.all([circuitsWithSettings(signal), recentOperations(15, signal).catch(() => ({ items: null }))]),
-    render: ([circuits, recent]) => [
-      h("div", { class: "circuits" }, circuits.map((circuit) => circuitCard(circuit, recent.items))),
+    load: async (signal, update) => {
+      const circuits = await circuitsWithSettings(signal);
+      recent.ask(signal, () => update(circuits));
+      return circuits;
+    },
+    render: (circuits) => [
+      h("div", { class: "circuits" }, circuits.map((circuit) => circuitCard(circuit, recent.value?.items ?? null))),
       h("details", { data: { key: "table" } }, h("summary", {}, "As a table"),
         table("Circuits", COLUMNS, circuits, { keyOf: (one) => one.dependency, empty: "No dependency is configured." }),
         pager(path, query, { items: circuits, next_cursor: null }, COLUMNS, "circuits")),

@@ -7,24 +7,29 @@ import { stateBars } from "../parts/bars.js";
 import { circuitCard, circuitsWithSettings } from "../parts/circuit_card.js";
 import { badge, card, deadLetterLink, figure, notice, operationLink, STATES, WAITING } from "../parts/pieces.js";
 import { amplification, counted, recentOperations, WINDOWS } from "../recent.js";
+import { Paced } from "../poll.js";
 import { go, link } from "../route.js";
 
 const SHOWN = 8;
+/** Stands for an answer that is still to come. */
+const LOADING = { error: { status: 404, message: "", isLoading: true } };
 
 export function overviewView({ query }) {
   const minutes = WINDOWS.find(([value]) => value === Number(query.minutes))?.[0] ?? WINDOWS[0][0];
+  const recent = new Paced((signal, tell) => recentOperations(minutes, signal, tell), 5);
+  const parts = {};
   return {
     title: "Overview",
     hideTitle: true,
-    load: (signal) => loadAll(minutes, signal),
+    load: (signal, update) => loadAll(parts, recent, signal, update),
     render: (data) => [figures(data), operations(data, minutes), dependencies(data), h("div", { class: "pair" }, groups(data), outbox(data)), waiting(data)],
   };
 }
 
-/** Each part answers or fails for itself; only when nobody answers at all does the whole fail. */
-async function loadAll(minutes, signal) {
-  const parts = {
-    recent: recentOperations(minutes, signal),
+/** Each part answers or fails for itself, and shows when it is there; only when nobody answers at all does the whole fail. */
+async function loadAll(parts, recent, signal, update) {
+  const data = () => ({ ...parts, recent: recent.value ?? LOADING });
+  const asked = {
     circuits: circuitsWithSettings(signal),
     groups: get("dead-letters/groups", { limit: SHOWN }, signal),
     summary: get("dead-letters/summary", {}, signal),
@@ -32,10 +37,16 @@ async function loadAll(minutes, signal) {
     failed: get("outbox", { state: "failed", limit: 50 }, signal),
     health: get("health", {}, signal),
   };
-  const answers = await Promise.allSettled(Object.values(parts));
-  const data = Object.fromEntries(Object.keys(parts).map((name, index) => [name, answers[index].value ?? { error: answers[index].reason }]));
-  if (answers.every((answer) => answer.reason?.status === 0)) throw answers[0].reason;
-  return data;
+  for (const name of Object.keys(asked)) parts[name] ??= LOADING;
+  recent.ask(signal, () => update(data()));
+  const answers = await Promise.all(Object.entries(asked).map(async ([name, answer]) => {
+    const value = await answer.catch((error) => ({ error }));
+    if (value.error?.status !== 0 || parts[name] === LOADING) parts[name] = value;
+    update(data());
+    return value;
+  }));
+  if (answers.every((answer) => answer.error?.status === 0)) throw answers[0].error;
+  return data();
 }
 
 function figures({ recent, circuits, summary, outbox, failed, health }) {
@@ -76,11 +87,11 @@ function ratioWords(items) {
 function dependencies({ circuits, recent }) {
   if (circuits.error) return card("Dependencies", notice(circuits.error));
   const cards = circuits.map((circuit) => circuitCard(circuit, recent.items ?? null));
-  return card("Dependencies", h("div", { class: "circuits" }, cards), { more: h("a", { href: link("circuits") }, "All circuits"), kind: "bare" });
+  return card("Dependencies", h("div", { class: "circuits" }, cards), { more: h("a", { href: link("circuits") }, "All"), kind: "bare" });
 }
 
 function groups({ groups: found }) {
-  const more = h("a", { href: link("dead-letters") }, "All dead letters");
+  const more = h("a", { href: link("dead-letters") }, "All");
   if (found.error) return card("Dead letters by cause", notice(found.error), { more });
   if (!found.items.length) return card("Dead letters by cause", h("p", { class: "empty" }, "None is open. Nothing needs a person."), { more });
   const row = (group) => h("li", { data: { key: group.group } },
@@ -98,7 +109,7 @@ function oldest(outbox) {
 }
 
 function outbox({ outbox: pending, failed }) {
-  const more = h("a", { href: link("outbox") }, "All events");
+  const more = h("a", { href: link("outbox") }, "All");
   if (pending.error) return card("Outbox", notice(pending.error), { more });
   const first = oldest(pending);
   const waiting = first
