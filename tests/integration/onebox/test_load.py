@@ -1,0 +1,34 @@
+"""Many at once, and a stop in the middle of it."""
+
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.integration.onebox.onebox_process import OneboxProcess
+from tools.processes import eventually
+
+AT_ONCE = 50
+
+
+def test_fifty_starts_at_once_are_all_accepted_and_end(onebox: OneboxProcess) -> None:
+    ids = [f"at-once-{number}" for number in range(AT_ONCE)]
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        list(threads.map(lambda each: onebox.start_orchestration("nap", each, 0), ids))
+    assert [onebox.until_finished(each)["output"] for each in ids] == ["Hello sleeper!"] * AT_ONCE
+
+
+def test_ctrl_c_under_load_exits_within_ten_seconds_and_loses_nothing(own_onebox: OneboxProcess) -> None:
+    accepted = [f"loaded-{number}" for number in range(AT_ONCE)]
+    for number in range(AT_ONCE):
+        own_onebox.start_orchestration("nap", accepted[number], 0.2)
+        own_onebox.queue("work").send_message("sleep 4")
+    process = own_onebox.server.process
+    assert process is not None
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 0
+    assert time.monotonic() - began < 10
+    own_onebox.server.start()
+    for each in accepted:
+        assert own_onebox.until_finished(each)["status"] == "COMPLETED"
+    eventually(lambda: "sleep 4" in own_onebox.client.get("/api/seen").text, "messages come back at once")
