@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import amplification, circuit_cost, cost, dead_letters, hot_dependency, intake, throughput
+from bench import amplification, circuit_cost, cost, dead_letters, hot_dependency, hub, intake, throughput
 from bench.numbers import Table
 
 type Benchmark = Callable[[Path, int], Awaitable[list[Table]]]
@@ -25,6 +25,7 @@ the columns of one table do.
 BENCHMARKS: dict[str, Benchmark] = {
     "throughput": throughput.measure,
     "cost": cost.measure,
+    "hub": hub.measure,
     "intake": intake.measure,
     "circuit": circuit_cost.measure,
     "hot": hot_dependency.measure,
