@@ -1,6 +1,5 @@
 """What a dead letter costs in requests to table storage, and a list of 100,000 of them."""
 
-import asyncio
 import os
 import statistics
 import time
@@ -13,11 +12,11 @@ from typing import Any
 
 from bench.metered_app import Requests, counting_requests
 from bench.numbers import Row, Table, milliseconds
+from bench.storage import storage_in_memory
 from engine.dead_letter import archived
 from engine.dead_letter_filter import Facets, Filter
 from engine.operation import OperationInput
 from engine.policy import RetryPolicy, Timeouts
-from onebox.storage.azurite import Azurite, free_ports
 from stores import tables
 from stores.dead_letter_keys import TABLE, Entry, list_prefix
 from stores.dead_letter_list import list_dead_letters
@@ -49,17 +48,10 @@ async def measure(folder: Path, _operations: int) -> list[Table]:
     """Counts requests on an Azurite of its own, then fills its lists and reads their first pages.
 
     Args:
-        folder: Where Azurite keeps its data.
+        folder: Where Azurite logs.
     """
-    with _storage_setting():
-        ports = free_ports()
-        azurite = Azurite(folder / "azurite", ports)
-        os.environ[STORAGE] = ports.connection_string
-        await azurite.start()
-        try:
-            return [await _writing(), await _listing()]
-        finally:
-            await azurite.stop()
+    with storage_in_memory(folder) as connection, _storage_setting(connection):
+        return [await _writing(), await _listing()]
 
 
 async def _writing() -> Table:
@@ -138,10 +130,8 @@ async def _fill(first: int, last: int) -> None:
         for name in ("all", f"dependency={facets.dependency}"):
             keys = {"PartitionKey": "open", "RowKey": f"{list_prefix(name)}{entry.position}"}
             changes.append(("create", {**keys, **entry.properties()}))
-    starts = range(0, len(changes), ROWS_PER_TRANSACTION)
-    for start in starts:
+    for start in range(0, len(changes), ROWS_PER_TRANSACTION):
         await tables.transact(TABLE, changes[start : start + ROWS_PER_TRANSACTION])
-        await asyncio.sleep(0)
 
 
 def _dependency(number: int) -> str:
@@ -171,9 +161,10 @@ def _entry(number: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _storage_setting() -> Iterator[None]:
-    """Puts the setting back that other benchmarks may have made."""
+def _storage_setting(connection: str) -> Iterator[None]:
+    """Names the storage account for a while; other benchmarks have named their own."""
     before = os.environ.get(STORAGE)
+    os.environ[STORAGE] = connection
     try:
         yield
     finally:

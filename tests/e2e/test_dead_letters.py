@@ -228,3 +228,12 @@ def test_a_cancelled_bulk_replay_leaves_the_rest_open(system: System, key: str) 
 
     assert eventually(cancelled, "it is cancelled")["remaining"] == 3
     assert len(listed(system, status="open", **wanted)) == 3
+
+
+def test_the_timers_run_in_the_host(system: System) -> None:
+    before = len(system.log())
+    for timer in ("watch", "maintenance", "record_cleaning"):
+        assert system.client.post(f"/admin/functions/{timer}", json={}).status_code == 202
+    for timer in ("watch", "maintenance", "record_cleaning"):
+        eventually(lambda timer=timer: f"{timer} Succeeded" in system.log()[before:], f"{timer} ran")  # type: ignore[misc] # a default binds it
+    assert "Traceback" not in system.log()[before:]
