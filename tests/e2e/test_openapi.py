@@ -109,9 +109,15 @@ def seeded(system: System) -> dict[str, list[str]]:
 
 
 def aimed(document: dict[str, Any], known: dict[str, list[str]]) -> dict[str, Any]:
-    """Narrows a description to what exists, so that fuzzing comes past the first look at a name."""
+    """Narrows a description to what exists, so that fuzzing comes past the first look at a name.
+
+    It is strict, too: an answer must have no field that is not described.
+    """
     document = copy.deepcopy(document)
     schemas = document["components"]["schemas"]
+    for schema in schemas.values():
+        if "properties" in schema:
+            schema["additionalProperties"] = False
     schemas["Name"] = {"enum": ["flaky", "held", "freed"]}
     schemas["RelativePath"] = {"enum": ["", "/echo", "/fail/1", "/fail/9", "/throttle/1"]}
     schemas["Seconds"] = {"type": "number", "minimum": 1, "maximum": 5}
@@ -149,11 +155,11 @@ def test_the_document_says_what_the_code_says(fuzzed: Fuzzed) -> None:
 
 def cases() -> Iterator[Any]:
     for route in ROUTES:
-        ways = [("wild", VALID)]
+        ways = [("aimed", VALID)]
         if route.body is not None or route.parameters:
-            ways += [("wild", INVALID), ("aimed", VALID)]
+            ways += [("wild", VALID), ("wild", INVALID)]
         elif "{" in route.path:
-            ways += [("aimed", VALID)]
+            ways += [("wild", VALID)]
         for aim, mode in ways:
             yield pytest.param(route, aim, mode, id=f"{route.function}-{aim}-{mode.value}")
 

@@ -210,6 +210,7 @@ def test_dependencies_policies_and_health_are_shown(shell: Shell) -> None:
     assert "works" in shell.run("health")
 
 
+@pytest.mark.timeout(240)
 def test_every_command_of_the_document_runs(shell: Shell, tmp_path: Path) -> None:
     script = "\n".join(BLOCK.findall(DOCUMENT.read_text()))
     ran = subprocess.run(  # a document of our own
@@ -223,7 +224,7 @@ def test_every_command_of_the_document_runs(shell: Shell, tmp_path: Path) -> Non
         },
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -74,6 +74,12 @@ class IdempotencyDocument(BaseModel):
     fingerprint: list[str]
 
 
+class WebhookDocument(BaseModel):
+    """What events that go to a dependency are signed with, each masked."""
+
+    secrets: list[str]
+
+
 class DependencyDocument(BaseModel):
     """A downstream service, its secrets masked."""
 
@@ -87,6 +93,7 @@ class DependencyDocument(BaseModel):
     retry_budget: RetryBudgetSettings
     idempotency: IdempotencyDocument
     classify: dict[str, Category]
+    webhook: WebhookDocument
 
 
 class DependencyPage(BaseModel):

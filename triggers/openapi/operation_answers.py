@@ -65,6 +65,7 @@ class DeadLetterNote(BaseModel):
     id: str | None
     category: Category
     reason: DeadLetterReason
+    detail: str
 
 
 class EventNote(BaseModel):
