@@ -7,7 +7,7 @@ from tests.e2e.storage import Storage
 from tests.e2e.system import System
 from tests.e2e.target import Target
 
-SECRETS = {"TAILORED_TOKEN": "token-that-nobody-may-see", "TAILORED_KEY": "key-that-nobody-may-see"}
+SECRETS = ("token-that-nobody-may-see", "key-that-nobody-may-see")
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +49,8 @@ def tailored(tmp_path_factory: pytest.TempPathFactory, target: Target, storage: 
         DEPENDENCIES_FILE=str(Path(__file__).with_name("tailored.toml")),
         HANDLERS="tests.e2e.tailored_handlers",
         TENANT_HEADER="X-Tenant",
-        **SECRETS,
+        TAILORED_TOKEN=SECRETS[0],
+        TAILORED_KEY=SECRETS[1],
     )
     system.server.start()
     yield system

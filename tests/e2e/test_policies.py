@@ -85,7 +85,7 @@ def test_dependencies_are_shown_with_their_policies_and_without_secrets(tailored
     assert shown["endless"]["retry"]["max_attempts"] == -1
     assert shown["guarded"]["auth"]["header"] == "Authorization"
     assert shown["guarded"]["headers"]["Accept"] == "application/json"
-    assert not [secret for secret in SECRETS.values() if secret in answer.text]
+    assert not [secret for secret in SECRETS if secret in answer.text]
 
 
 @pytest.mark.parametrize("path", ["/echo", "/fail/9", "/status/400", "/drop/9"])
@@ -106,4 +106,4 @@ def test_no_secret_is_in_a_status_a_list_a_dead_letter_the_hub_or_the_log(
     ]
     assert operation_id in places[0]
     assert operation_id in places[3] or key in places[3]
-    assert not [secret for secret in SECRETS.values() for place in places if secret in place]
+    assert not [secret for secret in SECRETS for place in places if secret in place]

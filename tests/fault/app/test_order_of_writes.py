@@ -1,0 +1,205 @@
+"""Kill -9 between any two writes of an operation: one operation stands at each step when the process dies.
+
+Whatever the step, at the end: one end state, one key at the target, one event under one id, the record of the
+key answers for ever after, and an unsafe request that may have been sent is never sent again.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from azure.storage.queue import QueueClient
+
+from engine.idempotency import operation_id_for
+from engine.naming import explicit_scope
+from tests.e2e.storage import Storage
+from tests.e2e.system import System
+from tests.e2e.target import Target
+from tools.processes import eventually
+
+QUEUE = "order-of-writes"
+INSTANCES = "/runtime/webhooks/durabletask/instances"
+
+DEPENDENCIES = """
+[defaults.circuit]
+enabled = false
+
+[defaults.timeouts]
+connect_seconds = 10
+attempt_seconds = 20
+
+[dependencies.flaky]
+base_url = "${FLAKY_TARGET_URL}"
+
+[dependencies.unsafe]
+base_url = "${FLAKY_TARGET_URL}"
+idempotency = { header = "" }
+"""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One operation that stands at a step when the process dies.
+
+    Attributes:
+        at: The step.
+        received: How many requests the target has received in the end.
+        ambiguous: Whether it ends as a dead letter for a person, since nobody knows whether it was sent.
+        dependency: `unsafe` does not deduplicate, `flaky` does.
+    """
+
+    at: str
+    received: int = 1
+    ambiguous: bool = False
+    dependency: str = "unsafe"
+
+    @property
+    def key(self) -> str:
+        return f"{self.at}-{self.dependency}"
+
+    @property
+    def operation_id(self) -> str:
+        return operation_id_for(explicit_scope(""), self.key)
+
+
+CUTS = [
+    Cut("claim.before"),
+    Cut("claim.after"),
+    Cut("marker.before"),
+    Cut("marker.after", received=0, ambiguous=True),
+    Cut("call.before", received=0, ambiguous=True),
+    Cut("call.after", ambiguous=True),
+    Cut("note.before", ambiguous=True),
+    Cut("note.after"),
+    Cut("call.before", dependency="flaky"),
+    Cut("call.after", received=2, dependency="flaky"),
+    Cut("commit.before"),
+    Cut("commit.after"),
+    Cut("outbox.before"),
+    Cut("outbox.after"),
+    Cut("complete.before"),
+    Cut("complete.after"),
+    Cut("pending.before"),
+    Cut("pending.after"),
+    Cut("send.before"),
+    Cut("send.after"),
+    Cut("sent.before"),
+    Cut("sent.after"),
+]
+
+
+class Life:
+    """The second life of an app that was killed while one operation stood at each step."""
+
+    def __init__(self, folder: Path, storage: Storage) -> None:
+        self._target = Target(folder)
+        self._target.server.start()
+        dependencies = folder / "dependencies.toml"
+        dependencies.write_text(DEPENDENCIES)
+        self._holds = folder / "holds.json"
+        self.system = System(
+            folder,
+            self._target,
+            AzureWebJobsStorage=storage.connection_string,
+            DEPENDENCIES_FILE=str(dependencies),
+            PYTHON_THREADPOOL_THREAD_COUNT="32",
+        )
+        port = str(httpx.URL(self.system.url).port)
+        child = [sys.executable, "-m", "tests.fault.app.held_app"]
+        self.system.server.command = [*child, str(folder / "data"), port, str(self._holds)]
+
+    def die(self) -> None:
+        """Lives the first life, up to the kill."""
+        points: dict[str, list[str]] = {}
+        for cut in CUTS:
+            points.setdefault(cut.at, []).extend((cut.operation_id, f"{cut.key}!"))
+        self._holds.write_text(json.dumps(points))
+        self.system.server.start()
+        for cut in CUTS:
+            assert self.post(cut).status_code == 202
+        wanted = Counter(cut.at for cut in CUTS)
+        eventually(lambda: self._held() == wanted, "each operation stands at its step", within_seconds=60)
+        self.system.server.kill()
+
+    def begin_again(self) -> None:
+        self._holds.write_text("{}")
+        self.system.server.start()
+
+    def post(self, cut: Cut) -> httpx.Response:
+        events = [{"type": "charge.completed", "queue": QUEUE, "data": {"key": cut.key}}]
+        return self.system.post(
+            cut.key, f"/echo?case={cut.key}!", dependency=cut.dependency, on_success=events
+        )
+
+    def received(self, cut: Cut) -> list[str | None]:
+        """The idempotency key of each request that the target received for an operation."""
+        totals = self._target.totals()
+        return [
+            key or None
+            for key in totals
+            for one in self._target.received(key)["tries"]
+            if one["query"] in {f"case={cut.key}!", f"case={cut.key}%21"}
+        ]
+
+    def purge(self, operation_id: str) -> bool:
+        return self.system.client.delete(f"{INSTANCES}/{operation_id}").status_code == 200
+
+    def end(self) -> None:
+        self.system.client.close()
+        self.system.server.stop()
+        self._target.server.stop()
+
+    def _held(self) -> Counter[str]:
+        file = self._holds.with_suffix(".held")
+        return Counter(file.read_text().split()) if file.exists() else Counter()
+
+
+@pytest.fixture(scope="module")
+def life(tmp_path_factory: pytest.TempPathFactory, azurite: Storage) -> Iterator[Life]:
+    life = Life(tmp_path_factory.mktemp("lives"), azurite)
+    try:
+        life.die()
+        life.begin_again()
+        yield life
+    finally:
+        life.end()
+
+
+def events_of(storage: Storage, cut: Cut) -> set[str]:
+    """The ids under which the events of one operation arrived."""
+    with QueueClient.from_connection_string(storage.connection_string, QUEUE) as queue:
+        bodies: list[dict[str, Any]] = [json.loads(message.content) for message in queue.peek_messages(32)]
+    return {body["id"] for body in bodies if body["data"] == {"key": cut.key}}
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.key)
+def test_a_kill_between_any_two_writes_ends_in_the_same_place(life: Life, azurite: Storage, cut: Cut) -> None:
+    system = life.system
+    ended = system.until(cut.operation_id, "dead_lettered" if cut.ambiguous else "succeeded")
+    assert ended["attempt_count"] == 1, ended
+    assert life.received(cut) == [cut.key if cut.dependency == "flaky" else None] * cut.received
+    if cut.ambiguous:
+        assert ended["dead_letter"]["reason"] == "AmbiguousOutcome"
+        assert system.client.get(f"/api/dead-letters/{ended['dead_letter']['id']}").status_code == 200
+        assert events_of(azurite, cut) == set()
+    else:
+        eventually(lambda: system.status(cut.operation_id)["events"][0]["state"] == "sent", "it is sent")
+        assert events_of(azurite, cut) == {f"{cut.operation_id}.1"}
+
+    final = system.status(cut.operation_id)
+    assert life.purge(cut.operation_id)
+    again = eventually(lambda: finished(life.post(cut)), "the record of the key answers")
+    assert again == final
+    assert len(life.received(cut)) == cut.received
+
+
+def finished(answer: httpx.Response) -> dict[str, Any] | None:
+    """The status document; None while a second run is still finding out that it has nothing to do."""
+    assert answer.status_code in {200, 202}, answer.text
+    return answer.json() if answer.status_code == 200 else None
