@@ -269,9 +269,10 @@ def test_what_is_enqueued_runs_under_the_id_that_was_told(sources: Sources, key:
 
 
 def test_half_configured_sources_stop_the_start_and_all_that_is_missing_is_told(
-    tmp_path: Path, target: Target
+    sources: Sources, tmp_path: Path, target: Target
 ) -> None:
     half = {
+        "AzureWebJobsStorage": sources.storage.connection_string,  # none of its own has to start
         "SERVICE_BUS_QUEUE": "q",
         "KAFKA_TOPIC": "t",
         "SCHEDULED_OPERATIONS": "[operations.a]\nschedule = '* *'",
