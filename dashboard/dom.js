@@ -85,7 +85,11 @@ function morph(old, next) {
 }
 
 function morphAttributes(old, next) {
-  for (const { name, value } of [...next.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const { name, value } of [...next.attributes]) {
+    if (old.getAttribute(name) === value) continue;
+    if (name === "style") old.style.cssText = next.style.cssText; // As an attribute the page's policy forbids it.
+    else old.setAttribute(name, value);
+  }
   for (const { name } of [...old.attributes]) {
     const isUsers = name === "open" && old.nodeName === "DETAILS";
     if (!next.hasAttribute(name) && !isUsers) old.removeAttribute(name);

@@ -5,8 +5,8 @@ import { h } from "../dom.js";
 import { ago, coarse, now, number, plural, until, words } from "../format.js";
 import { stateBars } from "../parts/bars.js";
 import { circuitCard, circuitsWithSettings } from "../parts/circuit_card.js";
-import { badge, card, deadLetterLink, figure, notice, operationLink, STATES, WAITING } from "../parts/pieces.js";
-import { amplification, counted, recentOperations, WINDOWS } from "../recent.js";
+import { badge, card, deadLetterLink, figure, notice, operationLink, STATES } from "../parts/pieces.js";
+import { amplification, counted, presentOperations, recentOperations, WINDOWS } from "../recent.js";
 import { Paced } from "../poll.js";
 import { go, link } from "../route.js";
 
@@ -17,18 +17,19 @@ const LOADING = { error: { status: 404, message: "", isLoading: true } };
 export function overviewView({ query }) {
   const minutes = WINDOWS.find(([value]) => value === Number(query.minutes))?.[0] ?? WINDOWS[0][0];
   const recent = new Paced((signal, tell) => recentOperations(minutes, signal, tell), 5);
+  const present = new Paced(presentOperations, 5);
   const parts = {};
   return {
     title: "Overview",
     hideTitle: true,
-    load: (signal, update) => loadAll(parts, recent, signal, update),
+    load: (signal, update) => loadAll(parts, recent, present, signal, update),
     render: (data) => [figures(data), operations(data, minutes), dependencies(data), h("div", { class: "pair" }, groups(data), outbox(data)), waiting(data)],
   };
 }
 
 /** Each part answers or fails for itself, and shows when it is there; only when nobody answers at all does the whole fail. */
-async function loadAll(parts, recent, signal, update) {
-  const data = () => ({ ...parts, recent: recent.value ?? LOADING });
+async function loadAll(parts, recent, present, signal, update) {
+  const data = () => ({ ...parts, recent: recent.value ?? LOADING, present: present.value ?? LOADING });
   const asked = {
     circuits: circuitsWithSettings(signal),
     groups: get("dead-letters/groups", { limit: SHOWN }, signal),
@@ -39,6 +40,7 @@ async function loadAll(parts, recent, signal, update) {
   };
   for (const name of Object.keys(asked)) parts[name] ??= LOADING;
   recent.ask(signal, () => update(data()));
+  present.ask(signal, () => update(data()));
   const answers = await Promise.all(Object.entries(asked).map(async ([name, answer]) => {
     const value = await answer.catch((error) => ({ error }));
     if (value.error?.status !== 0 || parts[name] === LOADING) parts[name] = value;
@@ -49,15 +51,13 @@ async function loadAll(parts, recent, signal, update) {
   return data();
 }
 
-function figures({ recent, circuits, summary, outbox, failed, health }) {
-  const by = recent.error ? {} : counted(recent.items);
-  const waits = WAITING.reduce((sum, state) => sum + (by[state] ?? 0), 0);
+function figures({ present, circuits, summary, outbox, failed, health }) {
   const ailing = circuits.error ? null : circuits.filter((one) => ["open", "half_open", "forced_open"].includes(one.state)).length;
   const sick = health.error ? [] : Object.entries(health.parts ?? {}).filter(([, part]) => !part.healthy).map(([name]) => words(name).toLowerCase());
   const lag = oldest(outbox);
   return h("div", { class: "figures", data: { key: "figures" } },
-    figure(recent.error ? "–" : number((by.pending ?? 0) + (by.running ?? 0)), "under way", { href: link("operations", { status: "running" }), kind: "is-running" }),
-    figure(recent.error ? "–" : number(waits), "waiting", { href: link("operations", { status: "waiting_retry" }), kind: waits ? "is-waiting_retry" : "" }),
+    figure(atLeast(present.running), "under way", { href: link("operations", { status: "running" }), kind: "is-running" }),
+    figure(atLeast(present.waiting), "waiting", { href: link("operations", { status: "waiting_retry" }), kind: present.waiting?.count ? "is-waiting_retry" : "" }),
     figure(ailing === null ? "–" : number(ailing), ailing === 1 ? "circuit not closed" : "circuits not closed", { href: link("circuits"), kind: ailing ? "is-open" : "" }),
     figure(summary.error ? "–" : number(summary.open), "open dead letters",
       { href: link("dead-letters", { status: "open" }), kind: summary.open ? "is-dead_lettered" : "", note: summary.oldest_at ? ["oldest ", ago(summary.oldest_at)] : null }),
@@ -65,6 +65,9 @@ function figures({ recent, circuits, summary, outbox, failed, health }) {
       { href: link("outbox"), kind: failed.items?.length ? "is-dead_lettered" : "", note: failed.items?.length ? `${failed.items.length}${failed.next_cursor ? "+" : ""} failed` : null }),
     sick.length ? figure("Unhealthy", sick.join(", "), { kind: "is-dead_lettered" }) : null);
 }
+
+/** A count, with a plus when the API did not look at all operations for it. */
+const atLeast = (found) => (found ? `${number(found.count)}${found.isAll ? "" : "+"}` : "–");
 
 function operations({ recent }, minutes) {
   const choice = h("label", { class: "choice" }, h("span", { class: "sr" }, "Time shown"),
@@ -74,7 +77,8 @@ function operations({ recent }, minutes) {
   const by = counted(recent.items);
   const legend = h("ul", { class: "legend" }, STATES.filter((state) => by[state]).map((state) =>
     h("li", { data: { key: state } }, h("a", { href: link("operations", { status: state }) }, badge(state), h("strong", {}, number(by[state]))))));
-  const told = recent.isComplete ? `${plural(recent.items.length, "operation")} accepted` : `A sample: ${plural(recent.items.length, "operation")} of more`;
+  const sampled = recent.isComplete ? `${plural(recent.items.length, "operation")} accepted` : `A sample: ${plural(recent.items.length, "operation")} of more`;
+  const told = recent.isShortened ? `Too many for one look, so the last ${coarse((recent.to - recent.from) / 1000)} only. ${sampled}` : sampled;
   return card("Operations", [h("p", { class: "dim" }, `${told}, by the time of acceptance and the present state. ${ratioWords(recent.items)}`),
     stateBars(recent.items, recent.to, recent.to - recent.from), legend], { more: choice });
 }

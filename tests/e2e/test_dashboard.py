@@ -217,6 +217,17 @@ def test_a_circuit_is_switched_with_a_reason_that_the_trail_keeps(window: Window
     assert [entry["reason"] for entry in trail] == ["done", "maintenance"]
 
 
+def test_a_dependency_that_fails_moves_its_bar(window: Window, seen: System, key: str) -> None:
+    window.open("circuits")
+    bar = window.page.locator(".circuit").filter(has_text="flaky").locator(".ratio-fill")
+    seen.until(seen.accepted(f"{key}-0", "/fail/9"), "dead_lettered")
+    expect(bar).not_to_have_css("width", "0px")
+    before = bar.evaluate("bar => bar.style.width")
+    for number in range(20):
+        seen.accepted(f"{key}-well-{number}", "/echo")
+    expect(bar).not_to_have_attribute("style", f"width: {before};")
+
+
 def test_a_policy_is_previewed_and_its_address_can_be_shared(window: Window) -> None:
     window.open("policy?dependency=patient")
     expect(window.card("Waits")).to_contain_text("10 min")
