@@ -89,7 +89,7 @@ async def _listing() -> Table:
         )
     ]
     notes = (
-        f"A page of {PAGE}: one read of the list, and one of each dead letter shown.",
+        f"A page of {PAGE}: one read of the list for each status, and one of each dead letter shown.",
         f"Of those older than the newest {WHOLE} the rows of the two lists are there that are read here.",
         "Azurite looks at every row of a table for each query; Azure reads a range of keys.",
     )
