@@ -27,7 +27,8 @@ function waitsBetween(document, before, number, from, to, pending = null) {
   const held = (document.waits ?? []).filter((wait) => wait.before_attempt === number);
   const edges = held.map((wait) => ({ kind: wait.kind, from: Date.parse(wait.began_at), reasons: wait.delay_reasons, times: wait.times }));
   const first = before ? { kind: "retry", from, reasons: before.delay_reasons ?? [], times: 1 } : { kind: "queued", from, reasons: [], times: 1 };
-  const all = [first, ...edges];
+  const isKnown = before || number === 1; // Of many attempts only the last are kept.
+  const all = isKnown ? [first, ...edges] : edges;
   return all
     .map((wait, index) => ({ ...wait, to: all[index + 1]?.from ?? to, pending: index === all.length - 1 ? pending : null }))
     .filter((wait) => wait.to - wait.from >= (wait.kind === "queued" ? 250 : 1));
@@ -36,7 +37,7 @@ function waitsBetween(document, before, number, from, to, pending = null) {
 /** The drawing and the list that tells the same. */
 export function timeline(document) {
   const spans = spansOf(document);
-  if (!spans.length) return h("p", { class: "empty" }, "No attempt was made yet.");
+  if (!spans.length) return h("p", { class: "empty" }, "No attempt was made.");
   const isOver = !document.status || FINISHED.includes(document.status) || !document.operation_id;
   const begin = Math.min(...spans.map((span) => span.from));
   const end = Math.max(...spans.map((span) => span.to), isOver ? 0 : now(), begin + 1);
