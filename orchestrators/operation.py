@@ -12,6 +12,7 @@ from engine.idempotency import ClaimAnswer
 from engine.instants import to_rfc3339
 from engine.operation import AttemptOutcome
 from engine.vocabulary import Category, DeadLetterReason, OperationState
+from engine.wording import cut_text
 from orchestrators.effort import insist
 from orchestrators.passage import attempt_through_gate, wait_at_gate
 from orchestrators.run import Run, Steps
@@ -22,6 +23,8 @@ blueprint = df.Blueprint()
 
 _CLAIM_AGAIN: Final = timedelta(seconds=30)
 """Another orchestration works on the same key: it ends sooner or later, and its answer is ours."""
+
+_DETAIL_CHARS: Final = 500
 
 
 def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[str, Any] | None]:
@@ -36,7 +39,7 @@ def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[d
     """
     run = Run.resume(ctx, input_)
     answered = None if run.holds_claim else (yield from _claim(run))
-    document = answered or (yield from _to_the_end(run))
+    document = answered or (yield from _to_some_end(run))
     if document is not None:
         _report(run, document)
     return document
@@ -75,6 +78,24 @@ def _claim(run: Run) -> Steps[dict[str, Any] | None]:
                 yield run.ctx.create_timer(_CLAIM_AGAIN)
             case _ as never:
                 assert_never(never)
+
+
+def _to_some_end(run: Run) -> Steps[dict[str, Any] | None]:
+    """Make attempts until nothing is left to do; a mistake of our own leaves the operation to a person.
+
+    An orchestration that fails would end the operation too, but nobody would be asked to look at it. What the
+    dependency did until then is not known here, so it counts as ambiguous. (A replay that does not fit its
+    history is raised outside of this generator, and stays a failure.)
+    """
+    try:
+        return (yield from _to_the_end(run))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the operation must end where a person sees it
+        told = cut_text(f"the app itself failed: {type(error).__name__}: {error}", _DETAIL_CHARS)
+        return (
+            yield from _dead_letter(
+                run, DeadLetter(Category.AMBIGUOUS, DeadLetterReason.AMBIGUOUS_OUTCOME, told)
+            )
+        )
 
 
 def _to_the_end(run: Run) -> Steps[dict[str, Any] | None]:

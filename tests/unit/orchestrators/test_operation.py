@@ -291,3 +291,21 @@ def test_an_event_of_another_form_changes_nothing(data: Any) -> None:
     stage.raise_event("retry_now", data)
     assert stage.run_until_waiting()["status"] == "waiting_retry"
     assert stage.run()["status"] == "succeeded"
+
+
+def test_a_mistake_of_our_own_is_left_to_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(*_: Any) -> None:
+        raise KeyError("no such rule")
+
+    monkeypatch.setattr("orchestrators.operation.decide", mistaken)
+    stage = Stage(an_operation(), failing(1))
+    document = stage.run()
+    assert document["status"] == "dead_lettered"
+    assert document["dead_letter"] == {
+        "id": "dl-1",
+        "category": "ambiguous",
+        "reason": "AmbiguousOutcome",
+        "detail": "the app itself failed: KeyError: 'no such rule'",
+    }
+    assert stage.made("attempt") == 1
+    assert [name for name, _ in stage.signals] == ["claim", "complete", "expire"]
