@@ -7,17 +7,27 @@
 
 An activity is executed at least once, so the same attempt can run twice, even at the same time. Only the
 execution that inserts the marker may send.
+
+Markers go long after their operation ended (`stores.retention`), and not with it: an execution that was held
+up may come back after the end, and must still find the marker.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any, Final
 
-from engine.instants import to_rfc3339
+from engine.instants import from_rfc3339, to_rfc3339
 from stores import tables
 
 TABLE: Final = "AttemptMarkers"
+
+FIRST: Final = "op"
+"""Sorts before every operation's markers, and after the row that remembers how far the removal came."""
+
+_PLACE: Final = {"PartitionKey": "!removal", "RowKey": "place"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,65 @@ async def free_attempt(operation_id: str, attempt: int) -> None:
     """Take a marker away: the attempt never left this side, and is made again under the same number."""
     keys = _keys(operation_id, attempt)
     await tables.delete(TABLE, keys["PartitionKey"], keys["RowKey"])
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedRun:
+    """The markers of one run of an operation.
+
+    Attributes:
+        name: What the attempts were marked under.
+        attempts: Their numbers.
+        marked_at: When the last of them was marked, aware UTC.
+    """
+
+    name: str
+    attempts: tuple[int, ...]
+    marked_at: datetime
+
+    @property
+    def operation_id(self) -> str:
+        """Whose run it is; a replay's has the dead letter's id behind a dot."""
+        return self.name.partition(".")[0]
+
+
+async def marked_runs(after: str, limit: int) -> tuple[list[MarkedRun], str]:
+    """Return runs that have markers, in the order of their names.
+
+    Args:
+        after: Behind this name.
+        limit: The most markers to look at.
+
+    Returns:
+        The runs, and where to go on: `FIRST` when these were the last.
+    """
+    only = ("PartitionKey", "RowKey", "marked_at")
+    rows = await tables.rows_after(TABLE, after, limit=limit, only=only)
+    runs = [_run(name, of_run) for name, of_run in groupby(rows, lambda row: str(row["PartitionKey"]))]
+    if len(rows) < limit:
+        return runs, FIRST
+    # The last run may have more markers than were read; it comes again, unless it fills the page alone.
+    whole = runs[:-1] or runs
+    return whole, whole[-1].name
+
+
+async def removal_place() -> str:
+    """Return where the last removal stopped."""
+    row = await tables.read(TABLE, *_PLACE.values())
+    return FIRST if row is None else str(row["after"])
+
+
+async def note_removal_place(after: str) -> None:
+    """Remember where a removal stopped."""
+    await tables.merge(TABLE, {**_PLACE, "after": after})
+
+
+def _run(name: str, rows: Iterable[tables.Row]) -> MarkedRun:
+    found = list(rows)
+    # An outcome that is noted after its marker was removed makes a row without a time: it is old.
+    told = [from_rfc3339(str(row["marked_at"])) for row in found if row.get("marked_at")]
+    marked_at = max(told, default=datetime.min.replace(tzinfo=UTC))
+    return MarkedRun(name, tuple(int(row["RowKey"]) for row in found), marked_at)
 
 
 def _keys(operation_id: str, attempt: int) -> dict[str, str]:

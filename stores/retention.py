@@ -7,11 +7,18 @@ from typing import Final
 import grpc
 from durabletask.client import OrchestrationStatus
 
+from stores.attempt_markers import free_attempt, marked_runs, note_removal_place, removal_place
 from stores.dead_letter_index import drop_due, due, unlist_archived
 from stores.dead_letters import remove_archived
+from stores.status import is_over
 from stores.task_hub import TaskHubUnavailableError, client_for
 
 DEAD_LETTERS_PER_STEP: Final = 200
+
+MARKERS_PER_STEP: Final = 1_000
+
+MARKERS_KEPT: Final = timedelta(days=1)
+"""Far longer than a task hub takes to give up an execution of an attempt: a marker must outlive them all."""
 
 _PURGE_SECONDS: Final = 30
 """For one purge of histories: far below `functionTimeout`, and what is left goes the next time."""
@@ -42,6 +49,29 @@ async def remove_archived_dead_letters(archived_before: datetime) -> int:
         else:
             await drop_due(entry.id, archived_at)
     return len(waiting)
+
+
+async def remove_attempt_markers(hub: str, marked_before: datetime) -> int:
+    """Remove markers that are older than an instant and whose operation has ended.
+
+    Looks at `MARKERS_PER_STEP` at most and goes on behind them the next time, so that operations that wait
+    for weeks do not stand in the way of others.
+
+    Returns:
+        How many went.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer; the next run begins at the same place.
+    """
+    runs, following = await marked_runs(await removal_place(), MARKERS_PER_STEP)
+    removed = 0
+    for run in runs:
+        if run.marked_at < marked_before and await is_over(hub, run.operation_id):
+            for attempt in run.attempts:
+                await free_attempt(run.name, attempt)
+            removed += len(run.attempts)
+    await note_removal_place(following)
+    return removed
 
 
 async def purge_histories(hub: str, started_before: datetime) -> int:

@@ -10,7 +10,7 @@ from engine.instants import to_rfc3339
 from engine.operation import OperationInput
 from engine.vocabulary import Category, DeadLetterReason, OperationState
 from stores.outbox import events_of
-from stores.status_document import running_document
+from stores.status_document import is_finished, running_document
 from stores.task_hub import Instance, read_operation, read_record
 
 _CRASHED: Final = {
@@ -19,6 +19,8 @@ _CRASHED: Final = {
     "reason": DeadLetterReason.RETRIES_EXHAUSTED.value,
     "detail": "The orchestration itself failed; its failure is in the task hub.",
 }
+"""Shown of an orchestration that failed before or while it could leave a dead letter, so there is no id: its
+input cannot be read, or a deployment changed what its history was made with."""
 
 
 async def find_status(hub: str, operation_id: str) -> dict[str, Any] | None:
@@ -34,6 +36,19 @@ async def find_status(hub: str, operation_id: str) -> dict[str, Any] | None:
         return await with_event_states(document_of(instance))
     record = await read_record(hub, operation_id)
     return None if record is None or record.document is None else await with_event_states(record.document)
+
+
+async def is_over(hub: str, operation_id: str) -> bool:
+    """Tell whether nothing works on an operation any more; also true when nothing knows it.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    instance = await read_operation(hub, operation_id)
+    if instance is not None:
+        return is_finished(document_of(instance))
+    record = await read_record(hub, operation_id)
+    return record is None or record.document is not None
 
 
 async def with_event_states(document: Mapping[str, Any]) -> dict[str, Any]:

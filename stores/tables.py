@@ -181,6 +181,29 @@ async def rows_between(
     return Page(rows[:limit], str(rows[limit - 1]["RowKey"]))
 
 
+async def rows_after(
+    table: str, partition_key: str, *, limit: int, only: Sequence[str] | None = None
+) -> list[Row]:
+    """Return the next rows of all partitions behind one, in the order of their keys.
+
+    Args:
+        table: Its name.
+        partition_key: Only rows of partitions behind this one.
+        limit: The most rows to return.
+        only: Names of the properties to return, the keys among them; None means all.
+    """
+
+    def query(client: TableClient) -> list[Row]:
+        found = client.query_entities(
+            f"PartitionKey gt '{_quoted(partition_key)}'",
+            results_per_page=min(limit, _MAX_PAGE_ROWS),
+            select=None if only is None else list(only),
+        )
+        return [dict(entity) for entity in islice(found, limit)]
+
+    return await _run(table, query)
+
+
 async def transact(table: str, changes: Sequence[Change]) -> bool:
     """Make changes of one partition together or not at all.
 

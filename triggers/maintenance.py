@@ -12,9 +12,11 @@ from stores.batch_retention import remove_batches
 from stores.dead_letter_intents import Intent, left_over
 from stores.outbox_retention import remove_sent_events
 from stores.retention import (
+    MARKERS_KEPT,
     clean_expired_records,
     purge_histories,
     remove_archived_dead_letters,
+    remove_attempt_markers,
 )
 from stores.task_hub import TaskHubUnavailableError
 from stores.upkeep_settings import upkeep_settings
@@ -67,6 +69,7 @@ async def upkeep(hub: str, now: datetime) -> None:
     """
     settings = upkeep_settings()
     finished = await finish_left_over(hub, now)
+    markers = await remove_attempt_markers(hub, now - MARKERS_KEPT)
     removed = purged = batches = sent = 0
     if settings.archived_for is not None:
         removed = await remove_archived_dead_letters(now - settings.archived_for)
@@ -75,10 +78,11 @@ async def upkeep(hub: str, now: datetime) -> None:
     if settings.history_for is not None:
         batches = await remove_batches(now - settings.history_for)
         purged = await purge_histories(hub, now - settings.history_for)
-    if finished or removed or purged or batches or sent:
+    if finished or removed or purged or batches or sent or markers:
         _log.info(
-            "finished %d changes; removed %d dead letters, %d sent events, %d batches; purged %d histories",
-            *(finished, removed, sent, batches, purged),
+            "finished %d changes; removed %d dead letters, %d sent events, %d batches, %d attempt markers; "
+            "purged %d histories",
+            *(finished, removed, sent, batches, markers, purged),
         )
 
 
