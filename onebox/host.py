@@ -133,6 +133,7 @@ class Host:
     async def _run_parts(self, parts: Parts, listener: socket.socket) -> None:
         base_url = f"http://{self._options.host}:{listener.getsockname()[1]}"
         server = WebServer(parts.application, listener, _DRAIN_SECONDS)
+        parts.loop.start()
         try:
             await parts.hub.start()
         except HubInUse as error:
@@ -151,6 +152,7 @@ class Host:
             await asyncio.gather(server.stop(), parts.stop_triggers(_DRAIN_SECONDS))
         finally:
             await parts.hub.stop()
+            parts.loop.stop()
             parts.storage.close()
             await parts.blobs.close()
 

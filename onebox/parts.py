@@ -28,6 +28,7 @@ from onebox.triggers.timer import timers
 from onebox.triggers.timer_record import TimerRecords
 from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker
 from onebox.worker.functions import Catalogue
+from onebox.worker.loop import WorkerLoop
 from onebox.worker.outputs import Outputs
 from onebox.worker.runner import Runner
 
@@ -66,7 +67,8 @@ class Parts:
         self._durable = extensions.durable_task
         self.settings = AppSettings(os.environ)
         self.storage = StorageQueues()
-        self.runner = Runner(clock, host_json.function_timeout)
+        self.loop = WorkerLoop()
+        self.runner = Runner(clock, host_json.function_timeout, self.loop)
         self.inputs = BindingInputs()
         self.blobs = Blobs(clock)
         storage = StorageOutputs(self.settings, self.storage, self.blobs, extensions.queues, clock)

@@ -15,6 +15,7 @@ from azure_functions_runtime.native_invocation import invocation_request_native
 from onebox.clock import Clock
 from onebox.worker.failures import Failure, FunctionFailedError, caught_exceptions, failure_of
 from onebox.worker.functions import ACTIVITY_TRIGGER, ENTITY_TRIGGER, ORCHESTRATION_TRIGGER, Function
+from onebox.worker.loop import WorkerLoop
 
 _LOG = logging.getLogger("onebox.functions")
 # Turns of orchestrators and entities are many and short: they are told at debug level only.
@@ -67,9 +68,19 @@ class Running:
 class Runner:
     """Runs functions and tells how each run ended."""
 
-    def __init__(self, clock: Clock, function_timeout: timedelta | None) -> None:
+    def __init__(
+        self, clock: Clock, function_timeout: timedelta | None, loop: WorkerLoop | None = None
+    ) -> None:
+        """Make a runner.
+
+        Args:
+            clock: Times the runs.
+            function_timeout: How long one may take; None for no limit.
+            loop: Where functions run; None for the caller's own loop.
+        """
         self._clock = clock
         self._timeout_seconds = None if function_timeout is None else function_timeout.total_seconds()
+        self._loop = loop
         self.running = Running()
 
     async def run(
@@ -98,7 +109,8 @@ class Runner:
         started = self._clock.monotonic()
         with self.running:
             try:
-                result = await self._call(invocation_id, function, inputs, metadata or {}, retry or Retry())
+                call = self._call(invocation_id, function, inputs, metadata or {}, retry or Retry())
+                result = await (call if self._loop is None else self._loop.run(call))
             except FunctionFailedError as error:
                 _log(function, invocation_id, self._clock.monotonic() - started, reason, error.failure)
                 raise

@@ -73,6 +73,13 @@ async def empty(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001 # t
 
 
 @blueprint.route(methods=["POST"])
+async def blocks(req: func.HttpRequest) -> str:
+    """Blocks the loop that it runs on, as no async function should."""
+    time.sleep(float(req.params["seconds"]))  # noqa: ASYNC251 # the mistake is the point
+    return "done"
+
+
+@blueprint.route(methods=["POST"])
 def slow(req: func.HttpRequest) -> str:
     logging.getLogger(__name__).info("slow began")
     time.sleep(float(req.params["seconds"]))

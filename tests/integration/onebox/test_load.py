@@ -4,6 +4,8 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
+
 from tests.integration.onebox.onebox_process import OneboxProcess
 from tools.processes import eventually
 
@@ -15,6 +17,16 @@ def test_fifty_starts_at_once_are_all_accepted_and_end(onebox: OneboxProcess) ->
     with ThreadPoolExecutor(AT_ONCE) as threads:
         list(threads.map(lambda each: onebox.start_orchestration("nap", each, 0), ids))
     assert [onebox.until_finished(each)["output"] for each in ids] == ["Hello sleeper!"] * AT_ONCE
+
+
+def test_an_async_function_that_blocks_holds_up_neither_host_nor_hub(onebox: OneboxProcess) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        blocked = thread.submit(onebox.client.post, "/api/blocks", params={"seconds": 3})
+        answers = 0
+        while not blocked.done():
+            answers += httpx.get(f"{onebox.url}/admin/host/status", timeout=2).status_code == 200
+    assert blocked.result().text == "done"
+    assert answers > 10, "the host went on answering"
 
 
 def test_ctrl_c_under_load_exits_within_ten_seconds_and_loses_nothing(own_onebox: OneboxProcess) -> None:
