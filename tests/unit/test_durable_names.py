@@ -30,6 +30,8 @@ HTTP = {
     "list_dependencies": ("GET", "dependencies"),
     "get_health": ("GET", "health"),
     "get_openapi": ("GET", "openapi.json"),
+    "get_dashboard": ("GET", "dashboard"),
+    "get_dashboard_file": ("GET", "dashboard/{*path}"),
     "list_circuits": ("GET", "circuits"),
     "get_circuit": ("GET", "circuits/{dependency}"),
     "open_circuit": ("POST", "circuits/{dependency}/open"),
@@ -124,7 +126,7 @@ def test_queues_keep_their_names(bindings: dict[str, dict[str, Any]]) -> None:
     assert {name: found.get(name) for name in QUEUES} == QUEUES
 
 
-def test_only_health_and_the_openapi_document_answer_without_a_key(
+def test_only_health_the_openapi_document_and_the_dashboards_files_answer_without_a_key(
     bindings: dict[str, dict[str, Any]],
 ) -> None:
     open_to_all = {
@@ -134,7 +136,7 @@ def test_only_health_and_the_openapi_document_answer_without_a_key(
         and trigger.get("authLevel") is not None
         and trigger["authLevel"].value == "anonymous"
     }
-    assert open_to_all & HTTP.keys() == {"get_health", "get_openapi"}
+    assert open_to_all & HTTP.keys() == {"get_health", "get_openapi", "get_dashboard", "get_dashboard_file"}
 
 
 def test_events_and_tables_keep_their_names() -> None:
