@@ -27,6 +27,7 @@ class Timers:
         self._limit = limit
         self._stored: list[tuple[int, str]] = []
         self._horizon_us = -1
+        self._trim_above = 4 * limit
         self._retries: list[tuple[int, Key]] = []
 
     def refill(self) -> None:
@@ -72,9 +73,14 @@ class Timers:
         heapq.heapify(self._stored)
 
     def _trim(self) -> None:
-        """Leave the far half to the store once too many have been added."""
-        if len(self._stored) <= 4 * self._limit:
+        """Leave the far part to the store once too many have been added.
+
+        Timers of one instant stay together, so it may be that little or nothing can go: the next try waits
+        until there are twice as many, or each timer added would sort all the others.
+        """
+        if len(self._stored) <= self._trim_above:
             return
         self._stored.sort()
         self._horizon_us = self._stored[self._limit][0]
         self._stored = [entry for entry in self._stored if entry[0] <= self._horizon_us]
+        self._trim_above = max(4 * self._limit, 2 * len(self._stored))

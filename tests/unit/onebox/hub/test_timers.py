@@ -74,6 +74,21 @@ def test_gives_the_far_part_back_when_too_many_are_added() -> None:
     assert timers.pop_due(100) == [f"t{at}" for at in range(1, 101)]
 
 
+def test_many_timers_of_one_instant_are_sorted_seldom() -> None:
+    stored = Stored([])
+    timers = Timers(stored.load, limit=5)
+    timers.refill()
+    sorted_at = []
+    for number in range(1_000):
+        before = timers._trim_above
+        stored.rows.append((7, f"t{number}"))
+        timers.add(7, f"t{number}")
+        if timers._trim_above != before:
+            sorted_at.append(number)
+    assert len(sorted_at) <= 7
+    assert len(timers.pop_due(7)) == 1_000
+
+
 def test_a_retry_is_due_among_the_timers() -> None:
     timers = Timers(Stored([(10, "a"), (30, "c")]).load)
     timers.refill()
