@@ -158,6 +158,16 @@ def test_secrets_never_show() -> None:
     assert found.headers["Accept"] == "x"
 
 
+@pytest.mark.parametrize("secret", ["whsec_!", "whsec_c2hvcnQ="])
+def test_a_webhook_secret_that_cannot_sign_is_told_and_not_shown(secret: str) -> None:
+    text = f'[dependencies.a]\nbase_url = "https://a.example.com"\nwebhook = {{ secrets = ["{secret}"] }}'
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, {})
+    (problem,) = caught.value.problems
+    assert key_path(problem.pointer) == "dependencies.a.webhook.secrets.0"
+    assert secret not in str(caught.value)
+
+
 def test_json_refuses_a_secret_rather_than_leak_it() -> None:
     with pytest.raises(TypeError):
         json.dumps(Secret("s3cret"))

@@ -49,3 +49,11 @@ def test_cutting_changes_nothing_in_place() -> None:
     before = json.dumps(status)
     fitted_status(status)
     assert json.dumps(status) == before
+
+
+def test_of_many_waits_the_last_are_kept() -> None:
+    waits = [{"why": f"{number}", "reasons": ["x" * 300]} for number in range(100)]
+    shown = fitted_status({"status": "waiting_circuit", "attempts": [], "waits": waits})
+    assert size_bytes(shown) <= MAX_BYTES
+    assert shown["waits"][-1]["why"] == "99"
+    assert 1 <= len(shown["waits"]) < 100

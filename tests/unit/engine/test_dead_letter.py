@@ -123,3 +123,9 @@ def test_notes_have_an_end() -> None:
     full = replace(a_record(), notes=({"text": "x", "at": ""},) * MAX_NOTES)
     with pytest.raises(FullError):
         noted(full, "one more", START)
+
+
+def test_notes_are_kept_in_order_with_their_time() -> None:
+    record = noted(noted(a_record(), "first", START), "second", START + timedelta(hours=1))
+    assert [note["text"] for note in record.notes] == ["first", "second"]
+    assert record.notes[1]["at"] == "2026-11-21T10:00:00Z"

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -68,3 +69,14 @@ def test_due_times_between_two_instants_come_latest_first() -> None:
 def test_what_is_no_schedule_is_refused(text: str) -> None:
     with pytest.raises(NcrontabError):
         parse_ncrontab(text)
+
+
+def test_before_the_first_time_of_a_day_the_day_before_counts() -> None:
+    assert parse_ncrontab("0 30 8 * * *").due_until(at("2026-11-21T08:00:00")) == at("2026-11-20T08:30:00")
+
+
+def test_a_date_that_does_not_exist_was_never_due_and_never_will_be() -> None:
+    never = replace(parse_ncrontab("0 0 0 * * *"), days=frozenset({30}), months=frozenset({2}))
+    for look in (never.due_until, never.due_after):
+        with pytest.raises(NcrontabError, match="never c"):
+            look(at("2026-11-21T08:00:00"))

@@ -114,3 +114,19 @@ def test_a_resend_begins_anew() -> None:
 def test_a_delivery_travels_as_json() -> None:
     delivery = a_delivery(2, due_in=5, dependency="payments", path="/hooks")
     assert Delivery.from_json(delivery.to_json()) == delivery
+
+
+def test_the_list_shows_an_event_without_its_data() -> None:
+    shown = an_event(queue="events").to_json()
+    assert (shown["event_id"], shown["operation_id"], shown["queue"]) == (
+        "op-sample.1",
+        "op-sample",
+        "events",
+    )
+    assert (shown["state"], shown["dependency"], shown["sent_at"], shown["detail"]) == (
+        "pending",
+        None,
+        None,
+        None,
+    )
+    assert "data" not in shown
