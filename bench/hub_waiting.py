@@ -19,7 +19,7 @@ from onebox.hub.model import Start, Status
 WAITING = 10_000
 PENDING = 50_000
 WATCH_SECONDS = 5.0
-SPREAD_SECONDS = 40.0
+SPREAD_SECONDS = 20.0
 AT_ONCE = 500
 _STATUS = Path("/proc/self/status")
 
@@ -90,7 +90,7 @@ async def measure(folder: Path) -> dict[str, float]:
         found |= await costs(client, "pending")
         tried = await fall_asleep(hub, "tried", AT_ONCE, datetime.now(UTC) + timedelta(days=1))
         # Nobody may be due while others still fall asleep, or are watched.
-        ready_seconds = 2 * tried * WAITING / AT_ONCE + 3 * WATCH_SECONDS
+        ready_seconds = 3 * tried * WAITING / AT_ONCE + 3 * WATCH_SECONDS
         due = datetime.now(UTC) + timedelta(seconds=ready_seconds)
         found["fall_asleep"] = await fall_asleep(hub, "sleeper", WAITING, due)
         found |= await costs(client, "waiting")
