@@ -56,7 +56,7 @@ def counting_app(log: Path) -> App:
     @app.orchestrator
     def mixed(ctx: task.OrchestrationContext, _: Any) -> Generator[task.Task[Any], Any, Any]:
         first = yield ctx.call_activity("double", input=1)
-        yield ctx.create_timer(timedelta(milliseconds=5))
+        yield ctx.create_timer(timedelta(milliseconds=50))  # longer than a slow commit: it must be waited for
         counted = yield ctx.call_entity(EntityInstanceId.parse(TALLY), "add", input=1)
         second = yield ctx.call_sub_orchestrator("child", input=2)
         yield ctx.wait_for_external_event("go")
