@@ -168,6 +168,12 @@ def test_a_webhook_secret_that_cannot_sign_is_told_and_not_shown(secret: str) ->
     assert secret not in str(caught.value)
 
 
+def test_a_webhook_secret_of_24_bytes_can_sign() -> None:
+    secret = "whsec_" + "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"
+    text = f'[dependencies.a]\nbase_url = "https://a.example.com"\nwebhook = {{ secrets = ["{secret}"] }}'
+    assert parse_config(text, {}).dependencies["a"].webhook_secrets == (Secret(secret),)
+
+
 def test_json_refuses_a_secret_rather_than_leak_it() -> None:
     with pytest.raises(TypeError):
         json.dumps(Secret("s3cret"))

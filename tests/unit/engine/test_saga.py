@@ -74,3 +74,7 @@ def test_two_steps_cannot_have_one_name() -> None:
     with pytest.raises(InvalidInputError) as caught:
         validated(SagaRequest, {"steps": [step, step]})
     assert ["two steps have one name" in problem.detail for problem in caught.value.problems] == [True]
+
+
+def test_a_step_takes_how_its_operations_ended() -> None:
+    assert a_step().ended(SUCCEEDED, REFUSED) == a_step(done=SUCCEEDED, undone=REFUSED)

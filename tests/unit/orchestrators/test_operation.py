@@ -193,6 +193,7 @@ def unlimited() -> dict[str, Any]:
     }
 
 
+@pytest.mark.timeout(400)  # coverage on a busy machine makes a thousand turns slow
 def test_attempt_1000_costs_what_attempt_10_costs() -> None:
     few = Stage(an_operation(**unlimited()), failing(39))
     many = Stage(an_operation(**unlimited()), failing(999))
