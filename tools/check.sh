@@ -16,4 +16,5 @@ if ! report=$($py -m coverage report --show-missing --skip-covered --fail-under=
     printf '%s\n' "$report" "check: engine/ has branches that neither tests/unit nor tests/property take." >&2
     exit 1
 fi
-$py -m pytest --ignore=tests/unit --ignore=tests/property
+# Most of the rest waits: for timers, for processes. A file stays on one worker, with the servers that it shares.
+$py -m pytest -n 3 --dist loadfile --ignore=tests/unit --ignore=tests/property

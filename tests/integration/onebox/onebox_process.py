@@ -45,6 +45,8 @@ class OneboxProcess:
                 "AZURITE_BLOB_PORT": str(self.ports.blob),
                 "AZURITE_QUEUE_PORT": str(self.ports.queue),
                 "AZURITE_TABLE_PORT": str(self.ports.table),
+                # Not what this project's app may have switched on in the process that runs the tests.
+                "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING": "0",
                 **env,
             },
         )
