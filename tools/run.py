@@ -37,6 +37,7 @@ Watch it: the status_url of the answer tells each attempt, the next one's time, 
   curl {app}/api/operations/OPERATION_ID
 
 What the target received for that key: curl {target}/counts/first
+All of it on one page: {app}/api/dashboard
 Ctrl-C stops everything. Data stays in {data}; what waits goes on at the next start.
 """
 
