@@ -40,12 +40,23 @@ def system(tmp_path_factory: pytest.TempPathFactory, target: Target, storage: St
 
 
 @pytest.fixture(scope="session")
-def tailored(tmp_path_factory: pytest.TempPathFactory, target: Target, storage: Storage) -> Iterator[System]:
+def tailored_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
+    """The storage account of `tailored`: with that of `system` it would take messages meant for the other."""
+    storage = Storage(tmp_path_factory.mktemp("tailored_storage"))
+    storage.server.start()
+    yield storage
+    storage.server.stop()
+
+
+@pytest.fixture(scope="session")
+def tailored(
+    tmp_path_factory: pytest.TempPathFactory, target: Target, tailored_storage: Storage
+) -> Iterator[System]:
     """An app with settings of its own: tenants, handlers, secrets, a short memory (see tailored.toml)."""
     system = System(
         tmp_path_factory.mktemp("tailored"),
         target,
-        AzureWebJobsStorage=storage.connection_string,
+        AzureWebJobsStorage=tailored_storage.connection_string,
         DEPENDENCIES_FILE=str(Path(__file__).with_name("tailored.toml")),
         HANDLERS="tests.e2e.tailored_handlers",
         TENANT_HEADER="X-Tenant",

@@ -28,7 +28,7 @@ def order(key: str, **more: Any) -> dict[str, Any]:
 
 
 def test_the_shipped_handler_keeps_its_order_and_announces_it_with_the_result(
-    tailored: System, storage: Storage, key: str
+    tailored: System, tailored_storage: Storage, key: str
 ) -> None:
     given = order(key, path="/fail/1")
     operation_id = accepted(tailored, key, "place-order", given)
@@ -36,7 +36,7 @@ def test_the_shipped_handler_keeps_its_order_and_announces_it_with_the_result(
     assert done["result"] == {"value": {"order": given["order"], "attempt": 2}}
     assert (done["dependency"], done["attempt_count"]) == ("flaky", 2)
     assert [event["type"] for event in done["events"]] == ["order.placed"]
-    with TableClient.from_connection_string(storage.connection_string, "Orders") as table:
+    with TableClient.from_connection_string(tailored_storage.connection_string, "Orders") as table:
         kept = table.get_entity("customer-1", given["order"])
     assert (kept["amount"], kept["key"]) == (3, key)
     assert tailored.target.received(key)["count"] == 2

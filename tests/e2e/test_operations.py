@@ -78,7 +78,7 @@ def test_500_operations_at_once_of_which_a_third_fails_once_all_succeed(system: 
     expected = {name: 2 if path == "/fail/1" else 1 for name, path in paths.items()}
     began = datetime.now(UTC)
     with ThreadPoolExecutor(20) as posters:
-        ids = list(posters.map(lambda item: system.accepted(*item), paths.items()))
+        ids = list(posters.map(lambda item: system.accepted(*item, dependency="crowded"), paths.items()))
     assert len(set(ids)) == 500
 
     def received() -> dict[str, int]:

@@ -38,6 +38,7 @@ class Lives:
         self._command = [sys.executable, "-m", "tests.fault.onebox.child"]
         self._arguments = [str(APP), str(folder / "data"), str(port)]
         self._jobs = _queue(storage, "jobs")
+        self._jobs.create_queue()  # before any life: the first one serves before its listener has made it
         self._poison = _queue(storage, "jobs-poison")
         self.jobs: list[str] = []
         self.accepted: list[str] = []
@@ -54,7 +55,7 @@ class Lives:
                 raise
 
     def submit_job(self, body: str) -> None:
-        """Puts a message into the queue, which the first life makes."""
+        """Puts a message into the queue."""
         self._jobs.send_message(body)
         self.jobs.append(body)
 
