@@ -28,6 +28,7 @@ from stores import task_hub as hub
 from stores.waiting_operations import wake
 from tests.operation_stage import Answer, an_operation, failing
 from tests.task_hub_stage import TaskHubStage, task_hub_stage
+from tools.processes import ROOT
 
 FOLDER: Final = Path(__file__).parent / "histories"
 
@@ -159,7 +160,9 @@ async def record(name: str, shape: Shape) -> None:
         events = await _history(stage)
         await hub.close_clients()
     document = {"output": instance.output, "events": [MessageToDict(event) for event in events]}
-    (FOLDER / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    # A stack trace names the folder of whoever recorded; where the project lies means nothing here.
+    text = json.dumps(document, indent=1).replace(f"{ROOT}/", "")
+    (FOLDER / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 
 async def _history(stage: TaskHubStage) -> list[pb.HistoryEvent]:
