@@ -12,6 +12,8 @@ from starlette.types import ASGIApp
 from onebox.errors import CannotStartError
 
 _BACKLOG = 2048
+# Kestrel's default, under which the host runs: a client's pool keeps connections for less than that.
+_KEEP_ALIVE_SECONDS = 130
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -59,6 +61,7 @@ class WebServer:
             server_header=False,
             ws="none",
             backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=stop_seconds,
         )
         self._server = _Server(config)
