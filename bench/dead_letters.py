@@ -22,7 +22,7 @@ from stores.dead_letter_keys import TABLE, Entry, list_prefix
 from stores.dead_letter_list import list_dead_letters
 from stores.dead_letter_tally import read_groups, read_summary
 from stores.dead_letters import keep_operation, move_dead_letter
-from stores.settings import STORAGE
+from stores.setting_catalogue import STORAGE
 
 FEW = 1_000
 MANY = 100_000
@@ -163,12 +163,12 @@ def _entry(number: int) -> dict[str, Any]:
 @contextmanager
 def _storage_setting(connection: str) -> Iterator[None]:
     """Names the storage account for a while; other benchmarks have named their own."""
-    before = os.environ.get(STORAGE)
-    os.environ[STORAGE] = connection
+    before = os.environ.get(STORAGE.name)
+    os.environ[STORAGE.name] = connection
     try:
         yield
     finally:
         if before is None:
-            os.environ.pop(STORAGE, None)
+            os.environ.pop(STORAGE.name, None)
         else:
-            os.environ[STORAGE] = before
+            os.environ[STORAGE.name] = before

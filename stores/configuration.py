@@ -5,15 +5,14 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, TextIO
+from typing import TextIO
 
 from engine.config import Config, ConfigError, parse_config
 from engine.dependency import Dependency
 from engine.problem import Problem
 from stores.handler_registry import HandlerSetupError, load_handlers, registered_handlers
+from stores.setting_catalogue import DEPENDENCIES_FILE, STRICT_TYPING
 from stores.settings import AppSettings, SettingsError, app_settings, function_timeout_seconds
-
-_STRICT_TYPING: Final = "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING"
 
 _config: Config | None = None
 
@@ -44,7 +43,7 @@ def harden_runtime() -> None:
     """Switch off two habits of libraries that a service for strangers cannot have."""
     # The Durable codec makes an object with the keys "__class__", "__module__" and "__data__" an instance of
     # that class, wherever it stands in what a caller or a dependency sent.
-    os.environ.setdefault(_STRICT_TYPING, "1")
+    os.environ.setdefault(STRICT_TYPING.name, STRICT_TYPING.default)
     # httpx logs whole URLs, and a query can hold what nobody else should read.
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
@@ -59,7 +58,7 @@ def read_dependencies(settings: AppSettings) -> Config:
     try:
         text = settings.dependencies_file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        problem = Problem("DEPENDENCIES_FILE", f"cannot read {settings.dependencies_file}: {error}")
+        problem = Problem(DEPENDENCIES_FILE.name, f"cannot read {settings.dependencies_file}: {error}")
         raise SettingsError((problem,)) from error
     return parse_config(text, os.environ, function_timeout_seconds=function_timeout_seconds())
 

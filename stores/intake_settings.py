@@ -13,9 +13,28 @@ from engine.fingerprint import pointer_problem
 from engine.pressure import LagLimits
 from engine.problem import InvalidInputError, Problem
 from engine.schedules import ScheduledOperation, parse_schedules
+from stores.setting import Text
+from stores.setting_catalogue import (
+    COSMOS_CONNECTION,
+    COSMOS_CONTAINER,
+    COSMOS_DATABASE,
+    COSMOS_OPERATION,
+    EVENT_HUB,
+    EVENT_HUB_CONNECTION,
+    INTAKE_CONCURRENCY,
+    INTAKE_DEPENDENCY_LAG_SECONDS,
+    INTAKE_ORDER,
+    INTAKE_PAUSE_SECONDS,
+    INTAKE_RETRIES,
+    INTAKE_TASK_HUB_LAG_SECONDS,
+    KAFKA_BROKERS,
+    KAFKA_TOPIC,
+    KEY_POINTERS,
+    SCHEDULED_OPERATIONS,
+    SERVICE_BUS_CONNECTION,
+    SERVICE_BUS_QUEUE,
+)
 from stores.settings import APP_ROOT, SettingsError
-
-UNLIMITED: Final = -1
 
 TIMER: Final = "timer"
 """The source whose ids are our own: name and due time."""
@@ -29,24 +48,20 @@ class Requirement:
     """The settings that one source needs, all of them or none.
 
     Attributes:
-        names: Each is needed.
+        settings: Each is needed.
         connection: Names the connection: the setting itself, or settings that begin with it and `__` for a
             managed identity; None when the source has no connection.
     """
 
-    names: tuple[str, ...]
-    connection: str | None = None
+    settings: tuple[Text, ...]
+    connection: Text | None = None
 
-
-SERVICE_BUS_CONNECTION: Final = "SERVICE_BUS_CONNECTION"
-EVENT_HUB_CONNECTION: Final = "EVENT_HUB_CONNECTION"
-COSMOS_CONNECTION: Final = "COSMOS_CONNECTION"
 
 REQUIREMENTS: Final[Mapping[str, Requirement]] = {
-    "service_bus": Requirement(("SERVICE_BUS_QUEUE",), SERVICE_BUS_CONNECTION),
-    "event_hubs": Requirement(("EVENT_HUB",), EVENT_HUB_CONNECTION),
-    "cosmos_db": Requirement(("COSMOS_DATABASE", "COSMOS_CONTAINER"), COSMOS_CONNECTION),
-    "kafka": Requirement(("KAFKA_BROKERS", "KAFKA_TOPIC")),
+    "service_bus": Requirement((SERVICE_BUS_QUEUE,), SERVICE_BUS_CONNECTION),
+    "event_hubs": Requirement((EVENT_HUB,), EVENT_HUB_CONNECTION),
+    "cosmos_db": Requirement((COSMOS_DATABASE, COSMOS_CONTAINER), COSMOS_CONNECTION),
+    "kafka": Requirement((KAFKA_BROKERS, KAFKA_TOPIC)),
 }
 
 
@@ -75,10 +90,10 @@ class IntakeSettings:
     schedules: tuple[ScheduledOperation, ...] = ()
     key_pointers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     keeps_order: bool = False
-    concurrency: int = 16
-    retries: int = UNLIMITED
+    concurrency: int = int(INTAKE_CONCURRENCY.default)
+    retries: int = int(INTAKE_RETRIES.default)
     lag: LagLimits = field(default_factory=LagLimits)
-    pause_seconds: float = 20.0
+    pause_seconds: float = INTAKE_PAUSE_SECONDS.default
     cosmos_operation: str = ""
     max_dequeue_count: int = _DEFAULT_MAX_DEQUEUE_COUNT
 
@@ -98,21 +113,21 @@ def read_intake_settings(environ: Mapping[str, str], *, max_dequeue_count: int) 
     problems: list[Problem] = []
     settings = IntakeSettings(
         places={
-            source: "/".join(environ[name] for name in needed.names)
+            source: "/".join(setting.get(environ) for setting in needed.settings)
             for source, needed in REQUIREMENTS.items()
             if _is_there(needed, environ, problems)
         },
-        schedules=_schedules(environ.get("SCHEDULED_OPERATIONS", ""), problems),
+        schedules=_schedules(SCHEDULED_OPERATIONS.get(environ), problems),
         key_pointers=_key_pointers(environ, problems),
-        keeps_order=_choice(environ, "INTAKE_ORDER", ("none", "partition"), problems) == "partition",
-        concurrency=int(_number(environ, "INTAKE_CONCURRENCY", 16, 1, problems)),
+        keeps_order=INTAKE_ORDER.choice(environ, problems) == "partition",
+        concurrency=INTAKE_CONCURRENCY.read(environ, problems),
         retries=_retries(environ, problems),
         lag=LagLimits(
-            task_hub_seconds=_number(environ, "INTAKE_TASK_HUB_LAG_SECONDS", 30, 0, problems),
-            dependency_seconds=_number(environ, "INTAKE_DEPENDENCY_LAG_SECONDS", 60, 0, problems),
+            task_hub_seconds=INTAKE_TASK_HUB_LAG_SECONDS.read(environ, problems),
+            dependency_seconds=INTAKE_DEPENDENCY_LAG_SECONDS.read(environ, problems),
         ),
-        pause_seconds=_number(environ, "INTAKE_PAUSE_SECONDS", 20, 0, problems),
-        cosmos_operation=_pointer("COSMOS_OPERATION", environ.get("COSMOS_OPERATION", ""), problems),
+        pause_seconds=INTAKE_PAUSE_SECONDS.read(environ, problems),
+        cosmos_operation=_pointer(COSMOS_OPERATION.name, COSMOS_OPERATION.get(environ), problems),
         max_dequeue_count=max_dequeue_count,
     )
     if problems:
@@ -137,13 +152,11 @@ def _max_dequeue_count(host_json: Path) -> int:
 
 def _is_there(needed: Requirement, environ: Mapping[str, str], problems: list[Problem]) -> bool:
     """Tell whether a source has its settings; half of them is a mistake."""
-    missing = [name for name in needed.names if not environ.get(name)]
-    has_connection = needed.connection is None or _has_connection(needed.connection, environ)
-    if not has_connection and needed.connection is not None:
-        missing.append(needed.connection)
-    asked_for = [name for name in needed.names if environ.get(name)]
-    if needed.connection is not None and has_connection:
-        asked_for.append(needed.connection)
+    missing = [setting.name for setting in needed.settings if not setting.get(environ)]
+    asked_for = [setting.name for setting in needed.settings if setting.get(environ)]
+    if needed.connection is not None:
+        name = needed.connection.name
+        (asked_for if _has_connection(name, environ) else missing).append(name)
     if asked_for:
         beside = " and ".join(asked_for)
         problems.extend(Problem(name, f"is missing: {beside} is set, and needs it") for name in missing)
@@ -162,7 +175,7 @@ def _schedules(text: str, problems: list[Problem]) -> tuple[ScheduledOperation, 
         return parse_schedules(_content_of(text))
     except (InvalidInputError, OSError, UnicodeDecodeError) as error:
         found = error.problems if isinstance(error, InvalidInputError) else (Problem("", str(error)),)
-        problems.extend(Problem(f"SCHEDULED_OPERATIONS{each.pointer}", each.detail) for each in found)
+        problems.extend(Problem(f"{SCHEDULED_OPERATIONS.name}{each.pointer}", each.detail) for each in found)
         return ()
 
 
@@ -180,7 +193,7 @@ def _content_of(text: str) -> str:
 
 def _key_pointers(environ: Mapping[str, str], problems: list[Problem]) -> dict[str, tuple[str, ...]]:
     """Read `KEY_POINTERS`, and `KEY_POINTERS_KAFKA` and the like: pointers parted by commas."""
-    prefix = "KEY_POINTERS"
+    prefix = KEY_POINTERS.name
     found = {}
     for name, text in environ.items():
         if name == prefix or name.startswith(f"{prefix}_"):
@@ -199,32 +212,9 @@ def _pointer(name: str, pointer: str, problems: list[Problem]) -> str:
     return pointer
 
 
-def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...], problems: list[Problem]) -> str:
-    value = environ.get(name) or choices[0]
-    if value not in choices:
-        problems.append(Problem(name, f"must be one of {', '.join(choices)}, not {value!r}"))
-    return value
-
-
 def _retries(environ: Mapping[str, str], problems: list[Problem]) -> int:
     """Read how often the platform repeats; 0 would let the source move on before anybody knows it is over."""
-    count = int(_number(environ, "INTAKE_RETRIES", UNLIMITED, UNLIMITED, problems))
+    count = INTAKE_RETRIES.read(environ, problems)
     if count == 0:
-        problems.append(Problem("INTAKE_RETRIES", "must be at least 1, or -1 for ever"))
+        problems.append(Problem(INTAKE_RETRIES.name, "must be at least 1, or -1 for ever"))
     return count
-
-
-def _number(
-    environ: Mapping[str, str], name: str, default: float, least: float, problems: list[Problem]
-) -> float:
-    text = environ.get(name, "")
-    if not text:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = least - 1
-    if not least <= value < float("inf"):
-        problems.append(Problem(name, f"must be a number of at least {least:g}, not {text!r}"))
-        return default
-    return value

@@ -11,14 +11,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.problem import Problem
+from stores.setting_catalogue import (
+    DEPENDENCIES_FILE,
+    HANDLERS,
+    MAX_BATCH_BYTES,
+    MAX_BODY_BYTES,
+    READ_LIMIT_BYTES,
+    STORAGE,
+    STORE_LIMIT_BYTES,
+    TENANT_HEADER,
+)
 
 APP_ROOT: Final = Path(__file__).parents[1]
 
 OWN_HANDLERS: Final = ("activities.handlers",)
-
-STORAGE: Final = "AzureWebJobsStorage"
-
-_KIB: Final = 1024
 
 _TIMEOUT_FORM: Final = re.compile(r"(?:(\d+)\.)?(\d{1,2}):(\d{2}):(\d{2})")
 """A .NET TimeSpan, `[days.]hours:minutes:seconds`, as host.json writes it."""
@@ -43,10 +49,10 @@ class AppSettings:
     """
 
     dependencies_file: Path
-    max_body_bytes: int = 64 * _KIB
-    max_batch_bytes: int = 8 * 1024 * _KIB
-    read_limit_bytes: int = 1024 * _KIB
-    store_limit_bytes: int = 16 * _KIB
+    max_body_bytes: int = int(MAX_BODY_BYTES.default)
+    max_batch_bytes: int = int(MAX_BATCH_BYTES.default)
+    read_limit_bytes: int = int(READ_LIMIT_BYTES.default)
+    store_limit_bytes: int = int(STORE_LIMIT_BYTES.default)
     tenant_header: str | None = None
     handler_modules: tuple[str, ...] = OWN_HANDLERS
 
@@ -65,27 +71,20 @@ def read_settings(environ: Mapping[str, str]) -> AppSettings:
     Raises:
         SettingsError: With every setting that has no usable value.
     """
-    numbers, problems = {}, []
-    for field, name in (
-        ("max_body_bytes", "MAX_BODY_BYTES"),
-        ("max_batch_bytes", "MAX_BATCH_BYTES"),
-        ("read_limit_bytes", "RESPONSE_READ_LIMIT_BYTES"),
-        ("store_limit_bytes", "RESPONSE_STORE_LIMIT_BYTES"),
-    ):
-        text = environ.get(name, "")
-        if text.isascii() and text.isdigit() and int(text) > 0:
-            numbers[field] = int(text)
-        elif text:
-            problems.append(Problem(name, f"must be a number of bytes above 0, not {text!r}"))
+    problems: list[Problem] = []
+    handlers = (name.strip() for name in HANDLERS.get(environ).split(","))
+    settings = AppSettings(
+        dependencies_file=APP_ROOT / DEPENDENCIES_FILE.get(environ),
+        max_body_bytes=MAX_BODY_BYTES.read(environ, problems),
+        max_batch_bytes=MAX_BATCH_BYTES.read(environ, problems),
+        read_limit_bytes=READ_LIMIT_BYTES.read(environ, problems),
+        store_limit_bytes=STORE_LIMIT_BYTES.read(environ, problems),
+        tenant_header=TENANT_HEADER.get(environ) or None,
+        handler_modules=tuple(dict.fromkeys((*OWN_HANDLERS, *filter(None, handlers)))),
+    )
     if problems:
         raise SettingsError(tuple(problems))
-    handlers = tuple(name.strip() for name in environ.get("HANDLERS", "").split(",") if name.strip())
-    return AppSettings(
-        dependencies_file=APP_ROOT / environ.get("DEPENDENCIES_FILE", "dependencies.toml"),
-        tenant_header=environ.get("TENANT_HEADER") or None,
-        handler_modules=tuple(dict.fromkeys((*OWN_HANDLERS, *handlers))),
-        **numbers,
-    )
+    return settings
 
 
 @cache
@@ -104,9 +103,9 @@ def storage_connection() -> str:
     Raises:
         SettingsError: There is none.
     """
-    connection = os.environ.get(STORAGE, "")
+    connection = STORAGE.get(os.environ)
     if not connection:
-        raise SettingsError((Problem(STORAGE, "is missing: the storage account's connection string"),))
+        raise SettingsError((Problem(STORAGE.name, "is missing: the storage account's connection string"),))
     return connection
 
 

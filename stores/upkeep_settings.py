@@ -10,6 +10,17 @@ from typing import Final
 
 from engine.alert import Thresholds
 from engine.problem import Problem
+from stores.setting import Number
+from stores.setting_catalogue import (
+    ALERT_CIRCUIT_OPEN_SECONDS,
+    ALERT_DEAD_LETTER_AGE_SECONDS,
+    ALERT_DEAD_LETTERS,
+    ALERT_OUTBOX_LAG_SECONDS,
+    ALERT_WEBHOOK,
+    DEAD_LETTER_RETENTION_DAYS,
+    HISTORY_RETENTION_DAYS,
+    SENT_EVENT_RETENTION_DAYS,
+)
 from stores.settings import SettingsError
 
 _WEBHOOK: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}):(/.*)")
@@ -37,9 +48,9 @@ class UpkeepSettings:
 
     thresholds: Thresholds = field(default_factory=Thresholds)
     webhook: Webhook | None = None
-    archived_for: timedelta | None = timedelta(days=30)
-    history_for: timedelta | None = timedelta(days=7)
-    sent_for: timedelta | None = timedelta(days=7)
+    archived_for: timedelta | None = timedelta(days=DEAD_LETTER_RETENTION_DAYS.default)
+    history_for: timedelta | None = timedelta(days=HISTORY_RETENTION_DAYS.default)
+    sent_for: timedelta | None = timedelta(days=SENT_EVENT_RETENTION_DAYS.default)
 
 
 def read_upkeep_settings(environ: Mapping[str, str]) -> UpkeepSettings:
@@ -49,23 +60,17 @@ def read_upkeep_settings(environ: Mapping[str, str]) -> UpkeepSettings:
         SettingsError: With every setting that has no usable value.
     """
     problems: list[Problem] = []
-    usual = Thresholds()
-    thresholds = Thresholds(
-        dead_letters=_number(environ, "ALERT_DEAD_LETTERS", usual.dead_letters, problems),
-        dead_letter_age_seconds=_number(
-            environ, "ALERT_DEAD_LETTER_AGE_SECONDS", usual.dead_letter_age_seconds, problems
-        ),
-        outbox_lag_seconds=_number(environ, "ALERT_OUTBOX_LAG_SECONDS", usual.outbox_lag_seconds, problems),
-        circuit_open_seconds=_number(
-            environ, "ALERT_CIRCUIT_OPEN_SECONDS", usual.circuit_open_seconds, problems
-        ),
-    )
     settings = UpkeepSettings(
-        thresholds=thresholds,
-        webhook=_webhook(environ.get("ALERT_WEBHOOK", ""), problems),
-        archived_for=_days(environ, "DEAD_LETTER_RETENTION_DAYS", 30, problems),
-        history_for=_days(environ, "HISTORY_RETENTION_DAYS", 7, problems),
-        sent_for=_days(environ, "SENT_EVENT_RETENTION_DAYS", 7, problems),
+        thresholds=Thresholds(
+            dead_letters=ALERT_DEAD_LETTERS.read(environ, problems),
+            dead_letter_age_seconds=ALERT_DEAD_LETTER_AGE_SECONDS.read(environ, problems),
+            outbox_lag_seconds=ALERT_OUTBOX_LAG_SECONDS.read(environ, problems),
+            circuit_open_seconds=ALERT_CIRCUIT_OPEN_SECONDS.read(environ, problems),
+        ),
+        webhook=_webhook(ALERT_WEBHOOK.get(environ), problems),
+        archived_for=_days(DEAD_LETTER_RETENTION_DAYS, environ, problems),
+        history_for=_days(HISTORY_RETENTION_DAYS, environ, problems),
+        sent_for=_days(SENT_EVENT_RETENTION_DAYS, environ, problems),
     )
     if problems:
         raise SettingsError(tuple(problems))
@@ -82,25 +87,9 @@ def upkeep_settings() -> UpkeepSettings:
     return read_upkeep_settings(os.environ)
 
 
-def _number(environ: Mapping[str, str], name: str, usual: float, problems: list[Problem]) -> float:
-    text = environ.get(name, "")
-    if not text:
-        return usual
-    if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", text):
-        problems.append(Problem(name, f"must be a number, 0 to switch it off, not {text!r}"))
-        return usual
-    return float(text)
-
-
-def _days(environ: Mapping[str, str], name: str, usual: float, problems: list[Problem]) -> timedelta | None:
-    days = _number(environ, name, usual, problems)
-    if days > _MOST_DAYS:
-        problems.append(Problem(name, f"must be at most {_MOST_DAYS} days, or 0 for ever"))
-        return None
+def _days(setting: Number, environ: Mapping[str, str], problems: list[Problem]) -> timedelta | None:
+    days = setting.read(environ, problems)
     return None if days == 0 else timedelta(days=days)
-
-
-_MOST_DAYS: Final = 36_500
 
 
 def _webhook(text: str, problems: list[Problem]) -> Webhook | None:
@@ -108,6 +97,6 @@ def _webhook(text: str, problems: list[Problem]) -> Webhook | None:
         return None
     found = _WEBHOOK.fullmatch(text)
     if found is None:
-        problems.append(Problem("ALERT_WEBHOOK", f"must look like dependency:/path, not {text!r}"))
+        problems.append(Problem(ALERT_WEBHOOK.name, f"must look like dependency:/path, not {text!r}"))
         return None
     return Webhook(found[1], found[2])

@@ -15,15 +15,11 @@ from engine.fingerprint import pointed_at
 from engine.intake import Arrival
 from engine.json_text import read_json
 from engine.problem import InvalidInputError
-from stores.intake_settings import COSMOS_CONNECTION
+from stores.setting_catalogue import COSMOS_CONNECTION, COSMOS_CONTAINER, COSMOS_DATABASE
 from triggers.intake import intake
 from triggers.retried import RetriedBlueprint, take_batch
 
 SOURCE: Final = "cosmos_db"
-DATABASE: Final = "%COSMOS_DATABASE%"
-CONTAINER: Final = "%COSMOS_CONTAINER%"
-
-LEASES: Final = "leases"
 
 _OF_THE_SERVICE: Final = frozenset({"id", "ttl", "_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"})
 
@@ -66,20 +62,20 @@ def _changes(documents: str, pointer: str) -> list[tuple[str, str, str]]:
         return [(documents, "", "")]
 
 
-def cosmos_db_blueprint(max_retries: int, lease_container: str | None) -> RetriedBlueprint:
+def cosmos_db_blueprint(max_retries: int, lease_container: str) -> RetriedBlueprint:
     """Return the blueprint; a range of the container waits while its batch cannot be taken over.
 
     Args:
         max_retries: By the platform; -1 for ever.
-        lease_container: Where the host notes how far it is; None for `leases`.
+        lease_container: Where the host notes how far it is.
     """
     blueprint = RetriedBlueprint()
     trigger = blueprint.cosmos_db_trigger(
         arg_name="documents",
-        database_name=DATABASE,
-        container_name=CONTAINER,
-        connection=COSMOS_CONNECTION,
-        lease_container_name=lease_container or LEASES,
+        database_name=COSMOS_DATABASE.reference,
+        container_name=COSMOS_CONTAINER.reference,
+        connection=COSMOS_CONNECTION.name,
+        lease_container_name=lease_container,
         create_lease_container_if_not_exists=True,
     )
     blueprint.retry_growing(blueprint.with_hub(trigger(operations_cosmos_db)), max_retries)

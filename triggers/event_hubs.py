@@ -6,12 +6,11 @@ from typing import Any, Final, List  # noqa: UP035 - see the trigger's parameter
 import azure.functions as func
 
 from engine.intake import Arrival
-from stores.intake_settings import EVENT_HUB_CONNECTION
+from stores.setting_catalogue import EVENT_HUB, EVENT_HUB_CONNECTION
 from triggers.intake import intake
 from triggers.retried import RetriedBlueprint, take_batch
 
 SOURCE: Final = "event_hubs"
-EVENT_HUB: Final = "%EVENT_HUB%"
 
 
 async def operations_event_hubs(
@@ -40,18 +39,18 @@ def arrivals_of(events: Sequence[func.EventHubEvent], place: str) -> Iterator[Ar
         )
 
 
-def event_hubs_blueprint(max_retries: int, consumer_group: str | None) -> RetriedBlueprint:
+def event_hubs_blueprint(max_retries: int, consumer_group: str) -> RetriedBlueprint:
     """Return the blueprint; a partition waits while its batch cannot be taken over.
 
     Args:
         max_retries: By the platform; -1 for ever.
-        consumer_group: None for `$Default`.
+        consumer_group: Whose checkpoints these are.
     """
     blueprint = RetriedBlueprint()
     trigger = blueprint.event_hub_message_trigger(
         arg_name="events",
-        event_hub_name=EVENT_HUB,
-        connection=EVENT_HUB_CONNECTION,
+        event_hub_name=EVENT_HUB.reference,
+        connection=EVENT_HUB_CONNECTION.name,
         consumer_group=consumer_group,
         cardinality=func.Cardinality.MANY,
         data_type=func.DataType.BINARY,

@@ -10,11 +10,10 @@ from typing import Any, Final, List  # noqa: UP035 - see the trigger's parameter
 import azure.functions as func
 
 from engine.intake import Arrival
+from stores.setting_catalogue import KAFKA_BROKERS, KAFKA_TOPIC
 from triggers.retried import RetriedBlueprint, take_batch
 
 SOURCE: Final = "kafka"
-TOPIC: Final = "%KAFKA_TOPIC%"
-BROKERS: Final = "%KAFKA_BROKERS%"
 
 
 async def operations_kafka(
@@ -33,7 +32,7 @@ def arrivals_of(events: Sequence[func.KafkaEvent]) -> Iterator[Arrival]:
         yield Arrival(
             source=SOURCE,
             body=event.get_body() or b"",  # None: a deletion, in a compacted topic
-            place=event.topic or TOPIC,
+            place=event.topic or KAFKA_TOPIC.reference,
             native_id=f"{event.topic}-{event.partition}-{event.offset}" if named else "",
             partition=f"{event.topic}-{event.partition}",
             may_be_left=True,
@@ -50,8 +49,8 @@ def kafka_blueprint(max_retries: int, options: dict[str, Any]) -> RetriedBluepri
     blueprint = RetriedBlueprint()
     trigger = blueprint.kafka_trigger(
         arg_name="events",
-        topic=TOPIC,
-        broker_list=BROKERS,
+        topic=KAFKA_TOPIC.reference,
+        broker_list=KAFKA_BROKERS.reference,
         cardinality=func.Cardinality.MANY,
         data_type=func.DataType.BINARY,
         **options,

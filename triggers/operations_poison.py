@@ -7,7 +7,7 @@ import azure.functions as func
 
 from engine.intake import Arrival
 from engine.vocabulary import DeadLetterReason
-from stores.settings import STORAGE
+from stores.setting_catalogue import STORAGE
 from triggers.intake import Refusal, keep
 from triggers.operations_queue import QUEUE, SOURCE, plain_body
 
@@ -21,7 +21,7 @@ _REFUSAL: Final = Refusal(
 )
 
 
-@blueprint.queue_trigger(arg_name="message", queue_name=POISON_QUEUE, connection=STORAGE)
+@blueprint.queue_trigger(arg_name="message", queue_name=POISON_QUEUE, connection=STORAGE.name)
 async def operations_poison(message: func.QueueMessage) -> None:
     """Keep a message that the host moved here; what storage does not take is delivered again."""
     arrival = Arrival(

@@ -12,7 +12,7 @@ import azure.durable_functions as df
 import azure.functions as func
 
 from engine.intake import Arrival
-from stores.settings import STORAGE
+from stores.setting_catalogue import STORAGE
 from triggers.intake import intake
 
 blueprint = df.Blueprint()
@@ -21,7 +21,7 @@ SOURCE: Final = "queue"
 QUEUE: Final = "operations"
 
 
-@blueprint.queue_trigger(arg_name="message", queue_name=QUEUE, connection=STORAGE)
+@blueprint.queue_trigger(arg_name="message", queue_name=QUEUE, connection=STORAGE.name)
 @blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
 async def operations_queue(message: func.QueueMessage, hub: str) -> None:
     """Start the operation that a message holds."""

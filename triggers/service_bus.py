@@ -11,13 +11,12 @@ import azure.durable_functions as df
 import azure.functions as func
 
 from engine.intake import Arrival
-from stores.intake_settings import SERVICE_BUS_CONNECTION
+from stores.setting_catalogue import SERVICE_BUS_CONNECTION, SERVICE_BUS_QUEUE
 from triggers.intake import intake
 
 blueprint = df.Blueprint()
 
 SOURCE: Final = "service_bus"
-QUEUE: Final = "%SERVICE_BUS_QUEUE%"
 
 _FREE_DELIVERIES: Final = 3
 """Of the 10 that a queue grants by default; the others are for a task hub that is away."""
@@ -25,8 +24,8 @@ _FREE_DELIVERIES: Final = 3
 
 @blueprint.service_bus_queue_trigger(
     arg_name="message",
-    queue_name=QUEUE,
-    connection=SERVICE_BUS_CONNECTION,
+    queue_name=SERVICE_BUS_QUEUE.reference,
+    connection=SERVICE_BUS_CONNECTION.name,
     data_type=func.DataType.BINARY,
 )
 @blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)

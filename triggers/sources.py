@@ -2,14 +2,25 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 import azure.durable_functions as df
-from azure.functions.decorators.kafka import BrokerAuthenticationMode, BrokerProtocol
 
 from engine.problem import InvalidInputError, Problem
 from stores import clock
 from stores.intake_settings import IntakeSettings, intake_settings
+from stores.setting import Text
+from stores.setting_catalogue import (
+    COSMOS_LEASE_CONTAINER,
+    EVENT_HUB_CONSUMER_GROUP,
+    KAFKA_AUTHENTICATION,
+    KAFKA_CONSUMER_GROUP,
+    KAFKA_PASSWORD,
+    KAFKA_PROTOCOL,
+    KAFKA_USERNAME,
+    SCHEDULED_OPERATIONS,
+)
 from stores.settings import SettingsError
 from triggers import enqueued_operations, event_grid, operations_queue, service_bus
 from triggers.cosmos_db import cosmos_db_blueprint
@@ -18,16 +29,16 @@ from triggers.intake import intake
 from triggers.kafka import kafka_blueprint
 from triggers.scheduled_operations import run_of, scheduled_operations_blueprint
 
-KAFKA_OPTIONS: Final = {
-    "KAFKA_CONSUMER_GROUP": "consumer_group",
-    "KAFKA_USERNAME": "username",
-    "KAFKA_PASSWORD": "password",
+KAFKA_OPTIONS: Final[Mapping[str, Text]] = {
+    "consumer_group": KAFKA_CONSUMER_GROUP,
+    "username": KAFKA_USERNAME,
+    "password": KAFKA_PASSWORD,
 }
 """Settings that become properties of the trigger, all optional."""
 
-KAFKA_CHOICES: Final = {
-    "KAFKA_PROTOCOL": ("protocol", BrokerProtocol),
-    "KAFKA_AUTHENTICATION": ("authentication_mode", BrokerAuthenticationMode),
+KAFKA_CHOICES: Final[Mapping[str, Text]] = {
+    "protocol": KAFKA_PROTOCOL,
+    "authentication_mode": KAFKA_AUTHENTICATION,
 }
 """The same, of few words."""
 
@@ -56,9 +67,9 @@ def _blueprints(settings: IntakeSettings) -> list[df.Blueprint]:
     if "service_bus" in settings.places:
         found.append(service_bus.blueprint)
     if "event_hubs" in settings.places:
-        found.append(event_hubs_blueprint(retries, os.environ.get("EVENT_HUB_CONSUMER_GROUP") or None))
+        found.append(event_hubs_blueprint(retries, EVENT_HUB_CONSUMER_GROUP.get(os.environ)))
     if "cosmos_db" in settings.places:
-        found.append(cosmos_db_blueprint(retries, os.environ.get("COSMOS_LEASE_CONTAINER") or None))
+        found.append(cosmos_db_blueprint(retries, COSMOS_LEASE_CONTAINER.get(os.environ)))
     if "kafka" in settings.places:
         found.append(kafka_blueprint(retries, _kafka_options()))
     if settings.schedules:
@@ -68,17 +79,12 @@ def _blueprints(settings: IntakeSettings) -> list[df.Blueprint]:
 
 def _kafka_options() -> dict[str, Any]:
     """Let the trigger read its settings itself, so that a password stays out of the function's metadata."""
-    options = {option: f"%{name}%" for name, option in KAFKA_OPTIONS.items() if os.environ.get(name)}
-    problems = []
-    for name, (option, words) in KAFKA_CHOICES.items():
-        if word := os.environ.get(name, "").upper():
-            options[option] = word
-            if word not in words.__members__:
-                known = ", ".join(words.__members__)
-                problems.append(Problem(name, f"must be one of {known}, not {word}"))
+    problems: list[Problem] = []
+    read = {option: setting.reference for option, setting in KAFKA_OPTIONS.items() if setting.get(os.environ)}
+    chosen = {option: setting.choice(os.environ, problems) for option, setting in KAFKA_CHOICES.items()}
     if problems:
         raise SettingsError(tuple(problems))
-    return options
+    return read | {option: word for option, word in chosen.items() if word}
 
 
 def _check_schedules(settings: IntakeSettings) -> None:
@@ -87,7 +93,7 @@ def _check_schedules(settings: IntakeSettings) -> None:
         try:
             intake().operation_of(run_of(scheduled, clock.now()))
         except InvalidInputError as error:
-            place = f"SCHEDULED_OPERATIONS/operations/{scheduled.name}"
+            place = f"{SCHEDULED_OPERATIONS.name}/operations/{scheduled.name}"
             problems.extend(Problem(place + each.pointer, each.detail) for each in error.problems)
     if problems:
         raise SettingsError(tuple(problems))

@@ -13,7 +13,7 @@ from stores.intake_settings import REQUIREMENTS, intake_settings
 from stores.settings import SettingsError
 from tests.unit.stores.test_intake_settings import CONNECTED
 from triggers.intake import intake
-from triggers.sources import KAFKA_OPTIONS, source_blueprints
+from triggers.sources import source_blueprints
 
 CONFIG = '[dependencies.reports]\nbase_url = "https://reports.example.com"\nretry = { max_attempts = 3 }'
 SCHEDULE = """
@@ -39,10 +39,9 @@ SDK = {"BuiltIn__HttpActivity", "BuiltIn__HttpPollOrchestrator"}
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No source has settings, and none is remembered."""
-    for name in {
-        each for needed in REQUIREMENTS.values() for each in (*needed.names, needed.connection or "")
-    }:
-        monkeypatch.delenv(name or "none", raising=False)
+    for needed in REQUIREMENTS.values():
+        for setting in (*needed.settings, *filter(None, [needed.connection])):
+            monkeypatch.delenv(setting.name, raising=False)
     intake_settings.cache_clear()
     intake.cache_clear()
     with using(parse_config(CONFIG, {})):
@@ -100,7 +99,7 @@ def test_secrets_of_kafka_are_left_to_the_host(monkeypatch: pytest.MonkeyPatch) 
     for name, value in (CONNECTED | {"KAFKA_PASSWORD": "hunter2-secret"}).items():
         monkeypatch.setenv(name, value)
     trigger = registered()["operations_kafka"].get_trigger().get_dict_repr()
-    assert trigger[KAFKA_OPTIONS["KAFKA_PASSWORD"]] == "%KAFKA_PASSWORD%"
+    assert trigger["password"] == "%KAFKA_PASSWORD%"
     assert "hunter2-secret" not in str(trigger)
 
 

@@ -1,0 +1,231 @@
+"""Every app setting that this app reads; `python -m tools.settings_reference` makes the reference of it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from azure.functions.decorators.kafka import BrokerAuthenticationMode, BrokerProtocol
+
+from engine.alert import Thresholds
+from engine.pressure import LagLimits
+from stores.setting import Number, Setting, Text, WholeNumber
+
+_KIB: Final = 1024
+_DAYS_OF_A_CENTURY: Final = 36_500
+_ALERTS: Final = Thresholds()
+_LAG: Final = LagLimits()
+
+# The app itself.
+STORAGE: Final = Text(
+    "AzureWebJobsStorage",
+    "Storage account of tables, queues and the task hub. Locally `UseDevelopmentStorage=true`, the emulator.",
+    secret=True,
+)
+DEPENDENCIES_FILE: Final = Text(
+    "DEPENDENCIES_FILE", "The file of downstream services, beside `function_app.py`.", "dependencies.toml"
+)
+HANDLERS: Final = Text("HANDLERS", "Modules with handlers beside `activities.handlers`, parted by commas.")
+TENANT_HEADER: Final = Text(
+    "TENANT_HEADER",
+    "Request header that names the caller's tenant, such as `X-MS-CLIENT-PRINCIPAL-ID`; keys of different "
+    "tenants never meet. Not set: one tenant.",
+)
+MAX_BODY_BYTES: Final = WholeNumber(
+    "MAX_BODY_BYTES",
+    "The largest body of a request or message, and the largest item of a batch.",
+    64 * _KIB,
+    "bytes",
+    1,
+)
+MAX_BATCH_BYTES: Final = WholeNumber(
+    "MAX_BATCH_BYTES", "The largest body of a batch.", 8 * 1024 * _KIB, "bytes", 1
+)
+READ_LIMIT_BYTES: Final = WholeNumber(
+    "RESPONSE_READ_LIMIT_BYTES",
+    "The most that is read of a dependency's answer.",
+    1024 * _KIB,
+    "bytes",
+    1,
+)
+STORE_LIMIT_BYTES: Final = WholeNumber(
+    "RESPONSE_STORE_LIMIT_BYTES",
+    "The most of an answer that a result keeps; a cut is marked.",
+    16 * _KIB,
+    "bytes",
+    1,
+)
+STRICT_TYPING: Final = Text(
+    "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING",
+    "Of the Durable SDK; the app switches it on unless it is set. `0` lets strangers' JSON name classes: "
+    "leave it.",
+    "1",
+)
+
+# Sources.
+SERVICE_BUS_QUEUE: Final = Text("SERVICE_BUS_QUEUE", "Queue that is read.")
+SERVICE_BUS_CONNECTION: Final = Text("SERVICE_BUS_CONNECTION", "Its connection.", secret=True)
+EVENT_HUB: Final = Text("EVENT_HUB", "Event hub that is read.")
+EVENT_HUB_CONNECTION: Final = Text("EVENT_HUB_CONNECTION", "Its connection.", secret=True)
+EVENT_HUB_CONSUMER_GROUP: Final = Text("EVENT_HUB_CONSUMER_GROUP", "Consumer group.", "$Default")
+COSMOS_DATABASE: Final = Text("COSMOS_DATABASE", "Database whose change feed is read.")
+COSMOS_CONTAINER: Final = Text("COSMOS_CONTAINER", "Container there.")
+COSMOS_CONNECTION: Final = Text("COSMOS_CONNECTION", "Its connection.", secret=True)
+COSMOS_LEASE_CONTAINER: Final = Text(
+    "COSMOS_LEASE_CONTAINER", "Where the host notes how far it has read.", "leases"
+)
+COSMOS_OPERATION: Final = Text(
+    "COSMOS_OPERATION", "JSON pointer of the operation in a changed document. Not set: the document itself."
+)
+KAFKA_BROKERS: Final = Text("KAFKA_BROKERS", "Brokers, `host:port` parted by commas.")
+KAFKA_TOPIC: Final = Text("KAFKA_TOPIC", "Topic that is read.")
+KAFKA_CONSUMER_GROUP: Final = Text("KAFKA_CONSUMER_GROUP", "Consumer group. Not set: the extension's own.")
+KAFKA_USERNAME: Final = Text("KAFKA_USERNAME", "User at the brokers.")
+KAFKA_PASSWORD: Final = Text("KAFKA_PASSWORD", "The user's password.", secret=True)
+KAFKA_PROTOCOL: Final = Text(
+    "KAFKA_PROTOCOL",
+    "How the brokers are spoken to. Not set: the extension's own.",
+    choices=tuple(BrokerProtocol.__members__),
+)
+KAFKA_AUTHENTICATION: Final = Text(
+    "KAFKA_AUTHENTICATION",
+    "How the user proves who it is. Not set: the extension's own.",
+    choices=tuple(BrokerAuthenticationMode.__members__),
+)
+SCHEDULED_OPERATIONS: Final = Text(
+    "SCHEDULED_OPERATIONS", "TOML of operations with schedules, or the name of a `.toml` file with it."
+)
+KEY_POINTERS: Final = Text(
+    "KEY_POINTERS",
+    "JSON pointers into an operation's body, parted by commas, whose values make its key. "
+    "`KEY_POINTERS_KAFKA` and the like hold for one source.",
+)
+INTAKE_ORDER: Final = Text(
+    "INTAKE_ORDER",
+    "`partition`: operations of one partition are started one after the other, in its order.",
+    "none",
+    choices=("none", "partition"),
+)
+INTAKE_CONCURRENCY: Final = WholeNumber(
+    "INTAKE_CONCURRENCY", "Starts under way at once in one process, from all sources but HTTP.", 16, "", 1
+)
+INTAKE_RETRIES: Final = WholeNumber(
+    "INTAKE_RETRIES",
+    "The platform's retries of a batch or timer; -1 for ever, 0 is refused.",
+    -1,
+    "",
+    -1,
+)
+INTAKE_TASK_HUB_LAG_SECONDS: Final = Number(
+    "INTAKE_TASK_HUB_LAG_SECONDS",
+    "An operation that has not begun for longer means that the task hub is far behind; 0 = off.",
+    _LAG.task_hub_seconds,
+    "s",
+)
+INTAKE_DEPENDENCY_LAG_SECONDS: Final = Number(
+    "INTAKE_DEPENDENCY_LAG_SECONDS",
+    "An operation that waits for the circuit so long after its start means that the dependency is far "
+    "behind; 0 = off.",
+    _LAG.dependency_seconds,
+    "s",
+)
+INTAKE_PAUSE_SECONDS: Final = Number(
+    "INTAKE_PAUSE_SECONDS", "The longest that one delivery waits for what is behind.", 20.0, "s"
+)
+
+# Watching and keeping.
+ALERT_DEAD_LETTERS: Final = Number(
+    "ALERT_DEAD_LETTERS", "Alert at more open dead letters than so many; 0 = off.", _ALERTS.dead_letters
+)
+ALERT_DEAD_LETTER_AGE_SECONDS: Final = Number(
+    "ALERT_DEAD_LETTER_AGE_SECONDS",
+    "Alert when the oldest open dead letter is older; 0 = off.",
+    _ALERTS.dead_letter_age_seconds,
+    "s",
+)
+ALERT_OUTBOX_LAG_SECONDS: Final = Number(
+    "ALERT_OUTBOX_LAG_SECONDS",
+    "Alert when an event waits longer to be sent; 0 = off.",
+    _ALERTS.outbox_lag_seconds,
+    "s",
+)
+ALERT_CIRCUIT_OPEN_SECONDS: Final = Number(
+    "ALERT_CIRCUIT_OPEN_SECONDS",
+    "Alert when a circuit is open for longer; 0 = off.",
+    _ALERTS.circuit_open_seconds,
+    "s",
+)
+ALERT_WEBHOOK: Final = Text(
+    "ALERT_WEBHOOK", "Where alerts are told beside the log, `dependency:/path`. Not set: nowhere."
+)
+DEAD_LETTER_RETENTION_DAYS: Final = Number(
+    "DEAD_LETTER_RETENTION_DAYS",
+    "How long archived dead letters are kept; 0 = for ever. Open ones are kept until somebody acts.",
+    30,
+    "days",
+    most=_DAYS_OF_A_CENTURY,
+)
+HISTORY_RETENTION_DAYS: Final = Number(
+    "HISTORY_RETENTION_DAYS",
+    "How long finished orchestrations and batches are kept, from their start; 0 = for ever.",
+    7,
+    "days",
+    most=_DAYS_OF_A_CENTURY,
+)
+SENT_EVENT_RETENTION_DAYS: Final = Number(
+    "SENT_EVENT_RETENTION_DAYS",
+    "How long sent events are kept, from their operation's success; 0 = for ever.",
+    7,
+    "days",
+    most=_DAYS_OF_A_CENTURY,
+)
+
+CATALOGUE: Final[Mapping[str, tuple[Setting, ...]]] = {
+    "The app": (
+        STORAGE,
+        DEPENDENCIES_FILE,
+        HANDLERS,
+        TENANT_HEADER,
+        MAX_BODY_BYTES,
+        MAX_BATCH_BYTES,
+        READ_LIMIT_BYTES,
+        STORE_LIMIT_BYTES,
+        STRICT_TYPING,
+    ),
+    "Sources": (
+        SERVICE_BUS_QUEUE,
+        SERVICE_BUS_CONNECTION,
+        EVENT_HUB,
+        EVENT_HUB_CONNECTION,
+        EVENT_HUB_CONSUMER_GROUP,
+        COSMOS_DATABASE,
+        COSMOS_CONTAINER,
+        COSMOS_CONNECTION,
+        COSMOS_LEASE_CONTAINER,
+        COSMOS_OPERATION,
+        KAFKA_BROKERS,
+        KAFKA_TOPIC,
+        KAFKA_CONSUMER_GROUP,
+        KAFKA_USERNAME,
+        KAFKA_PASSWORD,
+        KAFKA_PROTOCOL,
+        KAFKA_AUTHENTICATION,
+        SCHEDULED_OPERATIONS,
+        KEY_POINTERS,
+    ),
+    "How much is taken at once": (
+        INTAKE_ORDER,
+        INTAKE_CONCURRENCY,
+        INTAKE_RETRIES,
+        INTAKE_TASK_HUB_LAG_SECONDS,
+        INTAKE_DEPENDENCY_LAG_SECONDS,
+        INTAKE_PAUSE_SECONDS,
+    ),
+    "Alerts": (
+        ALERT_DEAD_LETTERS,
+        ALERT_DEAD_LETTER_AGE_SECONDS,
+        ALERT_OUTBOX_LAG_SECONDS,
+        ALERT_CIRCUIT_OPEN_SECONDS,
+        ALERT_WEBHOOK,
+    ),
+    "Keeping": (DEAD_LETTER_RETENTION_DAYS, HISTORY_RETENTION_DAYS, SENT_EVENT_RETENTION_DAYS),
+}
+"""Settings by what they are for, in the order of the reference."""
