@@ -79,7 +79,7 @@ async def _run_handler(plan: Plan, name: str) -> AttemptOutcome:
 
 async def _at_most_once(plan: Plan) -> AttemptOutcome:
     """Make an attempt that must not be made twice; a second execution gives what the first one noted."""
-    marked = await mark_attempt(_run_of(plan.operation), plan.number, plan.limit.started_at)
+    marked = await mark_attempt(plan.operation.run_id, plan.number, plan.limit.started_at)
     if marked is None:
         outcome = await attempt_request(plan)
         await _note(plan, outcome)
@@ -95,7 +95,7 @@ async def _note(plan: Plan, outcome: AttemptOutcome) -> None:
 
     An attempt that never left this side is made again under its number, so its marker goes instead.
     """
-    run = _run_of(plan.operation)
+    run = plan.operation.run_id
     try:
         if outcome.counted:
             await note_outcome(run, plan.number, outcome.to_json())
@@ -108,13 +108,6 @@ async def _note(plan: Plan, outcome: AttemptOutcome) -> None:
             plan.number,
             type(error).__name__,
         )
-
-
-def _run_of(operation: OperationInput) -> str:
-    """Name one run: a replay, which a person asked for, may send what an earlier run has sent."""
-    if operation.replay_of is None:
-        return operation.operation_id
-    return f"{operation.operation_id}.{operation.replay_of}"
 
 
 blueprint.activity_trigger(input_name="call", activity=ATTEMPT)(

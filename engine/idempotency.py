@@ -4,6 +4,7 @@ A record is absent, in progress or completed; a completed one expires. Every leg
 functions take the record as it stands and give the record to store and what to answer.
 
     claim(record, ...)     absent -> in progress;   a dead owner's claim is taken over
+                           and so is that of an earlier run of the same instance, see `_is_earlier_run`
     complete(record, ...)  in progress -> completed, with the status document that answers from then on
     fail(record, ...)      in progress -> absent:   the owner gives up, so the key may be claimed again
     expire(record, ...)    completed -> absent:     when its time is over
@@ -98,7 +99,7 @@ class Record:
 
     Attributes:
         state: In progress or completed.
-        owner: Who works on it, or did: the instance id of the orchestration, with its run for a replay.
+        owner: Who works on it, or did: `OperationInput.run_id`, the instance and, behind a dot, its run.
         fingerprint: Of the request that the key stands for.
         claimed_at: When the present owner claimed it.
         lease_until: After this the owner counts as dead; None means that it never does.
@@ -192,8 +193,8 @@ def claim(
         fingerprint: Of the request; compared unless `replay`.
         now: The present.
         lease_seconds: After this the claim may be taken over; None means never.
-        replay: Whether a person replays a dead letter: its completed record is opened again, and an edited
-            request may stand under the same key.
+        replay: Whether a person replays a dead letter: its completed record is opened again, once for each
+            owner, and an edited request may stand under the same key.
     """
     fresh = Record(
         state=RecordState.IN_PROGRESS,
@@ -205,8 +206,10 @@ def claim(
     state = state_of(record, now)
     if record is None or state is RecordState.ABSENT:
         return Claim(_moved(state, Move.CLAIM, fresh), ClaimAnswer.CLAIMED)
-    if replay and _is_dead_lettered(record):
+    if replay and _is_dead_lettered(record) and record.owner != owner:
         return Claim(_moved(state, Move.REOPEN, fresh), ClaimAnswer.CLAIMED)
+    if _is_earlier_run(record, owner) and (replay or record.fingerprint == fingerprint):
+        return Claim(_moved(state, Move.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
     if record.fingerprint != fingerprint:
         return Claim(record, ClaimAnswer.MISMATCH)
     if state is RecordState.COMPLETED:
@@ -278,6 +281,17 @@ def _moved(state: RecordState, move: Move, after: Record) -> Record:
 
 def _is_expired(record: Record, now: datetime) -> bool:
     return record.expires_at is not None and record.expires_at <= now
+
+
+def _is_earlier_run(record: Record, owner: str) -> bool:
+    """Tell whether a claim is that of another run of the claimer's instance.
+
+    An instance makes one run after the other, so that one is over. Its `complete` is still on the way, and
+    must not speak for this run when it comes: by then its sender is no owner any more.
+    """
+    if record.state is not RecordState.IN_PROGRESS or record.owner == owner:
+        return False
+    return record.owner.partition(".")[0] == owner.partition(".")[0]
 
 
 def _is_dead_lettered(record: Record) -> bool:

@@ -63,6 +63,11 @@ class OperationInput:
     reports_to: str | None = None
     undoes: str | None = None
 
+    @property
+    def run_id(self) -> str:
+        """Names one run: a replay, which a person asked for, may do again what an earlier run has done."""
+        return self.operation_id if self.replay_of is None else f"{self.operation_id}.{self.replay_of}"
+
     def to_json(self) -> dict[str, Any]:
         """Give the JSON form."""
         return {

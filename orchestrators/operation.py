@@ -61,7 +61,7 @@ def _claim(run: Run) -> Steps[dict[str, Any] | None]:
     """
     while True:
         request = {
-            "owner": run.ctx.instance_id,
+            "owner": run.operation.run_id,
             "fingerprint": run.operation.fingerprint,
             "now": to_rfc3339(run.now),
             "replay": run.operation.replay_of is not None,
@@ -214,7 +214,7 @@ def _finish(run: Run, state: OperationState, **more: Any) -> dict[str, Any]:
         run.record,
         "complete",
         {
-            "owner": run.ctx.instance_id,
+            "owner": run.operation.run_id,
             "fingerprint": run.operation.fingerprint,
             "document": document,
             "now": to_rfc3339(run.now),

@@ -144,6 +144,31 @@ def test_a_replay_does_not_open_a_success_or_a_running_operation() -> None:
     assert claimed(IN_PROGRESS, owner="replay", replay=True).answer is ClaimAnswer.IN_PROGRESS
 
 
+def test_a_replay_takes_the_claim_over_from_the_run_before_it_even_edited() -> None:
+    first = claimed(owner="op-1").record
+    taken = claimed(first, owner="op-1.dl-1", fingerprint="edited", replay=True)
+    assert (taken.answer, taken.record.owner) == (ClaimAnswer.TAKEN_OVER, "op-1.dl-1")
+
+
+def test_what_an_earlier_run_says_of_its_end_comes_too_late() -> None:
+    replaying = claimed(claimed(owner="op-1").record, owner="op-1.dl-1", replay=True).record
+    assert completed(replaying, owner="op-1", document=DEAD) == replaying
+    assert completed(replaying, owner="op-1.dl-1").document == DONE
+
+
+def test_a_new_run_of_an_instance_that_was_ended_by_hand_need_not_wait() -> None:
+    replaying = claimed(owner="op-1.dl-1").record
+    assert claimed(replaying, owner="op-1").is_owner
+    assert claimed(replaying, owner="op-1", fingerprint="other").answer is ClaimAnswer.MISMATCH
+
+
+def test_a_replay_is_carried_out_once() -> None:
+    replaying = claimed(completed(IN_PROGRESS, document=DEAD), owner="one.dl-1", replay=True).record
+    failed = completed(replaying, owner="one.dl-1", document=DEAD)
+    assert claimed(failed, owner="one.dl-1", replay=True).answer is ClaimAnswer.FINISHED
+    assert claimed(failed, owner="one.dl-2", replay=True).is_owner
+
+
 def test_completing_keeps_the_document_for_its_time() -> None:
     assert COMPLETED.state is RecordState.COMPLETED
     assert COMPLETED.document == DONE

@@ -50,6 +50,19 @@ def test_the_waits_are_the_policys() -> None:
     assert stage.now == START + timedelta(seconds=20)
 
 
+def test_the_late_end_of_the_run_before_a_replay_does_not_speak_for_the_replay() -> None:
+    failed = Stage(an_operation(), failing(99))
+    failed.run()
+    replayed = Stage(an_operation(replay_of="dl-1"), failing(0))
+    replayed.signal("claim", {"owner": "op-test", "fingerprint": "f1", "now": "2026-11-21T09:00:00Z"})
+    while not replayed.made("attempt"):
+        replayed.turn()
+    late = {"owner": "op-test", "fingerprint": "f1", "document": failed.output, "ttl_seconds": 60}
+    replayed.signal("complete", late | {"now": "2026-11-21T09:00:00Z"})
+    replayed.run()
+    assert replayed.record["document"]["status"] == "succeeded"
+
+
 def test_exhausted_attempts_become_one_dead_letter() -> None:
     stage = Stage(an_operation(), failing(99))
     document = stage.run()
