@@ -23,6 +23,9 @@ CREATE TABLE IF NOT EXISTS instances (
 
 CREATE INDEX IF NOT EXISTS instances_by_creation ON instances (created_us, id);
 CREATE INDEX IF NOT EXISTS instances_by_completion ON instances (completed_us, id) WHERE completed_us IS NOT NULL;
+-- What goes on is few among what has ended, and so is what ended badly: a list of either does not pass the others.
+CREATE INDEX IF NOT EXISTS instances_unfinished ON instances (created_us, id) WHERE completed_us IS NULL;
+CREATE INDEX IF NOT EXISTS instances_ended_badly ON instances (created_us, id) WHERE status IN (3, 4, 5);
 CREATE INDEX IF NOT EXISTS instances_by_parent ON instances (parent_id) WHERE parent_id IS NOT NULL;
 
 -- One row per committed turn: its events, each framed as an OrchestratorRequest.pastEvents element, so that the

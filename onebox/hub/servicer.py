@@ -161,8 +161,9 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
         """Return a page of instances that match."""
         query = request.query
         wanted, token = wire.instance_filter_from(query), wire.value(query, "continuationToken")
-        page = self._hub.query(wanted, query.maxInstanceCount or None, token or None)
-        states = [wire.state(item, with_payloads=query.fetchInputsAndOutputs) for item in page.items]
+        payloads = query.fetchInputsAndOutputs
+        page = self._hub.query(wanted, query.maxInstanceCount or None, token or None, with_payloads=payloads)
+        states = [wire.state(item, with_payloads=payloads) for item in page.items]
         return pb.QueryInstancesResponse(orchestrationState=states, continuationToken=wire.text(page.token))
 
     async def ListInstanceIds(

@@ -165,9 +165,11 @@ class TaskHub:
             if within is not None and self._clock.monotonic() - started >= within.total_seconds():
                 return erased, False
 
-    def query(self, wanted: InstanceFilter, limit: int | None, token: str | None) -> Page[InstanceState]:
+    def query(
+        self, wanted: InstanceFilter, limit: int | None, token: str | None, *, with_payloads: bool = True
+    ) -> Page[InstanceState]:
         """Return a page of instances in order of creation; `limit` None: as many as fit one answer."""
-        return self._listing.instances(wanted, limit, token)
+        return self._listing.instances(wanted, limit, token, with_payloads=with_payloads)
 
     def list_finished_ids(
         self,

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from onebox.hub.model import Status
 from onebox.hub.store.database import open_writer
+from onebox.hub.store.listing import InstanceFilter, Listing
 from onebox.hub.store.sql import QUERIES
 
 _HUB = Path(__file__).parents[3] / "onebox" / "hub"
@@ -41,3 +43,23 @@ def test_every_statement_is_used() -> None:
 def test_every_statement_is_read() -> None:
     written = re.findall(r"^-- name: (\S+)", (_HUB / "store" / "queries.sql").read_text(), re.MULTILINE)
     assert sorted(written) == sorted(QUERIES)
+
+
+_EVERYTHING = (frozenset[Status](), "instances_by_creation")
+_UNFINISHED = (frozenset({Status.RUNNING, Status.PENDING, Status.SUSPENDED}), "instances_unfinished")
+_ENDED_BADLY = (frozenset({Status.FAILED}), "instances_ended_badly")
+
+
+@pytest.mark.parametrize(("statuses", "index"), [_EVERYTHING, _UNFINISHED, _ENDED_BADLY])
+@pytest.mark.parametrize("token", [None, "5|op-5"])
+def test_a_page_of_instances_is_read_from_an_index_in_its_order(
+    statuses: frozenset[Status], index: str, token: str | None, db: sqlite3.Connection
+) -> None:
+    asked: list[str] = []
+    db.set_trace_callback(asked.append)
+    wanted = InstanceFilter(statuses=statuses, id_prefix="op-", created_from_us=1)
+    Listing(db).instances(wanted, 20, token)
+    db.set_trace_callback(None)
+    plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {asked[-1]}")]
+    assert len(plan) == 1, plan  # a second step would be a sort of all that matches
+    assert f"USING INDEX {index}" in plan[0]
