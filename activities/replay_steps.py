@@ -15,12 +15,17 @@ from engine.instants import optional_to_rfc3339
 from engine.problem import InvalidInputError
 from stores import clock
 from stores.dead_letter_list import list_dead_letters
-from stores.dead_letters import ContendedError, NoSuchDeadLetterError, find_dead_letters
+from stores.dead_letters import (
+    ContendedError,
+    NoSuchDeadLetterError,
+    find_dead_letter,
+    find_dead_letters,
+)
 from stores.outbox import NoSuchEventError
 from stores.replay_gate import held_until
 from stores.replay_start import KeyTakenError
 from stores.replays import REPLAY_BATCH, REPLAY_PAGE
-from triggers.replaying import StillRunningError, replay_dead_letter
+from triggers.replaying import StillRunningError, finish_changes, replay_dead_letter
 
 blueprint = df.Blueprint()
 
@@ -58,7 +63,8 @@ async def replay_page(request: dict) -> dict:  # type: ignore[type-arg] # the wo
 async def replay_batch(request: dict, hub: str) -> dict:  # type: ignore[type-arg] # as above
     """Replay some dead letters, unless their circuits are open.
 
-    Made again after a crash it finds what it has done: a dead letter says which bulk replay it belongs to.
+    Made again after a crash it finds what it has done, since a dead letter says which bulk replay it belongs
+    to, and ends what it has begun.
 
     Args:
         request: `replay_id`, `ids` and `note`.
@@ -110,18 +116,29 @@ async def _replay(hub: str, dead_letter_id: str, body: ReplayBody, replay_id: st
     try:
         await replay_dead_letter(hub, dead_letter_id, body, clock.now(), replay_id=replay_id)
     except (NoSuchDeadLetterError, WrongStatusError):
-        return await _done_before(dead_letter_id, replay_id)
+        return await _done_before(hub, dead_letter_id, replay_id)
     except _REFUSALS as error:
         return {"id": dead_letter_id, "detail": str(error) or type(error).__name__}
     return _Result.REPLAYED
 
 
-async def _done_before(dead_letter_id: str, replay_id: str) -> _Result:
-    """Tell an earlier execution of this very batch from somebody else's doing."""
-    (record,) = await find_dead_letters([dead_letter_id])
-    if record is not None and any(replay.replay_id == replay_id for replay in record.replays):
-        return _Result.REPLAYED
-    return _Result.SKIPPED
+async def _done_before(hub: str, dead_letter_id: str, replay_id: str) -> Any:
+    """Tell an earlier execution of this very batch from somebody else's doing.
+
+    An execution that was cut short may have said so and not got as far as the start: that is made up here.
+    Left to `triggers.maintenance` it would wait for minutes, and this bulk replay would end before.
+    """
+    if not await _is_part_of(replay_id, dead_letter_id):
+        return _Result.SKIPPED
+    await finish_changes(hub, dead_letter_id)
+    if not await _is_part_of(replay_id, dead_letter_id):
+        return {"id": dead_letter_id, "detail": "it could not be started and is open again"}
+    return _Result.REPLAYED
+
+
+async def _is_part_of(replay_id: str, dead_letter_id: str) -> bool:
+    record = await find_dead_letter(dead_letter_id)
+    return record is not None and any(replay.replay_id == replay_id for replay in record.replays)
 
 
 blueprint.activity_trigger(input_name="request", activity=REPLAY_PAGE)(replay_page)

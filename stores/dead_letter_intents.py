@@ -8,7 +8,7 @@ from typing import Final
 
 from engine.instants import from_rfc3339, to_rfc3339
 from stores import clock, tables
-from stores.dead_letter_keys import TABLE
+from stores.dead_letter_keys import AFTER_ALL, TABLE
 
 _PARTITION: Final = "intent"
 
@@ -59,12 +59,20 @@ async def withdraw(intent: Intent) -> None:
 async def left_over(limit: int) -> list[Intent]:
     """Return intents that still stand, at most `limit`."""
     page = await tables.rows_between(TABLE, _PARTITION, limit=limit)
-    return [
-        Intent(
-            row["dead_letter_id"],
-            Purpose(row["purpose"]),
-            row["RowKey"],
-            from_rfc3339(row["announced_at"]),
-        )
-        for row in page.rows
-    ]
+    return [_intent(row) for row in page.rows]
+
+
+async def intents_of(dead_letter_id: str) -> list[Intent]:
+    """Return the intents that stand for one dead letter."""
+    begin, end = f"{dead_letter_id}|", f"{dead_letter_id}|{AFTER_ALL}"
+    page = await tables.rows_between(TABLE, _PARTITION, after=begin, before=end)
+    return [_intent(row) for row in page.rows]
+
+
+def _intent(row: tables.Row) -> Intent:
+    return Intent(
+        row["dead_letter_id"],
+        Purpose(row["purpose"]),
+        row["RowKey"],
+        from_rfc3339(row["announced_at"]),
+    )

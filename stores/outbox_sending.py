@@ -6,7 +6,7 @@ from typing import Final
 
 from engine.outbox import StoredEvent, operation_id_of
 from stores.instances import start
-from stores.outbox import mark_pending
+from stores.outbox import find_event, mark_pending
 from stores.outbox_index import Note, keep_sweep_cursor, list_notes, read_sweep_cursor
 from stores.task_hub import OUTBOX, outbox_instance
 
@@ -49,6 +49,12 @@ async def resend(hub: str, event_id: str, now: datetime) -> StoredEvent:
         instance_id = f"{outbox_instance(operation_id)}-{event_id.rpartition('.')[2]}"
         await start(hub, OUTBOX, instance_id, given, again=True)
     return event
+
+
+async def was_resent(event_id: str, since: datetime) -> bool:
+    """Tell whether an event became pending again at an instant or later; also when it has no row any more."""
+    kept = await find_event(event_id)
+    return kept is None or kept.event.pending_since >= since
 
 
 async def sweep(hub: str, now: datetime) -> int:

@@ -21,10 +21,10 @@ from engine.operation import OperationInput
 from engine.problem import InvalidInputError, Problem
 from engine.vocabulary import DeadLetterReason
 from stores import clock
-from stores.dead_letter_intents import Intent, Purpose, withdraw
+from stores.dead_letter_intents import Intent, Purpose, intents_of, withdraw
 from stores.dead_letters import NoSuchDeadLetterError, begin_move, find_dead_letter, move_dead_letter, settle
 from stores.outbox import NoSuchEventError
-from stores.outbox_sending import resend
+from stores.outbox_sending import resend, was_resent
 from stores.replay_start import KeyTakenError, is_started, start_replay
 from stores.submission import KeyReused, submit
 from stores.task_hub import TaskHubUnavailableError
@@ -113,17 +113,35 @@ async def finish_replay(hub: str, intent: Intent) -> None:
     await withdraw(intent)
 
 
+async def finish_changes(hub: str, dead_letter_id: str) -> None:
+    """Do what a crash left of the changes of one dead letter; nothing when nothing was left.
+
+    Raises:
+        TaskHubUnavailableError: Its replay could not be started; the intent stays.
+    """
+    for intent in await intents_of(dead_letter_id):
+        await finish_replay(hub, intent)
+
+
 async def _start_left_over(hub: str, record: DeadLetterRecord) -> None:
-    given = record.replays[-1].operation
-    operation = OperationInput.from_json(given)
-    if await is_started(hub, operation):
+    started = record.replays[-1]
+    if await _was_started(hub, record, started):
         return
     try:
-        if is_masked(given):
+        if is_masked(started.operation):
             raise StillRunningError  # noqa: TRY301 - its credentials were never kept: a person starts it again
-        await _start(hub, record, operation)
+        await _start(hub, record, OperationInput.from_json(started.operation))
     except (StillRunningError, KeyTakenError, NoSuchEventError):
         await move_dead_letter(record.id, not_replayed)
+
+
+async def _was_started(hub: str, record: DeadLetterRecord, started: Replay) -> bool:
+    """Tell whether a replay got as far as its start, whatever has become of it since."""
+    if started.dead_letter_id is not None:
+        return True  # It has failed again, and that dead letter may be replayed by now.
+    if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
+        return await was_resent(_event_id(record), started.requested_at)
+    return await is_started(hub, OperationInput.from_json(started.operation))
 
 
 def prepare(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepared:

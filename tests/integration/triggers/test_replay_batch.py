@@ -1,6 +1,7 @@
 """One batch of a bulk replay, with the circuits of its dependencies in a task hub."""
 
 import asyncio
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,12 +11,17 @@ from activities.replay_steps import replay_batch, replay_page
 from engine.circuit import CircuitState, Hand, HandAction, HandMessage
 from engine.dead_letter import Status, archived
 from engine.dead_letter_filter import Filter
-from stores import clock
+from stores import clock, replay_start
 from stores.circuit_entity import CircuitEntity
-from stores.dead_letters import find_dead_letter, keep_operation, move_dead_letter
+from stores.dead_letter_list import list_dead_letters
+from stores.dead_letter_tally import read_summary
+from stores.dead_letters import find_dead_letter, find_dead_letters, keep_operation, move_dead_letter
+from stores.instances import start
 from stores.replay_gate import RECHECK, held_until
+from stores.task_hub import wait_for_operation
 from tests.dead_letter_samples import an_entry, use_own_tables
 from tests.operation_stage import failing
+from tests.part_stage import CutError, Cuts, Mode
 from tests.task_hub_stage import TaskHubStage
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -77,6 +83,53 @@ async def test_the_same_batch_again_counts_what_it_did_before_and_does_nothing(h
     again = await batch(hub, ids)
     assert again == first
     assert (await batch(hub, ids, "replay-2"))["skipped"] == 3
+
+
+@pytest.mark.parametrize("mode", ["before", "after"])
+async def test_a_batch_that_is_cut_at_any_write_is_all_done_when_it_is_made_again(
+    hub: TaskHubStage, mode: Mode
+) -> None:
+    hub.answer = failing(0)
+    cuts = Cuts()
+    while not cuts.missed:
+        cuts = Cuts(cuts.at + 1, mode)
+        ids = await kept(1, f"op-cut-{cuts.at}")
+        with suppress(CutError), cuts.in_place():
+            await batch(hub, ids)
+        await check_all_done(hub, ids)
+    assert cuts.at > 10
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_a_batch_that_is_cut_at_the_start_is_all_done_when_it_is_made_again(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, *, after: bool
+) -> None:
+    hub.answer = failing(0)
+    ids = await kept(3)
+
+    async def cut(*given: Any, **more: Any) -> bool:
+        if after:
+            await start(*given, **more)
+        raise CutError
+
+    with monkeypatch.context() as crash:
+        crash.setattr(replay_start, "start", cut)
+        with pytest.raises(CutError):
+            await batch(hub, ids)
+    await check_all_done(hub, ids)
+
+
+async def check_all_done(hub: TaskHubStage, ids: list[str]) -> None:
+    """Make the batch again, as a host does: each is started, once, and on no list of open ones."""
+    assert (await batch(hub, ids))["replayed"] == len(ids)
+    assert (await read_summary()).total.count == 0
+    assert (await list_dead_letters(Filter(status=Status.OPEN), limit=10, cursor=None)).records == []
+    for record in await find_dead_letters(ids):
+        assert record is not None
+        instance = await wait_for_operation(hub.binding, record.operation_id or "", 20)
+        assert instance is not None
+        attempts = [given for _, given in hub.activities if given["operation"]["replay_of"] == record.id]
+        assert len(attempts) == len(record.replays) == 1
 
 
 async def test_what_is_gone_put_away_or_cannot_run_holds_nothing_up(hub: TaskHubStage) -> None:

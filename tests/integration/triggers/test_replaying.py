@@ -1,28 +1,34 @@
 """Replays of dead letters, cut at every request to storage and to the task hub."""
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from activities.publish import outbox_give_up, outbox_pending
 from engine.dead_letter import DeadLetterRecord, Status
 from engine.dead_letter_edit import ReplayBody
 from engine.dead_letter_filter import Filter
 from engine.operation import OperationInput
+from engine.outbox import EventState, StoredEvent
 from engine.vocabulary import Category, DeadLetterReason
 from stores import clock, replay_start, tables
+from stores.commits import commit_success
 from stores.dead_letter_intents import left_over
 from stores.dead_letter_list import list_dead_letters
 from stores.dead_letter_tally import read_groups, read_summary
 from stores.dead_letters import find_dead_letter, keep_message, keep_operation
 from stores.instances import start
+from stores.outbox import events_of
+from stores.outbox_sending import resend
 from stores.replay_start import KeyTakenError
 from stores.submission import submit
 from stores.task_hub import TaskHubUnavailableError, wait_for_operation
 from tests.dead_letter_samples import an_entry, use_own_tables
 from tests.operation_stage import an_operation, failing
 from tests.task_hub_stage import TaskHubStage
+from triggers import replaying
 from triggers.maintenance import finish_left_over
 from triggers.replaying import replay_dead_letter
 
@@ -190,6 +196,76 @@ async def test_a_crash_around_the_start_ends_in_one_replay(
             await replay(hub, record)
     await finish_left_over(hub.binding, clock.now() + timedelta(hours=1))
     await _check_one_replay(hub, record)
+
+
+async def test_what_a_crash_left_is_not_started_again_once_it_has_failed_again(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second dead letter may be replayed before anybody looks after the first one."""
+    first = await failed(hub)
+    hub.answer = failing(9, Category.MALFORMED, 422)
+    with monkeypatch.context() as crash:
+        crash.setattr(replaying, "withdraw", cut_off)
+        with pytest.raises(CutError):
+            await replay(hub, first)
+    await ended(hub, "op-one")
+    (started,) = (await found(first.id)).replays
+    again = await keep_operation(an_entry("op-one") | {"operation": dict(started.operation)}, clock.now())
+    await replay(hub, await found(again))
+    await ended(hub, "op-one")
+    await finish_left_over(hub.binding, clock.now() + timedelta(hours=1))
+    assert (await found(first.id)).status is Status.REPLAYED
+    await ended(hub, "op-one")
+    assert attempts_for(hub, "op-one") == 3
+
+
+async def an_undeliverable_event(operation_id: str) -> str:
+    """Let an event fail for good, and return its dead letter's id."""
+    event = {"type": "t", "dependency": "payments", "path": "/hook", "data": 1}
+    await commit_success(operation_id, {"value": 1}, [], [event], clock.now())
+    pending = await outbox_pending({"operation_id": operation_id})
+    (delivery,) = pending["deliveries"]
+    given = {"delivery": delivery, "place": pending["place"], "category": "malformed", "detail": "422"}
+    return await outbox_give_up(given)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_a_crash_around_the_resend_of_an_event_ends_in_one_resend(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, *, after: bool
+) -> None:
+    """The operation of an event has succeeded: that it was started tells nothing of the event."""
+    operation_id = f"op-event-{after}"
+    hub.answer = failing(0)
+    await submit(hub.binding, an_operation(operation_id=operation_id, created_at=clock.now()))
+    await wait_for_operation(hub.binding, operation_id, 20)
+    record = await found(await an_undeliverable_event(operation_id))
+    real = resend
+
+    async def cut(*given: Any) -> None:
+        if after:
+            await real(*given)
+        raise CutError
+
+    with monkeypatch.context() as crash:
+        crash.setattr(replaying, "resend", cut)
+        with pytest.raises(CutError):
+            await replay(hub, record)
+    times: list[str] = []
+
+    async def counted(hub: str, event_id: str, now: datetime) -> StoredEvent:
+        times.append(event_id)
+        return await real(hub, event_id, now)
+
+    monkeypatch.setattr(replaying, "resend", counted)
+    await finish_left_over(hub.binding, clock.now() + timedelta(hours=1))
+    assert times == ([] if after else [f"{operation_id}.1"])
+    assert (await found(record.id)).status is Status.REPLAYED
+    assert [event.state for event in await events_of(operation_id)] == [EventState.PENDING]
+    assert await left_over(10) == []
+
+
+async def cut_off(*_: Any) -> None:
+    raise CutError
 
 
 async def _replayed_with_cut(
