@@ -16,6 +16,8 @@ from onebox.http.application import Application
 from onebox.http.event_grid import EVENT_GRID_PATH, EventGridWebhook
 from onebox.http.functions import HttpFunctions, endpoints
 from onebox.http.keys import Keys
+from onebox.http.messages import body_limit_bytes
+from onebox.http.streams import StreamedAnswers
 from onebox.hub import Hub, HubSettings
 from onebox.management.api import ManagementApi
 from onebox.storage.blobs import Blobs
@@ -28,6 +30,7 @@ from onebox.triggers.timer import timers
 from onebox.triggers.timer_record import TimerRecords
 from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker
 from onebox.worker.functions import Catalogue
+from onebox.worker.http_streams import http_streams
 from onebox.worker.loop import WorkerLoop
 from onebox.worker.outputs import Outputs
 from onebox.worker.runner import Runner
@@ -77,8 +80,18 @@ class Parts:
         self.hub = Hub(data.hub, self.invoker, clock, _hub_settings(self._durable, stop_seconds), faults)
         found = endpoints(catalogue, extensions.http)
         self.functions = HttpFunctions(
-            found, self.runner, self.inputs, self.outputs, extensions.http, faults=faults
+            found,
+            self.runner,
+            self.inputs,
+            self.outputs,
+            extensions.http,
+            body_limit_bytes=body_limit_bytes(self.settings),
+            faults=faults,
         )
+        streams = http_streams(catalogue)
+        if streams is not None:
+            headers = extensions.http.custom_headers
+            self.functions.streamed = StreamedAnswers(streams, self.loop, headers)
         self.retrying = RetryingRunner(self.runner, self.outputs, clock, random.random)
         manual = ManualTriggers(self.retrying, self.inputs, clock)
         self.admin = Admin(catalogue, found, manual, clock)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebox.http.admin import Admin
 from onebox.http.functions import HttpFunctions
@@ -42,7 +42,7 @@ class Application:
             response = _unavailable()
         await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request) -> ASGIApp:
         path = raw_path(request)
         if path.lower().startswith("/admin/"):
             return await self._admin.answer(request) if self._may_administer(request) else _refused()

@@ -7,24 +7,26 @@ from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from onebox.faults import HostFaults, HostPoint, no_faults
 from onebox.host_json import Http
 from onebox.http.keys import Level
 from onebox.http.messages import (
-    DEFAULT_BODY_LIMIT_BYTES,
     BodyTooLargeError,
+    declares_more,
     read_body,
     request_datum,
     response_of,
 )
 from onebox.http.route_constraints import RouteError
 from onebox.http.routes import RouteTemplate
+from onebox.http.streams import StreamedAnswers
 from onebox.worker.durable import BindingInputs
 from onebox.worker.failures import FunctionFailedError
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function
 from onebox.worker.outputs import Outputs
-from onebox.worker.runner import Runner
+from onebox.worker.runner import Result, Runner
 
 _LOG = logging.getLogger("onebox.functions")
 
@@ -82,7 +84,11 @@ def _endpoint(function: Function, prefix: str) -> Endpoint:
 
 
 class HttpFunctions:
-    """Finds the function for a request, runs it and answers."""
+    """Finds the function for a request, runs it and answers.
+
+    Attributes:
+        streamed: Makes the answers of an app whose functions stream; None for one whose functions do not.
+    """
 
     def __init__(
         self,
@@ -92,6 +98,7 @@ class HttpFunctions:
         outputs: Outputs,
         http: Http,
         *,
+        body_limit_bytes: int,
         faults: HostFaults = no_faults,
     ) -> None:
         self.endpoints = tuple(found)
@@ -100,7 +107,8 @@ class HttpFunctions:
         self._outputs = outputs
         self._faults = faults
         self._headers = http.custom_headers
-        self.body_limit_bytes = DEFAULT_BODY_LIMIT_BYTES
+        self._body_limit_bytes = body_limit_bytes
+        self.streamed: StreamedAnswers | None = None
 
     def find(self, method: str, path: str) -> tuple[Endpoint, Mapping[str, str]] | None:
         """Return the endpoint for a request and its route parameters.
@@ -116,28 +124,63 @@ class HttpFunctions:
                 return endpoint, parameters
         return None
 
-    async def answer(self, request: Request, endpoint: Endpoint, parameters: Mapping[str, str]) -> Response:
+    async def answer(self, request: Request, endpoint: Endpoint, parameters: Mapping[str, str]) -> ASGIApp:
         """Run the function; an error of its own becomes an empty 500: its text is nobody else's business."""
+        if declares_more(request, self._body_limit_bytes):
+            return Response(status_code=413)
+        if self.streamed is not None:
+            return self._streamed(self.streamed, request, endpoint, parameters)
         try:
-            body = await read_body(request, self.body_limit_bytes)
+            body = await read_body(request, self._body_limit_bytes)
         except BodyTooLargeError:
             return Response(status_code=413)
         except ClientDisconnect:
             return Response(status_code=400)
+        return await self._answer_to(request, body, endpoint, parameters)
+
+    async def _answer_to(
+        self, request: Request, body: bytes, endpoint: Endpoint, parameters: Mapping[str, str]
+    ) -> Response:
         self._faults(HostPoint.HTTP_RECEIVED)
-        function = endpoint.function
-        datum = request_datum(request, body, parameters)
-        inputs = [(function.trigger.name, datum), *self._inputs.of(function)]
-        reason = f"{request.method} {request.url.path}"
-        # Shielded: a client that hangs up does not stop a function half way, as it would not in the host.
-        running = asyncio.ensure_future(self._runner.run(function, inputs, reason=reason))
+        run = self._run(request, body, endpoint, parameters)
         try:
-            result = await asyncio.shield(running)
-            await self._outputs.send(function, result, _expression_values(request, parameters))
+            # Shielded: a client that hangs up does not stop a function half way, as it would not in the host.
+            result = await asyncio.shield(asyncio.ensure_future(run))
+            await self._outputs.send(endpoint.function, result, _expression_values(request, parameters))
             self._faults(HostPoint.HTTP_RUN)
             return response_of(result, endpoint.output_name, self._headers)
         except FunctionFailedError:
             return Response(status_code=500)
         except ValueError as error:  # a status, header or cookie that HTTP cannot carry
-            _LOG.error("%s: its response cannot be sent: %s", function.name, error)  # no trace of ours
+            name = endpoint.function.name
+            _LOG.error("%s: its response cannot be sent: %s", name, error)  # no trace of ours
             return Response(status_code=500)
+
+    def _streamed(
+        self,
+        streamed: StreamedAnswers,
+        request: Request,
+        endpoint: Endpoint,
+        parameters: Mapping[str, str],
+    ) -> ASGIApp:
+        async def invoke(invocation_id: str) -> None:
+            self._faults(HostPoint.HTTP_RECEIVED)
+            result = await self._run(request, b"", endpoint, parameters, invocation_id)
+            await self._outputs.send(endpoint.function, result, _expression_values(request, parameters))
+            self._faults(HostPoint.HTTP_RUN)
+
+        return streamed.answer(invoke, self._body_limit_bytes, endpoint.function.name)
+
+    async def _run(
+        self,
+        request: Request,
+        body: bytes,
+        endpoint: Endpoint,
+        parameters: Mapping[str, str],
+        invocation_id: str | None = None,
+    ) -> Result:
+        function = endpoint.function
+        datum = request_datum(request, body, parameters)
+        inputs = [(function.trigger.name, datum), *self._inputs.of(function)]
+        reason = f"{request.method} {request.url.path}"
+        return await self._runner.run(function, inputs, reason=reason, invocation_id=invocation_id)

@@ -1,5 +1,6 @@
 """HTTP requests and responses as the host hands them to a worker and takes them back."""
 
+import io
 from collections.abc import Iterable, Mapping
 from http.cookies import SimpleCookie
 from typing import Any
@@ -8,10 +9,12 @@ from azure_functions_runtime.bindings.datumdef import Datum
 from starlette.requests import Request
 from starlette.responses import Response
 
+from onebox.app_settings import AppSettings
+from onebox.errors import CannotStartError
 from onebox.worker.runner import Result, text_datum
 
-# The host's default, FUNCTIONS_REQUEST_BODY_SIZE_LIMIT.
-DEFAULT_BODY_LIMIT_BYTES = 104_857_600
+_BODY_LIMIT_SETTING = "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"
+_DEFAULT_BODY_LIMIT_BYTES = 104_857_600  # the host's
 
 _BODILESS = {204, 304}
 # The server frames the message itself; what a function says about framing could only contradict it.
@@ -27,6 +30,18 @@ class BodyTooLargeError(Exception):
     """The request's body goes over the limit."""
 
 
+def body_limit_bytes(settings: AppSettings) -> int:
+    """Return the largest body of a request that is taken.
+
+    Raises:
+        CannotStartError: The app setting is not a positive whole number.
+    """
+    text = settings.get(_BODY_LIMIT_SETTING) or str(_DEFAULT_BODY_LIMIT_BYTES)
+    if not text.isdecimal() or int(text) == 0:
+        raise CannotStartError(f"app setting {_BODY_LIMIT_SETTING} must be a number of bytes, not {text!r}")
+    return int(text)
+
+
 def raw_path(request: Request) -> str:
     """Return the path as it came, still percent-encoded: an encoded slash is no separator."""
     raw: bytes = request.scope["raw_path"]
@@ -39,22 +54,24 @@ def _url(request: Request) -> str:
     return f"{origin}{raw_path(request)}{'?' + query if query else ''}"
 
 
+def declares_more(request: Request, limit_bytes: int) -> bool:
+    """Tell whether the request says that its body is larger."""
+    declared = request.headers.get("content-length", "")
+    return declared.isdigit() and int(declared) > limit_bytes
+
+
 async def read_body(request: Request, limit_bytes: int) -> bytes:
     """Read the whole body, but no more than the limit.
 
     Raises:
-        BodyTooLargeError: It is declared or turns out to be larger.
+        BodyTooLargeError: It turns out to be larger.
     """
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit_bytes:
-        raise BodyTooLargeError
-    chunks, size = [], 0
+    body = io.BytesIO()  # hands out what it has gathered without another copy
     async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit_bytes:
+        body.write(chunk)
+        if body.tell() > limit_bytes:
             raise BodyTooLargeError
-        chunks.append(chunk)
-    return b"".join(chunks)
+    return body.getvalue()
 
 
 def request_datum(request: Request, body: bytes, route_parameters: Mapping[str, str]) -> Any:

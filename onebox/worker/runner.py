@@ -91,6 +91,7 @@ class Runner:
         *,
         reason: str = "",
         retry: Retry | None = None,
+        invocation_id: str | None = None,
     ) -> Result:
         """Run a function once.
 
@@ -100,12 +101,13 @@ class Runner:
             metadata: The trigger's metadata, a Datum per name.
             reason: Why it runs, for the log: "POST /api/x", "message 3f...".
             retry: None for a trigger without a runtime retry policy.
+            invocation_id: Names the run; None makes one up.
 
         Raises:
             FunctionFailedError: It raised, ran out of time, or its result does not fit its bindings.
             asyncio.CancelledError: The caller gave up; a synchronous function goes on in its thread.
         """
-        invocation_id = str(uuid.uuid4())
+        invocation_id = invocation_id or str(uuid.uuid4())
         started = self._clock.monotonic()
         with self.running:
             try:

@@ -17,6 +17,7 @@ from tools.processes import ROOT, ServerProcess, eventually, free_port
 
 SAMPLE = ROOT / "tests" / "apps" / "sample"
 FEATURES = ROOT / "tests" / "apps" / "features"
+STREAMS = ROOT / "tests" / "apps" / "streams"
 INSTANCES = "/runtime/webhooks/durabletask/instances"
 START = [sys.executable, "-m", "onebox", "start"]
 
