@@ -41,7 +41,7 @@ _CHUNK_CHARS: Final = 15_000
 _MAX_PAGE_ROWS: Final = 1_000
 """The most rows that the service returns at once."""
 
-_REFUSED_STATUSES: Final = (400, 404, 409, 412, 413)
+REFUSED_STATUSES: Final = (400, 404, 409, 412, 413)
 """A change that is wrong in itself; 401, 403 and 429 are the account's trouble and may pass."""
 
 
@@ -218,7 +218,7 @@ async def transact(table: str, changes: Sequence[Change]) -> bool:
     except TableTransactionError as error:
         if _code(error) == "EntityAlreadyExists":
             return False
-        if error.status_code in _REFUSED_STATUSES:
+        if error.status_code in REFUSED_STATUSES:
             raise StorageRefusedError(f"{_code(error)}: {first_line(error.message)}") from error
         raise
     return True

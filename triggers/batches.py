@@ -6,7 +6,6 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final
 
-import azure.durable_functions as df
 import azure.functions as func
 
 from engine.batch import BatchRequest, Progress
@@ -21,13 +20,14 @@ from stores import clock
 from stores.batches import Batch, Item, document_of, find_batch, keep_batch
 from stores.instances import start
 from stores.settings import app_settings
-from stores.task_hub import BATCH, TaskHubUnavailableError
+from stores.task_hub import BATCH
 from triggers.bodies import BodyTooLargeError, read_body, too_large, url_of
+from triggers.http_blueprint import HttpBlueprint
 from triggers.parts import Whole, whole_of
-from triggers.problems import invalid, json_answer, key_reused, not_found, unavailable
+from triggers.problems import invalid, json_answer, key_reused, not_found
 from triggers.resolution import UnknownTargetError
 
-blueprint = df.Blueprint()
+blueprint = HttpBlueprint()
 
 SOURCE: Final = "batch"
 
@@ -62,8 +62,6 @@ async def submit_batch(req: func.HttpRequest, hub: str) -> func.HttpResponse:
         return too_large(error)
     except InvalidInputError as error:
         return invalid(error.problems)
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
 
 
 @blueprint.route(route="batches/{batch_id}", methods=["GET"])

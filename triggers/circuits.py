@@ -4,7 +4,6 @@ import asyncio
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-import azure.durable_functions as df
 import azure.functions as func
 from pydantic import Field
 
@@ -15,12 +14,12 @@ from engine.validation import Strict, checked, validated
 from stores import clock
 from stores.circuit_entity import CircuitEntity
 from stores.configuration import dependencies, find_dependency
-from stores.task_hub import TaskHubUnavailableError
 from stores.waiting_operations import start_release
 from triggers.bodies import BodyTooLargeError, header, read_body, too_large
-from triggers.problems import WRONG_STATE, invalid, json_answer, not_found, problem, unavailable
+from triggers.http_blueprint import HttpBlueprint
+from triggers.problems import WRONG_STATE, invalid, json_answer, not_found, problem
 
-blueprint = df.Blueprint()
+blueprint = HttpBlueprint()
 
 _PRINCIPAL: Final = "x-ms-client-principal-name"
 """Set by App Service authentication, which strips what a caller sends under this name."""
@@ -51,10 +50,7 @@ class HandRequest(Strict):
 async def list_circuits(req: func.HttpRequest, hub: str) -> func.HttpResponse:  # noqa: ARG001 - the trigger's own
     """Show the circuit of every dependency; all of them, since a file holds them."""
     known = [dependency for _, dependency in sorted(dependencies().dependencies.items())]
-    try:
-        items = await asyncio.gather(*(_view(hub, dependency) for dependency in known))
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
+    items = await asyncio.gather(*(_view(hub, dependency) for dependency in known))
     return json_answer({"items": items, "next_cursor": None})
 
 
@@ -65,10 +61,7 @@ async def get_circuit(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     dependency = find_dependency(req.route_params["dependency"])
     if dependency is None:
         return not_found("dependency of this name")
-    try:
-        return json_answer(await _view(hub, dependency))
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
+    return json_answer(await _view(hub, dependency))
 
 
 @blueprint.route(route="circuits/{dependency}/open", methods=["POST"])
@@ -112,8 +105,6 @@ async def _by_hand(req: func.HttpRequest, hub: str, hand: Hand) -> func.HttpResp
         return too_large(error)
     except InvalidInputError as error:
         return invalid(error.problems)
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
     body = {"dependency": dependency.name, "action": hand.value, **request.model_dump()}
     return json_answer(body, HTTPStatus.ACCEPTED)
 

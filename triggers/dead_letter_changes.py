@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final, Self
 
-import azure.durable_functions as df
 import azure.functions as func
 from pydantic import model_validator
 
@@ -21,12 +20,12 @@ from stores.dead_letters import (
 )
 from stores.outbox import NoSuchEventError
 from stores.replay_start import KeyTakenError
-from stores.task_hub import TaskHubUnavailableError
 from triggers.bodies import BodyTooLargeError, read_body, too_large
-from triggers.problems import WRONG_STATE, invalid, json_answer, not_found, problem, unavailable
+from triggers.http_blueprint import HttpBlueprint
+from triggers.problems import WRONG_STATE, invalid, json_answer, not_found, problem
 from triggers.replaying import StillRunningError, replay_dead_letter
 
-blueprint = df.Blueprint()
+blueprint = HttpBlueprint()
 
 _CONFLICTS: Final = (
     WrongStatusError,
@@ -117,8 +116,6 @@ async def _answered(act: Callable[[], Awaitable[func.HttpResponse]]) -> func.Htt
         return invalid(error.problems)
     except NoSuchDeadLetterError:
         return not_found("dead letter of this id")
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
     except _CONFLICTS as error:
         return problem(HTTPStatus.CONFLICT, _conflict(error), type_=WRONG_STATE)
 

@@ -3,7 +3,6 @@
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-import azure.durable_functions as df
 import azure.functions as func
 
 from engine.bulk_replay import FINISHED_REPLAY, BulkReplayBody, ReplayState
@@ -12,11 +11,12 @@ from engine.validation import validated
 from stores import clock
 from stores.dead_letter_list import count_dead_letters
 from stores.replays import CANCEL_REPLAY_EVENT, find_bulk_replay, start_bulk_replay
-from stores.task_hub import TaskHubUnavailableError, raise_event
+from stores.task_hub import raise_event
 from triggers.bodies import BodyTooLargeError, read_body, too_large
-from triggers.problems import WRONG_STATE, invalid, json_answer, not_found, problem, unavailable
+from triggers.http_blueprint import HttpBlueprint
+from triggers.problems import WRONG_STATE, invalid, json_answer, not_found, problem
 
-blueprint = df.Blueprint()
+blueprint = HttpBlueprint()
 
 _POLL_SECONDS = 2
 _WHAT = "bulk replay of this id"
@@ -40,8 +40,6 @@ async def start_replay_of_many(req: func.HttpRequest, hub: str) -> func.HttpResp
         return too_large(error)
     except InvalidInputError as error:
         return invalid(error.problems)
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
     return _accepted(req, replay_id, matched)
 
 
@@ -49,10 +47,7 @@ async def start_replay_of_many(req: func.HttpRequest, hub: str) -> func.HttpResp
 @blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
 async def get_replay_of_many(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """Show how far a bulk replay got."""
-    try:
-        document = await find_bulk_replay(hub, req.route_params["replay_id"])
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
+    document = await find_bulk_replay(hub, req.route_params["replay_id"])
     return not_found(_WHAT) if document is None else json_answer(document)
 
 
@@ -61,16 +56,13 @@ async def get_replay_of_many(req: func.HttpRequest, hub: str) -> func.HttpRespon
 async def cancel_replay_of_many(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """Cancel a bulk replay: the batch under way ends, what was replayed stays so, the rest stays open."""
     replay_id = req.route_params["replay_id"]
-    try:
-        document = await find_bulk_replay(hub, replay_id)
-        if document is None:
-            return not_found(_WHAT)
-        if ReplayState(document["status"]) in FINISHED_REPLAY:
-            told = f"The bulk replay is {document['status']}."
-            return problem(HTTPStatus.CONFLICT, told, type_=WRONG_STATE)
-        await raise_event(hub, replay_id, CANCEL_REPLAY_EVENT, {})
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
+    document = await find_bulk_replay(hub, replay_id)
+    if document is None:
+        return not_found(_WHAT)
+    if ReplayState(document["status"]) in FINISHED_REPLAY:
+        told = f"The bulk replay is {document['status']}."
+        return problem(HTTPStatus.CONFLICT, told, type_=WRONG_STATE)
+    await raise_event(hub, replay_id, CANCEL_REPLAY_EVENT, {})
     return json_answer(document, HTTPStatus.ACCEPTED)
 
 

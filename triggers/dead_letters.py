@@ -4,7 +4,6 @@ import re
 from datetime import datetime
 from typing import Any, Final
 
-import azure.durable_functions as df
 import azure.functions as func
 
 from engine.dead_letter import Status
@@ -16,10 +15,11 @@ from stores import clock
 from stores.dead_letter_list import list_dead_letters
 from stores.dead_letter_tally import Group, Waiting, read_groups, read_summary
 from stores.dead_letters import find_dead_letter
+from triggers.http_blueprint import HttpBlueprint
 from triggers.problems import invalid, json_answer, not_found
 from triggers.queries import Query
 
-blueprint = df.Blueprint()
+blueprint = HttpBlueprint()
 
 WITHOUT_DEPENDENCY: Final = "(none)"
 """Stands for a dependency where a message names none that is known."""

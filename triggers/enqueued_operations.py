@@ -9,9 +9,7 @@ import json
 from http import HTTPStatus
 from typing import Any, Final
 
-import azure.durable_functions as df
 import azure.functions as func
-from azure.core.exceptions import AzureError
 
 from engine.naming import Name, event_scope, explicit_scope, visible
 from engine.operation import OperationInput
@@ -20,13 +18,14 @@ from engine.vocabulary import OperationState
 from stores import clock
 from stores.queues import MessageRefusedError, send_message
 from triggers.bodies import BodyTooLargeError, too_large, url_of
+from triggers.http_blueprint import HttpBlueprint
 from triggers.operations import new_name
 from triggers.operations_queue import QUEUE, SOURCE
 from triggers.posted import Posted, read_posted
 from triggers.problems import RETRY_LATER_SECONDS, TOO_LARGE, invalid, json_answer, problem
 from triggers.resolution import Origin, resolve
 
-blueprint = df.Blueprint()
+blueprint = HttpBlueprint()
 
 _LAST_PART: Final = "/enqueue"
 
@@ -46,8 +45,6 @@ async def enqueue_operation(req: func.HttpRequest) -> func.HttpResponse:
         return invalid(error.problems)
     except MessageRefusedError as error:
         return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), type_=TOO_LARGE)
-    except AzureError:
-        return _storage_unavailable()
     return _accepted(req, operation)
 
 
@@ -78,11 +75,3 @@ def _accepted(request: func.HttpRequest, operation: OperationInput) -> func.Http
     }
     headers = {"Location": status_url, "Retry-After": str(RETRY_LATER_SECONDS)}
     return json_answer(body, HTTPStatus.ACCEPTED, headers)
-
-
-def _storage_unavailable() -> func.HttpResponse:
-    return problem(
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        "The queue cannot be reached; nothing was accepted, send the same request again.",
-        headers={"Retry-After": str(RETRY_LATER_SECONDS)},
-    )

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-import azure.durable_functions as df
 import azure.functions as func
 
 from engine.problem import InvalidInputError, Problem
 from engine.vocabulary import OperationState
 from stores.status import document_of, with_event_states
-from stores.task_hub import BadCursorError, TaskHubUnavailableError, scan_operations
-from triggers.problems import invalid, json_answer, unavailable
+from stores.task_hub import BadCursorError, scan_operations
+from triggers.http_blueprint import HttpBlueprint
+from triggers.problems import invalid, json_answer
 from triggers.queries import Query
 
-blueprint = df.Blueprint()
+blueprint = HttpBlueprint()
 
 _STATES: Final = frozenset(state.value for state in OperationState)
 
@@ -52,8 +52,6 @@ async def list_operations(req: func.HttpRequest, hub: str) -> func.HttpResponse:
         return invalid(error.problems)
     except BadCursorError as error:
         return invalid([Problem("/cursor", str(error))])
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
 
 
 async def _page(

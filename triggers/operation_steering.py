@@ -3,16 +3,16 @@
 from http import HTTPStatus
 from typing import Any, Final
 
-import azure.durable_functions as df
 import azure.functions as func
 
 from engine.vocabulary import OperationState
 from stores.status import find_status
 from stores.status_document import is_finished
-from stores.task_hub import CANCEL_EVENT, RETRY_NOW_EVENT, TaskHubUnavailableError, raise_event
-from triggers.problems import WRONG_STATE, json_answer, not_found, problem, unavailable
+from stores.task_hub import CANCEL_EVENT, RETRY_NOW_EVENT, raise_event
+from triggers.http_blueprint import HttpBlueprint
+from triggers.problems import WRONG_STATE, json_answer, not_found, problem
 
-blueprint = df.Blueprint()
+blueprint = HttpBlueprint()
 
 _WAITING: Final = frozenset({OperationState.WAITING_RETRY.value, OperationState.WAITING_CIRCUIT.value})
 
@@ -22,15 +22,12 @@ _WAITING: Final = frozenset({OperationState.WAITING_RETRY.value, OperationState.
 async def cancel_operation(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """Let an operation end cancelled; an attempt that is under way ends first, and may still succeed."""
     operation_id = req.route_params["operation_id"]
-    try:
-        document = await find_status(hub, operation_id)
-        if document is None:
-            return not_found("operation of this id")
-        if is_finished(document):
-            return _wrong_state(document, "is finished and cannot be cancelled")
-        await raise_event(hub, operation_id, CANCEL_EVENT, {})
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
+    document = await find_status(hub, operation_id)
+    if document is None:
+        return not_found("operation of this id")
+    if is_finished(document):
+        return _wrong_state(document, "is finished and cannot be cancelled")
+    await raise_event(hub, operation_id, CANCEL_EVENT, {})
     return _taken(document)
 
 
@@ -39,16 +36,13 @@ async def cancel_operation(req: func.HttpRequest, hub: str) -> func.HttpResponse
 async def retry_operation_now(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """End an operation's present wait."""
     operation_id = req.route_params["operation_id"]
-    try:
-        document = await find_status(hub, operation_id)
-        if document is None:
-            return not_found("operation of this id")
-        if document["status"] not in _WAITING:
-            return _wrong_state(document, "is not waiting")
-        # The event names the attempt that it hurries: should this wait end first, it must not end the next.
-        await raise_event(hub, operation_id, RETRY_NOW_EVENT, {"attempt": document["attempt_count"] + 1})
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
+    document = await find_status(hub, operation_id)
+    if document is None:
+        return not_found("operation of this id")
+    if document["status"] not in _WAITING:
+        return _wrong_state(document, "is not waiting")
+    # The event names the attempt that it hurries: should this wait end first, it must not end the next.
+    await raise_event(hub, operation_id, RETRY_NOW_EVENT, {"attempt": document["attempt_count"] + 1})
     return _taken(document)
 
 

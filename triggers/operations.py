@@ -4,7 +4,6 @@ import uuid
 from http import HTTPStatus
 from typing import Any, Final
 
-import azure.durable_functions as df
 import azure.functions as func
 
 from engine.naming import Name, explicit_scope
@@ -14,7 +13,7 @@ from engine.vocabulary import OperationState
 from stores import clock
 from stores.status import document_of, find_status, with_event_states
 from stores.submission import KeyReused, Replayed, Started, submit
-from stores.task_hub import TaskHubUnavailableError, wait_for_operation
+from stores.task_hub import wait_for_operation
 from triggers.bodies import (
     BodyTooLargeError,
     preferred_wait_seconds,
@@ -22,11 +21,12 @@ from triggers.bodies import (
     too_large,
     url_of,
 )
+from triggers.http_blueprint import HttpBlueprint
 from triggers.posted import read_posted
-from triggers.problems import invalid, json_answer, key_reused, not_found, unavailable
+from triggers.problems import invalid, json_answer, key_reused, not_found
 from triggers.resolution import Origin, resolve
 
-blueprint = df.Blueprint()
+blueprint = HttpBlueprint()
 
 SOURCE: Final = "http"
 
@@ -48,18 +48,13 @@ async def submit_operation(req: func.HttpRequest, hub: str) -> func.HttpResponse
         return too_large(error)
     except InvalidInputError as error:
         return invalid(error.problems)
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
 
 
 @blueprint.route(route="operations/{operation_id}", methods=["GET"])
 @blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
 async def get_operation(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """Show an operation's status document."""
-    try:
-        document = await find_status(hub, req.route_params["operation_id"])
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
+    document = await find_status(hub, req.route_params["operation_id"])
     return not_found("operation of this id") if document is None else json_answer(document)
 
 

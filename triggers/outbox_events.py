@@ -12,8 +12,7 @@ from stores import clock
 from stores.outbox import NoSuchEventError, list_pending
 from stores.outbox_index import list_ended
 from stores.outbox_sending import resend, sweep
-from stores.task_hub import TaskHubUnavailableError
-from triggers.problems import invalid, json_answer, not_found, unavailable
+from triggers.problems import invalid, json_answer, not_found
 from triggers.queries import Query
 from triggers.retried import RetriedBlueprint, note_retry
 
@@ -50,8 +49,6 @@ async def resend_event(req: func.HttpRequest, hub: str) -> func.HttpResponse:
         event = await resend(hub, event_id, clock.now())
     except NoSuchEventError:
         return not_found("event of this id")
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
     return json_answer(event.to_json(), HTTPStatus.ACCEPTED)
 
 

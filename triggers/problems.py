@@ -15,7 +15,8 @@ _JSON_TYPE: Final = "application/json"
 KEY_REUSED: Final = "/problems/idempotency-key-reused"
 INVALID: Final = "/problems/invalid-input"
 TOO_LARGE: Final = "/problems/body-too-large"
-UNAVAILABLE: Final = "/problems/task-hub-unavailable"
+TASK_HUB_AWAY: Final = "/problems/task-hub-unavailable"
+STORAGE_AWAY: Final = "/problems/storage-unavailable"
 WRONG_STATE: Final = "/problems/wrong-state"
 NO_SUCH_THING: Final = "about:blank"
 
@@ -85,11 +86,25 @@ def not_found(what: str) -> func.HttpResponse:
     return problem(HTTPStatus.NOT_FOUND, f"There is no {what}.")
 
 
-def unavailable(detail: str) -> func.HttpResponse:
+def task_hub_away(detail: str) -> func.HttpResponse:
     """Return 503: nothing was taken over, and the same request may be sent again."""
+    return _away(f"{detail}; nothing was started, send the same request again.", TASK_HUB_AWAY)
+
+
+def storage_away(detail: str) -> func.HttpResponse:
+    """Return 503: what was asked for needs a table or a queue that cannot be reached now.
+
+    Args:
+        detail: What kind of trouble there is, and never where: that is for the log.
+    """
+    told = f"the storage account did not answer ({detail}); send the same request again."
+    return _away(told, STORAGE_AWAY)
+
+
+def _away(detail: str, type_: str) -> func.HttpResponse:
     return problem(
         HTTPStatus.SERVICE_UNAVAILABLE,
-        f"{detail}; nothing was started, send the same request again.",
-        type_=UNAVAILABLE,
+        detail,
+        type_=type_,
         headers={"Retry-After": str(RETRY_LATER_SECONDS)},
     )

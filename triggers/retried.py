@@ -8,11 +8,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import azure.durable_functions as df
 import azure.functions as func
 
 from engine.intake import Arrival
 from engine.vocabulary import DeadLetterReason
+from triggers.http_blueprint import HttpBlueprint
 from triggers.intake import NotTakenOverError, Refusal, intake, keep
 
 MINIMUM_INTERVAL: Final = "00:00:02"
@@ -27,7 +27,7 @@ _RAN_OUT: Final = Refusal(
 _log = logging.getLogger(__name__)
 
 
-class RetriedBlueprint(df.Blueprint, func.SettingsApi):
+class RetriedBlueprint(HttpBlueprint, func.SettingsApi):
     """A blueprint with the decorator `retry`, which `df.Blueprint` lacks."""
 
     def retry_growing(self, function: Any, max_retries: int) -> Any:

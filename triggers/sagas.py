@@ -6,7 +6,6 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final
 
-import azure.durable_functions as df
 import azure.functions as func
 
 from engine.fingerprint import fingerprint
@@ -19,12 +18,13 @@ from stores import clock
 from stores.instances import start
 from stores.saga_status import find_saga, fingerprint_of
 from stores.settings import app_settings
-from stores.task_hub import SAGA, TaskHubUnavailableError, read_operation
+from stores.task_hub import SAGA, read_operation
 from triggers.bodies import BodyTooLargeError, read_body, too_large, url_of
+from triggers.http_blueprint import HttpBlueprint
 from triggers.parts import Whole, whole_of
-from triggers.problems import invalid, json_answer, key_reused, not_found, unavailable
+from triggers.problems import invalid, json_answer, key_reused, not_found
 
-blueprint = df.Blueprint()
+blueprint = HttpBlueprint()
 
 SOURCE: Final = "saga"
 
@@ -51,18 +51,13 @@ async def submit_saga(req: func.HttpRequest, hub: str) -> func.HttpResponse:
         return too_large(error)
     except InvalidInputError as error:
         return invalid(error.problems)
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
 
 
 @blueprint.route(route="sagas/{saga_id}", methods=["GET"])
 @blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
 async def get_saga(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """Show a saga: its steps, what stands, what was undone, and what is not known."""
-    try:
-        document = await find_saga(hub, req.route_params["saga_id"])
-    except TaskHubUnavailableError as error:
-        return unavailable(str(error))
+    document = await find_saga(hub, req.route_params["saga_id"])
     return not_found("saga of this id") if document is None else json_answer(document)
 
 

@@ -65,7 +65,7 @@ DEAD_LETTERS: Final = (
             *PAGING,
         ),
         answers=page(letters.DeadLetterPage),
-        problems=(INVALID,),
+        problems=(INVALID, AWAY),
     ),
     Route(
         function="get_dead_letter_groups",
@@ -75,7 +75,7 @@ DEAD_LETTERS: Final = (
         summary="List the root causes of open dead letters, the one seen last first",
         parameters=PAGING,
         answers=page(letters.DeadLetterGroupPage),
-        problems=(INVALID,),
+        problems=(INVALID, AWAY),
     ),
     Route(
         function="get_dead_letter_summary",
@@ -84,6 +84,7 @@ DEAD_LETTERS: Final = (
         tag="dead letters",
         summary="Count open dead letters and tell the age of the oldest",
         answers=(Answer(OK, "The numbers.", letters.DeadLetterSummary),),
+        problems=(AWAY,),
     ),
     Route(
         function="get_dead_letter",
@@ -92,7 +93,7 @@ DEAD_LETTERS: Final = (
         tag="dead letters",
         summary="Show a dead letter",
         answers=shown(letters.DeadLetterDocument),
-        problems=(MISSING,),
+        problems=(MISSING, AWAY),
     ),
     _letter(
         "replay_one_dead_letter",

@@ -133,7 +133,7 @@ OPERATIONS: Final = (
         tag="batches",
         summary="Show a batch, item by item",
         answers=shown(work.BatchDocument),
-        problems=(MISSING,),
+        problems=(MISSING, AWAY),
     ),
     Route(
         function="submit_saga",

@@ -16,7 +16,7 @@ OUTBOX: Final = (
         summary="List events of one state, the pending ones unless told otherwise",
         parameters=(one_of("state", EventState), *PAGING),
         answers=page(letters.OutboxPage),
-        problems=(INVALID,),
+        problems=(INVALID, AWAY),
     ),
     Route(
         function="resend_event",

@@ -96,7 +96,8 @@ PROBLEMS: Final[Mapping[HTTPStatus, str]] = {
         "The key belongs to another request; `type` ends in `/idempotency-key-reused`."
     ),
     HTTPStatus.SERVICE_UNAVAILABLE: (
-        "A part that the app needs did not answer. Nothing was started: send the same request again."
+        "A part that the app needs did not answer: `type` ends in `/task-hub-unavailable` or in "
+        "`/storage-unavailable`. Send the same request again."
     ),
 }
 

@@ -1,0 +1,140 @@
+"""Every route of the app, called while the parts that it needs are away."""
+
+import asyncio
+import importlib
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import azure.functions as func
+import pytest
+
+from engine.config import parse_config
+from stores import queues, tables
+from stores.configuration import using
+from stores.task_hub import close_clients
+from tests.integration.triggers.conftest import DEPENDENCIES
+from tests.task_hub_stage import binding_for, task_hub_stage
+from tools.processes import free_port
+from triggers.openapi.common_parts import AWAY
+from triggers.openapi.routes import ROUTES
+
+PARAMETERS: Final = {
+    "operation_id": "op-unknown",
+    "dead_letter_id": f"dl-{0:032x}",
+    "event_id": "op-unknown.1",
+    "batch_id": "batch-unknown",
+    "saga_id": "saga-unknown",
+    "replay_id": f"replay-{0:032x}",
+    "dependency": "payments",
+}
+OPERATION: Final = {"dependency": "payments", "request": {"method": "GET", "path": "/"}}
+BODIES: Final[dict[str, Any]] = {
+    "submit_operation": OPERATION,
+    "enqueue_operation": OPERATION,
+    "submit_batch": {"items": [OPERATION]},
+    "submit_saga": {"steps": [{"name": "one", "operation": OPERATION}]},
+    "start_replay_of_many": {"filter": {}, "rate_per_second": 5},
+    "note_dead_letter": {"text": "seen"},
+    "preview_policy": {"dependency": "payments"},
+    **{f"{hand}_circuit": {"reason": "why"} for hand in ("open", "close", "disable", "reset")},
+}
+NEEDS_A_PART: Final = {route.function for route in ROUTES if AWAY in route.problems}
+NEEDS_STORAGE_ONLY: Final = {
+    "get_dead_letters",
+    "get_dead_letter_groups",
+    "get_dead_letter_summary",
+    "get_dead_letter",
+    "archive_dead_letter",
+    "restore_dead_letter",
+    "note_dead_letter",
+    "list_outbox",
+    "get_batch",
+    "enqueue_operation",
+}
+
+
+@dataclass
+class App:
+    """The HTTP functions of the app, and the task hub that they are given."""
+
+    functions: dict[str, Any]
+    hub: str = field(default_factory=lambda: binding_for(free_port()))
+
+    async def answers(self, names: set[str]) -> dict[str, tuple[int, str]]:
+        """Call some functions, and return the status and the kind of problem of each."""
+        called = sorted(names)
+        answers = await asyncio.gather(*(self._call(name) for name in called))
+        return dict(zip(called, answers, strict=True))
+
+    async def _call(self, name: str) -> tuple[int, str]:
+        trigger = self.functions[name].get_trigger().get_dict_repr()
+        request = func.HttpRequest(
+            trigger["methods"][0].value,
+            f"http://localhost:7071/api/{trigger['route']}",
+            route_params=PARAMETERS,
+            body=json.dumps(BODIES[name]).encode() if name in BODIES else b"",
+        )
+        bindings = {each.name for each in self.functions[name].get_bindings()}
+        given = {"hub": self.hub} if "hub" in bindings else {}
+        answer = await self.functions[name].get_user_function()(req=request, **given)
+        return answer.status_code, json.loads(answer.get_body()).get("type", "")
+
+
+@pytest.fixture(scope="module")
+def functions() -> Iterator[dict[str, Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLAKY_TARGET_URL", "http://127.0.0.1:9")
+        sys.modules.pop("function_app", None)
+        app = importlib.import_module("function_app").app
+    listed = {each.get_function_name(): each for each in app.get_functions()}
+    yield {name: each for name, each in listed.items() if each.get_trigger().type == "httpTrigger"}
+    sys.modules.pop("function_app", None)
+
+
+@pytest.fixture
+async def app(functions: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
+    """The app with neither a task hub nor a storage account."""
+    away = f"http://127.0.0.1:{free_port()}/account"
+    connection = f"AccountName=account;AccountKey=a2V5;TableEndpoint={away};QueueEndpoint={away}"
+    monkeypatch.setenv("AzureWebJobsStorage", connection)
+    # What is away stays away: the client need not ask thrice.
+    monkeypatch.setitem(tables._CLIENT_OPTIONS, "retry_total", 0)  # type: ignore[index] # Final says read-only
+    monkeypatch.setitem(queues._CLIENT_OPTIONS, "retry_total", 0)
+    with using(parse_config(DEPENDENCIES, {})):
+        yield App(functions)
+        await close_clients()
+
+
+async def test_every_route_says_503_when_a_part_that_it_needs_is_away(app: App) -> None:
+    answers = await app.answers(NEEDS_A_PART)
+    assert {name: status for name, (status, _) in answers.items() if status != 503} == {}
+
+
+async def test_the_answer_tells_the_storage_from_the_task_hub(app: App) -> None:
+    answers = await app.answers(NEEDS_A_PART)
+    storage_away = {name for name, (_, type_) in answers.items() if type_ == "/problems/storage-unavailable"}
+    hub_away = {name for name, (_, type_) in answers.items() if type_ == "/problems/task-hub-unavailable"}
+    assert storage_away >= NEEDS_STORAGE_ONLY
+    assert storage_away | hub_away == NEEDS_A_PART
+
+
+async def test_a_route_that_needs_no_part_answers_all_the_same(app: App) -> None:
+    answers = await app.answers({"list_dependencies", "preview_policy"})
+    assert {status for status, _ in answers.values()} == {200}
+
+
+async def test_with_a_task_hub_only_the_storage_is_missed(app: App) -> None:
+    with task_hub_stage() as stage:
+        app.hub = stage.binding
+        answers = await app.answers({"get_operation", "get_saga", "submit_batch", "resend_event"})
+    storage_away = (503, "/problems/storage-unavailable")
+    not_found = (404, "about:blank")
+    assert answers == {
+        "get_operation": not_found,
+        "get_saga": not_found,
+        "submit_batch": storage_away,
+        "resend_event": storage_away,
+    }
