@@ -101,7 +101,7 @@ async def app(functions: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Asy
     connection = f"AccountName=account;AccountKey=a2V5;TableEndpoint={away};QueueEndpoint={away}"
     monkeypatch.setenv("AzureWebJobsStorage", connection)
     # What is away stays away: the client need not ask thrice.
-    monkeypatch.setitem(tables._CLIENT_OPTIONS, "retry_total", 0)  # type: ignore[index] # Final says read-only
+    monkeypatch.setitem(tables._CLIENT_OPTIONS, "retry_total", 0)
     monkeypatch.setitem(queues._CLIENT_OPTIONS, "retry_total", 0)
     with using(parse_config(DEPENDENCIES, {})):
         yield App(functions)
