@@ -13,6 +13,8 @@ from engine.problem import Problem
 from stores.handler_registry import HandlerSetupError, load_handlers, registered_handlers
 from stores.setting_catalogue import DEPENDENCIES_FILE, STRICT_TYPING
 from stores.settings import AppSettings, SettingsError, app_settings, function_timeout_seconds
+from stores.storage_account import check_storage_account
+from stores.upkeep_settings import upkeep_settings
 
 _config: Config | None = None
 
@@ -31,9 +33,11 @@ def load_app(stderr: TextIO | None = None) -> None:
     harden_runtime()
     global _config  # noqa: PLW0603 - the process's one configuration, set while the app loads
     try:
+        check_storage_account(os.environ)
         _config = read_dependencies(app_settings())
         load_handlers(app_settings().handler_modules)
         _check_handlers(_config)
+        upkeep_settings()  # read here, so that a mistake in them stops the start too
     except (ConfigError, SettingsError, HandlerSetupError) as error:
         print(f"Durable Retry does not start.\n{error}", file=stderr or sys.stderr)
         raise

@@ -12,7 +12,8 @@ from typing import Any, Final
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.storage.queue import QueueServiceClient
 
-from stores.settings import encodes_queue_messages, storage_connection
+from stores.settings import encodes_queue_messages
+from stores.storage_account import ConnectionString, StorageAccount, credential_of, storage_account
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024
 """What the service takes of one message, as it is sent."""
@@ -53,7 +54,7 @@ async def send_message(queue: str, text: str) -> None:
 
 
 def _send(queue: str, encoded: str) -> None:
-    client = _service(storage_connection()).get_queue_client(queue)
+    client = _service(storage_account()).get_queue_client(queue)
     try:
         client.send_message(encoded, time_to_live=_NEVER)
     except ResourceNotFoundError:
@@ -62,5 +63,8 @@ def _send(queue: str, encoded: str) -> None:
 
 
 @cache
-def _service(connection: str) -> QueueServiceClient:
-    return QueueServiceClient.from_connection_string(connection, **_CLIENT_OPTIONS)
+def _service(account: StorageAccount) -> QueueServiceClient:
+    if isinstance(account, ConnectionString):
+        return QueueServiceClient.from_connection_string(account.text, **_CLIENT_OPTIONS)
+    credential = credential_of(account.identity)
+    return QueueServiceClient(account.queues_url, credential=credential, **_CLIENT_OPTIONS)

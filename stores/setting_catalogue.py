@@ -20,6 +20,33 @@ STORAGE: Final = Text(
     "Storage account of tables, queues and the task hub. Locally `UseDevelopmentStorage=true`, the emulator.",
     secret=True,
 )
+STORAGE_ACCOUNT: Final = Text(
+    "AzureWebJobsStorage__accountName",
+    "Name of the storage account, reached by an identity. Used when `AzureWebJobsStorage` itself is not set.",
+)
+STORAGE_BLOBS: Final = Text(
+    "AzureWebJobsStorage__blobServiceUri",
+    "Where its blobs are, https, in place of the account's name; the host's own.",
+)
+STORAGE_QUEUES: Final = Text(
+    "AzureWebJobsStorage__queueServiceUri", "Where its queues are, https, in place of the account's name."
+)
+STORAGE_TABLES: Final = Text(
+    "AzureWebJobsStorage__tableServiceUri", "Where its tables are, https, in place of the account's name."
+)
+STORAGE_CREDENTIAL: Final = Text(
+    "AzureWebJobsStorage__credential",
+    "`managedidentity`: the app's managed identity. Not set: whoever the surroundings say, off Azure the "
+    "developer who is signed in.",
+    choices=("managedidentity",),
+)
+STORAGE_CLIENT_ID: Final = Text(
+    "AzureWebJobsStorage__clientId",
+    "Client id of a user-assigned identity. Not set: the system-assigned one.",
+)
+STORAGE_RESOURCE_ID: Final = Text(
+    "AzureWebJobsStorage__managedIdentityResourceId", "The same by resource id, in place of the client id."
+)
 DEPENDENCIES_FILE: Final = Text(
     "DEPENDENCIES_FILE", "The file of downstream services, beside `function_app.py`.", "dependencies.toml"
 )
@@ -189,6 +216,15 @@ CATALOGUE: Final[Mapping[str, tuple[Setting, ...]]] = {
         READ_LIMIT_BYTES,
         STORE_LIMIT_BYTES,
         STRICT_TYPING,
+    ),
+    "Storage by an identity": (
+        STORAGE_ACCOUNT,
+        STORAGE_BLOBS,
+        STORAGE_QUEUES,
+        STORAGE_TABLES,
+        STORAGE_CREDENTIAL,
+        STORAGE_CLIENT_ID,
+        STORAGE_RESOURCE_ID,
     ),
     "Sources": (
         SERVICE_BUS_QUEUE,

@@ -17,7 +17,6 @@ from stores.setting_catalogue import (
     MAX_BATCH_BYTES,
     MAX_BODY_BYTES,
     READ_LIMIT_BYTES,
-    STORAGE,
     STORE_LIMIT_BYTES,
     TENANT_HEADER,
 )
@@ -95,18 +94,6 @@ def app_settings() -> AppSettings:
         SettingsError: See `read_settings`.
     """
     return read_settings(os.environ)
-
-
-def storage_connection() -> str:
-    """Return the connection string of the app's storage account.
-
-    Raises:
-        SettingsError: There is none.
-    """
-    connection = STORAGE.get(os.environ)
-    if not connection:
-        raise SettingsError((Problem(STORAGE.name, "is missing: the storage account's connection string"),))
-    return connection
 
 
 def function_timeout_seconds(host_json: Path = APP_ROOT / "host.json") -> float | None:

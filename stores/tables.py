@@ -21,13 +21,13 @@ from azure.core.exceptions import (
 )
 from azure.data.tables import TableClient, TableServiceClient, TableTransactionError, UpdateMode
 
-from stores.settings import storage_connection
+from stores.storage_account import ConnectionString, StorageAccount, credential_of, storage_account
 
 type Row = dict[str, Any]
 type Change = tuple[str, Row] | tuple[str, Row, Mapping[str, Any]]
 """One change of a transaction, as `TableClient.submit_transaction` takes it."""
 
-_CLIENT_OPTIONS: Final = {"retry_total": 2, "connection_timeout": 3, "read_timeout": 10}
+_CLIENT_OPTIONS: Final[dict[str, Any]] = {"retry_total": 2, "connection_timeout": 3, "read_timeout": 10}
 """The durable orchestration retries; the client only bridges a blink."""
 
 _MISSING_TABLE: Final = "TableNotFound"
@@ -268,7 +268,7 @@ async def _run[T](table: str, action: Callable[[TableClient], T]) -> T:
 
 def _with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
     """Do something with a table; when it is missing, make it and do it again."""
-    service = _service(storage_connection())
+    service = _service(storage_account())
     client = service.get_table_client(table)
     try:
         return action(client)
@@ -280,5 +280,8 @@ def _with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
 
 
 @cache
-def _service(connection: str) -> TableServiceClient:
-    return TableServiceClient.from_connection_string(connection, **_CLIENT_OPTIONS)
+def _service(account: StorageAccount) -> TableServiceClient:
+    if isinstance(account, ConnectionString):
+        return TableServiceClient.from_connection_string(account.text, **_CLIENT_OPTIONS)
+    credential = credential_of(account.identity)
+    return TableServiceClient(account.tables_url, credential=credential, **_CLIENT_OPTIONS)

@@ -8,7 +8,6 @@ from stores.settings import (
     SettingsError,
     function_timeout_seconds,
     read_settings,
-    storage_connection,
 )
 
 
@@ -59,9 +58,3 @@ def test_a_function_timeout_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "host.json").write_text('{"functionTimeout": "5 minutes"}')
     with pytest.raises(SettingsError, match="functionTimeout"):
         function_timeout_seconds(tmp_path / "host.json")
-
-
-def test_missing_storage_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AzureWebJobsStorage", raising=False)
-    with pytest.raises(SettingsError, match="AzureWebJobsStorage"):
-        storage_connection()
