@@ -66,7 +66,12 @@ def _idempotency_header_problem(name: str) -> str | None:
 
 
 class AuthTable(Strict):
-    """`auth`: the header that proves who calls."""
+    """`auth`: the header that proves who calls.
+
+    Attributes:
+        header: Its name.
+        value: What it holds, usually `${NAME}`; never stored, logged or shown.
+    """
 
     header: ConfigHeaderName = "Authorization"
     value: ConfigHeaderValue = ""
@@ -111,7 +116,11 @@ class IdempotencyTable(Strict):
 
 
 class WebhookTable(Strict):
-    """`webhook`: how events that go there as webhooks are signed; the newest secret first."""
+    """`webhook`: how events that go there as webhooks are signed.
+
+    Attributes:
+        secrets: Base64 of 24 to 64 bytes each, the newest first; every one signs. Empty: not signed.
+    """
 
     secrets: Annotated[list[WebhookSecret], Field(max_length=10)] = Field(default_factory=list)
 

@@ -71,6 +71,9 @@ class RetryOverride(Strict):
     """The keys of a `retry` table, or of an operation's `retry`; only those in `written()` count.
 
     `engine.policy.policy_from` and `engine.policy.overridden` take what `written()` gives.
+
+    Attributes:
+        preset: The policy to start from; the other keys lie over it.
     """
 
     preset: PresetName = "standard"

@@ -7,9 +7,9 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from onebox.environment import STORAGE
 from onebox.errors import CannotStartError
 
-STORAGE_SETTING = "AzureWebJobsStorage"
 DEVELOPMENT_STORAGE = "UseDevelopmentStorage=true"
 
 _REFERENCE = re.compile(r"%([^%]+)%")
@@ -92,7 +92,7 @@ class AppSettings:
         Raises:
             MissingSettingError: The setting is not there or is empty.
         """
-        wanted = name or STORAGE_SETTING
+        wanted = name or STORAGE.name
         value = self._values.get(_CONNECTION_PREFIX + wanted) or self._values.get(wanted)
         if not value:
             raise MissingSettingError(f"{where}: app setting {wanted} holds no connection string")

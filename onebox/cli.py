@@ -16,8 +16,8 @@ from onebox.reload import serve_and_reload
 _JOIN_SECONDS = 0.2
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse the command line; prints help and exits where argparse does."""
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m onebox", description="Runs a Durable Functions app here."
     )
@@ -30,7 +30,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     start.add_argument(
         "--port", type=int, default=7071, help="port to listen on; 0 takes a free one (default: 7071)"
     )
-    start.add_argument("--data", type=Path, default=Path(".onebox"), metavar="DIR", help="default: .onebox/")
+    start.add_argument(
+        "--data", type=Path, default=Path(".onebox"), metavar="DIR", help="what it keeps (default: .onebox/)"
+    )
     start.add_argument(
         "--storage-ports",
         choices=("fixed", "auto"),
@@ -42,12 +44,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     start.add_argument("--reload", action="store_true", help="start anew when the app's files change")
     start.add_argument("--verbose", action="store_true", help="log each orchestrator and entity turn too")
-    return parser.parse_args(arguments)
+    return parser
 
 
 def main() -> None:
     """Serve; exit code 0 after a stop that was asked for, 1 when something stands in the way."""
-    arguments = parse(sys.argv[1:])
+    arguments = build_parser().parse_args()
     set_up_logs(verbose=arguments.verbose)
     options = Options(
         app=arguments.app.resolve(),

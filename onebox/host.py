@@ -12,10 +12,11 @@ from pathlib import Path
 
 from azure_functions_runtime import get_threadpool_executor
 
-from onebox.app_settings import DEVELOPMENT_STORAGE, STORAGE_SETTING, load_local_settings
+from onebox.app_settings import DEVELOPMENT_STORAGE, load_local_settings
 from onebox.banner import banner
 from onebox.clock import Clock, SystemClock
 from onebox.data_folder import DataFolder
+from onebox.environment import STORAGE
 from onebox.errors import CannotStartError
 from onebox.faults import HostFaults, no_faults
 from onebox.host_json import HostJson, read_host_json
@@ -102,11 +103,11 @@ class Host:
 
     async def _start_storage(self, data: DataFolder) -> Azurite | None:
         """Start Azurite when the app asks for development storage; returns None when it does not."""
-        if os.environ.get(STORAGE_SETTING, "").strip().rstrip(";") != DEVELOPMENT_STORAGE:
+        if STORAGE.get(os.environ).strip().rstrip(";") != DEVELOPMENT_STORAGE:
             return None
         ports = free_ports() if self._options.free_storage_ports else ports_from(os.environ)
         if ports != StoragePorts():  # an SDK takes development storage to mean the well-known ports
-            os.environ[STORAGE_SETTING] = ports.connection_string
+            os.environ[STORAGE.name] = ports.connection_string
         azurite = Azurite(data.azurite, ports)
         await azurite.start()
         return azurite

@@ -8,6 +8,8 @@ from typing import TextIO
 
 from azure_functions_runtime import invocation_id_cv
 
+from onebox.environment import NO_COLOR
+
 _SHORT_ID = 8
 _GREY, _RED, _YELLOW, _GREEN, _PLAIN = "\x1b[90m", "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[0m"
 
@@ -47,7 +49,7 @@ class LineFormatter(logging.Formatter):
 
 def wants_colour(stream: TextIO) -> bool:
     """Tell whether to colour: on a terminal, unless NO_COLOR (no-color.org) is set."""
-    return stream.isatty() and not os.environ.get("NO_COLOR")
+    return stream.isatty() and not NO_COLOR.get(os.environ)
 
 
 def set_up_logs(*, verbose: bool, stream: TextIO | None = None) -> None:

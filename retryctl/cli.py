@@ -10,8 +10,9 @@ import httpx
 
 from retryctl import exit_codes
 from retryctl.api import Api
+from retryctl.environment import KEY, URL
 from retryctl.exit_codes import CommandError
-from retryctl.parser import DEFAULT_URL, build_parser
+from retryctl.parser import build_parser
 from retryctl.screen import Screen
 
 
@@ -27,7 +28,7 @@ def main(
 
     Args:
         argv: Without the program's name; None takes the process's own.
-        environ: May hold DURABLE_RETRY_URL and DURABLE_RETRY_KEY.
+        environ: See `retryctl.environment`.
         out: For answers; None takes standard output.
         err: For what went wrong; None takes standard error.
         transport: In place of the network; None takes the network.
@@ -36,8 +37,8 @@ def main(
         The exit code, see `retryctl.exit_codes`.
     """
     args = build_parser().parse_args(argv)
-    url = args.url or environ.get("DURABLE_RETRY_URL") or DEFAULT_URL
-    key = args.key or environ.get("DURABLE_RETRY_KEY") or None
+    url = args.url or URL.get(environ)
+    key = args.key or KEY.get(environ) or None
     screen = Screen(out or sys.stdout, "json" if args.json else "ids" if args.ids else "text")
     code, told = _run(args, url, key, screen, transport)
     if told:

@@ -6,12 +6,12 @@ from typing import Final
 
 from retryctl import batches, circuits, dead_letters, dependencies, operations, outbox, replays, sagas
 from retryctl.api import Api
+from retryctl.environment import KEY, URL
 from retryctl.screen import Screen
 
 type Command = Callable[[Api, Namespace, Screen], int]
 type Commands = _SubParsersAction[ArgumentParser]
 
-DEFAULT_URL: Final = "http://localhost:7071"
 _DEFAULT_LIMIT: Final = 50
 
 _EPILOG: Final = """exit codes: 0 done; 1 it ended badly, or the API refused; 2 the command is wrong;
@@ -22,8 +22,8 @@ def build_parser() -> ArgumentParser:
     """Return the parser; what it parses has the command as `run`."""
     parser = ArgumentParser(prog="retryctl", description=__doc__, epilog=_EPILOG)
     parser.description = "Work with Durable Retry over its HTTP API."
-    parser.add_argument("--url", help=f"base URL; else DURABLE_RETRY_URL, else {DEFAULT_URL}")
-    parser.add_argument("--key", help="function key; else DURABLE_RETRY_KEY")
+    parser.add_argument("--url", help=f"base URL; else {URL.name}, else {URL.default}")
+    parser.add_argument("--key", help=f"function key; else {KEY.name}")
     parser.add_argument("--json", action="store_true", help="answer with JSON, for programs")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _operations(commands)

@@ -205,8 +205,8 @@ async def first_of(
             task.cancel()
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    """Returns the options of the command line."""
+def build_parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.run", description="Serves the app and the flaky target."
     )
@@ -218,13 +218,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--storage-ports", choices=("fixed", "auto"), default="fixed", help="as onebox takes it"
     )
-    return parser.parse_args(argv)
+    return parser
 
 
 def main() -> None:
     """Runs until stopped; exits 1 with a message when something stands in the way."""
     try:
-        asyncio.run(serve(parse(sys.argv[1:])))
+        asyncio.run(serve(build_parser().parse_args()))
     except CannotRunError as obstacle:
         raise SystemExit(f"run: {obstacle}") from None
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from io import BufferedWriter
 from pathlib import Path
 
+from onebox.environment import BLOB_PORT, QUEUE_PORT, TABLE_PORT
 from onebox.errors import CannotStartError
 
 LOOPBACK = "127.0.0.1"
@@ -31,9 +32,9 @@ _TETHER = Path(__file__).parents[1] / "tether.py"
 class StoragePorts:
     """The loopback ports of the emulator's three services."""
 
-    blob: int = 10000
-    queue: int = 10001
-    table: int = 10002
+    blob: int = int(BLOB_PORT.default)
+    queue: int = int(QUEUE_PORT.default)
+    table: int = int(TABLE_PORT.default)
 
     @property
     def connection_string(self) -> str:
@@ -57,12 +58,11 @@ def ports_from(settings: Mapping[str, str]) -> StoragePorts:
     Raises:
         CannotStartError: One of them is not a number.
     """
-    usual = StoragePorts()
     try:
         return StoragePorts(
-            blob=int(settings.get("AZURITE_BLOB_PORT", usual.blob)),
-            queue=int(settings.get("AZURITE_QUEUE_PORT", usual.queue)),
-            table=int(settings.get("AZURITE_TABLE_PORT", usual.table)),
+            blob=int(BLOB_PORT.get(settings)),
+            queue=int(QUEUE_PORT.get(settings)),
+            table=int(TABLE_PORT.get(settings)),
         )
     except ValueError as mistake:
         raise CannotStartError(f"AZURITE_..._PORT must be a number: {mistake}") from None

@@ -15,12 +15,10 @@ from azure_functions_runtime.bindings.meta import load_binding_registry
 from azure_functions_runtime.functions import FunctionLoadError
 from azure_functions_runtime.loader import index_function_app, process_indexed_function
 
+from onebox.environment import SCRIPT
 from onebox.errors import CannotStartError
 from onebox.worker import declarations
 from onebox.worker.functions import Binding, Catalogue, Function, RetryOptions
-
-_SCRIPT_SETTING = "PYTHON_SCRIPT_FILE_NAME"
-_DEFAULT_SCRIPT = "function_app.py"
 
 
 class AppLoadError(CannotStartError):
@@ -39,7 +37,7 @@ def load_app(folder: Path) -> Catalogue:
         CannotStartError: There is no such file, or it declares no app.
         AppLoadError: The app's code raised, or a function is declared wrongly.
     """
-    script = folder / os.environ.get(_SCRIPT_SETTING, _DEFAULT_SCRIPT)
+    script = folder / SCRIPT.get(os.environ)
     if not script.is_file():
         raise CannotStartError(f"no {script.name} in {folder}: is this the folder of a function app?")
     os.chdir(folder)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tools.processes import ROOT
-from tools.run import parse, what_to_try
+from tools.run import build_parser, what_to_try
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 
@@ -49,7 +49,7 @@ def test_make_run_prints_the_curl_of_the_readme() -> None:
     def words(text: str) -> str:
         return " ".join(text.split())
 
-    assert words(readme_curl()) in words(what_to_try(parse([])))
+    assert words(readme_curl()) in words(what_to_try(build_parser().parse_args([])))
 
 
 def test_every_deployed_and_development_package_has_its_reason() -> None:

@@ -7,6 +7,7 @@ from engine.config import Config, ConfigError
 from stores import configuration
 from stores.handler_registry import HandlerSetupError
 from stores.settings import AppSettings, SettingsError
+from stores.upkeep_settings import upkeep_settings
 
 GOOD = '[dependencies.payments]\nbase_url = "http://127.0.0.1:9"\n'
 HANDLER = """
@@ -63,6 +64,12 @@ def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(configuration, "app_settings", lambda: settings)
     with pytest.raises(SettingsError, match=r"missing\.toml"):
         configuration.load_app(io.StringIO())
+
+
+def test_a_wrong_alert_threshold_stops_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ALERT_DEAD_LETTERS", "many")
+    upkeep_settings.cache_clear()
+    assert "ALERT_DEAD_LETTERS: must be a number" in start(monkeypatch, tmp_path, GOOD)
 
 
 def test_a_handler_module_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,16 +2,18 @@ import socket
 
 import pytest
 
-from tools.run import CannotRunError, parse, parts, port_in_use, require_free
+from tools.run import CannotRunError, build_parser, parts, port_in_use, require_free
 
 
 def test_the_defaults_are_the_ports_of_the_contract() -> None:
-    arguments = parse([])
+    arguments = build_parser().parse_args([])
     assert (arguments.port, arguments.target_port, arguments.data) == (7071, 7072, ".onebox")
 
 
 def test_both_parts_are_started_on_loopback_with_their_ports() -> None:
-    target, onebox = parts(parse(["--port", "8001", "--target-port", "8002", "--data", "there"]))
+    target, onebox = parts(
+        build_parser().parse_args(["--port", "8001", "--target-port", "8002", "--data", "there"])
+    )
     assert target.command[1:] == ["-m", "tools.flaky_target", "--port", "8002"]
     assert onebox.command[1:] == [
         *["-m", "onebox", "start", "--host", "127.0.0.1"],
