@@ -9,8 +9,8 @@ from stores.waiting_operations import WAKE_WAITING, waiting_page, wake
 
 blueprint = df.Blueprint()
 
-PAGES_PER_STEP: Final = 50
-"""Of twenty operations each: a step takes seconds, and one that fails repeats little."""
+PAGES_PER_STEP: Final = 5
+"""Of 200 operations each: a step takes seconds, and one that fails repeats little."""
 
 
 async def wake_waiting(step: dict, hub: str) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations

@@ -8,6 +8,7 @@ from engine.operation import History, OperationInput, OperationStatus
 from engine.vocabulary import FINISHED, OperationState
 
 _MOVING: Final = (
+    "dependency",  # never changes, but lists find operations by it, and they do not read inputs
     "status",
     "attempt_count",
     "attempts",

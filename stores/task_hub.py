@@ -6,10 +6,8 @@ function (see docs/decisions/durable-client.md for what that costs).
 """
 
 import asyncio
-import base64
-import binascii
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -17,12 +15,9 @@ from weakref import WeakKeyDictionary
 
 import grpc
 from azure.durable_functions import DurableFunctionsClient
-from durabletask.client import OrchestrationQuery, OrchestrationState, OrchestrationStatus
+from durabletask.client import OrchestrationState, OrchestrationStatus
 from durabletask.entities import EntityInstanceId
-from durabletask.internal.client_helpers import build_query_instances_req
 from durabletask.internal.orchestrator_service_pb2 import OrchestrationIdReusePolicy
-from durabletask.internal.orchestrator_service_pb2 import OrchestrationState as StateMessage
-from google.protobuf.wrappers_pb2 import StringValue
 
 from engine.idempotency import Record
 from engine.operation import OperationInput
@@ -64,9 +59,6 @@ ID_PREFIX: Final = "op-"
 _CLIENTS_PER_LOOP: Final = 4
 """A host has one configuration; a second appears only when the host restarts under the same worker."""
 
-_PAGE_SIZE: Final = 20
-"""Instances per request of a list: twenty inputs of 64 KiB stay under gRPC's default limit of 4 MiB."""
-
 NEVER_REPLACE: Final = OrchestrationIdReusePolicy(replaceableStatus=[])
 """An instance id that exists in any state answers ALREADY_EXISTS."""
 
@@ -100,18 +92,6 @@ class Instance:
     input: dict[str, Any]
     custom_status: dict[str, Any] | None
     output: dict[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Scanned:
-    """One instance of a listing, and the cursor that goes on right after it (None at the end)."""
-
-    instance: Instance
-    cursor_after: str | None
-
-
-class BadCursorError(ValueError):
-    """A cursor that no listing ever gave out."""
 
 
 def outbox_instance(operation_id: str) -> str:
@@ -227,54 +207,6 @@ async def check(hub: str) -> None:
     await read_operation(hub, ID_PREFIX + "health")
 
 
-async def scan_operations(
-    hub: str, *, created_after: datetime | None, cursor: str | None
-) -> AsyncIterator[Scanned]:
-    """Go through the operations that the task hub has, page by page, in its own order.
-
-    Args:
-        hub: Configuration of the durable client.
-        created_after: Only operations created at this instant or later; None for all.
-        cursor: Where an earlier scan stopped; None for the beginning.
-
-    Raises:
-        BadCursorError: The cursor is not one of ours.
-        TaskHubUnavailableError: The task hub did not answer.
-    """
-    token, skip = _read_cursor(cursor)
-    while True:
-        messages, next_token = await _query_page(hub, created_after, token)
-        following = None if next_token is None else _write_cursor(next_token, 0)
-        for position, message in enumerate(messages[skip:], start=skip + 1):
-            is_last = position == len(messages)
-            after = following if is_last else _write_cursor(token, position)
-            yield Scanned(_instance_of_message(message), after)
-        if next_token is None:
-            return
-        token, skip = next_token, 0
-
-
-async def _query_page(
-    hub: str, created_after: datetime | None, token: str | None
-) -> tuple[list[StateMessage], str | None]:
-    """Ask for one page. The SDK's public query gathers every page, so its stub is used for one."""
-    client = await client_for(hub)
-    query = OrchestrationQuery(
-        created_time_from=created_after,
-        max_instance_count=_PAGE_SIZE,
-        fetch_inputs_and_outputs=True,
-        instance_id_prefix=ID_PREFIX,
-    )
-    request = build_query_instances_req(query, None if token is None else StringValue(value=token))
-    try:
-        page = await client._get_stub().QueryInstances(request)  # noqa: SLF001 - no public call gives one page
-    except grpc.aio.AioRpcError as error:
-        raise _unavailable(error) from error
-    following = page.continuationToken.value
-    # The SDK reads "0" and "" as the end, and so does this.
-    return list(page.orchestrationState), following if following not in ("", "0", token) else None
-
-
 def _instance(state: OrchestrationState) -> Instance:
     return Instance(
         instance_id=state.instance_id,
@@ -287,40 +219,12 @@ def _instance(state: OrchestrationState) -> Instance:
     )
 
 
-def _instance_of_message(message: StateMessage) -> Instance:
-    return Instance(
-        instance_id=message.instanceId,
-        runtime_status=OrchestrationStatus(message.orchestrationStatus),
-        created_at=message.createdTimestamp.ToDatetime(tzinfo=UTC),
-        updated_at=message.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC),
-        input=_object(message.input.value) or {},
-        custom_status=_object(message.customStatus.value),
-        output=_object(message.output.value),
-    )
-
-
 def _object(text: str | None) -> dict[str, Any] | None:
     """Read a JSON object with the plain parser, so that nothing a caller sent is ever turned into a class."""
     if not text:
         return None
     value = json.loads(text)
     return value if isinstance(value, dict) else None
-
-
-def _write_cursor(token: str | None, skip: int) -> str:
-    return base64.urlsafe_b64encode(json.dumps([token, skip]).encode()).decode()
-
-
-def _read_cursor(cursor: str | None) -> tuple[str | None, int]:
-    if cursor is None:
-        return None, 0
-    try:
-        token, skip = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
-    except (binascii.Error, UnicodeError, ValueError, TypeError) as error:
-        raise BadCursorError("this cursor was not given out here") from error
-    if not isinstance(token, str | None) or not isinstance(skip, int) or skip < 0:
-        raise BadCursorError("this cursor was not given out here")
-    return token, skip
 
 
 def _unavailable(error: grpc.aio.AioRpcError) -> TaskHubUnavailableError:

@@ -9,15 +9,14 @@ from datetime import datetime
 from typing import Any, Final
 
 import grpc
-from durabletask.client import OrchestrationQuery, OrchestrationStatus
-from durabletask.internal.client_helpers import build_query_instances_req
+from durabletask.client import OrchestrationStatus
 from durabletask.internal.orchestrator_service_pb2 import OrchestrationState as StateMessage
-from google.protobuf.wrappers_pb2 import StringValue
 
 from engine.circuit import HandMessage
 from engine.instants import from_rfc3339, to_rfc3339
 from engine.vocabulary import OperationState
-from stores.task_hub import ID_PREFIX, TaskHubUnavailableError, client_for, raise_event
+from stores.instance_pages import Selection, operations_page
+from stores.task_hub import TaskHubUnavailableError, client_for, raise_event
 
 CIRCUIT_EVENT: Final = "circuit_changed"
 """Name of the event that ends a wait for the circuit."""
@@ -27,9 +26,6 @@ RELEASE_WAITING: Final = "release_waiting"
 
 WAKE_WAITING: Final = "wake_waiting"
 """Name of the activity that wakes some of them."""
-
-_PAGE_SIZE: Final = 20
-"""Instances per request: twenty inputs of 64 KiB stay under gRPC's default limit of 4 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +75,12 @@ async def waiting_page(hub: str, dependency: str, since_before: datetime, positi
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
     """
-    client = await client_for(hub)
-    query = OrchestrationQuery(
-        runtime_status=[OrchestrationStatus.RUNNING],
-        max_instance_count=_PAGE_SIZE,
-        fetch_inputs_and_outputs=True,
-        instance_id_prefix=ID_PREFIX,
-    )
-    request = build_query_instances_req(query, None if position is None else StringValue(value=position))
-    try:
-        page = await client._get_stub().QueryInstances(request)  # noqa: SLF001 - no public call gives one page
-    except grpc.aio.AioRpcError as error:
-        raise _unavailable(error) from error
+    selection = Selection(runtime_statuses=(OrchestrationStatus.RUNNING,))
+    page = await operations_page(hub, selection, position)
     waiting = tuple(
-        found.instanceId for found in page.orchestrationState if _waits_for(found, dependency, since_before)
+        found.instanceId for found in page.instances if _waits_for(found, dependency, since_before)
     )
-    following = page.continuationToken.value
-    # The SDK reads "0" and "" as the end, and so does this.
-    return Page(waiting, following if following not in ("", "0", position) else None)
+    return Page(waiting, page.following)
 
 
 async def wake(hub: str, operation_ids: Iterable[str], changed_at: datetime) -> None:
@@ -120,8 +104,7 @@ def _waits_for(message: StateMessage, dependency: str, since_before: datetime) -
         return False
     if from_rfc3339(shown["updated_at"]) >= since_before:
         return False
-    operation = _object(message.input.value).get("operation", {})
-    return bool(operation.get("dependency") == dependency)
+    return bool(shown["dependency"] == dependency)
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import azure.functions as func
 
 from engine.problem import InvalidInputError, Problem
 from engine.vocabulary import OperationState
-from stores.status import document_of, with_event_states
-from stores.task_hub import BadCursorError, scan_operations
+from stores.operation_scan import BadCursorError, Glimpse, runtimes_of, scan_operations
+from stores.status import find_status
 from triggers.http_blueprint import HttpBlueprint
 from triggers.problems import invalid, json_answer
 from triggers.queries import Query
@@ -19,23 +19,30 @@ blueprint = HttpBlueprint()
 
 _STATES: Final = frozenset(state.value for state in OperationState)
 
-_MAX_SCANNED: Final = 2_000
-"""Instances looked at for one answer: a filter that matches little answers early, with a cursor."""
+_MAX_SCANNED: Final = 10_000
+"""Operations looked at for one answer: a filter that matches little answers early, with a cursor."""
 
-
-_QUERIES_AT_ONCE: Final = 16
+_READS_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
     """What a caller wants to see; None means anything."""
 
-    status: str | None
+    status: OperationState | None
     dependency: str | None
+
+    def may_match(self, seen: Glimpse) -> bool:
+        """Tell whether an operation may be wanted, as far as a glimpse tells."""
+        return _agree(self.status, seen.status) and _agree(self.dependency, seen.dependency)
 
     def matches(self, document: dict[str, Any]) -> bool:
         """Tell whether a status document is wanted."""
-        return self.status in {None, document["status"]} and self.dependency in {None, document["dependency"]}
+        return _agree(self.status, document["status"]) and _agree(self.dependency, document["dependency"])
+
+
+def _agree(wanted: str | None, found: str | None) -> bool:
+    return wanted is None or found is None or wanted == found
 
 
 @blueprint.route(route="operations", methods=["GET"])
@@ -43,7 +50,8 @@ class Filter:
 async def list_operations(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """List status documents, filtered, a page at a time."""
     query = Query(req.params)
-    wanted = Filter(query.one_of("status", _STATES), query.text("dependency"))
+    status = query.one_of("status", _STATES)
+    wanted = Filter(None if status is None else OperationState(status), query.text("dependency"))
     created_after, limit, cursor = query.instant("created_after"), query.limit(), query.text("cursor")
     try:
         query.check()
@@ -57,24 +65,29 @@ async def list_operations(req: func.HttpRequest, hub: str) -> func.HttpResponse:
 async def _page(
     hub: str, wanted: Filter, created_after: datetime | None, limit: int, cursor: str | None
 ) -> dict[str, Any]:
-    items: list[dict[str, Any]] = []
-    scanned = 0
-    async for seen in scan_operations(hub, created_after=created_after, cursor=cursor):
-        scanned += 1
-        document = document_of(seen.instance)
-        if wanted.matches(document):
-            items.append(document)
-        if len(items) == limit or scanned == _MAX_SCANNED:
-            return {"items": await _up_to_date(items), "next_cursor": seen.cursor_after}
-    return {"items": await _up_to_date(items), "next_cursor": None}
+    """Choose by glimpses, then read the chosen ones; one that moved on meanwhile is left out."""
+    found: list[str] = []
+    looked_at, following = 0, None
+    runtimes = runtimes_of(wanted.status)
+    async for seen in scan_operations(
+        hub, runtime_statuses=runtimes, created_after=created_after, cursor=cursor
+    ):
+        looked_at += 1
+        if wanted.may_match(seen):
+            found.append(seen.operation_id)
+        if len(found) == limit or looked_at == _MAX_SCANNED:
+            following = seen.cursor_after
+            break
+    documents = await _documents(hub, found)
+    return {"items": [one for one in documents if wanted.matches(one)], "next_cursor": following}
 
 
-async def _up_to_date(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Let the events say where they stand now; costs a query for each operation that has any."""
-    gate = asyncio.Semaphore(_QUERIES_AT_ONCE)
+async def _documents(hub: str, ids: list[str]) -> list[dict[str, Any]]:
+    gate = asyncio.Semaphore(_READS_AT_ONCE)
 
-    async def look(document: dict[str, Any]) -> dict[str, Any]:
+    async def read(operation_id: str) -> dict[str, Any] | None:
         async with gate:
-            return await with_event_states(document)
+            return await find_status(hub, operation_id)
 
-    return await asyncio.gather(*map(look, documents))
+    found = await asyncio.gather(*map(read, ids))
+    return [document for document in found if document is not None]

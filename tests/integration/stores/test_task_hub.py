@@ -1,5 +1,4 @@
 import asyncio
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,14 +7,13 @@ from engine.operation import OperationInput
 from stores import task_hub as hub_store
 from stores.status import document_of, find_status
 from stores.submission import KeyReused, Replayed, Started, submit
-from stores.task_hub import BadCursorError, TaskHubUnavailableError
+from stores.task_hub import TaskHubUnavailableError
 from tests.operation_stage import an_operation as an_old_operation
 from tests.operation_stage import failing
 from tests.task_hub_stage import TaskHubStage, binding_for
 from tools.processes import free_port
 
 WAIT_SECONDS = 20
-PAGE = 7
 
 
 def an_operation(**changes: Any) -> OperationInput:
@@ -84,41 +82,6 @@ async def test_a_terminated_operation_counts_as_cancelled(task_hub: TaskHubStage
     client = await hub_store.client_for(task_hub.binding)
     await client.terminate_orchestration("op-test")
     assert (await finished(task_hub, "op-test"))["status"] == "cancelled"
-
-
-async def test_a_list_goes_on_where_its_cursor_says(task_hub: TaskHubStage) -> None:
-    for number in range(45):
-        await submit(task_hub.binding, an_operation(operation_id=f"op-{number:02}"), is_new_key=True)
-    seen: list[str] = []
-    cursor = None
-    while True:
-        page = []
-        async for item in hub_store.scan_operations(task_hub.binding, created_after=None, cursor=cursor):
-            page.append(item)
-            if len(page) == PAGE:
-                break
-        seen.extend(item.instance.instance_id for item in page)
-        cursor = page[-1].cursor_after
-        if cursor is None:
-            break
-    assert seen == [f"op-{number:02}" for number in range(45)]
-
-
-async def test_a_list_can_leave_out_what_is_older(task_hub: TaskHubStage) -> None:
-    await submit(task_hub.binding, an_operation())
-    instance = await hub_store.read_operation(task_hub.binding, "op-test")
-    assert instance is not None
-    later = instance.created_at + timedelta(seconds=1)
-    listed = [
-        item async for item in hub_store.scan_operations(task_hub.binding, created_after=later, cursor=None)
-    ]
-    assert listed == []
-
-
-@pytest.mark.parametrize("cursor", ["", "x", "bm90IGpzb24=", "WzEsIDJd", "W251bGwsIC0xXQ=="])
-async def test_a_cursor_from_elsewhere_is_refused(task_hub: TaskHubStage, cursor: str) -> None:
-    with pytest.raises(BadCursorError):
-        await anext(hub_store.scan_operations(task_hub.binding, created_after=None, cursor=cursor))
 
 
 async def test_a_task_hub_that_is_away_is_told_from_everything_else() -> None:

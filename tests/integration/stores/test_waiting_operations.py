@@ -14,7 +14,7 @@ from tests.operation_stage import an_operation, failing
 from tests.task_hub_stage import TaskHubStage
 
 WAIT_SECONDS = 30
-MORE_THAN_A_PAGE = 25
+ROWS, MORE_THAN_A_PAGE = 20, 25
 
 
 def close_by_hand() -> HandMessage:
@@ -58,6 +58,7 @@ async def test_a_circuit_closed_by_hand_lets_go_of_whoever_waits_for_it_and_of_n
     task_hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("activities.wake_waiting.PAGES_PER_STEP", 1)
+    monkeypatch.setattr("stores.instance_pages.LIGHT_ROWS", ROWS)
     monkeypatch.setattr(release_waiting, "SETTLE", timedelta(milliseconds=10))
     monkeypatch.setattr(release_waiting, "BETWEEN_PASSES", timedelta(milliseconds=10))
     task_hub.answer = held_up_once

@@ -1,0 +1,120 @@
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from engine.operation import OperationInput
+from engine.vocabulary import Category, OperationState
+from stores import instance_pages
+from stores.operation_scan import BadCursorError, Glimpse, runtimes_of, scan_operations
+from stores.status import find_status
+from stores.submission import submit
+from stores.task_hub import client_for, read_operation, wait_for_operation
+from tests.operation_stage import an_operation as an_old_operation
+from tests.operation_stage import failing
+from tests.task_hub_stage import TaskHubStage
+
+WAIT_SECONDS = 20
+COUNT, ROWS, TAKEN = 45, 20, 7
+
+
+def an_operation(**changes: Any) -> OperationInput:
+    """Return an operation without a deadline: this hub reads the real clock."""
+    return an_old_operation(**{"deadline_at": None, **changes})
+
+
+async def finished(hub: TaskHubStage, operation_id: str) -> None:
+    assert await wait_for_operation(hub.binding, operation_id, WAIT_SECONDS) is not None
+
+
+async def seen(hub: TaskHubStage, **wanted: Any) -> dict[str, Glimpse]:
+    return {each.operation_id: each async for each in scan_operations(hub.binding, **wanted)}
+
+
+async def ids_by_sevens(hub: TaskHubStage) -> list[str]:
+    """Go through all operations, a few at a time, each time where the cursor of the last one says."""
+    ids: list[str] = []
+    cursor = None
+    while True:
+        taken = []
+        async for each in scan_operations(hub.binding, cursor=cursor):
+            taken.append(each)
+            if len(taken) == TAKEN:
+                break
+        ids += [each.operation_id for each in taken]
+        cursor = taken[-1].cursor_after
+        if cursor is None:
+            return ids
+
+
+async def test_a_scan_goes_on_where_its_cursor_says(
+    task_hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instance_pages, "LIGHT_ROWS", ROWS)
+    wanted = [f"op-{number:02}" for number in range(COUNT)]
+    for operation_id in wanted:
+        await submit(task_hub.binding, an_operation(operation_id=operation_id), is_new_key=True)
+    assert await ids_by_sevens(task_hub) == wanted
+
+
+async def test_what_left_the_page_since_makes_a_scan_repeat_some_and_omit_none(
+    task_hub: TaskHubStage,
+) -> None:
+    for operation_id in ("op-1", "op-2", "op-3"):
+        await submit(task_hub.binding, an_operation(operation_id=operation_id), is_new_key=True)
+        await finished(task_hub, operation_id)
+    first, second = [each async for each in scan_operations(task_hub.binding)][:2]
+    client = await client_for(task_hub.binding)
+    await client.purge_orchestration("op-1")
+    assert list(await seen(task_hub, cursor=second.cursor_after)) == ["op-3"]
+    assert list(await seen(task_hub, cursor=first.cursor_after)) == ["op-2", "op-3"]
+
+
+async def test_a_scan_can_leave_out_what_is_older(task_hub: TaskHubStage) -> None:
+    await submit(task_hub.binding, an_operation())
+    instance = await read_operation(task_hub.binding, "op-test")
+    assert instance is not None
+    assert await seen(task_hub, created_after=instance.created_at + timedelta(seconds=1)) == {}
+
+
+async def test_a_glimpse_tells_what_the_status_document_tells(task_hub: TaskHubStage) -> None:
+    task_hub.answer = failing(0)
+    await submit(task_hub.binding, an_operation(operation_id="op-good"), is_new_key=True)
+    await finished(task_hub, "op-good")
+    task_hub.answer = failing(99, Category.MALFORMED, 422)
+    await submit(task_hub.binding, an_operation(operation_id="op-bad"), is_new_key=True)
+    await finished(task_hub, "op-bad")
+    task_hub.answer = failing(99)
+    for operation_id in ("op-waits", "op-killed"):
+        await submit(task_hub.binding, an_operation(operation_id=operation_id), is_new_key=True)
+        await until_waiting(task_hub, operation_id)
+    await (await client_for(task_hub.binding)).terminate_orchestration("op-killed")
+    await finished(task_hub, "op-killed")
+
+    glimpses = await seen(task_hub)
+    for operation_id, glimpse in glimpses.items():
+        document = await find_status(task_hub.binding, operation_id)
+        assert document is not None
+        told = (glimpse.status, glimpse.dependency, glimpse.attempt_count)
+        assert told == (document["status"], document["dependency"], document["attempt_count"])
+        assert operation_id in await seen(task_hub, runtime_statuses=runtimes_of(glimpse.status))
+    states = {operation_id: glimpse.status for operation_id, glimpse in glimpses.items()}
+    assert states == {
+        "op-good": OperationState.SUCCEEDED,
+        "op-bad": OperationState.DEAD_LETTERED,
+        "op-waits": OperationState.WAITING_RETRY,
+        "op-killed": OperationState.CANCELLED,
+    }
+
+
+async def until_waiting(hub: TaskHubStage, operation_id: str) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while (await seen(hub))[operation_id].status is not OperationState.WAITING_RETRY:  # noqa: ASYNC110 # asks over gRPC
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "bm90IGpzb24=", "WzEsIDJd", "W251bGwsIC0xXQ=="])
+async def test_a_cursor_from_elsewhere_is_refused(task_hub: TaskHubStage, cursor: str) -> None:
+    with pytest.raises(BadCursorError):
+        await anext(scan_operations(task_hub.binding, cursor=cursor))
