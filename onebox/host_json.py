@@ -15,6 +15,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 
 from onebox.errors import CannotStartError
+from onebox.hub.model import TERMINAL, Status
+from onebox.hub.versioning import VersionFailure, VersionMatch
 from onebox.timespan import parse_timespan
 
 _UNLIMITED = "-1"
@@ -105,8 +107,9 @@ class DurableTask(_Section):
     max_grpc_message_size_in_bytes: int | None = Field(None, ge=0)
     grpc_http_client_timeout: str | None = None
     default_version: str | None = None
-    version_match_strategy: Any = None
-    version_failure_strategy: Any = None
+    version_match_strategy: VersionMatch = VersionMatch.CURRENT_OR_OLDER
+    version_failure_strategy: VersionFailure = VersionFailure.REJECT
+    overridable_existing_instance_states: Literal["NonRunningStates", "AnyState"] = "NonRunningStates"
     storage_provider: Any = None
     tracing: Any = None
     notifications: Any = None
@@ -114,7 +117,6 @@ class DurableTask(_Section):
     extended_sessions_enabled: Any = None
     extended_session_idle_timeout_in_seconds: Any = None
     max_orchestration_actions: Any = None
-    overridable_existing_instance_states: Any = None
     entity_message_reorder_window_in_minutes: Any = None
     rollback_entity_operations_on_exceptions: Any = None
     store_inputs_in_orchestration_history: Any = None
@@ -127,6 +129,11 @@ class DurableTask(_Section):
     log_replay_events: Any = None
     log_terse_exception_messages: Any = None
     worker_dispatcher_options: Any = None
+
+    @property
+    def replaceable(self) -> frozenset[Status]:
+        """Statuses in which an instance gives way to a new one of its id."""
+        return frozenset(Status) if self.overridable_existing_instance_states == "AnyState" else TERMINAL
 
 
 class Extensions(BaseModel):

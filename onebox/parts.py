@@ -19,6 +19,7 @@ from onebox.http.keys import Keys
 from onebox.http.messages import body_limit_bytes
 from onebox.http.streams import StreamedAnswers
 from onebox.hub import Hub, HubSettings
+from onebox.hub.versioning import Versioning
 from onebox.management.api import ManagementApi
 from onebox.storage.blobs import Blobs
 from onebox.storage.outputs import StorageOutputs
@@ -157,6 +158,9 @@ def _hub_settings(durable: DurableTask, stop_seconds: float) -> HubSettings:
         max_batches=durable.max_concurrent_entity_functions or silent.max_batches,
         max_activities=durable.max_concurrent_activity_functions or silent.max_activities,
         max_batch_operations=durable.max_entity_operation_batch_size or silent.max_batch_operations,
-        default_version=durable.default_version,
+        versioning=Versioning(
+            durable.default_version, durable.version_match_strategy, durable.version_failure_strategy
+        ),
+        replaceable=durable.replaceable,
         stop_seconds=stop_seconds,
     )

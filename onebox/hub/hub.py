@@ -101,9 +101,7 @@ class Hub:
             settings=self._settings,
             faults=self._faults,
         )
-        self._tasks = TaskHub(
-            self._engine, Listing(reading), self._clock, self._faults, self._settings.default_version
-        )
+        self._tasks = TaskHub(self._engine, Listing(reading), self._clock, self._faults, self._settings)
         return self._tasks
 
     async def _serve(self, tasks: TaskHub) -> None:

@@ -93,7 +93,8 @@ class Start:
     Attributes:
         tags: A JSON object; None means no tags.
         start_at_us: Not before; None means at once.
-        replaceable: Statuses in which an instance of the same id gives way to this one.
+        replaceable: Statuses in which an instance of the same id gives way to this one; None leaves it to the
+            hub for a client's start, and means those that are final for any other.
         trace: A serialised TraceContext of whoever asked; None when there is none.
     """
 
@@ -103,7 +104,7 @@ class Start:
     input: str | None = None
     tags: str | None = None
     start_at_us: int | None = None
-    replaceable: frozenset[Status] = TERMINAL
+    replaceable: frozenset[Status] | None = None
     parent: Parent | None = None
     parent_name: str | None = None
     trace: bytes | None = None

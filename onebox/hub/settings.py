@@ -1,6 +1,9 @@
 """How much the task hub does at once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from onebox.hub.model import TERMINAL, Status
+from onebox.hub.versioning import Versioning
 
 
 @dataclass(frozen=True)
@@ -13,7 +16,8 @@ class HubSettings:
         max_activities: Activities in flight, likewise (at least 1).
         max_batch_operations: Operations handed to an entity in one batch (at least 1).
         cache_bytes: Serialised history kept in memory for live instances (0 keeps none).
-        default_version: Of instances started without a version, children too; None gives none.
+        versioning: The app's version, and what it does with instances of another.
+        replaceable: Statuses in which an instance gives way to a start under its id that says nothing of it.
         stop_seconds: How long `stop` lets running invocations finish before it gives them back.
     """
 
@@ -22,5 +26,6 @@ class HubSettings:
     max_activities: int = 64
     max_batch_operations: int = 256
     cache_bytes: int = 64 * 1024 * 1024
-    default_version: str | None = None
+    versioning: Versioning = field(default_factory=Versioning)
+    replaceable: frozenset[Status] = TERMINAL
     stop_seconds: float = 5.0

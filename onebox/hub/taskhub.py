@@ -25,6 +25,7 @@ from onebox.hub.faults import FaultPoint, FaultPoints
 from onebox.hub.frames import events_in
 from onebox.hub.instants import to_us
 from onebox.hub.model import TERMINAL, Start, Status
+from onebox.hub.settings import HubSettings
 from onebox.hub.store import entities, instances
 from onebox.hub.store.listing import (
     EntityFilter,
@@ -48,13 +49,13 @@ class TaskHub:
         listing: Listing,
         clock: Clock,
         faults: FaultPoints,
-        default_version: str | None = None,
+        settings: HubSettings,
     ) -> None:
         self._engine = engine
         self._listing = listing
         self._clock = clock
         self._faults = faults
-        self._default_version = default_version
+        self._settings = settings
 
     async def _change[T](self, work: Callable[[Transaction], T]) -> T:
         self._faults(FaultPoint.REQUEST_RECEIVED)
@@ -66,7 +67,7 @@ class TaskHub:
         """Create an instance; return its id (a new one when the request has none).
 
         Raises:
-            InstanceExists: The id is taken by an instance in a status that is not in `asked.replaceable`.
+            InstanceExists: The id is taken by an instance in a status that may not be replaced.
             InvalidRequest: The name is empty, or the id is an entity's.
         """
         if not asked.name:
@@ -76,7 +77,8 @@ class TaskHub:
         wanted = replace(
             asked,
             instance_id=asked.instance_id or uuid.uuid4().hex,
-            version=asked.version or self._default_version,
+            version=asked.version or self._settings.versioning.default,
+            replaceable=self._settings.replaceable if asked.replaceable is None else asked.replaceable,
         )
         await self._change(lambda tx: instances.start(tx, wanted))
         return wanted.instance_id

@@ -7,7 +7,7 @@ from typing import Any
 import durabletask.internal.orchestrator_service_pb2 as pb
 
 from onebox.hub.events import microseconds, text, timestamp
-from onebox.hub.model import TERMINAL, Start, Status
+from onebox.hub.model import Start, Status
 from onebox.hub.store.listing import EntityFilter, EntityState, InstanceFilter, InstanceState
 from onebox.hub.tags import tags_to
 
@@ -39,10 +39,10 @@ def statuses_from(wanted: Iterable[int]) -> frozenset[Status]:
 def start_from(request: pb.CreateInstanceRequest) -> Start:
     """Return what a client wants to start.
 
-    Without a reuse policy an instance that has ended gives way, as the host's `NonRunningStates` has it. With
-    one, only instances in a status that it lists do: an empty list means that the id must be free.
+    Without a reuse policy host.json decides what gives way. With one, only instances in a status that it
+    lists do: an empty list means that the id must be free.
     """
-    replaceable = TERMINAL
+    replaceable = None
     if request.HasField("orchestrationIdReusePolicy"):
         replaceable = statuses_from(request.orchestrationIdReusePolicy.replaceableStatus)
     has_trace = request.HasField("parentTraceContext")

@@ -16,7 +16,7 @@ from onebox.hub.faults import FaultPoint, FaultPoints
 from onebox.hub.frames import request_bytes
 from onebox.hub.instants import now_us
 from onebox.hub.invoker import InvocationFailed, Invoker
-from onebox.hub.model import Lane, Message, Status, Task
+from onebox.hub.model import Head, Lane, Message, Status, Task
 from onebox.hub.response import failed_response, interpret
 from onebox.hub.settings import HubSettings
 from onebox.hub.store.entities import commit_batch
@@ -24,6 +24,7 @@ from onebox.hub.store.reading import Reader
 from onebox.hub.store.turns import commit_activity, commit_turn
 from onebox.hub.store.writer import Writer
 from onebox.hub.turn import Ended, Renewed, Rewound, Turn, choose
+from onebox.hub.versioning import VersionFailure
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class Workers:
         """Let an orchestrator see what has come for it."""
         self._faults(FaultPoint.TURN_TAKEN)
         live = self.cache.get(instance_id) or self._reader.live(instance_id)
-        if live is None:
+        if live is None or self._must_wait(live.head):
             return
         at_us = now_us(self._clock)
         visible = self._reader.inbox(instance_id, at_us)
@@ -85,11 +86,25 @@ class Workers:
         if len(visible) > len(taken):
             self._retry(instance_id)
 
+    def _must_wait(self, head: Head) -> bool:
+        """Whether an instance is left to an app of another version; everything for it stays in its inbox."""
+        versioning = self._settings.versioning
+        if head.status.is_terminal or versioning.admits(head.version):
+            return False
+        if versioning.failure is VersionFailure.FAIL:
+            return False
+        names = (head.id, head.version or "", versioning.match, versioning.default or "")
+        _LOGGER.warning("'%s' has version '%s' and waits: host.json runs %s '%s'", *names)
+        return True
+
     async def _run_orchestrator(self, live: Live, new: list[bytes]) -> pb.OrchestratorResponse:
         head = live.head
         if head.name not in self._invoker.orchestrators:
             unknown = f"A '{head.name}' orchestrator was not registered."
             return failed_response(events.failure_details("OrchestratorNotRegisteredError", unknown))
+        if not self._settings.versioning.admits(head.version):
+            other = "Orchestration version did not comply with Worker Versioning"
+            return failed_response(events.failure_details("VersionMismatch", other))
         request = request_bytes(head.id, head.execution_id, live.chunks, new)
         self._faults(FaultPoint.TURN_LOADED)
         try:
@@ -105,8 +120,9 @@ class Workers:
 
     def _give_version(self, asked: pb.CreateSubOrchestrationAction | pb.StartNewOrchestrationAction) -> None:
         """Fill in what host.json documents for a start that names no version; the SDK itself does not."""
-        if self._settings.default_version is not None and not asked.version.value:
-            asked.version.value = self._settings.default_version
+        default = self._settings.versioning.default
+        if default is not None and not asked.version.value:
+            asked.version.value = default
 
     def _remember(self, live: Live, turn: Turn) -> None:
         """Bring the cache to where the store is."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onebox.hub import events
 from onebox.hub.errors import InstanceExists, InstanceFinished, InstanceNotFound, WrongStatus
-from onebox.hub.model import Head, Kind, Parent, Start, Status
+from onebox.hub.model import TERMINAL, Head, Kind, Parent, Start, Status
 from onebox.hub.store.transaction import Transaction
 from onebox.hub.tags import tags_from
 
@@ -20,7 +20,7 @@ def start(tx: Transaction, asked: Start) -> str:
     """Create an instance, in place of a replaceable one; return its execution id."""
     status = status_of(tx, asked.instance_id)
     if status is not None:
-        if status not in asked.replaceable:
+        if status not in (TERMINAL if asked.replaceable is None else asked.replaceable):
             raise InstanceExists(asked.instance_id, status)
         erase(tx, asked.instance_id)
     execution_id = uuid.uuid4().hex

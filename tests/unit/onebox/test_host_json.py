@@ -7,6 +7,7 @@ import pytest
 
 from onebox.errors import CannotStartError
 from onebox.host_json import HostJson, read_host_json
+from onebox.hub.model import TERMINAL, Status
 
 
 def read(tmp_path: Path, content: Any) -> HostJson:
@@ -62,3 +63,19 @@ def test_a_mistake_is_named(tmp_path: Path, content: Any, complaint: str) -> Non
     with pytest.raises(CannotStartError) as caught:
         read(tmp_path, content)
     assert complaint in str(caught.value)
+
+
+def test_versions_and_replaced_instances_are_as_the_host_has_them(tmp_path: Path) -> None:
+    silent = read(tmp_path, {"version": "2.0"}).extensions.durable_task
+    assert (silent.version_match_strategy, silent.version_failure_strategy) == ("CurrentOrOlder", "Reject")
+    assert silent.replaceable == TERMINAL
+    told = {"versionMatchStrategy": "strict", "overridableExistingInstanceStates": "AnyState"}
+    durable = read(tmp_path, {"version": "2.0", "extensions": {"durableTask": told}}).extensions.durable_task
+    assert durable.version_match_strategy == "Strict"
+    assert Status.RUNNING in durable.replaceable
+
+
+def test_a_strategy_that_there_is_not_is_named(tmp_path: Path) -> None:
+    content = {"version": "2.0", "extensions": {"durableTask": {"versionMatchStrategy": "Newest"}}}
+    with pytest.raises(CannotStartError, match=r"versionMatchStrategy.*'None', 'Strict' or 'CurrentOrOlder'"):
+        read(tmp_path, content)

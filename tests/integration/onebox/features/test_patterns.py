@@ -49,8 +49,8 @@ def test_an_instance_tells_another_that_races_against_a_timer(features: OneboxPr
 
 
 def test_versions_come_from_the_start_from_host_json_and_from_the_call(features: OneboxProcess) -> None:
-    features.start_orchestration("versioned", "given", None, version="3.1")
-    assert features.until("given", "Completed")["output"] == ["3.1", "2.0", "1.5"]
+    features.start_orchestration("versioned", "given", None, version="1.1")
+    assert features.until("given", "Completed")["output"] == ["1.1", "2.0", "1.5"]
     features.start_orchestration("versioned", "default", None)
     assert features.until("default", "Completed")["output"] == ["2.0", "2.0", "1.5"]
 
