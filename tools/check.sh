@@ -6,12 +6,18 @@ py=.venv/bin/python
 
 $py -m ruff format --check .
 $py -m ruff check .
-$py -m mypy .
 if [ "$#" -gt 0 ]; then
+    $py -m mypy .
     exec $py -m pytest "$@"
 fi
+$py -m mypy . &
+types=$!
+trap 'kill "$types" 2>/dev/null || true' EXIT
 # The rules are covered branch by branch, and a branch that no fast test takes fails the check.
-$py -m coverage run --source=engine -m pytest tests/unit tests/property
+$py -m coverage erase
+$py -m coverage run -m pytest -n 2 --dist worksteal tests/unit tests/property
+wait "$types"
+$py -m coverage combine --quiet
 if ! report=$($py -m coverage report --show-missing --skip-covered --fail-under=100); then
     printf '%s\n' "$report" "check: engine/ has branches that neither tests/unit nor tests/property take." >&2
     exit 1
