@@ -36,11 +36,17 @@ class Query:
         """Return a parameter that must be an RFC 3339 instant."""
         return self._read(name, from_rfc3339, "must be an RFC 3339 instant such as 2026-11-21T09:30:00Z")
 
+    def whole(self, name: str, least: int, most: int) -> int | None:
+        """Return a parameter that must be a whole number in a range."""
+        told = f"must be a number from {least} to {most}"
+        value = self._read(name, int, told)
+        if value is not None and not least <= value <= most:
+            self._wrong(name, told)
+        return value
+
     def limit(self) -> int:
         """Return how many items are wanted."""
-        value = self._read("limit", int, f"must be a number from 1 to {MAX_LIMIT}")
-        if value is not None and not 1 <= value <= MAX_LIMIT:
-            self._wrong("limit", f"must be a number from 1 to {MAX_LIMIT}")
+        value = self.whole("limit", 1, MAX_LIMIT)
         return DEFAULT_LIMIT if value is None else value
 
     def check(self) -> None:

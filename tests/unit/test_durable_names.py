@@ -23,6 +23,7 @@ from stores import (
 HTTP = {
     "submit_operation": ("POST", "operations"),
     "list_operations": ("GET", "operations"),
+    "summarize_operations": ("GET", "operations/summary"),
     "get_operation": ("GET", "operations/{operation_id}"),
     "cancel_operation": ("POST", "operations/{operation_id}/cancel"),
     "retry_operation_now": ("POST", "operations/{operation_id}/retry-now"),

@@ -37,6 +37,12 @@ def one_of(name: str, choices: Iterable[StrEnum]) -> Parameter:
     return Parameter(name, {"type": "string", "enum": [choice.value for choice in choices]}, "Only these.")
 
 
+def whole(name: str, least: int, most: int, usual: int, description: str) -> Parameter:
+    """Take a whole number in a range."""
+    schema = {"type": "integer", "minimum": least, "maximum": most, "default": usual}
+    return Parameter(name, schema, description)
+
+
 KEY: Final = Parameter(
     "Idempotency-Key",
     {"type": "string"},
@@ -47,11 +53,7 @@ PREFER: Final = Parameter(
     "Prefer", {"type": "string"}, "`wait=N`: answer with the end when it comes within N <= 30 s.", "header"
 )
 PAGING: Final = (
-    Parameter(
-        "limit",
-        {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
-        "The most items of one page.",
-    ),
+    whole("limit", 1, MAX_LIMIT, DEFAULT_LIMIT, "The most items of one page."),
     text("cursor", "`next_cursor` of the page before."),
 )
 CREATED_AFTER: Final = instant("created_after", "Created at this instant or later.")

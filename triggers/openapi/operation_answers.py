@@ -129,17 +129,66 @@ class AcceptedBatch(BaseModel):
     status_url: str
 
 
-class BatchCounts(BaseModel):
-    """Items by status."""
+class UnfinishedCounts(BaseModel):
+    """Operations that have not ended, by status."""
 
-    total: int
     pending: int
     running: int
     waiting_retry: int
     waiting_circuit: int
+
+
+class StatusCounts(UnfinishedCounts):
+    """Operations by status."""
+
     succeeded: int
     dead_lettered: int
     cancelled: int
+
+
+class OperationShare(BaseModel):
+    """Some of the operations of a window."""
+
+    operations: int
+    attempts: int
+    amplification: Annotated[float | None, Field(description="Attempts per operation that was tried.")]
+    by_status: StatusCounts
+
+
+class TimeBucket(BaseModel):
+    """Operations accepted in one part of a window, by their present status."""
+
+    begins_at: Annotated[UtcInstant, Field(alias="from")]
+    by_status: StatusCounts
+
+
+class UnfinishedSummary(BaseModel):
+    """Operations that have not ended, whenever accepted."""
+
+    complete: Annotated[bool, Field(description="False when there were more than were looked at.")]
+    by_status: UnfinishedCounts
+    by_dependency: dict[str, UnfinishedCounts]
+
+
+class OperationSummary(OperationShare):
+    """Operations accepted between `from` and `to`: the window, or its last eighth when it holds too many."""
+
+    counted_at: UtcInstant
+    complete: Annotated[bool, Field(description="False when there were more than were looked at.")]
+    begins_at: Annotated[UtcInstant, Field(alias="from")]
+    ends_at: Annotated[UtcInstant, Field(alias="to")]
+    by_dependency: Annotated[
+        dict[str, OperationShare], Field(description="Without operations that wait for their first turn.")
+    ]
+    bucket_seconds: float
+    buckets: list[TimeBucket]
+    unfinished: UnfinishedSummary
+
+
+class BatchCounts(StatusCounts):
+    """Items by status."""
+
+    total: int
 
 
 class BatchItem(BaseModel):

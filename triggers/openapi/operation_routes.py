@@ -25,8 +25,10 @@ from triggers.openapi.common_parts import (
     shown,
     taken_over,
     text,
+    whole,
 )
 from triggers.openapi.parts import Answer, Route
+from triggers.operation_summary import DEFAULT_SECONDS, LEAST_SECONDS, MOST_SECONDS
 
 OPERATIONS: Final = (
     Route(
@@ -86,6 +88,16 @@ OPERATIONS: Final = (
             *PAGING,
         ),
         answers=page(work.OperationPage),
+        problems=(INVALID, AWAY),
+    ),
+    Route(
+        function="summarize_operations",
+        method="GET",
+        path="/operations/summary",
+        tag="operations",
+        summary="Count operations by state, lately and now",
+        parameters=(whole("window_seconds", LEAST_SECONDS, MOST_SECONDS, DEFAULT_SECONDS, "How far back."),),
+        answers=shown(work.OperationSummary),
         problems=(INVALID, AWAY),
     ),
     Route(

@@ -1,0 +1,68 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from engine.operation import OperationInput
+from stores import operation_summary as summaries
+from stores.operation_summary import operation_summary
+from stores.submission import submit
+from stores.task_hub import wait_for_operation
+from tests.operation_stage import an_operation as an_old_operation
+from tests.operation_stage import failing
+from tests.task_hub_stage import TaskHubStage
+
+WAIT_SECONDS = 20
+WINDOW_SECONDS = 900
+
+
+def an_operation(**changes: Any) -> OperationInput:
+    """Return an operation without a deadline: this hub reads the real clock."""
+    return an_old_operation(**{"deadline_at": None, **changes})
+
+
+async def ended(hub: TaskHubStage, *ids: str) -> None:
+    for operation_id in ids:
+        await submit(hub.binding, an_operation(operation_id=operation_id), is_new_key=True)
+        assert await wait_for_operation(hub.binding, operation_id, WAIT_SECONDS) is not None
+
+
+async def test_what_ended_and_what_goes_on_is_counted(task_hub: TaskHubStage) -> None:
+    await ended(task_hub, "op-1", "op-2")
+    task_hub.answer = failing(99)
+    await submit(task_hub.binding, an_operation(operation_id="op-waits"), is_new_key=True)
+    async with asyncio.timeout(WAIT_SECONDS):
+        while True:
+            told = await operation_summary(task_hub.binding, WINDOW_SECONDS)
+            if told["by_status"]["waiting_retry"]:
+                break
+            await asyncio.sleep(0.1)
+    assert (told["operations"], told["complete"]) == (3, True)
+    assert told["by_status"]["succeeded"] == 2
+    assert told["by_dependency"]["payments"]["operations"] == 3
+    assert sum(part["by_status"]["succeeded"] for part in told["buckets"]) == 2
+    assert told["unfinished"]["complete"]
+    assert told["unfinished"]["by_dependency"]["payments"]["waiting_retry"] == 1
+
+
+async def test_of_too_many_the_last_part_of_the_window_is_a_sample_and_says_so(
+    task_hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summaries, "MOST_COUNTED", 2)
+    await ended(task_hub, "op-1", "op-2", "op-3")
+    told = await operation_summary(task_hub.binding, WINDOW_SECONDS)
+    assert (told["operations"], told["complete"]) == (2, False)
+    assert told["bucket_seconds"] == pytest.approx(WINDOW_SECONDS / 8 / 48)
+
+
+async def test_whoever_asks_at_the_same_time_gets_the_same_count(task_hub: TaskHubStage) -> None:
+    asked = (operation_summary(task_hub.binding, WINDOW_SECONDS) for _ in range(5))
+    first, *others = await asyncio.gather(*asked)
+    assert all(other is first for other in others)
+
+
+async def test_windows_asked_for_once_are_forgotten(task_hub: TaskHubStage) -> None:
+    for seconds in range(60, 60 + 20):
+        await operation_summary(task_hub.binding, seconds)
+    desk = summaries._desks[asyncio.get_running_loop()]
+    assert len(desk.answers) == 16
