@@ -1,0 +1,65 @@
+"""What can be told of infra/ without the Bicep compiler; docs/deploying.md says what was not run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.infra.bicep import BicepFile
+
+INFRA = Path(__file__).parents[3] / "infra"
+FILES = [BicepFile.read(path) for path in sorted(INFRA.rglob("*.bicep"))]
+
+# https://learn.microsoft.com/azure/role-based-access-control/built-in-roles
+ROLES = {
+    "0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": "Storage Table Data Contributor",
+    "0ad04412-c4d5-4796-b79c-f76d14c8d402": "Durable Task Data Contributor",
+    "3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
+    "974c5e8b-45b9-4653-ba55-5f855dd0fb88": "Storage Queue Data Contributor",
+    "b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
+}
+ROLE_LINE = re.compile(r"'([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})' // (.+)")
+
+each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.path.name)
+
+
+@each_file
+def test_a_file_holds_to_the_grammar(file: BicepFile) -> None:
+    assert file.mistakes() == []
+
+
+@pytest.mark.parametrize("text", [b"param name string =\n", b"var a = {\n  b: 1\n", b"resource r = {}\n"])
+def test_the_grammar_tells_mistakes(text: bytes) -> None:
+    assert BicepFile(INFRA, text).mistakes() != []
+
+
+@each_file
+def test_every_name_is_declared_and_every_parameter_and_variable_used(file: BicepFile) -> None:
+    assert file.names_used() <= file.symbols() | file.bound_names()
+    assert file.values() <= file.names_used()
+
+
+@each_file
+def test_modules_get_the_parameters_that_they_declare(file: BicepFile) -> None:
+    for path, given in file.modules().values():
+        declared = BicepFile.read(path).parameters()
+        assert given <= declared.keys()
+        assert {name for name, needed in declared.items() if needed} <= given
+
+
+@each_file
+def test_what_is_taken_of_a_module_is_an_output_of_it(file: BicepFile) -> None:
+    modules = {symbol: BicepFile.read(path) for symbol, (path, _) in file.modules().items()}
+    for symbol, output in file.outputs_used():
+        assert output in modules[symbol].outputs()
+
+
+def test_every_file_is_a_module_of_main() -> None:
+    main = BicepFile.read(INFRA / "main.bicep")
+    used = {path for path, _ in main.modules().values()}
+    assert used == {file.path for file in FILES} - {main.path}
+
+
+def test_each_role_has_the_id_that_is_documented_and_no_other_is_given() -> None:
+    found = dict(ROLE_LINE.findall("".join(file.text.decode() for file in FILES)))
+    assert found == ROLES
