@@ -1,11 +1,14 @@
 """The function app: every blueprint registered, nothing else. The host indexes this file."""
 
+import os
+
 import azure.durable_functions as df
 
 from activities import attempt, batch_step, commit, dead_letter, publish, replay_steps, submit, wake_waiting
 from entities import circuit_breaker, idempotency_record
 from orchestrators import batch, operation, outbox, release_waiting, replay, saga
 from stores.configuration import load_app
+from telemetry.start import start_telemetry
 from triggers import (
     batches,
     circuits,
@@ -29,6 +32,7 @@ from triggers import (
 )
 from triggers.sources import source_blueprints
 
+start_telemetry(os.environ)
 load_app()
 
 app = df.DFApp()

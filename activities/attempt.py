@@ -9,6 +9,7 @@ from azure.core.exceptions import AzureError
 from activities.gate import through_gate
 from activities.handler_attempt import attempt_handler
 from activities.http_attempt import attempt_request, needs_marker
+from activities.observed import observed
 from activities.plan import Plan
 from activities.time_limit import start_clock
 from engine.gate import Ticket, stop_to_json
@@ -48,6 +49,10 @@ async def attempt(call: dict, hub: str) -> dict:  # type: ignore[type-arg] # the
 
 async def make_attempt(operation: OperationInput, number: int) -> AttemptOutcome:
     """Make one attempt, or say why it never left this side."""
+    return await observed(operation, number, partial(_make_attempt, operation, number))
+
+
+async def _make_attempt(operation: OperationInput, number: int) -> AttemptOutcome:
     limit = start_clock(operation)
     dependency = find_dependency(operation.dependency)
     if dependency is None:

@@ -2,6 +2,7 @@
 
 import azure.durable_functions as df
 
+from engine.trace_context import TraceContext
 from stores import clock
 from stores.commits import commit_success
 from stores.tables import StorageRefusedError
@@ -14,7 +15,7 @@ async def commit(success: dict) -> dict:  # type: ignore[type-arg] # the worker 
     """Commit a success, once however often this runs.
 
     Args:
-        success: `operation_id`, `result`, `writes`, `events`, `correlation_id`.
+        success: `operation_id`, `result`, `writes`, `events`, `correlation_id`, `trace`.
 
     Returns:
         `events` as the status document shows them, and `rejected`: why the writes can never be made, or None.
@@ -27,6 +28,7 @@ async def commit(success: dict) -> dict:  # type: ignore[type-arg] # the worker 
             success["events"],
             clock.now(),
             correlation_id=success.get("correlation_id"),
+            trace=TraceContext.from_json(success.get("trace")),
         )
     except (StorageRefusedError, ValueError, TypeError) as error:
         return {"events": [], "rejected": str(error)[:500]}

@@ -1,6 +1,7 @@
 """One attempt to deliver an event: a message to a storage queue, or a signed webhook to a dependency."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from azure.core.exceptions import AzureError
@@ -8,6 +9,7 @@ from azure.core.exceptions import AzureError
 from activities.gate import through_gate
 from activities.http_attempt import attempt_request
 from activities.masking import error_line
+from activities.observed import observed
 from activities.plan import Plan
 from activities.time_limit import start_clock
 from engine.cloud_event import CONTENT_TYPE, envelope_text
@@ -38,7 +40,8 @@ async def deliver(hub: str, delivery: Delivery, event: StoredEvent, number: int)
     """
     queue, name = event.event.get("queue"), event.event.get("dependency")
     if queue is not None:
-        return await _to_queue(_plan(delivery, number, _QUEUES), queue, event)
+        plan = _plan(delivery, number, _QUEUES)
+        return await observed(delivery.operation, number, partial(_to_queue, plan, queue, event))
     dependency = find_dependency(name or "")
     if dependency is None:
         told = f"dependency {name} is not configured here any more"
@@ -50,7 +53,12 @@ async def deliver(hub: str, delivery: Delivery, event: StoredEvent, number: int)
         delivery.operation,
         number=number,
         ticket=delivery.ticket,
-        attempt=lambda: _to_dependency(_plan(delivery, number, dependency), event),
+        attempt=partial(
+            observed,
+            delivery.operation,
+            number,
+            lambda: _to_dependency(_plan(delivery, number, dependency), event),
+        ),
     )
 
 

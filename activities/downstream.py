@@ -12,6 +12,7 @@ import httpx
 
 from engine.dependency import Dependency
 from engine.secret import Secret
+from telemetry import spans
 
 _MAX_CONNECTIONS: Final = 100
 _KEPT_ALIVE_CONNECTIONS: Final = 20
@@ -79,6 +80,29 @@ class Request:
     json: Any = None
     has_json: bool = False
     body: str | None = None
+
+
+class TracedTransport(httpx.AsyncBaseTransport):
+    """Sends requests, each in a span of its own whose place in the trace goes out with it.
+
+    Attributes:
+        inner: Does the sending.
+    """
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self.inner = inner
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send one request; the span ends with the head of the answer, its body is read later."""
+        url = request.url
+        with spans.call(request.method, url.host, url.port, request.headers) as span:
+            response = await self.inner.handle_async_request(request)
+            spans.call_answered(span, response.status_code)
+            return response
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self.inner.aclose()
 
 
 class EscapedBaseUrlError(ValueError):
@@ -187,16 +211,23 @@ def _make_client(dependency: Dependency) -> httpx.AsyncClient:
         base_url=dependency.base_url,
         headers=_own_headers(dependency),
         timeout=httpx.Timeout(None, connect=dependency.timeouts.connect_seconds),
-        limits=httpx.Limits(
-            max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_KEPT_ALIVE_CONNECTIONS
-        ),
         follow_redirects=False,
         trust_env=False,
-        verify=_tls_context() if dependency.base_url.startswith("https:") else False,
+        transport=TracedTransport(_make_transport(dependency)),
         event_hooks={"request": [stay_below_base_url]},
     )
     client.cookies.jar.set_policy(_NO_COOKIES)
     return client
+
+
+def _make_transport(dependency: Dependency) -> httpx.AsyncHTTPTransport:
+    return httpx.AsyncHTTPTransport(
+        limits=httpx.Limits(
+            max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_KEPT_ALIVE_CONNECTIONS
+        ),
+        trust_env=False,
+        verify=_tls_context() if dependency.base_url.startswith("https:") else False,
+    )
 
 
 def _own_headers(dependency: Dependency) -> dict[str, str]:

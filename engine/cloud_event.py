@@ -13,7 +13,8 @@ def envelope_of(event: StoredEvent) -> dict[str, Any]:
     """Return the envelope of an event; the same for every attempt to send it.
 
     `source` and `id` together name the event for ever, which is what a receiver deduplicates on. `sequence`
-    (the CloudEvents extension of that name) orders the events of one `source`.
+    (the CloudEvents extension of that name) orders the events of one `source`. `traceparent` (that of
+    "Distributed Tracing") is where the operation was submitted; an attempt's own place is in the HTTP header.
     """
     operation_id = operation_id_of(event.event_id)
     envelope: dict[str, Any] = {
@@ -28,7 +29,7 @@ def envelope_of(event: StoredEvent) -> dict[str, Any]:
     }
     if event.correlation_id is not None:
         envelope["correlationid"] = event.correlation_id
-    return envelope
+    return envelope | ({} if event.trace is None else event.trace.to_json())
 
 
 def envelope_text(event: StoredEvent) -> str:

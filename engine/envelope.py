@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from engine.json_text import read_json
 from engine.problem import InvalidInputError, Problem
+from engine.trace_context import TraceContext
 
 SPEC_VERSION: Final = "1.0"
 
@@ -44,11 +45,13 @@ class Opened:
         payload: The operation's body, not yet validated.
         event: Whose event it was; None when there was no envelope.
         place: JSON pointer of the payload in what was sent.
+        trace: Where in a trace the event was made; None when its envelope does not say.
     """
 
     payload: Any
     event: EventName | None = None
     place: str = ""
+    trace: TraceContext | None = None
 
 
 def opened(document: Any) -> Opened:
@@ -75,10 +78,12 @@ def _cloud_event(document: Mapping[str, Any]) -> Opened:
     if problems:
         raise InvalidInputError(problems)
     name = EventName(document["source"], document["id"])
+    # The extension "Distributed Tracing" of CloudEvents: the two headers of W3C Trace Context as attributes.
+    trace = TraceContext.from_json(document)
     if "data_base64" in document:
-        return Opened(_from_base64(document["data_base64"]), name, "/data_base64")
+        return Opened(_from_base64(document["data_base64"]), name, "/data_base64", trace)
     payload = _from_text(document.get("data"))
-    return Opened(_correlated(payload, document.get(_CORRELATION)), name, "/data")
+    return Opened(_correlated(payload, document.get(_CORRELATION)), name, "/data", trace)
 
 
 def _event_grid_event(document: Mapping[str, Any]) -> Opened:

@@ -14,6 +14,7 @@ from engine.json_text import json_problems, read_json
 from engine.models import OperationRequest, parse_operation
 from engine.naming import Name, event_name, explicit_scope, fields_name, source_name
 from engine.problem import InvalidInputError, Problem
+from engine.trace_context import TraceContext
 
 DATA_PREFIX: Final = "data:application/octet-stream;base64,"
 
@@ -33,6 +34,7 @@ class Arrival:
         native_id: The source's own id; "" when there is none, and then the body's hash stands for it.
         partition: What the source keeps in order; "" when it promises no order.
         may_be_left: Whether leaving it to the source for later costs nothing that runs out.
+        trace: Where in a trace its sender stood, as the source tells; None when it does not.
     """
 
     source: str
@@ -41,14 +43,16 @@ class Arrival:
     native_id: str = ""
     partition: str = ""
     may_be_left: bool = False
+    trace: TraceContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an arrival asks for, and its name."""
+    """What an arrival asks for, its name, and where in a trace it was asked; None when nobody traces it."""
 
     request: OperationRequest
     name: Name
+    trace: TraceContext | None = None
 
 
 def read_arrival(arrival: Arrival, *, max_bytes: int, key_pointers: Iterable[str] = ()) -> Wanted:
@@ -76,7 +80,8 @@ def read_arrival(arrival: Arrival, *, max_bytes: int, key_pointers: Iterable[str
         raise InvalidInputError(problems)
     inside = opened(document)
     request = _request_in(inside)
-    return Wanted(request, _name_of(request, inside, arrival, tuple(key_pointers)))
+    name = _name_of(request, inside, arrival, tuple(key_pointers))
+    return Wanted(request, name, inside.trace or arrival.trace)
 
 
 def kept_text(body: bytes) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 from engine.instants import from_rfc3339, optional_from_rfc3339, optional_to_rfc3339, to_rfc3339
 from engine.policy import RetryPolicy, Timeouts
 from engine.retry_after import RetryHint
+from engine.trace_context import TraceContext
 from engine.vocabulary import Category, OperationState
 from engine.waits import WaitRecord, with_wait
 
@@ -42,6 +43,7 @@ class OperationInput:
         replay_of: The dead letter that this operation replays; None for a first run.
         reports_to: The orchestration that waits for its end, a batch or a saga; None when none does.
         undoes: The saga whose step it compensates; None when it is no compensation.
+        trace: Where in a trace it was submitted; None when nobody traces it.
     """
 
     operation_id: str
@@ -62,6 +64,7 @@ class OperationInput:
     replay_of: str | None = None
     reports_to: str | None = None
     undoes: str | None = None
+    trace: TraceContext | None = None
 
     @property
     def run_id(self) -> str:
@@ -89,6 +92,7 @@ class OperationInput:
             "replay_of": self.replay_of,
             "reports_to": self.reports_to,
             "undoes": self.undoes,
+            "trace": None if self.trace is None else self.trace.to_json(),
         }
 
     @classmethod
@@ -100,6 +104,7 @@ class OperationInput:
         values["created_at"] = from_rfc3339(data["created_at"])
         values["deadline_at"] = optional_from_rfc3339(data["deadline_at"])
         values["on_success"] = tuple(data["on_success"])
+        values["trace"] = TraceContext.from_json(data.get("trace"))
         return cls(**values)
 
 

@@ -17,6 +17,7 @@ from engine.gate import Ticket
 from engine.instants import from_rfc3339, optional_to_rfc3339, to_rfc3339
 from engine.operation import History, OperationInput
 from engine.policy import PRESETS, Timeouts
+from engine.trace_context import TraceContext
 
 SOURCE: Final = "outbox"
 
@@ -112,7 +113,12 @@ class Delivery:
         )
 
 
-def delivery_of(event: Mapping[str, Any], dependency: Dependency | None, since: datetime) -> Delivery:
+def delivery_of(
+    event: Mapping[str, Any],
+    dependency: Dependency | None,
+    since: datetime,
+    trace: TraceContext | None = None,
+) -> Delivery:
     """Return the delivery of a pending event.
 
     A webhook goes by the policy and the deadline of its dependency. A message to a queue goes by the preset
@@ -122,6 +128,7 @@ def delivery_of(event: Mapping[str, Any], dependency: Dependency | None, since: 
         event: `event_id`, `correlation_id` and the event's own fields.
         dependency: Of a webhook; None for a queue, or when it is not configured any more.
         since: When the event became pending; its deadline counts from then.
+        trace: Where in a trace its operation was submitted; None when nobody traces it.
     """
     is_queue = event.get("dependency") is None
     timeouts = QUEUE_TIMEOUTS if is_queue else Timeouts() if dependency is None else dependency.timeouts
@@ -136,6 +143,7 @@ def delivery_of(event: Mapping[str, Any], dependency: Dependency | None, since: 
         created_at=since,
         deadline_at=deadline_of(since, timeouts.deadline_seconds),
         correlation_id=event.get("correlation_id"),
+        trace=trace,
     )
     return Delivery(operation=operation, history=History(), due_at=since)
 
@@ -175,6 +183,7 @@ class StoredEvent:
         sent_at: None until it was sent.
         detail: Why it failed; None unless it did.
         correlation_id: The operation's.
+        trace: The operation's.
     """
 
     event_id: str
@@ -185,6 +194,7 @@ class StoredEvent:
     sent_at: datetime | None = None
     detail: str | None = None
     correlation_id: str | None = None
+    trace: TraceContext | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Give the form of `GET /api/outbox`."""
@@ -205,4 +215,4 @@ class StoredEvent:
     def to_delivery(self, dependency: Dependency | None) -> Delivery:
         """Return its delivery; see `delivery_of`."""
         named = {**self.event, "event_id": self.event_id, "correlation_id": self.correlation_id}
-        return delivery_of(named, dependency, self.pending_since)
+        return delivery_of(named, dependency, self.pending_since, self.trace)

@@ -11,6 +11,7 @@ from engine.models import OperationRequest
 from engine.operation import OperationInput
 from engine.policy import RetryPolicy, Timeouts, overridden, override_problems
 from engine.problem import InvalidInputError, Problem
+from engine.trace_context import TraceContext
 
 
 def operation_from(
@@ -22,6 +23,7 @@ def operation_from(
     source: str,
     now: datetime,
     replay_of: str | None = None,
+    trace: TraceContext | None = None,
 ) -> OperationInput:
     """Resolve what an operation starts with.
 
@@ -33,6 +35,7 @@ def operation_from(
         source: `http`, `queue`, ...
         now: When it was accepted.
         replay_of: The dead letter that it replays; None for a first run.
+        trace: Where in a trace the caller stands; None when nobody traces it.
 
     Raises:
         InvalidInputError: where the request asks for more than the dependency allows.
@@ -57,6 +60,7 @@ def operation_from(
         correlation_id=request.correlation_id,
         on_success=tuple(event.to_json() for event in request.on_success),
         replay_of=replay_of,
+        trace=trace,
     )
 
 

@@ -22,6 +22,7 @@ from engine.circuit import (
     breaker_from_json,
     breaker_to_json,
 )
+from telemetry.happenings import circuit_moved
 
 blueprint = df.Blueprint()
 
@@ -34,23 +35,28 @@ class CircuitBreaker(DurableEntity):
 
     def report(self, message: dict[str, Any]) -> None:
         """Take a worker's news in. Input: `ReportMessage`."""
-        self._store(ReportMessage.from_json(message).apply(self._stored()))
+        before = self._stored()
+        self._store(before, ReportMessage.from_json(message).apply(before))
 
     def permit(self, message: dict[str, Any]) -> dict[str, Any]:
         """Grant a probe, or say when to come back. Input: `PermitMessage`; answer: `answer_to_json`."""
-        breaker, answer = PermitMessage.from_json(message).apply(self._stored())
-        self._store(breaker)
+        before = self._stored()
+        breaker, answer = PermitMessage.from_json(message).apply(before)
+        self._store(before, breaker)
         return answer_to_json(answer)
 
     def hand(self, message: dict[str, Any]) -> None:
         """Open, close, disable or reset. Input: `HandMessage`."""
-        self._store(HandMessage.from_json(message).apply(self._stored()))
+        before = self._stored()
+        self._store(before, HandMessage.from_json(message).apply(before))
 
     def _stored(self) -> Breaker:
         return breaker_from_json(self.get_state(dict))
 
-    def _store(self, breaker: Breaker) -> None:
+    def _store(self, before: Breaker, breaker: Breaker) -> None:
         self.set_state(breaker_to_json(breaker))
+        if breaker.state is not before.state:
+            circuit_moved(self.entity_context.entity_id.key, before.state, breaker.state, breaker.reason)
 
 
 blueprint.function_name(ENTITY)(

@@ -10,7 +10,9 @@ from durabletask.entities import DurableEntity
 
 from engine.idempotency import Record, claim, complete, expire
 from engine.instants import from_rfc3339, to_rfc3339
+from engine.trace_context import TraceContext
 from stores.task_hub import RECORD
+from telemetry.happenings import operation_ended
 
 blueprint = df.Blueprint()
 
@@ -42,10 +44,11 @@ class IdempotencyRecord(DurableEntity):
         """Keep the final status document, and arrange for the record to expire.
 
         Args:
-            request: `owner`, `fingerprint`, `document`, `now`, `ttl_seconds`.
+            request: `owner`, `fingerprint`, `document`, `now`, `ttl_seconds`, `trace`.
         """
+        before = self._record()
         record = complete(
-            self._record(),
+            before,
             owner=request["owner"],
             fingerprint=request["fingerprint"],
             document=request["document"],
@@ -53,6 +56,9 @@ class IdempotencyRecord(DurableEntity):
             ttl_seconds=request["ttl_seconds"],
         )
         self.set_state(record.to_json())
+        if record is not before:
+            # Here every end passes once, whatever it is, and an entity is never replayed.
+            operation_ended(request["document"], TraceContext.from_json(request.get("trace")))
         if record.expires_at is not None:
             self.signal_entity(
                 self.entity_context.entity_id,

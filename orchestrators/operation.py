@@ -12,6 +12,7 @@ from engine.idempotency import ClaimAnswer
 from engine.instants import to_rfc3339
 from engine.operation import AttemptOutcome
 from engine.vocabulary import Category, DeadLetterReason, OperationState
+from engine.waits import WaitKind
 from engine.wording import cut_text
 from orchestrators.effort import insist
 from orchestrators.passage import attempt_through_gate, wait_at_gate
@@ -117,7 +118,12 @@ def _one_round(run: Run) -> Steps[dict[str, Any] | None]:
     match admission:
         case WaitForCircuit():
             run.history = run.history.with_circuit_wait()
-            yield from run.wait_until(OperationState.WAITING_CIRCUIT, admission.until)
+            yield from run.wait_until(
+                OperationState.WAITING_CIRCUIT,
+                admission.until,
+                reasons=admission.reasons,
+                kind=WaitKind.CIRCUIT,
+            )
             return None
         case DeadLetter():
             return (yield from _dead_letter(run, admission))
@@ -133,9 +139,14 @@ def _one_round(run: Run) -> Steps[dict[str, Any] | None]:
         case DeadLetter():
             return (yield from _dead_letter(run, decision))
         case RetryAt():
-            yield from run.wait_until(OperationState.WAITING_RETRY, decision.at)
+            yield from run.wait_until(OperationState.WAITING_RETRY, decision.at, reasons=decision.reasons)
         case WaitForCircuit():
-            yield from run.wait_until(OperationState.WAITING_CIRCUIT, decision.until)
+            yield from run.wait_until(
+                OperationState.WAITING_CIRCUIT,
+                decision.until,
+                reasons=decision.reasons,
+                kind=WaitKind.CIRCUIT,
+            )
         case _:
             assert_never(decision)
     return None
@@ -154,6 +165,7 @@ def _succeed(run: Run, outcome: AttemptOutcome) -> Steps[dict[str, Any]]:
         "writes": writes,
         "events": events,
         "correlation_id": run.operation.correlation_id,
+        "trace": run.operation.to_json()["trace"],
     }
     committed = yield from insist(run.ctx, COMMIT, commit)
     if committed["rejected"] is not None:
@@ -219,6 +231,7 @@ def _finish(run: Run, state: OperationState, **more: Any) -> dict[str, Any]:
             "document": document,
             "now": to_rfc3339(run.now),
             "ttl_seconds": run.operation.ttl_seconds,
+            "trace": run.operation.to_json()["trace"],
         },
     )
     return document

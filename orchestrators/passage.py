@@ -67,7 +67,9 @@ def _wait_for_circuit(run: Run, refused: Refused) -> Steps[DeadLetter | None]:
     run.history = record(run.history, refusal, decision)
     if isinstance(decision, WaitForCircuit):
         _note(run, WaitKind.CIRCUIT, decision.until, decision.reasons)
-        yield from run.wait_until(OperationState.WAITING_CIRCUIT, decision.until)
+        yield from run.wait_until(
+            OperationState.WAITING_CIRCUIT, decision.until, reasons=decision.reasons, kind=WaitKind.CIRCUIT
+        )
     return decision if isinstance(decision, DeadLetter) else None
 
 
@@ -77,7 +79,9 @@ def _wait_for_budget(run: Run, postponed: BudgetPostponed) -> Steps[DeadLetter |
     if isinstance(decision, DeadLetter):
         return decision
     _note(run, WaitKind.RETRY_BUDGET, decision.at, decision.reasons)
-    yield from run.wait_until(OperationState.WAITING_RETRY, decision.at)
+    yield from run.wait_until(
+        OperationState.WAITING_RETRY, decision.at, reasons=decision.reasons, kind=WaitKind.RETRY_BUDGET
+    )
     return None
 
 

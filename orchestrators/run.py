@@ -12,12 +12,17 @@ from engine.gate import Ticket
 from engine.instants import from_rfc3339
 from engine.operation import History, OperationInput, OperationStatus
 from engine.vocabulary import OperationState
+from engine.waits import WaitKind
 from stores.status_document import moving_parts
 from stores.task_hub import CANCEL_EVENT, RECORD, RETRY_NOW_EVENT
 from stores.waiting_operations import CIRCUIT_EVENT
+from telemetry.happenings import wait_begun, wait_over
 
 type Steps[T] = Generator[task.Task[Any], Any, T]
 """Yields durable tasks, is sent their results, and returns T."""
+
+_RETRY: Final = "retry"
+"""The name in metrics of a wait that nothing but the policy asks for."""
 
 STEPS_PER_HISTORY: Final = 20
 """Attempts and waits after which the orchestration continues as new: every turn replays all of the history
@@ -103,10 +108,32 @@ class Run:
         """Let status queries see where the operation stands."""
         self.ctx.set_custom_status(moving_parts(self.status(state, next_attempt_at=next_attempt_at)))
 
-    def wait_until(self, state: OperationState, instant: datetime) -> Steps[None]:
-        """Wait for an instant, unless someone cancels, asks to go on now, or changes the circuit."""
+    def wait_until(
+        self,
+        state: OperationState,
+        instant: datetime,
+        *,
+        reasons: tuple[str, ...],
+        kind: WaitKind | None = None,
+    ) -> Steps[None]:
+        """Wait for an instant, unless someone cancels, asks to go on now, or changes the circuit.
+
+        Args:
+            state: What status queries see meanwhile.
+            instant: The end of the wait.
+            reasons: Why then.
+            kind: What holds the operation up; None when it is the pause before a retry.
+        """
         self.show(state, next_attempt_at=instant)
         began_at = self.now
+        named = _RETRY if kind is None else kind.value
+        if not self.ctx.is_replaying:
+            wait_begun(self.operation, named, instant, reasons)
+        yield from self._wait(state, instant, began_at)
+        if not self.ctx.is_replaying:
+            wait_over(self.operation, named, (self.now - began_at).total_seconds())
+
+    def _wait(self, state: OperationState, instant: datetime, began_at: datetime) -> Steps[None]:
         timer = self.ctx.create_timer(instant)
         while True:
             winner = yield task.when_any([timer, self.cancel, self.hurry, self.nudge])

@@ -27,6 +27,7 @@ from engine.gate import NeedsProbe, Stop, Ticket
 from stores import clock
 from stores.circuit_entity import SharedCircuit
 from stores.circuit_reporting import Gate, Reporting
+from telemetry.happenings import called_blind, retry_postponed
 
 READ_SECONDS: Final = 1.0
 """A read that takes longer counts as failed: calls go on without it rather than queue behind it."""
@@ -130,6 +131,7 @@ class CircuitCopy:
                 self.buffer.started(attempt, now, promised=ticket.promised)
                 if answer.blind:
                     self.blindness.calls += 1
+                    called_blind(self.gate.dependency)
             case Refused():
                 if not ticket.waiting:
                     self.buffer.refused(now)
@@ -155,6 +157,7 @@ class CircuitCopy:
             return None
         if answer.reserved:
             self.buffer.postponed(now)
+        retry_postponed(self.gate.dependency)
         return answer
 
     def _permit(self, operation_id: str, now: datetime, *, waiting: bool) -> Permit:

@@ -17,6 +17,7 @@ from typing import Any
 from azure.data.tables import UpdateMode
 
 from engine.instants import to_rfc3339
+from engine.trace_context import TraceContext
 from stores import tables
 from stores.outbox import new_event, row_of
 from stores.outbox_index import note_pending
@@ -31,6 +32,7 @@ async def commit_success(
     now: datetime,
     *,
     correlation_id: str | None = None,
+    trace: TraceContext | None = None,
 ) -> list[dict[str, str]]:
     """Commit a success, once however often this runs.
 
@@ -41,6 +43,7 @@ async def commit_success(
         events: JSON forms of `engine.models.Event`.
         now: Aware UTC instant.
         correlation_id: The caller's name for the wider piece of work; None when not given.
+        trace: Where in a trace the operation was submitted; None when nobody traces it.
 
     Returns:
         `event_id`, `type` and `state` of each event.
@@ -50,7 +53,7 @@ async def commit_success(
     """
     place = Place.from_json(writes[0]) if writes else own_place(operation_id)
     outbox = [
-        new_event(operation_id, number, event, correlation_id, now)
+        new_event(operation_id, number, event, correlation_id, now, trace=trace)
         for number, event in enumerate(events, start=1)
     ]
     if outbox:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from engine.instants import from_rfc3339, optional_from_rfc3339, optional_to_rfc3339, to_rfc3339
 from engine.outbox import EventState, StoredEvent, event_id_for, number_of, operation_id_of
+from engine.trace_context import TraceContext
 from stores import tables
 from stores.outbox_index import Note, drop_ended, drop_note, list_notes, note_ended, note_pending, read_note
 from stores.outbox_place import Place, noted_place, own_place
@@ -55,12 +56,19 @@ def row_of(place: Place, event: StoredEvent) -> tables.Row:
         "sent_at": optional_to_rfc3339(event.sent_at) or "",
         "detail": event.detail or "",
         "correlation_id": event.correlation_id or "",
+        **({} if event.trace is None else event.trace.to_json()),
         **tables.packed("event", json.dumps(dict(event.event))),
     }
 
 
 def new_event(
-    operation_id: str, number: int, event: Mapping[str, Any], correlation_id: str | None, now: datetime
+    operation_id: str,
+    number: int,
+    event: Mapping[str, Any],
+    correlation_id: str | None,
+    now: datetime,
+    *,
+    trace: TraceContext | None = None,
 ) -> StoredEvent:
     """Return a pending event.
 
@@ -70,6 +78,7 @@ def new_event(
         event: The JSON form of `engine.models.Event`.
         correlation_id: The operation's.
         now: Aware UTC instant of the commit.
+        trace: The operation's.
     """
     return StoredEvent(
         event_id=event_id_for(operation_id, number),
@@ -78,6 +87,7 @@ def new_event(
         created_at=now,
         pending_since=now,
         correlation_id=correlation_id,
+        trace=trace,
     )
 
 
@@ -265,4 +275,5 @@ def _event(row: tables.Row) -> StoredEvent:
         sent_at=optional_from_rfc3339(row.get("sent_at") or None),
         detail=row.get("detail") or None,
         correlation_id=row.get("correlation_id") or None,
+        trace=TraceContext.from_json(row),
     )

@@ -9,6 +9,8 @@ from stores import clock
 from stores.instances import start
 from stores.status import operation_of
 from stores.task_hub import OPERATION, read_operation, read_record
+from telemetry import happenings, spans
+from telemetry.attributes import OUTCOME
 
 _WAITS_SECONDS: Final = (0.0, 0.1, 0.3, 0.9)
 """A dead letter is written before its operation ends: whoever is quick meets the last moment of that run."""
@@ -33,6 +35,15 @@ async def start_replay(hub: str, operation: OperationInput) -> bool:
         TaskHubUnavailableError: It could not be started, or nobody knows.
     """
     await _check_key(hub, operation)
+    with spans.submission(operation) as (span, traced):
+        is_ours = await _start_or_wait(hub, traced)
+        outcome = "started" if is_ours else "replayed"
+        span.set_attribute(OUTCOME, outcome)
+        happenings.submitted(operation, outcome)
+    return is_ours
+
+
+async def _start_or_wait(hub: str, operation: OperationInput) -> bool:
     given = {"operation": operation.to_json()}
     for seconds in _WAITS_SECONDS:
         await asyncio.sleep(seconds)

@@ -1,7 +1,7 @@
 """Taking an operation over: started once for its key, whatever arrives how often."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from engine.idempotency import RecordState, state_of
 from engine.operation import OperationInput
@@ -9,6 +9,8 @@ from stores import clock
 from stores.status import document_of, operation_of
 from stores.status_document import is_finished
 from stores.task_hub import TaskHubUnavailableError, read_operation, read_record, start_operation
+from telemetry import happenings, spans
+from telemetry.attributes import OUTCOME
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,9 @@ class KeyReused:
 
 type Submission = Started | Replayed | KeyReused
 
+_OUTCOMES: Final = {Started: "started", Replayed: "replayed", KeyReused: "key_reused"}
+"""Their names in metrics."""
+
 
 async def submit(hub: str, operation: OperationInput, *, is_new_key: bool = False) -> Submission:
     """Start an operation unless its key was used before.
@@ -51,6 +56,15 @@ async def submit(hub: str, operation: OperationInput, *, is_new_key: bool = Fals
     Raises:
         TaskHubUnavailableError: It was not taken over; submitting again is safe.
     """
+    with spans.submission(operation) as (span, traced):
+        submission = await _submit(hub, traced, is_new_key=is_new_key)
+        outcome = _OUTCOMES[type(submission)]
+        span.set_attribute(OUTCOME, outcome)
+        happenings.submitted(operation, outcome)
+    return submission
+
+
+async def _submit(hub: str, operation: OperationInput, *, is_new_key: bool) -> Submission:
     if not is_new_key and (known := await _from_record(hub, operation)) is not None:
         return known
     if await start_operation(hub, operation):

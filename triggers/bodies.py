@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import azure.functions as func
 
 from engine.json_text import read_json
+from engine.trace_context import TRACEPARENT, TRACESTATE, TraceContext
 from stores.settings import app_settings
 from triggers.problems import TOO_LARGE, problem
 
@@ -63,6 +64,11 @@ def header(request: func.HttpRequest, name: str) -> str | None:
     """Return a header, or None."""
     get: Callable[[str], str | None] = request.headers.get
     return get(name)
+
+
+def trace_of(request: func.HttpRequest) -> TraceContext | None:
+    """Return where in a trace the caller stands, from its headers; None when nobody traces it."""
+    return TraceContext.read(header(request, TRACEPARENT), header(request, TRACESTATE))
 
 
 def url_of(request: func.HttpRequest) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import azure.functions as func
 
+from engine.envelope import EventName
 from engine.naming import Name, event_scope, explicit_scope, visible
 from engine.operation import OperationInput
 from engine.problem import InvalidInputError
@@ -28,6 +29,7 @@ from triggers.resolution import Origin, resolve
 blueprint = HttpBlueprint()
 
 _LAST_PART: Final = "/enqueue"
+_PLACE: Final = f"/api/operations{_LAST_PART}"
 
 
 @blueprint.route(route=f"operations{_LAST_PART}", methods=["POST"])
@@ -49,13 +51,19 @@ async def enqueue_operation(req: func.HttpRequest) -> func.HttpResponse:
 
 
 def message_of(posted: Posted, name: Name) -> dict[str, Any]:
-    """Return the message that the queue's function reads to the same name."""
+    """Return the message that the queue's function reads to the same name.
+
+    A storage queue has no headers: what is more than the operation itself travels in an envelope.
+    """
     body = dict(posted.inside.payload)
     event = posted.inside.event
     if event is None or name.scope == explicit_scope(""):
-        return {**body, "key": name.key}
+        body["key"], event = name.key, EventName(_PLACE, name.key)
+        if posted.trace is None:
+            return body
     envelope = {"specversion": "1.0", "id": event.id, "source": event.source, "type": "operation"}
-    return {**envelope, "data": body}
+    trace = {} if posted.trace is None else posted.trace.to_json()
+    return {**envelope, **trace, "data": body}
 
 
 def _name_in_queue(name: Name) -> Name:

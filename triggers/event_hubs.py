@@ -6,6 +6,7 @@ from typing import Any, Final, List  # noqa: UP035 - see the trigger's parameter
 import azure.functions as func
 
 from engine.intake import Arrival
+from engine.trace_context import trace_in
 from stores.setting_catalogue import EVENT_HUB, EVENT_HUB_CONNECTION
 from triggers.intake import intake
 from triggers.retried import RetriedBlueprint, take_batch
@@ -36,6 +37,7 @@ def arrivals_of(events: Sequence[func.EventHubEvent], place: str) -> Iterator[Ar
             native_id="" if number is None else f"{partition}-{number}",
             partition=partition,
             may_be_left=True,
+            trace=trace_in(_item(metadata.get("PropertiesArray"), position)),
         )
 
 

@@ -128,7 +128,8 @@ class Intake:
             InvalidInputError: It asks for none.
         """
         wanted = self._wanted(arrival)
-        origin = Origin(source=arrival.source, scope=wanted.name.scope, key=wanted.name.key)
+        name = wanted.name
+        origin = Origin(source=arrival.source, scope=name.scope, key=name.key, trace=wanted.trace)
         return resolve(wanted.request, origin, clock.now())
 
     def _wanted(self, arrival: Arrival) -> Wanted:

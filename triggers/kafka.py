@@ -4,12 +4,15 @@ The values are asked for as bytes: as text the host would wrap each in a JSON ob
 Source: `KafkaEventDataConvertManager` of the Functions Kafka extension.
 """
 
+import base64
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final, List  # noqa: UP035 - see the trigger's parameter
 
 import azure.functions as func
 
 from engine.intake import Arrival
+from engine.trace_context import trace_in
 from stores.setting_catalogue import KAFKA_BROKERS, KAFKA_TOPIC
 from triggers.retried import RetriedBlueprint, take_batch
 
@@ -36,7 +39,15 @@ def arrivals_of(events: Sequence[func.KafkaEvent]) -> Iterator[Arrival]:
             native_id=f"{event.topic}-{event.partition}-{event.offset}" if named else "",
             partition=f"{event.topic}-{event.partition}",
             may_be_left=True,
+            trace=trace_in(dict(_headers(event.headers))),
         )
+
+
+def _headers(headers: Any) -> Iterator[tuple[str, str]]:
+    """Read the headers of an event: the extension gives each as a name and its bytes in base64."""
+    for header in headers or ():
+        with suppress(KeyError, TypeError, ValueError):  # not of that form, or no text
+            yield header["Key"], base64.b64decode(header["Value"]).decode()
 
 
 def kafka_blueprint(max_retries: int, options: dict[str, Any]) -> RetriedBlueprint:

@@ -41,7 +41,7 @@ async def submit_operation(req: func.HttpRequest, hub: str) -> func.HttpResponse
     try:
         posted = read_posted(req)
         name = posted.name or new_name(req)
-        origin = Origin(source=SOURCE, scope=name.scope, key=name.key)
+        origin = Origin(source=SOURCE, scope=name.scope, key=name.key, trace=posted.trace)
         operation = resolve(posted.request, origin, clock.now())
         return await _answer_submission(req, hub, operation, is_new_key=posted.name is None)
     except BodyTooLargeError as error:

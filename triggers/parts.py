@@ -10,7 +10,8 @@ from engine.idempotency import operation_id_for, parse_key
 from engine.models import parse_operation
 from engine.naming import explicit_scope
 from engine.operation import OperationInput
-from triggers.bodies import header, tenant_of
+from engine.trace_context import TraceContext
+from triggers.bodies import header, tenant_of, trace_of
 from triggers.resolution import Origin, resolve
 
 
@@ -22,11 +23,13 @@ class Whole:
         id: Derived from the key, and so the same for the same key on every machine.
         source: `batch` or `saga`.
         tenant: Whose it is; "" when there is one tenant.
+        trace: Where in a trace the caller stands; None when nobody traces it.
     """
 
     id: str
     source: str
     tenant: str
+    trace: TraceContext | None = None
 
     def resolve(self, document: Any, place: str, now: datetime) -> OperationInput:
         """Return the operation of a part.
@@ -43,10 +46,10 @@ class Whole:
         """
         request = parse_operation(document)
         if request.key is not None:
-            origin = Origin(source=self.source, scope=explicit_scope(self.tenant), key=request.key)
+            scope, key = explicit_scope(self.tenant), request.key
         else:
-            origin = Origin(source=self.source, scope=f"source:{self.source}", key=f"{self.id}.{place}")
-        return resolve(request, origin, now)
+            scope, key = f"source:{self.source}", f"{self.id}.{place}"
+        return resolve(request, Origin(source=self.source, scope=scope, key=key, trace=self.trace), now)
 
 
 def whole_of(request: func.HttpRequest, source: str, generated_key: str) -> Whole:
@@ -63,4 +66,4 @@ def whole_of(request: func.HttpRequest, source: str, generated_key: str) -> Whol
     text, tenant = header(request, "Idempotency-Key"), tenant_of(request)
     key = f"generated:{generated_key}" if text is None else f"given:{parse_key(text)}"
     derived = operation_id_for(f"{source}:{tenant}", key).removeprefix("op-")
-    return Whole(f"{source}-{derived}", source, tenant)
+    return Whole(f"{source}-{derived}", source, tenant, trace_of(request))

@@ -16,10 +16,11 @@ from engine.idempotency import parse_key
 from engine.models import OperationRequest
 from engine.naming import Name, event_name, explicit_scope
 from engine.problem import InvalidInputError, Problem
-from triggers.bodies import header, read_body, tenant_of
+from engine.trace_context import TRACEPARENT, TRACESTATE, TraceContext
+from triggers.bodies import header, read_body, tenant_of, trace_of
 from triggers.resolution import parse
 
-_ATTRIBUTES: Final = ("specversion", "id", "source", "type", "correlationid")
+_ATTRIBUTES: Final = ("specversion", "id", "source", "type", "correlationid", TRACEPARENT, TRACESTATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,13 @@ class Posted:
         request: Validated in its form.
         name: None when nothing names it.
         inside: The operation's body as it was posted, and the event that it came in.
+        trace: Where in a trace the event was made, else where the caller stands; None when nobody traces it.
     """
 
     request: OperationRequest
     name: Name | None
     inside: Opened
+    trace: TraceContext | None = None
 
 
 def read_posted(request: func.HttpRequest) -> Posted:
@@ -53,7 +56,7 @@ def read_posted(request: func.HttpRequest) -> Posted:
         place = inside.place if envelope is document else ""
         problems = (Problem(place + each.pointer, each.detail) for each in error.problems)
         raise InvalidInputError(problems) from None
-    return Posted(wanted, _name(request, wanted, inside), inside)
+    return Posted(wanted, _name(request, wanted, inside), inside, inside.trace or trace_of(request))
 
 
 def _with_header_envelope(request: func.HttpRequest, document: Any) -> Any:

@@ -13,6 +13,7 @@ from engine.operation import OperationInput
 from engine.problem import InvalidInputError, Problem, pointer_of
 from engine.secret import Secret
 from engine.submission import operation_from
+from engine.trace_context import TraceContext
 from engine.validation import did_you_mean, problems_of
 from stores.configuration import dependencies, find_dependency
 from stores.handler_registry import Handler, find_handler, registered_handlers
@@ -30,11 +31,13 @@ class Origin:
         source: `http`, `queue`, ...
         scope: Keys of different scopes never meet.
         key: The caller's, the source's own, or one generated just now.
+        trace: Where in a trace the caller stands; None when nobody traces it.
     """
 
     source: str
     scope: str
     key: str
+    trace: TraceContext | None = None
 
 
 def parse(document: Any) -> OperationRequest:
@@ -65,7 +68,13 @@ def resolve(request: OperationRequest, origin: Origin, now: datetime) -> Operati
     ]
     try:
         operation = operation_from(
-            request, dependency, key=origin.key, scope=origin.scope, source=origin.source, now=now
+            request,
+            dependency,
+            key=origin.key,
+            scope=origin.scope,
+            source=origin.source,
+            now=now,
+            trace=origin.trace,
         )
     except InvalidInputError as error:
         raise InvalidInputError([*error.problems, *problems]) from None

@@ -11,6 +11,7 @@ import azure.durable_functions as df
 import azure.functions as func
 
 from engine.intake import Arrival
+from engine.trace_context import trace_in
 from stores.setting_catalogue import SERVICE_BUS_CONNECTION, SERVICE_BUS_QUEUE
 from triggers.intake import intake
 
@@ -39,5 +40,6 @@ async def operations_service_bus(message: func.ServiceBusMessage, hub: str) -> N
             place=intake().settings.places.get(SOURCE, ""),
             native_id=message.message_id or "",
             may_be_left=(message.delivery_count or 1) <= _FREE_DELIVERIES,
+            trace=trace_in(message.application_properties),
         ),
     )

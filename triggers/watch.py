@@ -1,21 +1,25 @@
 """Every minute: is something over its threshold. Raised once, told once more when it clears."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
 import azure.functions as func
 
-from engine.alert import Alert, Reading, alert_changes
+from engine.alert import Alert, alert_changes
+from engine.circuit import CircuitState
 from engine.models import parse_operation
 from engine.problem import InvalidInputError
 from stores import clock
 from stores.alerts import known_alerts, write_alert
+from stores.configuration import dependencies
 from stores.submission import submit
 from stores.task_hub import TaskHubUnavailableError
 from stores.upkeep_settings import Webhook, upkeep_settings
-from stores.watched import read_all
+from stores.watched import Watched, read_all
+from telemetry import metrics, readings
+from telemetry.attributes import CIRCUIT_STATE, DEPENDENCY, dependency_label
 from triggers.resolution import Origin, resolve
 from triggers.retried import RetriedBlueprint, note_retry
 
@@ -47,10 +51,10 @@ async def look(hub: str, now: datetime) -> list[Alert]:
             was not told yet is told by the next run.
     """
     settings = upkeep_settings()
-    readings = await read_all(hub, settings.thresholds, now)
-    _log_metrics(readings)
+    watched = await read_all(hub, now)
+    _show(watched)
     known = await known_alerts()
-    for alert in alert_changes(known, readings, now):
+    for alert in alert_changes(known, watched.readings(settings.thresholds), now):
         await write_alert(alert)
         known[alert.condition] = alert
     untold = [alert for alert in known.values() if not alert.is_told]
@@ -94,7 +98,29 @@ async def _send(hub: str, alert: Alert, webhook: Webhook, now: datetime) -> None
         raise
 
 
-def _log_metrics(readings: Iterable[Reading]) -> None:
-    """Write every reading as one structured line, whatever its threshold."""
-    values = {reading.condition: reading.value for reading in readings}
-    _log.info("watched: %s", values, extra={"custom_dimensions": {"metrics": values}})
+def _show(watched: Watched) -> None:
+    """Give the readings to the gauges, whatever their thresholds."""
+    readings.show(
+        {
+            metrics.DEAD_LETTERS.name: list(_dead_letters(watched)),
+            metrics.DEAD_LETTER_AGE.name: [(watched.dead_letter_age_seconds, {})],
+            metrics.OUTBOX_LAG.name: [(watched.outbox_lag_seconds, {})],
+            metrics.CIRCUIT_STATUS.name: list(_circuit_states(watched)),
+        }
+    )
+
+
+def _dead_letters(watched: Watched) -> Iterator[readings.Value]:
+    """Count by configured dependency, also none; what a message says is nobody's label."""
+    counts = dict.fromkeys((*dependencies().dependencies, ""), 0)
+    for name, waiting in watched.dead_letters.by_dependency.items():
+        label = dependency_label(name)
+        counts[label if label in counts else ""] += waiting.count
+    for name, count in counts.items():
+        yield count, {DEPENDENCY: name} if name else {}
+
+
+def _circuit_states(watched: Watched) -> Iterator[readings.Value]:
+    for name, breaker in watched.circuits.items():
+        for state in CircuitState:
+            yield int(breaker.state is state), {DEPENDENCY: name, CIRCUIT_STATE: state.value}

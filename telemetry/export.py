@@ -1,0 +1,97 @@
+"""The SDK behind the API: one provider per signal, each with an exporter per receiver.
+
+Imported only when somebody is to be told something, see `telemetry.start`. A provider that is there already,
+such as the worker's own, is left as it is: what the app tells goes to it through the API.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from opentelemetry import metrics, trace
+from opentelemetry._logs import get_logger_provider, set_logger_provider
+from opentelemetry.instrumentation.logging.handler import LoggingHandler
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricExporter, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+
+from telemetry.start import AZURE_MONITOR, Receivers, Signal
+
+DEFAULT_SERVICE: Final = "durable-retry"
+
+_SITE_NAME: Final = "WEBSITE_SITE_NAME"
+"""Of a Function App, set by the platform."""
+
+_UNTOLD: Final = ("opentelemetry", "azure.core", "azure.monitor", "urllib3", "requests")
+"""Loggers of those who carry log lines away: a line about sending lines would never end."""
+
+
+def start(receivers: Receivers, environ: Mapping[str, str]) -> None:
+    """Set up what is to be told; the providers flush when the process ends.
+
+    Args:
+        receivers: Who is told what.
+        environ: The app settings. The exporters read their own ones from the process's environment.
+    """
+    resource = resource_in(environ)
+    _start_traces(resource, _exporters(receivers, Signal.TRACES, environ))
+    _start_metrics(resource, _exporters(receivers, Signal.METRICS, environ))
+    _start_logs(resource, _exporters(receivers, Signal.LOGS, environ))
+
+
+def resource_in(environ: Mapping[str, str]) -> Resource:
+    """Say who tells: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, else the Function App's name."""
+    named = Resource.create()
+    if not str(named.attributes.get("service.name", "")).startswith("unknown_service"):
+        return named
+    return named.merge(Resource({"service.name": environ.get(_SITE_NAME) or DEFAULT_SERVICE}))
+
+
+def _start_traces(resource: Resource, exporters: list[SpanExporter]) -> None:
+    if not exporters or isinstance(trace.get_tracer_provider(), TracerProvider):
+        return
+    provider = TracerProvider(resource=resource)
+    for exporter in exporters:
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+
+
+def _start_metrics(resource: Resource, exporters: list[MetricExporter]) -> None:
+    if not exporters or isinstance(metrics.get_meter_provider(), MeterProvider):
+        return
+    readers = [PeriodicExportingMetricReader(exporter) for exporter in exporters]
+    metrics.set_meter_provider(MeterProvider(metric_readers=readers, resource=resource))
+
+
+def _start_logs(resource: Resource, exporters: list[LogRecordExporter]) -> None:
+    if not exporters or isinstance(get_logger_provider(), LoggerProvider):
+        return
+    provider = LoggerProvider(resource=resource)
+    for exporter in exporters:
+        provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
+    set_logger_provider(provider)
+    handler = LoggingHandler(logger_provider=provider)
+    handler.addFilter(_is_told)
+    logging.getLogger().addHandler(handler)
+
+
+def _is_told(record: logging.LogRecord) -> bool:
+    return not any(record.name == name or record.name.startswith(f"{name}.") for name in _UNTOLD)
+
+
+def _exporters(receivers: Receivers, signal: Signal, environ: Mapping[str, str]) -> list[Any]:
+    """Make the exporters of a signal; each receiver's packages are imported when it is told something."""
+    made = []
+    if signal in receivers.otlp:
+        from telemetry import otlp  # noqa: PLC0415 - see above
+
+        made.append(otlp.exporter_of(signal))
+    if signal in receivers.azure_monitor:
+        from telemetry import azure_monitor  # noqa: PLC0415 - see above
+
+        made.append(azure_monitor.exporter_of(signal, environ[AZURE_MONITOR]))
+    return made

@@ -1,0 +1,195 @@
+"""What happens to operations and circuits, told once to metrics, log and trace.
+
+A log line carries the ids as attributes too (`extra`), for whoever searches by them. None of these is called
+while an orchestrator replays.
+"""
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from engine.circuit import CircuitState
+from engine.instants import from_rfc3339, to_rfc3339
+from engine.operation import AttemptOutcome, OperationInput
+from engine.trace_context import TraceContext
+from engine.vocabulary import OperationState
+from telemetry import metrics, spans
+from telemetry.attributes import (
+    ATTEMPT,
+    ATTEMPT_COUNT,
+    CIRCUIT_STATE,
+    CIRCUIT_STATE_BEFORE,
+    DEAD_LETTER_ID,
+    DEAD_LETTER_REASON,
+    DEPENDENCY,
+    ERROR_TYPE,
+    HTTP_STATUS,
+    OUTCOME,
+    SOURCE,
+    STATUS,
+    WAIT_KIND,
+    WAIT_REASONS,
+    WAIT_SECONDS,
+    dependency_label,
+    fields_in,
+    fields_of,
+    present,
+)
+
+SUCCESS: Final = "success"
+FAILURE: Final = "failure"
+NOT_SENT: Final = "not_sent"
+"""Outcomes of attempts; the last never left this side and is made again under its number."""
+
+_log = logging.getLogger(__name__)
+
+
+def submitted(operation: OperationInput, outcome: str) -> None:
+    """Tell of a submission.
+
+    Args:
+        operation: What was handed in.
+        outcome: `started`, `replayed` (the key was used for the same before) or `key_reused` (for another).
+    """
+    labels = {DEPENDENCY: operation.dependency, SOURCE: operation.source, OUTCOME: outcome}
+    metrics.record(metrics.SUBMISSIONS, 1, labels)
+    _log.debug(
+        "operation %s (key %s): %s",
+        operation.operation_id,
+        operation.key,
+        outcome,
+        extra=fields_of(operation, {SOURCE: operation.source, OUTCOME: outcome}),
+    )
+
+
+def outcome_name(outcome: AttemptOutcome) -> str:
+    """Return the outcome's name in metrics and on spans."""
+    if outcome.category is None:
+        return SUCCESS
+    return FAILURE if outcome.counted else NOT_SENT
+
+
+def attempted(operation: OperationInput, outcome: AttemptOutcome) -> None:
+    """Tell of an attempt that has ended."""
+    name = outcome_name(outcome)
+    category = None if outcome.category is None else outcome.category.value
+    labels = {DEPENDENCY: dependency_label(operation.dependency), OUTCOME: name, ERROR_TYPE: category}
+    metrics.record(metrics.ATTEMPT_DURATION, outcome.duration_ms / 1_000, present(labels))
+    _log.log(
+        logging.DEBUG if category is None else logging.INFO,
+        "operation %s (key %s): attempt %d of %s: %s",
+        operation.operation_id,
+        operation.key,
+        outcome.number,
+        operation.dependency,
+        category or name,
+        extra=fields_of(
+            operation,
+            {
+                ATTEMPT: outcome.number,
+                OUTCOME: name,
+                ERROR_TYPE: category,
+                HTTP_STATUS: outcome.status_code,
+            },
+        ),
+    )
+
+
+def wait_begun(operation: OperationInput, kind: str, until: datetime, reasons: tuple[str, ...]) -> None:
+    """Tell that an operation waits.
+
+    Args:
+        operation: Which.
+        kind: `retry`, `circuit` or `retry_budget`.
+        until: The end of the wait, unless something ends it earlier.
+        reasons: Why it is that long.
+    """
+    _log.info(
+        "operation %s (key %s): waits until %s (%s)",
+        operation.operation_id,
+        operation.key,
+        to_rfc3339(until),
+        kind,
+        extra=fields_of(operation, {WAIT_KIND: kind, WAIT_REASONS: "; ".join(reasons) or None}),
+    )
+
+
+def wait_over(operation: OperationInput, kind: str, seconds: float) -> None:
+    """Tell how long a wait really was.
+
+    Args:
+        operation: Whose.
+        kind: As of `wait_begun`.
+        seconds: From its beginning to whatever ended it.
+    """
+    metrics.record(metrics.WAIT_DURATION, seconds, {DEPENDENCY: operation.dependency, WAIT_KIND: kind})
+    _log.debug(
+        "operation %s (key %s): waited %.1f s (%s)",
+        operation.operation_id,
+        operation.key,
+        seconds,
+        kind,
+        extra=fields_of(operation, {WAIT_KIND: kind, WAIT_SECONDS: seconds}),
+    )
+
+
+def operation_ended(document: Mapping[str, Any], place: TraceContext | None) -> None:
+    """Tell how an operation ended.
+
+    Args:
+        document: Its last status document.
+        place: Where in a trace it was submitted; None when nobody traces it.
+    """
+    try:
+        _tell_end(document, place)
+    except Exception:  # noqa: BLE001 - told from within the write that makes it so: it must not be undone
+        _log.exception("the end of operation %s could not be told", document.get("operation_id"))
+
+
+def _tell_end(document: Mapping[str, Any], place: TraceContext | None) -> None:
+    status, letter = document["status"], document["dead_letter"] or {}
+    seconds = (from_rfc3339(document["updated_at"]) - from_rfc3339(document["created_at"])).total_seconds()
+    labels = {DEPENDENCY: document["dependency"], STATUS: status}
+    metrics.record(metrics.OPERATION_DURATION, seconds, labels)
+    spans.operation_ended(document, place)
+    details = {
+        STATUS: status,
+        ATTEMPT_COUNT: document["attempt_count"],
+        DEAD_LETTER_ID: letter.get("id"),
+        DEAD_LETTER_REASON: letter.get("reason"),
+    }
+    _log.log(
+        logging.WARNING if status == OperationState.DEAD_LETTERED else logging.INFO,
+        "operation %s (key %s): %s after %d attempts in %.1f s",
+        document["operation_id"],
+        document["key"],
+        status,
+        document["attempt_count"],
+        seconds,
+        extra=fields_in(document, details),
+    )
+
+
+def circuit_moved(dependency: str, before: CircuitState, after: CircuitState, reason: str) -> None:
+    """Tell that a circuit has changed its state.
+
+    Args:
+        dependency: Whose.
+        before: The state it was in.
+        after: The state it is in.
+        reason: Why, for a person.
+    """
+    labels = {DEPENDENCY: dependency, CIRCUIT_STATE_BEFORE: before.value, CIRCUIT_STATE: after.value}
+    metrics.record(metrics.CIRCUIT_MOVES, 1, labels)
+    _log.warning("circuit of %s: %s, was %s: %s", dependency, after, before, reason, extra=labels)
+
+
+def called_blind(dependency: str) -> None:
+    """Count an attempt that goes on without the circuit; the circuit's own log line says why."""
+    metrics.record(metrics.BLIND_CALLS, 1, {DEPENDENCY: dependency})
+
+
+def retry_postponed(dependency: str) -> None:
+    """Count a retry that the retry budget puts off."""
+    metrics.record(metrics.POSTPONEMENTS, 1, {DEPENDENCY: dependency})
