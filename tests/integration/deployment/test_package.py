@@ -1,0 +1,70 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.deployment.package import ROOT, copy_app, deployed_files, link_packages
+
+INDEXING = Path(__file__).with_name("indexing.py")
+
+ENVIRONMENT = {
+    "AzureWebJobsStorage__accountName": "retries",
+    "AzureWebJobsStorage__credential": "managedidentity",
+    "FLAKY_TARGET_URL": "https://flaky-target.invalid",
+}
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What an interpreter finds that has the deployment and nothing else of this machine."""
+    app, packages = tmp_path_factory.mktemp("app"), tmp_path_factory.mktemp("packages")
+    copy_app(app)
+    link_packages(packages)
+    command = [sys.executable, "-I", "-S", "-B", str(INDEXING), str(app), str(packages)]
+    done = subprocess.run(
+        command, env=ENVIRONMENT, cwd=app, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_deployed_files_load_with_the_deployed_packages(indexed: dict[str, Any]) -> None:
+    assert {"submit_operation", "operations_queue", "operation", "attempt", "get_dashboard"} <= set(
+        indexed["functions"]
+    )
+
+
+def test_every_import_that_comes_later_is_deployed_too(indexed: dict[str, Any]) -> None:
+    assert indexed["missing"] == []
+
+
+def test_loading_pays_for_no_identity(indexed: dict[str, Any]) -> None:
+    assert "azure.data.tables" in indexed["loaded"]
+    assert "azure.identity" not in indexed["loaded"]
+
+
+def test_only_the_app_is_deployed() -> None:
+    assert {file.parts[0] for file in deployed_files()} == {
+        "activities",
+        "constraints.txt",
+        "dashboard",
+        "dependencies.toml",
+        "engine",
+        "entities",
+        "function_app.py",
+        "host.json",
+        "orchestrators",
+        "requirements.txt",
+        "stores",
+        "telemetry",
+        "triggers",
+    }
+
+
+def test_the_dashboard_is_deployed_whole() -> None:
+    deployed = {file for file in deployed_files() if file.parts[0] == "dashboard"}
+    assert deployed == {file.relative_to(ROOT) for file in (ROOT / "dashboard").rglob("*") if file.is_file()}
