@@ -89,6 +89,17 @@ class SlidingWindow:
         newest = self._number(at)
         return _sum(counts for number, counts in self.trimmed(at).buckets if number <= newest)
 
+    def rows(self, at: datetime) -> list[tuple[datetime, Counts]]:
+        """The ten buckets up to this instant, oldest first: where each begins, and its counts."""
+        newest, held = self._number(at), dict(self.buckets)
+        numbers = range(newest - BUCKETS + 1, newest + 1)
+        return [(from_ms(number * self.bucket_ms), held.get(number, Counts())) for number in numbers]
+
+    @property
+    def newest_at(self) -> datetime | None:
+        """Where the newest bucket that holds calls begins; None while none does."""
+        return from_ms(self.buckets[-1][0] * self.bucket_ms) if self.buckets else None
+
     def covered_seconds(self, at: datetime) -> float:
         """Length of the time that `totals` speaks of: nine full buckets and the part of the tenth."""
         return ((BUCKETS - 1) * self.bucket_ms + to_ms(at) % self.bucket_ms) / 1000

@@ -39,6 +39,7 @@ class Breaker:
         epoch: goes up by one with each change of state. A result of an older epoch changes nothing.
         clock: latest instant heard of; time does not run backwards. None = nothing was heard yet.
         window: calls that ended lately, in this closed or disabled epoch.
+        tripped_by: the window that opened it the last time; empty = it never did.
         failures_in_a_row: as heard; a success that a worker holds back is not heard.
         opened_at: start of the break or of the hold; None = not open.
         retry_at: end of the break; None = not open, or held open without an end.
@@ -61,6 +62,7 @@ class Breaker:
     epoch: int = 1
     clock: datetime | None = None
     window: SlidingWindow = _NO_CALLS
+    tripped_by: SlidingWindow = _NO_CALLS
     failures_in_a_row: int = 0
     opened_at: datetime | None = None
     retry_at: datetime | None = None
@@ -118,6 +120,7 @@ def opened(breaker: Breaker, move: Move, now: datetime, settings: CircuitSetting
     pause = timedelta(seconds=settings.break_seconds_after(reopenings))
     return replace(
         moved(breaker, move, now, reason=reason),
+        tripped_by=breaker.window.trimmed(now) if move is Move.TRIP else breaker.tripped_by,
         opened_at=now,
         retry_at=now + pause,
         reopenings=reopenings,

@@ -9,7 +9,8 @@ from engine.circuit.probes import probes_free
 from engine.circuit.settings import CircuitSettings
 from engine.circuit.snapshot import Snapshot
 from engine.circuit.states import CircuitState
-from engine.instants import optional_to_rfc3339
+from engine.instants import optional_to_rfc3339, to_rfc3339
+from engine.sliding_window import SlidingWindow
 
 
 def snapshot_of(
@@ -59,7 +60,8 @@ def view_of(dependency: str, breaker: Breaker, now: datetime, settings: CircuitS
 
     `calls` counts what workers reported; with a healthy dependency they hold back up to 20 calls each.
     `failure_ratio` is null while the window is empty. `retry_at` is when the circuit tries again by itself,
-    or the end of a hold; null for a hold without an end.
+    or the end of a hold; null for a hold without an end. `window` is what the counts add up from, and
+    `tripped_by` what it held when it last opened the circuit; null when it never did.
     """
     current = advanced(breaker, now)
     clock = current.clock or now
@@ -74,6 +76,8 @@ def view_of(dependency: str, breaker: Breaker, now: datetime, settings: CircuitS
         "failures": counts.failures,
         "failure_ratio": round(counts.failures / counts.calls, 4) if counts.calls else None,
         "slow_calls": counts.slow,
+        "window": _window_view(current.window, clock),
+        "tripped_by": _window_view(current.tripped_by, current.tripped_by.newest_at),
         "opened_at": optional_to_rfc3339(current.opened_at),
         "retry_at": optional_to_rfc3339(ends_at) if blocks else None,
         "throttled_until": optional_to_rfc3339(
@@ -86,3 +90,18 @@ def view_of(dependency: str, breaker: Breaker, now: datetime, settings: CircuitS
         "expires_at": optional_to_rfc3339(current.expires_at),
         "audit": [entry.to_view() for entry in reversed(current.audit.entries)],
     }
+
+
+def _window_view(window: SlidingWindow, at: datetime | None) -> dict[str, Any] | None:
+    if at is None:
+        return None
+    buckets = [
+        {
+            "from": to_rfc3339(begins_at),
+            "calls": held.calls,
+            "failures": held.failures,
+            "slow_calls": held.slow,
+        }
+        for begins_at, held in window.rows(at)
+    ]
+    return {"bucket_seconds": window.bucket_ms / 1000, "buckets": buckets}

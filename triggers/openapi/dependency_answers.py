@@ -23,6 +23,22 @@ class CircuitAct(BaseModel):
     until: UtcInstant | None
 
 
+class CallBucket(BaseModel):
+    """Calls that ended in one part of a circuit's window."""
+
+    begins_at: Annotated[UtcInstant, Field(alias="from")]
+    calls: int
+    failures: int
+    slow_calls: int
+
+
+class CallWindow(BaseModel):
+    """The last seconds of a dependency in ten equal parts, the oldest first."""
+
+    bucket_seconds: float
+    buckets: list[CallBucket]
+
+
 class CircuitDocument(BaseModel):
     """The shared breaker of one dependency."""
 
@@ -32,6 +48,10 @@ class CircuitDocument(BaseModel):
     failures: int
     failure_ratio: Annotated[float | None, Field(description="null while the window is empty")]
     slow_calls: int
+    window: CallWindow
+    tripped_by: Annotated[
+        CallWindow | None, Field(description="The window that last opened it; null when none did.")
+    ]
     opened_at: UtcInstant | None
     retry_at: UtcInstant | None
     throttled_until: UtcInstant | None

@@ -18,6 +18,7 @@ from engine.circuit import (
     view_of,
 )
 from engine.circuit.messages import PermitMessage, ReportMessage
+from engine.instants import to_rfc3339
 from engine.vocabulary import Category
 from tests.circuit_samples import BUDGET, SETTINGS, Desk, after, tripped, with_settings
 
@@ -130,6 +131,14 @@ def test_the_view_of_a_new_circuit() -> None:
         "failures": 0,
         "failure_ratio": None,
         "slow_calls": 0,
+        "window": {
+            "bucket_seconds": 3.0,
+            "buckets": [
+                {"from": to_rfc3339(after(second)), "calls": 0, "failures": 0, "slow_calls": 0}
+                for second in range(-27, 3, 3)
+            ],
+        },
+        "tripped_by": None,
         "opened_at": None,
         "retry_at": None,
         "throttled_until": None,
@@ -149,6 +158,26 @@ def test_the_view_of_a_working_circuit() -> None:
     counted = {name: view[name] for name in ("calls", "failures", "failure_ratio", "slow_calls")}
     assert counted == {"calls": 4, "failures": 1, "failure_ratio": 0.25, "slow_calls": 2}
     assert view["throttled_until"] == "2026-11-21T12:01:00Z"
+    newest = {"from": to_rfc3339(after(0)), "calls": 4, "failures": 1, "slow_calls": 2}
+    assert view["window"]["buckets"][-1] == newest
+    assert sum(each["calls"] for each in view["window"]["buckets"]) == view["calls"]
+
+
+def test_the_view_of_an_open_circuit_keeps_the_window_that_opened_it() -> None:
+    breaker = tripped().breaker
+    view = view_of("payments", breaker_from_json(breaker_to_json(breaker)), after(1), SETTINGS)
+    assert view["calls"] == 0  # nothing of the old epoch counts
+    before = view["tripped_by"]["buckets"]
+    assert sum(each["failures"] for each in before) >= SETTINGS.minimum_calls * SETTINGS.failure_ratio
+
+
+def test_a_failed_probe_leaves_the_window_that_opened_the_circuit() -> None:
+    desk = tripped()
+    before = desk.breaker.tripped_by
+    desk.ask(31)
+    desk.conclude(32, Verdict.FAILURE)
+    assert desk.breaker.state is C.OPEN
+    assert desk.breaker.tripped_by == before
 
 
 def test_the_view_of_an_open_circuit() -> None:
