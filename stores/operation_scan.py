@@ -48,7 +48,9 @@ class Glimpse:
         created_at: Aware UTC instant of its start.
         status: None when only the whole of it tells.
         dependency: None when only the whole of it tells: before its first turn.
+        key: None when only the whole of it tells.
         attempt_count: Attempts so far.
+        next_attempt_at: RFC 3339 instant; None while it does not wait.
         cursor_after: Goes on right behind it; None at the end.
     """
 
@@ -56,7 +58,9 @@ class Glimpse:
     created_at: datetime
     status: OperationState | None
     dependency: str | None
+    key: str | None
     attempt_count: int
+    next_attempt_at: str | None
     cursor_after: str | None
 
 
@@ -111,7 +115,9 @@ def _glimpse(instance: OrchestrationState, cursor_after: str | None) -> Glimpse:
         created_at=instance.createdTimestamp.ToDatetime(tzinfo=UTC),
         status=_status(OrchestrationStatus(instance.orchestrationStatus), shown),
         dependency=shown.get("dependency"),
+        key=shown.get("key"),
         attempt_count=shown.get("attempt_count", 0),
+        next_attempt_at=shown.get("next_attempt_at"),
         cursor_after=cursor_after,
     )
 

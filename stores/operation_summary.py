@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
+from heapq import nsmallest
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -27,6 +28,9 @@ _GOOD_FOR_TIMES: Final = 8
 """An answer serves others for a second, or for this many times what it took: counting stays a small part."""
 
 _MOST_KEPT: Final = 16
+
+_SHOWN: Final = 8
+"""Operations of which is told that they are tried next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,26 @@ async def _unfinished(hub: str) -> dict[str, Any]:
         "complete": is_complete,
         "by_status": by_status(states, UNFINISHED),
         "by_dependency": {name: by_status(each, UNFINISHED) for name, each in sorted(dependencies.items())},
+        "next_attempts": [_told(one) for one in nsmallest(_SHOWN, filter(_is_due, seen), key=_due)],
+    }
+
+
+def _is_due(one: Glimpse) -> bool:
+    return one.next_attempt_at is not None
+
+
+def _due(one: Glimpse) -> str:
+    return one.next_attempt_at or ""
+
+
+def _told(one: Glimpse) -> dict[str, Any]:
+    return {
+        "operation_id": one.operation_id,
+        "key": one.key,
+        "dependency": one.dependency,
+        "status": one.status,
+        "attempt_count": one.attempt_count,
+        "next_attempt_at": one.next_attempt_at,
     }
 
 

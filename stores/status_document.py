@@ -8,7 +8,8 @@ from engine.operation import History, OperationInput, OperationStatus
 from engine.vocabulary import FINISHED, OperationState
 
 _MOVING: Final = (
-    "dependency",  # never changes, but lists find operations by it, and they do not read inputs
+    "key",  # These two never change, but lists and summaries do not read inputs.
+    "dependency",
     "status",
     "attempt_count",
     "attempts",

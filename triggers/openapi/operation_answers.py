@@ -162,12 +162,24 @@ class TimeBucket(BaseModel):
     by_status: StatusCounts
 
 
+class NextAttempt(BaseModel):
+    """An operation that waits."""
+
+    operation_id: str
+    key: str
+    dependency: str
+    status: OperationState
+    attempt_count: int
+    next_attempt_at: UtcInstant
+
+
 class UnfinishedSummary(BaseModel):
     """Operations that have not ended, whenever accepted."""
 
     complete: Annotated[bool, Field(description="False when there were more than were looked at.")]
     by_status: UnfinishedCounts
     by_dependency: dict[str, UnfinishedCounts]
+    next_attempts: Annotated[list[NextAttempt], Field(description="The next eight, soonest first.")]
 
 
 class OperationSummary(OperationShare):

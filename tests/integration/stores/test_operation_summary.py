@@ -43,6 +43,9 @@ async def test_what_ended_and_what_goes_on_is_counted(task_hub: TaskHubStage) ->
     assert sum(part["by_status"]["succeeded"] for part in told["buckets"]) == 2
     assert told["unfinished"]["complete"]
     assert told["unfinished"]["by_dependency"]["payments"]["waiting_retry"] == 1
+    (following,) = told["unfinished"]["next_attempts"]
+    assert (following["operation_id"], following["status"]) == ("op-waits", "waiting_retry")
+    assert (following["key"], following["dependency"]) == (an_operation().key, "payments")
 
 
 async def test_of_too_many_the_last_part_of_the_window_is_a_sample_and_says_so(
