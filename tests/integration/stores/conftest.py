@@ -2,8 +2,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from stores import tables
 from stores.task_hub import close_clients
 from tests.e2e.storage import Storage
+from tests.table_fake import TablesInMemory
 from tests.task_hub_stage import TaskHubStage, task_hub_stage
 
 
@@ -20,6 +22,15 @@ def storage(azurite: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """The app's storage account."""
     monkeypatch.setenv("AzureWebJobsStorage", azurite.connection_string)
     return azurite
+
+
+@pytest.fixture(params=["Azurite", "in memory"])
+def any_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables, once on Azurite and once in the fake that the simulation uses."""
+    request.getfixturevalue("storage")
+    if request.param == "in memory":
+        fake = TablesInMemory()
+        monkeypatch.setattr(tables, "_service", lambda _account: fake)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from stores import tables
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = pytest.mark.usefixtures("any_tables")
 
 
 def row(key: str, **values: Any) -> dict[str, Any]:

@@ -4,9 +4,8 @@ from typing import Any
 import pytest
 
 from stores import tables
-from tests.e2e.storage import Storage
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = pytest.mark.usefixtures("any_tables")
 
 
 def row(key: str, **values: Any) -> dict[str, Any]:
@@ -58,13 +57,3 @@ async def test_long_texts_come_back_whole() -> None:
     kept = await tables.read("Long", "p", "a")
     assert kept is not None
     assert tables.unpacked("document", kept) == text
-
-
-async def test_storage_that_is_away_raises(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = storage.connection_string.replace(
-        "TableEndpoint=http://127.0.0.1:", "TableEndpoint=http://127.0.0.1:1/"
-    )
-    monkeypatch.setenv("AzureWebJobsStorage", gone)
-    monkeypatch.setattr(tables, "_CLIENT_OPTIONS", {"retry_total": 0, "connection_timeout": 1})
-    with pytest.raises(Exception, match=r"(?i)connection|refused|invalid"):
-        await tables.insert_if_absent("Away", row("a"))

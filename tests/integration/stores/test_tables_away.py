@@ -1,0 +1,18 @@
+import pytest
+
+from stores import tables
+from tests.e2e.storage import Storage
+
+
+def row(key: str) -> dict[str, str]:
+    return {"PartitionKey": "p", "RowKey": key}
+
+
+async def test_storage_that_is_away_raises(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = storage.connection_string.replace(
+        "TableEndpoint=http://127.0.0.1:", "TableEndpoint=http://127.0.0.1:1/"
+    )
+    monkeypatch.setenv("AzureWebJobsStorage", gone)
+    monkeypatch.setattr(tables, "_CLIENT_OPTIONS", {"retry_total": 0, "connection_timeout": 1})
+    with pytest.raises(Exception, match=r"(?i)connection|refused|invalid"):
+        await tables.insert_if_absent("Away", row("a"))

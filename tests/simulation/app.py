@@ -1,0 +1,224 @@
+"""The app in the simulated world: its own orchestrators, entities, activities and stores, on stand-ins for what
+is outside of it: the task hub, tables, queues, the network and the time."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+from unittest.mock import patch
+
+import httpx
+from azure.core.exceptions import ServiceResponseError
+from pydantic import BaseModel
+
+from activities import attempt, batch_step, commit, dead_letter, downstream, publish, replay_steps, submit
+from activities import wake_waiting as waking
+from activities.handling import Call as HandlerCall
+from activities.handling import Outcome, TableWrite
+from engine.circuit import ENTITY
+from engine.config import parse_config
+from entities.circuit_breaker import CircuitBreaker
+from entities.idempotency_record import IdempotencyRecord
+from orchestrators import batch, operation, outbox, release_waiting, replay, saga
+from stores import clock, handler_registry, tables, task_hub
+from stores.configuration import harden_runtime, using
+from stores.replays import REPLAY, REPLAY_BATCH, REPLAY_PAGE
+from stores.waiting_operations import RELEASE_WAITING, WAKE_WAITING
+from tests.simulation.client import Client
+from tests.simulation.hub import Activity, Hub
+from tests.simulation.targets import Network, Queues, Target
+from tests.simulation.world import Worker, World, acting
+from tests.table_fake import TablesInMemory
+
+DEPENDENCIES: Final = """
+[defaults.timeouts]
+attempt_seconds = 5
+deadline_seconds = 3600
+[defaults.circuit]
+minimum_calls = 5
+window_seconds = 20
+break_seconds = 20
+max_break_seconds = 120
+half_open_calls = 2
+[defaults.retry_budget]
+ratio = 1.0
+minimum_per_second = 2.0
+
+[dependencies.payments]
+base_url = "http://payments/v1"
+retry = { strategy = "exponential", initial_seconds = 1.0, max_seconds = 30.0, max_attempts = 6 }
+[dependencies.ledger]
+base_url = "http://ledger/v1"
+retry = { strategy = "fixed", initial_seconds = 10.0, max_attempts = 4 }
+idempotency = { header = "" }
+[dependencies.mail]
+base_url = "http://mail/v1"
+retry = { preset = "rate_limited", max_attempts = 12, max_retry_after_seconds = 60 }
+timeouts = { attempt_seconds = 5, deadline_seconds = 900 }
+[dependencies.stock]
+base_url = "http://stock/v1"
+retry = { strategy = "schedule", schedule_seconds = [1.0, 5.0, 30.0, 120.0] }
+[dependencies.hooks]
+base_url = "http://hooks/v1"
+retry = { strategy = "linear", initial_seconds = 5.0, max_seconds = 60.0, max_attempts = 8 }
+[dependencies.hooks.circuit]
+enabled = false
+"""
+
+WRITES: Final = "Reservations"
+
+
+class Order(BaseModel):
+    """What the handler takes."""
+
+    number: int
+
+
+async def reserve(order: Order, call: HandlerCall) -> Outcome:
+    """A handler with a call, a table write and an event."""
+    answer = await call.client.post(
+        "/reserve", headers={"Idempotency-Key": call.key}, extensions={"trace": _untraced}
+    )
+    answer.raise_for_status()
+    row = TableWrite(
+        table=WRITES,
+        partition_key=f"order-{order.number}",
+        row_key=call.key,
+        values={"attempt": call.attempt},
+    )
+    return Outcome(order.number, [row], [{"type": "reserved", "queue": "reservations", "data": order.number}])
+
+
+async def _untraced(_event: str, _info: dict[str, Any]) -> None:
+    """A handler's call asks for no trace of its progress."""
+
+
+@dataclass
+class App:
+    """The app, in one world.
+
+    Attributes:
+        tables: Its storage account.
+        queues: What it sent to queues.
+        targets: Its dependencies.
+        hub: Its task hub.
+    """
+
+    world: World
+    tables: TablesInMemory = field(default_factory=TablesInMemory)
+    queues: Queues = field(init=False)
+    targets: dict[str, Target] = field(init=False)
+    hub: Hub = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queues = Queues(self.world)
+        keyed = {"payments": "Idempotency-Key", "mail": "Idempotency-Key", "stock": "Idempotency-Key"}
+        headers = {**keyed, "ledger": "", "hooks": "webhook-id"}
+        self.targets = {name: Target(self.world, name, header) for name, header in headers.items()}
+        self.hub = Hub(self.world, _ORCHESTRATORS, _ENTITIES, _ACTIVITIES)
+
+    @contextmanager
+    def in_place(self, *defects: Any) -> Iterator[None]:
+        """Put the app into its world, on the running loop.
+
+        Args:
+            defects: Patches of the app that break it, to see whether that is seen.
+        """
+        harden_runtime()
+        rng = self.world.rng
+        network = Network(self.world, self.targets)
+        made = downstream._make_client
+
+        def client_on_network(dependency: Any) -> httpx.AsyncClient:
+            client = made(dependency)
+            client._transport = network
+            return client
+
+        with ExitStack() as stack:
+            for each in (
+                patch.object(tables, "_run", self._run),
+                patch.object(tables, "_service", lambda _account: self.tables),
+                patch("activities.delivery.send_message", self.queues.send_message),
+                patch.object(downstream, "_make_client", client_on_network),
+                patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),
+                patch("stores.dead_letter_index.tally_lock", _lock_of_worker),
+                patch.object(uuid, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4)),
+                patch.dict(handler_registry._handlers, {"reserve": _HANDLER}),
+                patch.dict("os.environ", {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}),
+                clock.reading(self.world.now),
+                using(parse_config(DEPENDENCIES, {})),
+                _quiet(),
+                *defects,
+            ):
+                stack.enter_context(each)
+            self.world.on_birth.append(self._introduce)
+            yield
+
+    def _introduce(self, worker: Worker) -> None:
+        """Give a worker its durable client."""
+        clients: Any = task_hub._clients.setdefault(asyncio.get_running_loop(), {})
+        clients[worker.name] = Client(self.hub)
+
+    async def _run[T](self, table: str, action: Callable[[Any], T]) -> T:
+        """Stand in for `stores.tables._run`: every request is a place to die, and may fail either way."""
+        await self.world.point()
+        fails = self.world.happens(self.world.chances.storage_fails)
+        if fails and self.world.happens(0.5):
+            raise ServiceResponseError("the storage is away")
+        done = tables._with_table(table, action)
+        await self.world.point()
+        if fails:
+            raise ServiceResponseError("the storage's answer was lost")
+        return done
+
+
+def _lock_of_worker() -> Any:
+    worker = acting.get()
+    assert worker is not None, "only workers write"
+    return worker.lock
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The app's warnings tell of troubles that are made here by the thousand."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _without_hub(activity: Callable[[dict[str, Any]], Awaitable[Any]]) -> Activity:
+    return lambda given, _hub: activity(given)
+
+
+_HANDLER: Final = handler_registry.Handler(
+    name="reserve", dependency="stock", input_model=Order, function=reserve
+)
+_ORCHESTRATORS: Final = {
+    task_hub.OPERATION: operation.operation,
+    task_hub.OUTBOX: outbox.outbox,
+    task_hub.BATCH: batch.batch,
+    task_hub.SAGA: saga.saga,
+    REPLAY: replay.replay,
+    RELEASE_WAITING: release_waiting.release_waiting,
+}
+_ENTITIES: Final = {task_hub.RECORD: IdempotencyRecord, ENTITY: CircuitBreaker}
+_ACTIVITIES: Final[dict[str, Activity]] = {
+    task_hub.ATTEMPT: attempt.attempt,
+    task_hub.COMMIT: _without_hub(commit.commit),
+    task_hub.DEAD_LETTER: _without_hub(dead_letter.dead_letter),
+    task_hub.OUTBOX_PENDING: _without_hub(publish.outbox_pending),
+    task_hub.PUBLISH: publish.publish,
+    task_hub.OUTBOX_GIVE_UP: _without_hub(publish.outbox_give_up),
+    task_hub.SUBMIT: submit.submit,
+    task_hub.BATCH_STEP: batch_step.batch_step,
+    task_hub.BATCH_CLOSE: _without_hub(batch_step.batch_close),
+    REPLAY_PAGE: _without_hub(replay_steps.replay_page),
+    REPLAY_BATCH: replay_steps.replay_batch,
+    WAKE_WAITING: waking.wake_waiting,
+}

@@ -1,0 +1,134 @@
+"""The durable client of one worker, on the simulated hub: the calls that the app makes, and no others."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NoReturn
+
+import grpc
+from durabletask.client import OrchestrationStatus
+from durabletask.entities import EntityInstanceId
+from durabletask.internal import orchestrator_service_pb2 as pb
+from google.protobuf.wrappers_pb2 import StringValue
+
+from tests.simulation.hub import Hub, Instance
+
+
+@dataclass
+class State:
+    """What `get_orchestration_state` gives."""
+
+    instance_id: str
+    runtime_status: OrchestrationStatus
+    created_at: datetime
+    last_updated_at: datetime
+    serialized_input: str
+    serialized_custom_status: str | None
+    serialized_output: str | None
+
+
+@dataclass
+class EntityState:
+    """What `get_entity` gives."""
+
+    text: str
+
+    def get_state(self, _type: type[str]) -> str:
+        return self.text
+
+
+@dataclass
+class Client:
+    """A `DurableFunctionsClient` as far as this app knows it."""
+
+    hub: Hub
+
+    async def schedule_new_orchestration(
+        self,
+        name: str,
+        *,
+        input: Any = None,  # noqa: A002 - the SDK's name for it
+        instance_id: str = "",
+        reuse_id_policy: pb.OrchestrationIdReusePolicy | None = None,
+    ) -> str:
+        replaces = bool(reuse_id_policy is not None and reuse_id_policy.replaceableStatus)
+        started = await self._asked(
+            lambda: self.hub.start(name, instance_id, json.dumps(input), replaces_ended=replaces)
+        )
+        if not started:
+            _refuse(grpc.StatusCode.ALREADY_EXISTS)
+        return instance_id
+
+    async def get_orchestration_state(self, instance_id: str) -> State | None:
+        instance = await self._asked(lambda: self.hub.instances.get(instance_id))
+        if instance is None:
+            return None
+        return State(
+            instance_id,
+            instance.status,
+            instance.created_at.replace(tzinfo=None),
+            instance.updated_at.replace(tzinfo=None),
+            instance.input,
+            instance.custom_status,
+            instance.output,
+        )
+
+    async def get_entity(self, entity: EntityInstanceId) -> EntityState | None:
+        state = await self._asked(lambda: self.hub.states.get(str(entity)))
+        return None if state is None else EntityState(json.dumps(state))
+
+    async def raise_orchestration_event(self, instance_id: str, event: str, *, data: Any = None) -> None:
+        await self._asked(lambda: self.hub.raise_event(instance_id, event, json.dumps(data)))
+
+    async def signal_entity(self, entity: EntityInstanceId, operation: str, input_: Any = None) -> None:
+        await self._asked(lambda: self.hub.signal(str(entity), operation, json.loads(json.dumps(input_))))
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    def _get_stub(self) -> "Client":
+        return self
+
+    async def QueryInstances(self, request: pb.QueryInstancesRequest) -> pb.QueryInstancesResponse:  # noqa: N802 - gRPC's
+        """Answer all operations that are under way as one page."""
+        prefix = request.query.instanceIdPrefix.value
+        found = await self._asked(
+            lambda: [
+                _message(each)
+                for each in self.hub.instances.values()
+                if each.is_running and each.instance_id.startswith(prefix)
+            ]
+        )
+        return pb.QueryInstancesResponse(orchestrationState=found)
+
+    async def _asked[T](self, act: Callable[[], T]) -> T:
+        """Do it, unless the hub is away before; or do it, and let the answer get lost."""
+        world = self.hub.world
+        await world.point()
+        fails = world.happens(world.chances.hub_fails)
+        if fails and world.happens(0.5):
+            _refuse(grpc.StatusCode.UNAVAILABLE)
+        done = act()
+        if fails:
+            _refuse(grpc.StatusCode.UNAVAILABLE)
+        await world.point()
+        return done
+
+
+def _message(instance: Instance) -> pb.OrchestrationState:
+    message = pb.OrchestrationState(
+        instanceId=instance.instance_id,
+        name=instance.name,
+        orchestrationStatus=pb.ORCHESTRATION_STATUS_RUNNING,
+        customStatus=StringValue(value=instance.custom_status or ""),
+        input=StringValue(value=instance.input),
+    )
+    message.createdTimestamp.FromDatetime(instance.created_at)
+    message.lastUpdatedTimestamp.FromDatetime(instance.updated_at)
+    return message
+
+
+def _refuse(code: grpc.StatusCode) -> NoReturn:
+    raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata())

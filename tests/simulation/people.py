@@ -1,0 +1,304 @@
+"""Everybody who wants something of the app: callers, sources, operators, and the timers that tidy up.
+
+They call the app's HTTP functions as the host does, and come again when they are not answered.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import azure.functions as func
+
+from engine.dead_letter import Status
+from engine.dead_letter_filter import Filter
+from engine.intake import Arrival
+from stores import clock
+from stores.dead_letter_list import list_dead_letters
+from stores.intake_settings import intake_settings
+from stores.outbox_sending import sweep
+from stores.pressure import Gauge
+from tests.simulation.app import App
+from tests.simulation.targets import STORM_SECONDS
+from tests.simulation.world import Worker, World, acting
+from triggers import (
+    batches,
+    circuits,
+    dead_letter_changes,
+    dead_letter_replays,
+    operation_steering,
+    operations,
+    sagas,
+)
+from triggers.intake import Intake, NotTakenOverError
+from triggers.maintenance import finish_left_over
+
+ROUTES = {
+    "submit": operations.submit_operation,
+    "cancel": operation_steering.cancel_operation,
+    "hurry": operation_steering.retry_operation_now,
+    "batch": batches.submit_batch,
+    "saga": sagas.submit_saga,
+    "replay": dead_letter_changes.replay_one_dead_letter,
+    "archive": dead_letter_changes.archive_dead_letter,
+    "restore": dead_letter_changes.restore_dead_letter,
+    "replay many": dead_letter_replays.start_replay_of_many,
+    "open": circuits.open_circuit,
+    "close": circuits.close_circuit,
+    "reset": circuits.reset_circuit,
+}
+_ACCEPTED = 202
+_AWAY = 503
+
+
+@dataclass
+class Hurry:
+    """Somebody asked to end a wait, at these seconds."""
+
+    operation_id: str
+    at: float
+
+
+@dataclass
+class People:
+    """All of them, and what they know of what was promised to them.
+
+    Attributes:
+        accepted: Operation ids that the app said it has taken over.
+        messages: Ids of messages that the app took over, as whatever.
+        malformed: Ids of messages that are no operations.
+        hurried: When somebody asked to go on at once, by operation.
+        cancelled: Operations that somebody asked to cancel.
+        batches: Ids of accepted batches, with the number of their items.
+        sagas: Ids of accepted sagas.
+        replays: How many replays were accepted.
+    """
+
+    world: World
+    app: App
+    accepted: set[str] = field(default_factory=set)
+    messages: set[str] = field(default_factory=set)
+    malformed: set[str] = field(default_factory=set)
+    hurried: list[Hurry] = field(default_factory=list)
+    cancelled: set[str] = field(default_factory=set)
+    batches: dict[str, int] = field(default_factory=dict)
+    sagas: set[str] = field(default_factory=set)
+    replays: int = 0
+
+    # Calling the app.
+
+    async def on_some_worker[T](self, work: Callable[[Worker], Coroutine[Any, Any, T]]) -> T | None:
+        """Run something on a worker; None when it died on the way."""
+        while not self.world.workers:
+            await asyncio.sleep(1)
+        worker = self.world.rng.choice(self.world.workers)
+        task = self.world.run(worker, work(worker))
+        while not task.done() and worker.alive:
+            await asyncio.sleep(0.05)
+        return task.result() if task.done() else None
+
+    async def call(self, route: str, body: Any = None, **parameters: str) -> tuple[int, Any]:
+        """Call a route until it answers."""
+        while True:
+            answer = await self.on_some_worker(lambda worker: _invoked(route, worker.name, body, parameters))
+            if answer is not None and answer[0] != _AWAY:
+                self.world.note(route, *parameters.values(), answer[0])
+                return answer
+            await asyncio.sleep(self.world.rng.uniform(0.5, 10))
+
+    # Callers.
+
+    async def caller(self, number: int) -> None:
+        """Submit one operation, perhaps more than once, and perhaps change one's mind."""
+        rng = self.world.rng
+        await asyncio.sleep(rng.uniform(0, STORM_SECONDS * 0.9))
+        body = self.body_of(number)
+        by_queue = rng.random() < 0.2
+        for _ in range(rng.choice([1, 1, 1, 2, 3])):
+            if by_queue:
+                await self.deliver(json.dumps(body).encode(), f"m-{number}")
+            else:
+                _, answer = await self.call("submit", body)
+                self.accepted.add(answer["operation_id"])
+                await self.steer(answer["operation_id"])
+            await asyncio.sleep(rng.expovariate(1 / 60))
+
+    async def steer(self, operation_id: str) -> None:
+        """Cancel an operation, hurry it, or leave it alone."""
+        rng = self.world.rng
+        if rng.random() > 0.2:
+            return
+        await asyncio.sleep(rng.uniform(0, 60))
+        if rng.random() < 0.3:
+            self.cancelled.add(operation_id)
+            await self.call("cancel", operation_id=operation_id)
+        else:
+            self.hurried.append(Hurry(operation_id, self.world.seconds))
+            await self.call("hurry", operation_id=operation_id)
+
+    def body_of(self, number: int) -> dict[str, Any]:
+        """Return what to submit."""
+        rng = self.world.rng
+        if rng.random() < 0.2:
+            return {"handler": "reserve", "input": {"number": number}, "key": f"key-{number}"}
+        dependency = rng.choice(["payments", "payments", "ledger", "mail"])
+        path = "/refused" if rng.random() < 0.05 else f"/things/{number}"
+        body = {
+            "dependency": dependency,
+            "request": {"method": "POST", "path": path, "json": {"number": number}},
+            "key": f"key-{number}",
+        }
+        if rng.random() < 0.3:
+            body["on_success"] = [
+                {"type": "done", "queue": "done", "data": number},
+                {"type": "told", "dependency": "hooks", "path": "/hook", "data": number},
+            ][: rng.randint(1, 2)]
+        if rng.random() < 0.1:
+            body["deadline_seconds"] = rng.choice([20, 90, 300])
+        return body
+
+    async def malformed_message(self, number: int) -> None:
+        """Deliver something that is no operation."""
+        await asyncio.sleep(self.world.rng.uniform(0, STORM_SECONDS * 0.9))
+        text = self.world.rng.choice([b"{", b'{"dependency": "nobody"}', b'{"unknown": 1}'])
+        self.malformed.add(f"bad-{number}")
+        await self.deliver(text, f"bad-{number}")
+
+    async def deliver(self, text: bytes, message_id: str) -> None:
+        """Deliver a message until it is taken over, and perhaps once more."""
+        rng = self.world.rng
+        arrival = Arrival(source="queue", body=text, place="operations", native_id=message_id)
+        for _ in range(rng.choice([1, 1, 2])):
+            while not await self.on_some_worker(lambda worker: _taken(worker, arrival)):
+                await asyncio.sleep(rng.uniform(1, 30))
+        self.messages.add(arrival.native_id)
+
+    async def batch(self, number: int) -> None:
+        """Submit a batch with a bad item, and perhaps again under its key."""
+        rng = self.world.rng
+        await asyncio.sleep(rng.uniform(0, STORM_SECONDS * 0.7))
+        items = [self.body_of(number * 1_000 + place) for place in range(rng.randint(2, 8))]
+        items.insert(rng.randrange(len(items)), {"dependency": "nobody"})
+        for _ in range(rng.choice([1, 2])):
+            body = {"items": items, "max_concurrency": rng.randint(1, 3)}
+            status, answer = await self.call("batch", body | {"max_concurrency": 2}, key=f"batch-{number}")
+            assert status == _ACCEPTED, answer
+            self.batches[answer["batch_id"]] = len(items)
+            await asyncio.sleep(rng.uniform(0, 60))
+
+    async def saga(self, number: int) -> None:
+        """Start a saga whose last step may be refused."""
+        rng = self.world.rng
+        await asyncio.sleep(rng.uniform(0, STORM_SECONDS * 0.7))
+        steps = [_step(number, place, rng.random() < 0.2) for place in range(rng.randint(1, 4))]
+        for _ in range(rng.choice([1, 2])):
+            status, answer = await self.call("saga", {"steps": steps}, key=f"saga-{number}")
+            assert status == _ACCEPTED, answer
+            self.sagas.add(answer["saga_id"])
+            await asyncio.sleep(rng.uniform(0, 60))
+
+    # Operators.
+
+    async def operator(self) -> None:
+        """Look at dead letters now and then; replay some, put some away and take them out again."""
+        while self.world.seconds < STORM_SECONDS:
+            await asyncio.sleep(self.world.rng.uniform(120, 400))
+            for letter in await self.open_letters():
+                await self.treat(letter)
+
+    async def treat(self, dead_letter_id: str) -> None:
+        """Do something about a dead letter, or nothing."""
+        chance = self.world.rng.random()
+        if chance < 0.4:
+            status, _ = await self.call("replay", dead_letter_id=dead_letter_id)
+            self.replays += status == _ACCEPTED
+        elif chance < 0.5:
+            await self.call("archive", dead_letter_id=dead_letter_id)
+            await asyncio.sleep(self.world.rng.uniform(1, 60))
+            await self.call("restore", dead_letter_id=dead_letter_id)
+
+    async def replay_everything(self) -> None:
+        """Replay all open dead letters in bulk."""
+        await self.call("replay many", {"filter": {}, "rate_per_second": 50})
+
+    async def open_letters(self) -> list[str]:
+        """Return the ids of some open dead letters."""
+        page = None
+        while page is None:
+            page = await self.on_some_worker(
+                lambda _worker: _listed(list_dead_letters(Filter(status=Status.OPEN), limit=100, cursor=None))
+            )
+        return [record.id for record in page.records]
+
+    async def electrician(self) -> None:
+        """Open circuits by hand and close them again."""
+        while self.world.seconds < STORM_SECONDS * 0.9:
+            await asyncio.sleep(self.world.rng.uniform(300, 900))
+            dependency = self.world.rng.choice(["payments", "ledger", "mail", "stock"])
+            await self.call("open", {"reason": "maintenance"}, dependency=dependency)
+            await asyncio.sleep(self.world.rng.uniform(5, 120))
+            route = self.world.rng.choice(["close", "reset"])
+            await self.call(route, {"reason": "it is over"}, dependency=dependency)
+
+    async def janitor(self) -> None:
+        """The app's timers: every minute the outbox, every five the dead letters."""
+        minutes = 0
+        while True:
+            await asyncio.sleep(60)
+            minutes += 1
+            await self.on_some_worker(lambda worker: _tidied(sweep(worker.name, clock.now())))
+            if minutes % 5 == 0:
+                await self.on_some_worker(lambda worker: _tidied(finish_left_over(worker.name, clock.now())))
+
+
+async def _invoked(route: str, hub: str, body: Any, parameters: dict[str, str]) -> tuple[int, Any]:
+    key = parameters.get("key")
+    request = func.HttpRequest(
+        "POST",
+        "http://localhost:7071/api/x",
+        headers={} if key is None else {"Idempotency-Key": key},
+        route_params=parameters,
+        body=b"" if body is None else json.dumps(body).encode(),
+    )
+    function = ROUTES[route]._function._func
+    given = {"hub": hub} if route not in {"archive", "restore"} else {}
+    answer = await function(req=request, **given)
+    return answer.status_code, json.loads(answer.get_body())
+
+
+async def _taken(worker: Worker, arrival: Arrival) -> bool:
+    settings = intake_settings()
+    try:
+        await Intake(settings, Gauge(settings.lag, 0)).take(worker.name, arrival)
+    except NotTakenOverError:
+        return False
+    return True
+
+
+async def _listed[T](listing: Coroutine[Any, Any, T]) -> T | None:
+    """Return a list, or None when the storage was away."""
+    try:
+        return await listing
+    except Exception:  # noqa: BLE001 - an operator looks again
+        return None
+
+
+async def _tidied(work: Coroutine[Any, Any, int]) -> None:
+    try:
+        await work
+    except Exception:  # noqa: BLE001 - the host logs it, and the next run does what is left
+        assert acting.get() is not None
+
+
+def _step(number: int, place: int, is_refused: bool) -> dict[str, Any]:  # noqa: FBT001 - a plain fact
+    def body(what: str, path: str) -> dict[str, Any]:
+        request = {"method": "POST", "path": path, "json": {"saga": number, "step": place}}
+        return {"dependency": "payments", "request": request, "key": f"saga-{number}-{place}-{what}"}
+
+    path = "/refused" if is_refused else f"/sagas/{number}/{place}"
+    return {
+        "name": f"step-{place}",
+        "operation": body("do", path),
+        "compensation": body("undo", f"/sagas/{number}/{place}/undo"),
+    }

@@ -1,0 +1,164 @@
+"""The dependencies: services that flap, and write down everything that reaches them."""
+
+import asyncio
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, override
+
+import httpx
+
+from engine.operation import OperationInput
+from tests.simulation.world import World, doing
+
+STORM_SECONDS: Final = 3_600.0
+"""So long do dependencies flap; afterwards all of them are well."""
+
+
+class Mood(StrEnum):
+    """How a dependency is for a while."""
+
+    WELL = "well"
+    REFUSING = "refusing"  # no connection
+    ERRING = "erring"  # 500 before or after the effect
+    HANGING = "hanging"  # no answer, before or after the effect
+    THROTTLING = "throttling"  # 429 with Retry-After
+    FLAPPING = "flapping"  # any of these, from call to call
+
+
+_TROUBLES: Final = (Mood.REFUSING, Mood.ERRING, Mood.HANGING, Mood.THROTTLING)
+
+
+@dataclass
+class Call:
+    """One call as the dependency, or the network before it, saw it.
+
+    Attributes:
+        at: When it came.
+        operation: On whose behalf; for a webhook that of its delivery.
+        attempt: Its number, from 1.
+        key: What it deduplicates on; "" for a dependency that does not.
+        arrived: Whether any of it came through.
+        effect: Whether it took effect, now or before, as far as the key tells.
+        status: Of the answer; 0 when there was none.
+        retry_after_seconds: What was asked for; 0 when nothing was.
+    """
+
+    at: datetime
+    operation: OperationInput
+    attempt: int
+    key: str = ""
+    arrived: bool = False
+    effect: bool = False
+    status: int = 0
+    retry_after_seconds: int = 0
+
+
+@dataclass
+class Target:
+    """One dependency.
+
+    Attributes:
+        name: Its name.
+        header: What it deduplicates on; "" when it does not.
+        phases: Since when, in seconds, it is in which mood.
+        calls: Everything that came, in order.
+        effects: How often each key took effect; without deduplication each call is a key.
+    """
+
+    world: World
+    name: str
+    header: str
+    phases: list[tuple[float, Mood]] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    effects: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        begins, rng = 0.0, self.world.rng
+        while begins < STORM_SECONDS:
+            mood = Mood.WELL if rng.random() < 0.45 else rng.choice([*_TROUBLES, Mood.FLAPPING])
+            self.phases.append((begins, mood))
+            begins += rng.uniform(30, 420)
+        self.phases.append((STORM_SECONDS, Mood.WELL))
+
+    def mood(self) -> Mood:
+        """Return how it is now, for this call."""
+        mood = [mood for begins, mood in self.phases if begins <= self.world.seconds][-1]
+        if mood is not Mood.FLAPPING:
+            return mood
+        return self.world.rng.choice([Mood.WELL, Mood.WELL, Mood.WELL, *_TROUBLES])
+
+    def call_of(self, request: httpx.Request) -> Call:
+        """Write a call down."""
+        given = doing.get() or {}
+        about = given["operation"] if "operation" in given else given["delivery"]["operation"]
+        call = Call(self.world.now(), OperationInput.from_json(about), given["attempt"])
+        call.key = request.headers.get(self.header, "") if self.header else ""
+        self.calls.append(call)
+        self.world.note("call", self.name, call.operation.operation_id, call.attempt)
+        return call
+
+    def take_effect(self, call: Call) -> None:
+        """Do what the call asks for, once for each key."""
+        call.effect = True
+        self.effects[call.key or f"call {len(self.calls)}"] += 0 if self.effects[call.key] and call.key else 1
+
+
+@dataclass
+class Network(httpx.AsyncBaseTransport):
+    """Brings requests to their target; what it says of its progress is what httpcore says."""
+
+    world: World
+    targets: dict[str, Target]
+
+    @override
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        target = self.targets[request.url.host]
+        trace = request.extensions["trace"]
+        await trace("connection.connect_tcp.started", {})
+        await self.world.point()
+        call, mood = target.call_of(request), target.mood()
+        if mood is Mood.REFUSING:
+            raise httpx.ConnectError("refused")
+        await trace("http11.send_request_headers.started", {})
+        call.arrived = True
+        return await self._answered(target, call, mood, request)
+
+    async def _answered(
+        self, target: Target, call: Call, mood: Mood, request: httpx.Request
+    ) -> httpx.Response:
+        rng = self.world.rng
+        takes_effect = mood is Mood.WELL or (mood is not Mood.THROTTLING and rng.random() < 0.5)
+        refused = mood is Mood.WELL and request.url.path.endswith("/refused")
+        if takes_effect and not refused:
+            target.take_effect(call)
+        await self.world.point()  # It has happened, and whoever asked may not live to hear of it.
+        await asyncio.sleep(1_000 if mood is Mood.HANGING else rng.uniform(0.01, 0.4))
+        if mood is Mood.THROTTLING:
+            call.status, call.retry_after_seconds = 429, rng.randint(1, 90)
+            return httpx.Response(429, headers={"Retry-After": str(call.retry_after_seconds)})
+        if mood is Mood.ERRING and rng.random() < 0.3:
+            raise httpx.ReadError("reset")
+        call.status = 422 if refused else 500 if mood is Mood.ERRING else 200
+        return httpx.Response(call.status, json={"seen": len(target.calls)})
+
+
+@dataclass
+class Queues:
+    """The storage queues: what was sent to each."""
+
+    world: World
+    messages: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    async def send_message(self, queue: str, text: str) -> None:
+        """Stand in for `stores.queues.send_message`."""
+        await self.world.point()
+        fails = self.world.happens(self.world.chances.storage_fails * 10)
+        if fails and self.world.happens(0.5):
+            raise ConnectionError("the queue is away")
+        self.messages.setdefault(queue, []).append(json.loads(text))
+        await self.world.point()
+        if fails:
+            raise ConnectionError("the queue's answer was lost")

@@ -1,0 +1,194 @@
+"""The simulated world: time, chance, and workers that die between any two effects.
+
+Everything random is drawn from one generator, so a seed is a world. An effect (a row, a message, a call) is made
+right after `World.point`: there the worker that makes it may die, and what runs on a dead worker never goes on.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from random import Random
+from typing import Any, Final, Never
+
+START: Final = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+
+_SHORT_SECONDS: Final = (0.001, 0.02)
+_DEAD_SECONDS: Final = (1.0, 20.0)
+
+
+class GoneError(Exception):
+    """The world is over; whatever still runs ends here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chances:
+    """How likely trouble is, for each effect or message.
+
+    Attributes:
+        crash: The worker dies at a point.
+        storage_fails: A table answers with an error, before or after it did what was asked.
+        hub_fails: The task hub does, to a client.
+        twice: An activity runs on two workers at once, because the first one was slow to say that it lives.
+        turn_lost: A turn is made and not committed.
+        doubled: A message arrives twice.
+        late: A message arrives minutes later.
+    """
+
+    crash: float = 0.002
+    storage_fails: float = 0.002
+    hub_fails: float = 0.003
+    twice: float = 0.01
+    turn_lost: float = 0.01
+    doubled: float = 0.05
+    late: float = 0.03
+
+
+CALM: Final = Chances(crash=0, storage_fails=0, hub_fails=0, twice=0, turn_lost=0, doubled=0, late=0)
+
+
+@dataclass
+class Worker:
+    """One process that runs functions, for one life.
+
+    Attributes:
+        name: Of the life: also what its functions are given as the durable client's binding.
+        alive: False for ever once it has died.
+        lock: Stands for what is shared in one process and by nobody else.
+    """
+
+    name: str
+    alive: bool = True
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+acting: ContextVar[Worker | None] = ContextVar("acting", default=None)
+"""The worker on which the present task runs; None for the outside."""
+
+doing: ContextVar[dict[str, Any] | None] = ContextVar("doing", default=None)
+"""The input of the activity that the present task is part of."""
+
+
+@dataclass
+class World:
+    """One simulated world.
+
+    Attributes:
+        seed: Everything follows from it.
+        chances: Of trouble; `CALM` when the storm is over.
+        rng: The only source of chance.
+        workers: Those that are alive.
+        on_birth: Told of each worker as it comes up.
+        on_death: Told of each that dies.
+        deaths: How many died.
+        mistakes: What must never be seen, as it was seen.
+        log: What happened, in order.
+    """
+
+    seed: int
+    chances: Chances
+    rng: Random = field(init=False)
+    workers: list[Worker] = field(default_factory=list)
+    on_birth: list[Callable[[Worker], None]] = field(default_factory=list)
+    on_death: list[Callable[[Worker], None]] = field(default_factory=list)
+    deaths: int = 0
+    mistakes: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    over: bool = False
+    _born: int = 0
+    _kept: list[asyncio.Task[Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rng = Random(self.seed)  # noqa: S311 - chance, not secrets
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return asyncio.get_running_loop().time()
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.seconds)
+
+    def note(self, *what: object) -> None:
+        self.log.append(f"{self.seconds:.3f} " + " ".join(map(str, what)))
+
+    def mistake(self, *what: object) -> None:
+        self.note("MISTAKE", *what)
+        self.mistakes.append(" ".join(map(str, what)))
+
+    def digest(self) -> str:
+        """Return what two runs of one seed have in common."""
+        return sha256(json.dumps(self.log).encode()).hexdigest()
+
+    def happens(self, chance: float) -> bool:
+        return self.rng.random() < chance
+
+    def delay_seconds(self) -> float:
+        """Draw how long a message is under way: most are quick, some overtake others, some are very late."""
+        if self.happens(self.chances.late):
+            return self.rng.uniform(10, 600)
+        return self.rng.uniform(0.005, 0.3) if self.happens(0.9) else self.rng.uniform(0.3, 5)
+
+    def later(self, seconds: float, act: Callable[..., object], *given: Any) -> None:
+        """Do something later, whatever becomes of the workers."""
+        asyncio.get_running_loop().call_later(seconds, act, *given)
+
+    def give_birth(self) -> None:
+        """Let a worker come up."""
+        self._born += 1
+        worker = Worker(f"worker-{self._born}")
+        self.workers.append(worker)
+        for told in self.on_birth:
+            told(worker)
+
+    def kill(self, worker: Worker) -> None:
+        """Let a worker die, and another come up in its place a little later."""
+        self.note("dies", worker.name)
+        worker.alive = False
+        self.deaths += 1
+        self.workers.remove(worker)
+        self.later(self.rng.uniform(*_DEAD_SECONDS), self.give_birth)
+        for told in self.on_death:
+            told(worker)
+
+    def run[T](self, worker: Worker, work: Coroutine[Any, Any, T], given: Any = None) -> asyncio.Task[T]:
+        """Run something on a worker; the task never ends when the worker dies before it."""
+        acting_before, doing_before = acting.set(worker), doing.set(given)
+        try:
+            task = asyncio.get_running_loop().create_task(work)
+        finally:
+            acting.reset(acting_before)
+            doing.reset(doing_before)
+        self._kept.append(task)
+        if len(self._kept) > 1_000:
+            self._kept = [each for each in self._kept if not each.done()]
+        return task
+
+    async def point(self) -> None:
+        """A place between two effects."""
+        worker = acting.get()
+        if self.over:
+            raise GoneError
+        if worker is None:
+            return
+        if worker.alive and self.happens(self.chances.crash):
+            self.kill(worker)
+        if worker.alive:
+            await asyncio.sleep(self.rng.uniform(*_SHORT_SECONDS))
+        if not worker.alive:
+            await self._limbo()
+
+    async def _limbo(self) -> Never:
+        await asyncio.get_running_loop().create_future()
+        raise GoneError
+
+    async def end(self) -> None:
+        """Let go of whatever dead workers left."""
+        self.over = True
+        left = [task for task in self._kept if not task.done()]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
