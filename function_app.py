@@ -8,6 +8,7 @@ from activities import attempt, batch_step, commit, dead_letter, publish, replay
 from entities import circuit_breaker, idempotency_record
 from orchestrators import batch, operation, outbox, release_waiting, replay, saga
 from stores.configuration import load_app
+from stores.telemetry_settings import receivers_in
 from telemetry.start import start_telemetry
 from triggers import (
     batches,
@@ -32,7 +33,7 @@ from triggers import (
 )
 from triggers.sources import source_blueprints
 
-start_telemetry(os.environ)
+start_telemetry(receivers_in(os.environ))
 load_app()
 
 app = df.DFApp()

@@ -205,6 +205,62 @@ SENT_EVENT_RETENTION_DAYS: Final = Number(
     most=_DAYS_OF_A_CENTURY,
 )
 
+# Telemetry. The names are OpenTelemetry's, Application Insights' and the Python worker's; their packages read
+# more of OpenTelemetry's standard settings than these.
+OTLP_ENDPOINT: Final = Text(
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "Base URL of an OTLP collector over HTTP, such as `http://localhost:4318`. Not set: none is told.",
+)
+OTLP_TRACES_ENDPOINT: Final = Text(
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "Where traces go, the whole URL, in place of the base URL."
+)
+OTLP_METRICS_ENDPOINT: Final = Text("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "The same for metrics.")
+OTLP_LOGS_ENDPOINT: Final = Text("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "The same for log lines.")
+OTLP_PROTOCOL: Final = Text(
+    "OTEL_EXPORTER_OTLP_PROTOCOL", "Only `http/protobuf` is spoken; another is warned of.", "http/protobuf"
+)
+OTLP_HEADERS: Final = Text(
+    "OTEL_EXPORTER_OTLP_HEADERS", "Headers for the collector, `name=value` parted by commas.", secret=True
+)
+TRACES_EXPORTER: Final = Text("OTEL_TRACES_EXPORTER", "`none` switches traces off.", "otlp")
+METRICS_EXPORTER: Final = Text("OTEL_METRICS_EXPORTER", "`none` switches metrics off.", "otlp")
+LOGS_EXPORTER: Final = Text("OTEL_LOGS_EXPORTER", "`none` switches the sending of log lines off.", "otlp")
+METRIC_EXPORT_INTERVAL: Final = Text(
+    "OTEL_METRIC_EXPORT_INTERVAL", "Milliseconds from one sending of metrics to the next.", "60000"
+)
+TRACES_SAMPLER: Final = Text(
+    "OTEL_TRACES_SAMPLER", "Which traces are kept, with `OTEL_TRACES_SAMPLER_ARG`.", "parentbased_always_on"
+)
+SERVICE_NAME: Final = Text(
+    "OTEL_SERVICE_NAME", "Who tells. Not set: the Function App's name, else `durable-retry`."
+)
+SITE_NAME: Final = Text("WEBSITE_SITE_NAME", "Name of the Function App; Azure sets it.")
+TELEMETRY_DISABLED: Final = Text(
+    "OTEL_SDK_DISABLED", "`true`: nothing is told, whatever else is set.", "false"
+)
+AZURE_MONITOR: Final = Text(
+    "APPLICATIONINSIGHTS_CONNECTION_STRING",
+    "Application Insights that is told as well; the host reads it too. Not set: it is told nothing.",
+    secret=True,
+)
+AZURE_MONITOR_AUTHENTICATION: Final = Text(
+    "APPLICATIONINSIGHTS_AUTHENTICATION_STRING",
+    "`Authorization=AAD`, with `ClientId=...` of a user-assigned identity: by managed identity. Not set: the "
+    "connection string alone.",
+)
+WORKER_OPENTELEMETRY: Final = Text(
+    "PYTHON_ENABLE_OPENTELEMETRY",
+    "`true`: the worker makes the host's spans the parents of the app's, and keeps log lines from the host: "
+    "the app sends them to Application Insights itself.",
+    "false",
+)
+WORKER_DISTRIBUTION: Final = Text(
+    "PYTHON_APPLICATIONINSIGHTS_ENABLE_TELEMETRY",
+    "`true`: the worker sets up Microsoft's own distribution, which has to be installed, and the app leaves "
+    "Application Insights to it.",
+    "false",
+)
+
 CATALOGUE: Final[Mapping[str, tuple[Setting, ...]]] = {
     "The app": (
         STORAGE,
@@ -261,6 +317,26 @@ CATALOGUE: Final[Mapping[str, tuple[Setting, ...]]] = {
         ALERT_OUTBOX_LAG_SECONDS,
         ALERT_CIRCUIT_OPEN_SECONDS,
         ALERT_WEBHOOK,
+    ),
+    "Telemetry": (
+        OTLP_ENDPOINT,
+        OTLP_TRACES_ENDPOINT,
+        OTLP_METRICS_ENDPOINT,
+        OTLP_LOGS_ENDPOINT,
+        OTLP_PROTOCOL,
+        OTLP_HEADERS,
+        TRACES_EXPORTER,
+        METRICS_EXPORTER,
+        LOGS_EXPORTER,
+        METRIC_EXPORT_INTERVAL,
+        TRACES_SAMPLER,
+        SERVICE_NAME,
+        SITE_NAME,
+        TELEMETRY_DISABLED,
+        AZURE_MONITOR,
+        AZURE_MONITOR_AUTHENTICATION,
+        WORKER_OPENTELEMETRY,
+        WORKER_DISTRIBUTION,
     ),
     "Keeping": (DEAD_LETTER_RETENTION_DAYS, HISTORY_RETENTION_DAYS, SENT_EVENT_RETENTION_DAYS),
 }

@@ -5,7 +5,6 @@ such as the worker's own, is left as it is: what the app tells goes to it throug
 """
 
 import logging
-from collections.abc import Mapping
 from typing import Any, Final
 
 from opentelemetry import metrics, trace
@@ -19,36 +18,26 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from telemetry.start import AZURE_MONITOR, Receivers, Signal
-
-DEFAULT_SERVICE: Final = "durable-retry"
-
-_SITE_NAME: Final = "WEBSITE_SITE_NAME"
-"""Of a Function App, set by the platform."""
+from telemetry.start import Receivers, Signal
 
 _UNTOLD: Final = ("opentelemetry", "azure.core", "azure.monitor", "urllib3", "requests")
 """Loggers of those who carry log lines away: a line about sending lines would never end."""
 
 
-def start(receivers: Receivers, environ: Mapping[str, str]) -> None:
-    """Set up what is to be told; the providers flush when the process ends.
-
-    Args:
-        receivers: Who is told what.
-        environ: The app settings. The exporters read their own ones from the process's environment.
-    """
-    resource = resource_in(environ)
-    _start_traces(resource, _exporters(receivers, Signal.TRACES, environ))
-    _start_metrics(resource, _exporters(receivers, Signal.METRICS, environ))
-    _start_logs(resource, _exporters(receivers, Signal.LOGS, environ))
+def start(receivers: Receivers) -> None:
+    """Set up what is to be told; the providers flush when the process ends."""
+    resource = resource_of(receivers.service)
+    _start_traces(resource, _exporters(receivers, Signal.TRACES))
+    _start_metrics(resource, _exporters(receivers, Signal.METRICS))
+    _start_logs(resource, _exporters(receivers, Signal.LOGS))
 
 
-def resource_in(environ: Mapping[str, str]) -> Resource:
-    """Say who tells: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, else the Function App's name."""
+def resource_of(service: str) -> Resource:
+    """Say who tells: what OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say, else `service`."""
     named = Resource.create()
-    if not str(named.attributes.get("service.name", "")).startswith("unknown_service"):
+    if not str(named.attributes["service.name"]).startswith("unknown_service"):
         return named
-    return named.merge(Resource({"service.name": environ.get(_SITE_NAME) or DEFAULT_SERVICE}))
+    return named.merge(Resource({"service.name": service}))
 
 
 def _start_traces(resource: Resource, exporters: list[SpanExporter]) -> None:
@@ -83,7 +72,7 @@ def _is_told(record: logging.LogRecord) -> bool:
     return not any(record.name == name or record.name.startswith(f"{name}.") for name in _UNTOLD)
 
 
-def _exporters(receivers: Receivers, signal: Signal, environ: Mapping[str, str]) -> list[Any]:
+def _exporters(receivers: Receivers, signal: Signal) -> list[Any]:
     """Make the exporters of a signal; each receiver's packages are imported when it is told something."""
     made = []
     if signal in receivers.otlp:
@@ -93,5 +82,5 @@ def _exporters(receivers: Receivers, signal: Signal, environ: Mapping[str, str])
     if signal in receivers.azure_monitor:
         from telemetry import azure_monitor  # noqa: PLC0415 - see above
 
-        made.append(azure_monitor.exporter_of(signal, environ[AZURE_MONITOR]))
+        made.append(azure_monitor.exporter_of(signal, receivers.connection))
     return made

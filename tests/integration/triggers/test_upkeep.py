@@ -91,9 +91,8 @@ async def test_a_webhook_is_an_operation_with_a_key_of_the_alert(
     hub.answer = failing(0)
     await keep(1)
     await keep(2)
-    (alert,) = await look(
-        hub.binding, datetime.now(UTC)
-    )  # The hub's clock is not ours, and it has a deadline.
+    # The task hub has a clock of its own, and the operation a deadline.
+    (alert,) = await look(hub.binding, datetime.now(UTC))
     operation_id = operation_id_for("source:watch", alert.id)
     await wait_for_operation(hub.binding, operation_id, 20)
     (call,) = [given for name, given in hub.activities if name == "attempt"]
