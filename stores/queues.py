@@ -21,7 +21,16 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024
 _NEVER: Final = -1
 """Time to live: a message waits for its consumer however long that takes."""
 
-_CLIENT_OPTIONS: Final[dict[str, Any]] = {"retry_total": 2, "connection_timeout": 3, "read_timeout": 10}
+_CLIENT_OPTIONS: Final[dict[str, Any]] = {
+    "retry_total": 2,
+    # Seconds: half of one, then two, give or take half of one. The client's own are 15 and 18, and it would
+    # hold a caller, and a thread, for most of a minute.
+    "initial_backoff": 0.5,
+    "increment_base": 1.5,
+    "random_jitter_range": 0.5,
+    "connection_timeout": 3,
+    "read_timeout": 10,
+}
 
 _REFUSED_STATUSES: Final = (400, 409, 413)
 

@@ -11,18 +11,35 @@ PROGRAM = ROOT / "onebox" / "azurite" / "node_modules" / "azurite" / "dist" / "s
 
 
 class Storage:
-    """Tables, queues and blobs in memory."""
+    """Tables, queues and blobs in memory.
 
-    def __init__(self, folder: Path) -> None:
+    Attributes:
+        connection_string: With the emulator's well-known key.
+        urls: Of the account, by service.
+    """
+
+    def __init__(self, folder: Path, *, certificate: Path | None = None, key: Path | None = None) -> None:
+        """Take free ports.
+
+        Args:
+            folder: Where its log goes.
+            certificate: Of 127.0.0.1, PEM: https, and tokens beside keys; None means http and keys only.
+            key: Of the certificate.
+        """
         ports = free_ports()
-        self.connection_string = ports.connection_string
+        scheme = "http" if certificate is None else "https"
+        self.connection_string = ports.connection_string.replace("http", scheme)
+        services = {"blob": ports.blob, "queue": ports.queue, "table": ports.table}
+        self.urls = {name: f"{scheme}://127.0.0.1:{port}/devstoreaccount1" for name, port in services.items()}
         node = shutil.which("node") or str(Path(sys.executable).with_name("node"))
         options = ["--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
-        for name, port in (("blob", ports.blob), ("queue", ports.queue), ("table", ports.table)):
+        for name, port in services.items():
             options += [f"--{name}Host", "127.0.0.1", f"--{name}Port", str(port)]
+        if certificate is not None:
+            options += ["--oauth", "basic", "--cert", str(certificate), "--key", str(key)]
         self.server = ServerProcess(
             [node, str(PROGRAM), *options],
-            ready_url=f"http://127.0.0.1:{ports.table}/",
+            ready_url=f"{scheme}://127.0.0.1:{ports.table}/",
             log=folder / "azurite.log",
             env={},
         )
