@@ -95,5 +95,15 @@ class AppSettings:
         wanted = name or STORAGE.name
         value = self._values.get(_CONNECTION_PREFIX + wanted) or self._values.get(wanted)
         if not value:
-            raise MissingSettingError(f"{where}: app setting {wanted} holds no connection string")
+            raise MissingSettingError(f"{where}: {self._without_connection(wanted)}")
         return value
+
+    def _without_connection(self, wanted: str) -> str:
+        asking = (f"{wanted}__".lower(), f"{_CONNECTION_PREFIX}{wanted}__".lower())
+        identity = next((name for name in self._values if name.lower().startswith(asking)), None)
+        if identity is None:
+            return f"app setting {wanted} holds no connection string"
+        return (
+            f"{identity} asks for an identity, and onebox has none: "
+            f"set {wanted} to a connection string, such as {DEVELOPMENT_STORAGE}"
+        )

@@ -60,3 +60,14 @@ def test_a_connection_is_found_with_and_without_its_prefix(name: str | None) -> 
 def test_a_missing_connection_is_named() -> None:
     with pytest.raises(MissingSettingError, match="function f: app setting Other holds no connection string"):
         AppSettings({"Other": ""}).connection("Other", where="function f")
+
+
+@pytest.mark.parametrize(
+    "setting", ["AzureWebJobsStorage__accountName", "azurewebjobsstorage__TABLESERVICEURI"]
+)
+@pytest.mark.parametrize("name", [None, "Storage", "AzureWebJobsStorage"])
+def test_an_identity_is_told_to_be_out_of_reach(setting: str, name: str | None) -> None:
+    with pytest.raises(
+        MissingSettingError, match=f"{setting} asks for an identity, .* set .* connection string"
+    ):
+        AppSettings({setting: "retries"}).connection(name, where="function f")
