@@ -121,6 +121,13 @@ def encodes_queue_messages(host_json: Path = APP_ROOT / "host.json") -> bool:
     return str(queues.get("messageEncoding", "base64")).lower() != "none"
 
 
+@cache
+def platform_queue_prefixes(host_json: Path = APP_ROOT / "host.json") -> tuple[str, ...]:
+    """Return how the names of queues begin that the task hub and the host keep in the same account."""
+    hub = _host_settings(host_json).get("extensions", {}).get("durableTask", {}).get("hubName", "TestHubName")
+    return (f"{hub.lower()}-", "azure-webjobs-")
+
+
 def _host_settings(host_json: Path) -> dict[str, Any]:
     settings = json.loads(host_json.read_text(encoding="utf-8"))
     return settings if isinstance(settings, dict) else {}

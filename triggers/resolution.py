@@ -17,6 +17,7 @@ from engine.trace_context import TraceContext
 from engine.validation import did_you_mean, problems_of
 from stores.configuration import dependencies, find_dependency
 from stores.handler_registry import Handler, find_handler, registered_handlers
+from stores.settings import platform_queue_prefixes
 
 
 class UnknownTargetError(InvalidInputError):
@@ -147,3 +148,7 @@ def _event_problems(request: OperationRequest) -> Iterator[Problem]:
         if event.dependency is not None and find_dependency(event.dependency) is None:
             pointer = pointer_of("on_success", index, "dependency")
             yield Problem(pointer, f"no dependency has the name {event.dependency}")
+        # A message of a caller's there would be taken for one of the platform's own.
+        if event.queue is not None and event.queue.startswith(platform_queue_prefixes()):
+            pointer = pointer_of("on_success", index, "queue")
+            yield Problem(pointer, "belongs to the task hub or the host: nobody else may send to it")

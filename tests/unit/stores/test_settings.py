@@ -7,6 +7,7 @@ from stores.settings import (
     AppSettings,
     SettingsError,
     function_timeout_seconds,
+    platform_queue_prefixes,
     read_settings,
 )
 
@@ -58,3 +59,8 @@ def test_a_function_timeout_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "host.json").write_text('{"functionTimeout": "5 minutes"}')
     with pytest.raises(SettingsError, match="functionTimeout"):
         function_timeout_seconds(tmp_path / "host.json")
+
+
+def test_the_task_hubs_queues_go_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "host.json").write_text('{"extensions": {"durableTask": {"hubName": "Mine"}}}')
+    assert platform_queue_prefixes(tmp_path / "host.json") == ("mine-", "azure-webjobs-")

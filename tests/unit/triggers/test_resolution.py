@@ -110,3 +110,9 @@ def test_mistakes_of_every_kind_are_told_together() -> None:
         "/request/headers/X-Api-Key",
         "/on_success/0/dependency",
     ]
+
+
+@pytest.mark.parametrize("queue", ["durableretry-control-00", "durableretry-workitems", "azure-webjobs-host"])
+def test_an_event_cannot_go_to_a_queue_of_the_platform(queue: str) -> None:
+    assert pointers(CALL | {"on_success": [{"type": "t", "queue": queue}]}) == ["/on_success/0/queue"]
+    resolve(parse_operation(CALL | {"on_success": [{"type": "t", "queue": "durable-events"}]}), ORIGIN, START)
