@@ -78,11 +78,24 @@ class ServerProcess:
             ServerDidNotStartError: It ended instead.
             TimeoutError: It does not answer.
         """
+        self.launch()
+        self.until_ready()
+
+    def launch(self) -> None:
+        """Starts it; `until_ready` waits for it."""
         tethered = [sys.executable, "-m", "tools.tether", str(os.getpid()), "--", *self.command]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603 # our own commands
                 tethered, cwd=ROOT, env={**os.environ, **self.env}, stdout=log, stderr=log, process_group=0
             )
+
+    def until_ready(self) -> None:
+        """Returns once it serves.
+
+        Raises:
+            ServerDidNotStartError: It ended instead.
+            TimeoutError: It does not answer.
+        """
         try:
             eventually(self._ready, f"{self.ready_url} answers", within_seconds=START_SECONDS)
         except Exception:

@@ -17,6 +17,7 @@ from stores import task_hub
 from stores.configuration import using
 from stores.dead_letters import keep_message
 from stores.intake_settings import IntakeSettings
+from stores.operation_scan import scan_operations
 from stores.pressure import LOOK_EVERY, Gauge
 from stores.submission import submit
 from tests.task_hub_stage import TaskHubStage, binding_for
@@ -48,8 +49,9 @@ def arrival(document: Any, native_id: str = "m-1", **more: Any) -> Arrival:
 
 async def started(hub: TaskHubStage) -> dict[str, str]:
     """The keys of all operations, with their sources."""
-    found = [item async for item in task_hub.scan_operations(hub.binding, created_after=None, cursor=None)]
-    inputs = [item.instance.input["operation"] for item in found]
+    ids = [each.operation_id async for each in scan_operations(hub.binding)]
+    instances = [await task_hub.read_operation(hub.binding, each) for each in ids]
+    inputs = [each.input["operation"] for each in instances if each is not None]
     return {each["key"]: each["source"] for each in inputs}
 
 
