@@ -28,6 +28,9 @@ OWN_HANDLERS: Final = ("activities.handlers",)
 _TIMEOUT_FORM: Final = re.compile(r"(?:(\d+)\.)?(\d{1,2}):(\d{2}):(\d{2})")
 """A .NET TimeSpan, `[days.]hours:minutes:seconds`, as host.json writes it."""
 
+_REFERENCE: Final = re.compile(r"%([^%]+)%")
+_HUB_NAME_OVER_HOST_JSON: Final = "AzureFunctionsJobHost__extensions__durableTask__hubName"
+
 _DEFAULT_FUNCTION_TIMEOUT_SECONDS: Final = 300.0
 """What the Consumption plan grants when host.json says nothing."""
 
@@ -121,11 +124,26 @@ def encodes_queue_messages(host_json: Path = APP_ROOT / "host.json") -> bool:
     return str(queues.get("messageEncoding", "base64")).lower() != "none"
 
 
+def platform_queue_prefixes(
+    environ: Mapping[str, str] | None = None, host_json: Path = APP_ROOT / "host.json"
+) -> tuple[str, ...]:
+    """Return how the names of queues begin that the task hub and the host keep in the same account.
+
+    Args:
+        environ: Where the hub's name may be, as host.json's `%NAME%` or in place of host.json's; None means the
+            process's own.
+        host_json: Where it usually is.
+    """
+    values = os.environ if environ is None else environ
+    hub = values.get(_HUB_NAME_OVER_HOST_JSON) or _hub_name(host_json)
+    named = _REFERENCE.sub(lambda match: values.get(match[1], ""), hub)
+    return (f"{named.lower()}-", "azure-webjobs-")
+
+
 @cache
-def platform_queue_prefixes(host_json: Path = APP_ROOT / "host.json") -> tuple[str, ...]:
-    """Return how the names of queues begin that the task hub and the host keep in the same account."""
-    hub = _host_settings(host_json).get("extensions", {}).get("durableTask", {}).get("hubName", "TestHubName")
-    return (f"{hub.lower()}-", "azure-webjobs-")
+def _hub_name(host_json: Path) -> str:
+    durable_task = _host_settings(host_json).get("extensions", {}).get("durableTask", {})
+    return str(durable_task.get("hubName", "TestHubName"))
 
 
 def _host_settings(host_json: Path) -> dict[str, Any]:

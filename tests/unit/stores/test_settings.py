@@ -61,6 +61,21 @@ def test_a_function_timeout_that_is_none_is_named(tmp_path: Path) -> None:
         function_timeout_seconds(tmp_path / "host.json")
 
 
-def test_the_task_hubs_queues_go_by_its_name(tmp_path: Path) -> None:
-    (tmp_path / "host.json").write_text('{"extensions": {"durableTask": {"hubName": "Mine"}}}')
-    assert platform_queue_prefixes(tmp_path / "host.json") == ("mine-", "azure-webjobs-")
+@pytest.mark.parametrize(
+    ("written", "environ", "prefix"),
+    [
+        ('{"hubName": "Mine"}', {}, "mine-"),
+        ('{"hubName": "%HUB%"}', {"HUB": "Staging"}, "staging-"),
+        (
+            '{"hubName": "Mine"}',
+            {"AzureFunctionsJobHost__extensions__durableTask__hubName": "Other"},
+            "other-",
+        ),
+        ("{}", {}, "testhubname-"),
+    ],
+)
+def test_the_task_hubs_queues_go_by_its_name(
+    tmp_path: Path, written: str, environ: dict[str, str], prefix: str
+) -> None:
+    (tmp_path / "host.json").write_text(f'{{"extensions": {{"durableTask": {written}}}}}')
+    assert platform_queue_prefixes(environ, tmp_path / "host.json") == (prefix, "azure-webjobs-")
