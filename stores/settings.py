@@ -130,8 +130,8 @@ def platform_queue_prefixes(
     """Return how the names of queues begin that the task hub and the host keep in the same account.
 
     Args:
-        environ: Where the hub's name may be, as host.json's `%NAME%` or in place of host.json's; None means the
-            process's own.
+        environ: Where the hub's name may be: that which host.json refers to as `%NAME%`, or one in place of
+            host.json's. None means the process's own.
         host_json: Where it usually is.
     """
     values = os.environ if environ is None else environ
