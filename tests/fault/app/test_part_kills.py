@@ -1,0 +1,152 @@
+"""Kill -9 in the middle of outboxes, batches, sagas, replays and dead letters, with every message doubled.
+
+Behind every write that one of them makes stands one subject when the process dies. In further lives it dies
+at every named point of the task hub. In the end, whatever happened:
+
+1. every operation is in exactly one end state, and the record of its key says the same;
+2. every event is where it belongs, and those that were sent have arrived, each under its one id;
+3. no dead letter is missing or doubled, the counts are right, and nothing is left to be done.
+"""
+
+import json
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.storage.queue import QueueClient
+
+from engine.dead_letter import Status
+from engine.dead_letter_filter import Filter
+from onebox.hub import FaultPoint
+from stores.dead_letter_intents import left_over
+from stores.dead_letter_list import list_dead_letters
+from stores.dead_letter_tally import read_summary
+from stores.outbox import events_of
+from stores.outbox_index import list_notes
+from tests.e2e.storage import Storage
+from tests.e2e.target import Target
+from tests.fault.app.flows import FLOWS, QUEUE, Expected, dependencies, flow_of
+from tests.fault.app.part_lives import Life, exit_code_of
+
+WRITE_NOTHING = {"replay_page", "wake_waiting", "BuiltIn__HttpActivity"}
+"""Activities that only read or wake, and the SDK's own, which nobody calls."""
+
+STRUCK = ("outbox", "outbox", "refused", "saga", "batch")
+"""What is begun in each life that is killed at a point of the task hub."""
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """What is there when every life is over.
+
+    Attributes:
+        storage: The app's storage account.
+        cuts: Behind which write each subject stood; None for those of the later lives.
+        report: What the last life found in the task hub.
+    """
+
+    storage: Storage
+    cuts: dict[str, Any]
+    report: dict[str, Any]
+
+    @property
+    def expected(self) -> Expected:
+        expected = Expected()
+        for subject in (*self.cuts, *(f"{flow.name}-0" for flow in FLOWS)):
+            expected.add(flow_of(subject).expected(subject))
+        return expected
+
+
+@pytest.fixture(scope="module")
+def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aftermath]:
+    folder = tmp_path_factory.mktemp("lives")
+    storage, target = Storage(folder), Target(folder)
+    storage.server.start()
+    target.server.start()
+    try:
+        lived(a_life(folder, storage, target))
+        cuts = json.loads((folder / "left.json").read_text())["cuts"]
+        yield Aftermath(storage, cuts, json.loads((folder / "report.json").read_text()))
+    finally:
+        target.server.stop()
+        storage.server.stop()
+
+
+def a_life(folder: Path, storage: Storage, target: Target) -> Life:
+    file = folder / "dependencies.toml"
+    file.write_text(dependencies())
+    settings = {"AzureWebJobsStorage": storage.connection_string, "DEPENDENCIES_FILE": str(file)}
+    return Life(folder, settings | {"FLAKY_TARGET_URL": target.url})
+
+
+def lived(life: Life) -> None:
+    assert exit_code_of(life.be_cut) == -signal.SIGKILL
+    for number, point in enumerate(FaultPoint):
+        subjects = [f"{name}-{100 * number + at + 100}" for at, name in enumerate(STRUCK)]
+        visit = 1 if point is FaultPoint.TIMER_DUE else 2  # Several timers that are due are one visit.
+        code = exit_code_of(life.be_struck, point, visit, subjects)
+        assert code == -signal.SIGKILL, f"{point} was never visited"
+    assert exit_code_of(life.end) == 0
+
+
+@pytest.fixture
+def _storage(aftermath: Aftermath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AzureWebJobsStorage", aftermath.storage.connection_string)
+
+
+pytestmark = [pytest.mark.usefixtures("_storage"), pytest.mark.timeout(240)]
+
+
+def test_every_activity_that_writes_was_killed_behind_a_write(aftermath: Aftermath) -> None:
+    killed = {place[0].partition(":")[0] for place in aftermath.cuts.values() if place is not None}
+    assert killed == {*aftermath.report["activities"], "client"} - WRITE_NOTHING
+
+
+def test_every_operation_is_in_one_end_state(aftermath: Aftermath) -> None:
+    assert aftermath.report["instances"] == aftermath.expected.operations
+    assert aftermath.report["records"] == aftermath.expected.operations
+
+
+def test_every_saga_says_what_stands_and_what_was_undone(aftermath: Aftermath) -> None:
+    told = Counter((*saga["stands"], "|", *saga["undone"]) for saga in aftermath.report["sagas"])
+    sagas = [subject for subject in aftermath.cuts if flow_of(subject).name == "saga"]
+    assert told == {("a", "|", "b"): len(sagas) + 1}
+
+
+async def test_every_event_is_where_it_belongs(aftermath: Aftermath) -> None:
+    wanted = aftermath.expected.events
+    found = [await events_of(each) for each in sorted({each.partition(".")[0] for each in wanted})]
+    assert {event.event_id: event.state.value for events in found for event in events} == wanted
+    notes, _ = await list_notes(200, None)
+    assert notes == [], "nothing is left to be sent"
+
+
+def test_what_was_sent_has_arrived_under_its_id(aftermath: Aftermath) -> None:
+    arrived = set(ids_in(aftermath.storage))
+    assert arrived == aftermath.expected.queued
+
+
+async def test_no_dead_letter_is_missing_or_doubled(aftermath: Aftermath) -> None:
+    page = await list_dead_letters(Filter(), limit=200, cursor=None)
+    records = list(page.records)
+    while page.cursor is not None:
+        page = await list_dead_letters(Filter(), limit=200, cursor=page.cursor)
+        records += page.records
+    assert max(Counter(record.id for record in records).values()) == 1
+    found = Counter((record.key, record.reason.value, record.status.value) for record in records)
+    wanted = aftermath.expected.letters.items()
+    assert found == Counter({(*failed, status): 1 for failed, status in wanted})
+    summary = await read_summary()
+    still_open = Counter(record.reason.value for record in records if record.status is Status.OPEN)
+    assert {reason: waiting.count for reason, waiting in summary.by_reason.items()} == still_open
+    assert await left_over(10) == [], "no change is half done"
+
+
+def ids_in(storage: Storage) -> Iterator[str]:
+    with QueueClient.from_connection_string(storage.connection_string, QUEUE) as queue:
+        for message in queue.receive_messages(messages_per_page=32, visibility_timeout=600):
+            yield json.loads(message.content)["id"]
