@@ -30,6 +30,12 @@ _DESCRIPTION: Final = (
     "`next_cursor`. Answers may gain fields."
 )
 
+_BINARY_CLOUD_EVENT: Final = (
+    "A CloudEvent is taken in both of its HTTP forms. In the structured one it is the body, sent as "
+    "application/cloudevents+json or application/json. In the binary one the headers `ce-specversion`, "
+    "`ce-id`, `ce-source` and `ce-type` are the event, and the body is the operation."
+)
+
 _SECURITY: Final = {
     "key": {"type": "apiKey", "in": "header", "name": "x-functions-key"},
     "code": {"type": "apiKey", "in": "query", "name": "code"},
@@ -87,9 +93,10 @@ def _operation(route: Route) -> dict[str, Any]:
     }
     if route.body is not None:
         content: dict[str, Any] = {"application/json": {"schema": _ref(route.body)}}
+        described["requestBody"] = {"required": route.body_required, "content": content}
         if route.takes_cloud_events:
             content["application/cloudevents+json"] = {"schema": _cloud_event_with(route.body)}
-        described["requestBody"] = {"required": route.body_required, "content": content}
+            described["requestBody"]["description"] = _BINARY_CLOUD_EVENT
     if route.anonymous:
         described["security"] = []
     return described

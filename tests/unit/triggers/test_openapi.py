@@ -90,6 +90,13 @@ def test_the_schemas_hold_what_validation_holds(schema: str, good: Any, bad: Any
     assert not validator.is_valid(bad)
 
 
+@pytest.mark.parametrize("path", ["/api/operations", "/api/operations/enqueue"])
+def test_both_forms_of_a_cloud_event_are_told(path: str) -> None:
+    body = described()["paths"][path]["post"]["requestBody"]
+    assert set(body["content"]) == {"application/json", "application/cloudevents+json"}
+    assert "`ce-id`" in body["description"]
+
+
 def test_descriptions_of_attributes_stand_at_their_properties() -> None:
     properties = described()["components"]["schemas"]["HttpCall"]["properties"]
     assert properties["path"]["description"] == "Below the dependency's base_url."
