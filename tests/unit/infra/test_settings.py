@@ -22,11 +22,7 @@ HOST: dict[str, Any] = json.loads((ROOT / "host.json").read_text())
 DEPENDENCIES = (ROOT / "dependencies.toml").read_text()
 
 HOST_PREFIX = "AzureFunctionsJobHost__"
-OF_OTHERS = {
-    "APPLICATIONINSIGHTS_AUTHENTICATION_STRING",  # the host's, and the exporter's
-    "APPLICATIONINSIGHTS_CONNECTION_STRING",
-    "DURABLE_TASK_SCHEDULER_CONNECTION_STRING",  # the Durable extension's
-}
+OF_OTHERS = {"DURABLE_TASK_SCHEDULER_CONNECTION_STRING"}  # the Durable extension's
 
 
 def settings_made() -> set[str]:
