@@ -1,5 +1,6 @@
 """The circuit and the retry budget, from outside: what operations and the target see of them."""
 
+import json
 import signal
 import sys
 from collections import Counter
@@ -13,9 +14,12 @@ from typing import Any
 
 import httpx
 import pytest
+from azure.storage.queue import QueueClient
 
+from engine.idempotency import operation_id_for
+from engine.naming import explicit_scope
 from tests.e2e.storage import Storage
-from tests.e2e.system import System
+from tests.e2e.system import System, operation
 from tests.e2e.target import Target
 from tools.processes import eventually
 
@@ -41,7 +45,11 @@ def circuits(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> It
     storage = Storage(folder)
     storage.server.start()
     system = System(
-        folder, own_target, AzureWebJobsStorage=storage.connection_string, DEPENDENCIES_FILE=str(SETTINGS)
+        folder,
+        own_target,
+        AzureWebJobsStorage=storage.connection_string,
+        DEPENDENCIES_FILE=str(SETTINGS),
+        INTAKE_DEPENDENCY_LAG_SECONDS="1",
     )
     port = str(httpx.URL(system.url).port)
     system.server.command = [sys.executable, "-m", "tests.e2e.two_workers", str(folder), port]
@@ -313,6 +321,43 @@ def until_both_tell(system: System, key: str, told: str) -> None:
         return all(f"The circuit of unread {told}" in log for log in worker_logs(system))
 
     eventually(post_and_look, f"both workers tell that it {told}")
+
+
+def test_the_intake_of_a_dependency_that_is_far_behind_slows_down_until_it_catches_up(
+    circuits: System, own_target: Target, key: str
+) -> None:
+    by_hand(circuits, "behind", "open", reason="maintenance")
+    until_state(circuits, "behind", "forced_open")
+    until_held(circuits, "behind", f"{key}-held")
+    with QueueClient.from_connection_string(
+        circuits.server.env["AzureWebJobsStorage"], "operations"
+    ) as queue:
+        queue.send_message(json.dumps(operation(f"{key}-canary", "/echo", dependency="behind")))
+        canary = operation_id_for(explicit_scope(""), f"{key}-canary")
+        eventually(
+            lambda: is_held_for(circuits, canary, seconds=1), "it has told that the dependency is behind"
+        )
+
+        queue.send_message(json.dumps(operation(f"{key}-later", "/echo", dependency="behind")))
+        queue.send_message(json.dumps(operation(f"{key}-other", "/echo", dependency="freed")))
+        eventually(lambda: f"{key}-other" in own_target.totals(), "what goes elsewhere is not held up")
+        eventually(lambda: not queue.peek_messages(), "the later one is being delivered")
+        assert queue.get_queue_properties().approximate_message_count == 1
+        later = operation_id_for(explicit_scope(""), f"{key}-later")
+        assert circuits.client.get(f"/api/operations/{later}").status_code == httpx.codes.NOT_FOUND
+
+        by_hand(circuits, "behind", "close", reason="done")
+        eventually(lambda: f"{key}-later" in own_target.totals(), "it is started once there is no lag")
+        circuits.until(later, "succeeded")
+        eventually(lambda: queue.get_queue_properties().approximate_message_count == 0, "it was taken over")
+
+
+def is_held_for(system: System, operation_id: str, *, seconds: float) -> bool:
+    """Whether an operation has been waiting for the circuit for more than so long since its start."""
+    answer = system.client.get(f"/api/operations/{operation_id}")
+    if answer.status_code != httpx.codes.OK or answer.json()["status"] != "waiting_circuit":
+        return False
+    return datetime.now(UTC) - instant(answer.json()["created_at"]) > timedelta(seconds=seconds)
 
 
 def test_a_circuit_that_is_switched_off_shows_so_and_takes_no_hand(circuits: System) -> None:

@@ -7,6 +7,7 @@ their trigger references on Microsoft Learn; Event Grid: its webhook, in both sc
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +38,32 @@ SETTINGS = {
         schedule = "0 30 3 * * *"
         dependency = "flaky"
         request = { method = "POST", path = "/echo", json = { report = "daily" } }
-    """,
+    """
+    + "".join(
+        f"""
+        [operations.hourly-{catch_up}]
+        schedule = "0 0 * * * *"
+        catch_up = "{catch_up}"
+        dependency = "flaky"
+        request = {{ method = "POST", path = "/echo" }}
+        """
+        for catch_up in ("all", "last", "none")
+    ),
 }
+MISSED_HOURS = 3
 
 
 @dataclass
 class Sources:
-    """The app with every source, and how each is fired."""
+    """The app with every source, and how each is fired.
+
+    Attributes:
+        missed: The due times of the hourly timers that passed while the app was away.
+    """
 
     system: System
     storage: Storage
+    missed: list[str]
 
     def fire(self, function: str, given: Any, **metadata: Any) -> None:
         body = {"input": given, "metadata": metadata}
@@ -128,11 +145,27 @@ def sources(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterato
     storage = Storage(folder)
     storage.server.start()
     system = System(folder, target, app=ROOT, AzureWebJobsStorage=storage.connection_string, **SETTINGS)
+    missed = away_for_hours(folder / "data")
     system.server.start()
-    yield Sources(system, storage)
+    yield Sources(system, storage, missed)
     system.client.close()
     system.server.stop()
     storage.server.stop()
+
+
+def away_for_hours(data: Path) -> list[str]:
+    """Leaves the host's record of the hourly timers as an app does that then was away for three hours.
+
+    Returns:
+        The due times that it missed.
+    """
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    last, *missed = (now - timedelta(hours=hours) for hours in range(MISSED_HOURS, -1, -1))
+    status = {"last": last.isoformat(), "next_due": missed[0].isoformat(), "updated": last.isoformat()}
+    data.mkdir()
+    names = [f"scheduled_hourly-{catch_up}" for catch_up in ("all", "last", "none")]
+    (data / "timers.json").write_text(json.dumps(dict.fromkeys(names, status)))
+    return [due.strftime("%Y-%m-%dT%H:%M:%SZ") for due in missed]
 
 
 def call(path: str = "/echo", **fields: Any) -> dict[str, Any]:
@@ -235,16 +268,32 @@ def test_two_fires_for_one_due_time_are_one_run(sources: Sources) -> None:
     for _ in range(2):
         sources.fire("scheduled_daily", None)
 
-    def started() -> list[dict[str, Any]]:
-        items = sources.system.client.get("/api/operations", params={"limit": "200"}).json()["items"]
-        return [item for item in items if item["source"] == "timer"]
-
-    key = eventually(lambda: started() or None, "the run is there")[0]["key"]
-    name, _, due = key.partition("@")
-    assert (name, due[10:]) == ("daily", "T03:30:00Z")
+    key = eventually(lambda: runs_of(sources, "daily") or None, "the run is there")[0]
+    assert key[-10:] == "T03:30:00Z"
     sources.ends(source_name("timer", "", key))
     assert sources.tries(key) == 1
-    assert len(started()) == 1
+    assert len(runs_of(sources, "daily")) == 1
+
+
+def test_what_timers_missed_while_the_app_was_away_is_made_good_as_each_says(sources: Sources) -> None:
+    for due in sources.missed:
+        assert sources.ends(source_name("timer", "", f"hourly-all@{due}"))["source"] == "timer"
+    sources.ends(source_name("timer", "", f"hourly-last@{sources.missed[-1]}"))
+    # An hour may end while this runs, and each timer then fires for it.
+    assert made_good(sources, "hourly-all") == sources.missed
+    assert made_good(sources, "hourly-last") == sources.missed[-1:]
+    assert made_good(sources, "hourly-none") == []
+
+
+def made_good(sources: Sources, name: str) -> list[str]:
+    dues = (key.partition("@")[2] for key in runs_of(sources, name))
+    return sorted(due for due in dues if due <= sources.missed[-1])
+
+
+def runs_of(sources: Sources, name: str) -> list[str]:
+    """The keys of a schedule's runs."""
+    items = sources.system.client.get("/api/operations", params={"limit": "200"}).json()["items"]
+    return [item["key"] for item in items if item["source"] == "timer" and item["key"].startswith(f"{name}@")]
 
 
 def test_one_event_by_http_queue_and_event_grid_runs_once(sources: Sources, key: str) -> None:
