@@ -32,6 +32,9 @@ SCRIPT: Final = Variable("PYTHON_SCRIPT_FILE_NAME", "The file that declares the 
 BLOB_PORT: Final = Variable("AZURITE_BLOB_PORT", "Azurite's port for blobs.", "10000")
 QUEUE_PORT: Final = Variable("AZURITE_QUEUE_PORT", "Azurite's port for queues.", "10001")
 TABLE_PORT: Final = Variable("AZURITE_TABLE_PORT", "Azurite's port for tables.", "10002")
+BODY_LIMIT: Final = Variable(
+    "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT", "The largest body of a request that is taken, in bytes.", "104857600"
+)
 NO_COLOR: Final = Variable("NO_COLOR", "Set to anything: the log has no colours (no-color.org).")
 
-VARIABLES: Final = (STORAGE, SCRIPT, BLOB_PORT, QUEUE_PORT, TABLE_PORT, NO_COLOR)
+VARIABLES: Final = (STORAGE, SCRIPT, BLOB_PORT, QUEUE_PORT, TABLE_PORT, BODY_LIMIT, NO_COLOR)

@@ -10,11 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from onebox.app_settings import AppSettings
+from onebox.environment import BODY_LIMIT
 from onebox.errors import CannotStartError
 from onebox.worker.runner import Result, text_datum
-
-_BODY_LIMIT_SETTING = "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"
-_DEFAULT_BODY_LIMIT_BYTES = 104_857_600  # the host's
 
 _BODILESS = {204, 304}
 # The server frames the message itself; what a function says about framing could only contradict it.
@@ -36,9 +34,9 @@ def body_limit_bytes(settings: AppSettings) -> int:
     Raises:
         CannotStartError: The app setting is not a positive whole number.
     """
-    text = settings.get(_BODY_LIMIT_SETTING) or str(_DEFAULT_BODY_LIMIT_BYTES)
+    text = settings.get(BODY_LIMIT.name) or BODY_LIMIT.default
     if not text.isdecimal() or int(text) == 0:
-        raise CannotStartError(f"app setting {_BODY_LIMIT_SETTING} must be a number of bytes, not {text!r}")
+        raise CannotStartError(f"app setting {BODY_LIMIT.name} must be a number of bytes, not {text!r}")
     return int(text)
 
 

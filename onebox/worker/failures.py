@@ -41,7 +41,15 @@ class FunctionFailedError(Exception):
         self.failure = failure
 
 
-_caught: ContextVar[list[BaseException] | None] = ContextVar("caught", default=None)
+@dataclass(frozen=True)
+class Caught:
+    """An exception that the runtime swallowed, and the frames that it came through."""
+
+    error: BaseException
+    frames: TracebackType | None
+
+
+_caught: ContextVar[list[Caught] | None] = ContextVar("caught", default=None)
 
 
 class _TakeException(logging.Filter):
@@ -49,8 +57,11 @@ class _TakeException(logging.Filter):
         if record.msg not in _RUNTIME_MESSAGES:
             return True
         box = _caught.get()
-        if box is not None and record.exc_info and record.exc_info[1] is not None:
-            box.append(record.exc_info[1])
+        error = record.exc_info[1] if record.exc_info else None
+        if box is not None and error is not None:
+            box.append(Caught(error, error.__traceback__))
+            # The runtime formats it next, for a text that nobody reads; with frames that costs a millisecond.
+            error.__traceback__ = None
         return False
 
 
@@ -63,14 +74,16 @@ def watch_runtime_logger() -> None:
 
 
 @contextmanager
-def caught_exceptions() -> Iterator[list[BaseException]]:
+def caught_exceptions() -> Iterator[list[Caught]]:
     """Collect what the runtime logs within this context (and task)."""
-    box: list[BaseException] = []
+    box: list[Caught] = []
     token = _caught.set(box)
     try:
         yield box
     finally:
         _caught.reset(token)
+        for each in box:
+            each.error.__traceback__ = each.frames
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -75,6 +75,7 @@ class Function:
         trigger: What starts it.
         bindings: All bindings, the trigger among them.
         retry: Its declared retry policy; None when it has none.
+        is_async: Whether it is a coroutine function, as those are that the SDK wraps.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Function:
     trigger: Binding
     bindings: tuple[Binding, ...] = ()
     retry: RetryOptions | None = field(default=None)
+    is_async: bool = True
 
     @property
     def durable_name(self) -> str:

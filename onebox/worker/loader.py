@@ -20,6 +20,9 @@ from onebox.errors import CannotStartError
 from onebox.worker import declarations
 from onebox.worker.functions import Binding, Catalogue, Function, RetryOptions
 
+# What invocations look functions up in; it is private to the runtime's event module.
+_REGISTRY = handle_event._functions  # noqa: SLF001 # there is no public way to it
+
 
 class AppLoadError(CannotStartError):
     """The app's own code failed while it was loaded; the message is its traceback without our frames."""
@@ -68,9 +71,7 @@ def _users_traceback(mistake: Exception, folder: Path) -> str:
 def _index(script: Path) -> list[declarations.RpcFunctionMetadata]:
     try:
         indexed = index_function_app(str(script))
-        # The registry that invocations look functions up in is private to the runtime's event module.
-        registry = handle_event._functions  # noqa: SLF001 # there is no public way to it
-        functions, _ = process_indexed_function(declarations, registry, indexed, str(script.parent))
+        functions, _ = process_indexed_function(declarations, _REGISTRY, indexed, str(script.parent))
     except (ValueError, TypeError, FunctionLoadError) as mistake:
         raise AppLoadError(f"the app could not be indexed: {mistake}") from None
     found: list[declarations.RpcFunctionMetadata] = functions
@@ -82,7 +83,14 @@ def _describe(metadata: declarations.RpcFunctionMetadata) -> Function:
     trigger = next((each for each in bindings if each.is_trigger), None)
     if trigger is None:
         raise AppLoadError(f"the app could not be indexed: function {metadata.name} has no trigger")
-    return Function(metadata.name, metadata.function_id, trigger, bindings, _retry(metadata.retry_options))
+    return Function(
+        metadata.name,
+        metadata.function_id,
+        trigger,
+        bindings,
+        retry=_retry(metadata.retry_options),
+        is_async=_REGISTRY.get_function(metadata.function_id).is_async,
+    )
 
 
 def _bindings(metadata: declarations.RpcFunctionMetadata) -> Iterator[Binding]:

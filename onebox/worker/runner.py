@@ -76,7 +76,8 @@ class Runner:
         Args:
             clock: Times the runs.
             function_timeout: How long one may take; None for no limit.
-            loop: Where functions run; None for the caller's own loop.
+            loop: Where asynchronous functions run; None for the caller's own. Synchronous ones run on the
+                runtime's threads, and need no detour.
         """
         self._clock = clock
         self._timeout_seconds = None if function_timeout is None else function_timeout.total_seconds()
@@ -112,7 +113,7 @@ class Runner:
         with self.running:
             try:
                 call = self._call(invocation_id, function, inputs, metadata or {}, retry or Retry())
-                result = await (call if self._loop is None else self._loop.run(call))
+                result = await (self._loop.run(call) if self._loop and function.is_async else call)
             except FunctionFailedError as error:
                 _log(function, invocation_id, self._clock.monotonic() - started, reason, error.failure)
                 raise
@@ -146,7 +147,9 @@ class Runner:
         if ok:
             return Result(returned, dict(outputs))
         failure = (
-            failure_of(caught[-1]) if caught else Failure("Exception", str(error_text), str(error_trace))
+            failure_of(caught[-1].error)
+            if caught
+            else Failure("Exception", str(error_text), str(error_trace))
         )
         raise FunctionFailedError(failure)
 
