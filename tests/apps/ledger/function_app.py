@@ -38,7 +38,7 @@ def enters(context: task.OrchestrationContext, _: Any) -> Generator[task.Task[An
 
 @app.activity_trigger(input_name="instance_id")
 def enter(instance_id: str) -> str:
-    _enter(f"activity {instance_id}")
+    _enter(f"activity {instance_id} in life {os.getpid()}")
     return instance_id
 
 

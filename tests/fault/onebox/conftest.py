@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -6,13 +7,18 @@ from tests.e2e.storage import Storage
 from tests.fault.onebox.lives import Lives
 
 
-@pytest.fixture
-def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
-    """The ledger app before its first life, with a storage account that outlives it."""
-    folder = tmp_path_factory.mktemp("lives")
-    storage = Storage(folder)
+@pytest.fixture(scope="package")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
+    """A storage account that outlives the apps."""
+    storage = Storage(tmp_path_factory.mktemp("storage"))
     storage.server.start()
-    lives = Lives(folder, storage)
+    yield storage
+    storage.server.stop()
+
+
+@pytest.fixture
+def lives(tmp_path: Path, storage: Storage) -> Iterator[Lives]:
+    """The ledger app before its first life; its queues are empty."""
+    lives = Lives(tmp_path, storage)
     yield lives
     lives.end()
-    storage.server.stop()

@@ -82,9 +82,20 @@ class Lives:
         lines = self._server.log.read_text().splitlines() if self._server.log.exists() else []
         return [line.removeprefix("struck ") for line in lines if line.startswith("struck ")]
 
+    def raised(self, point: str) -> int:
+        """How often an exception was raised at a point; a kill is none."""
+        how = self._server.command[len(self._command) + len(self._arguments)]
+        return self.struck().count(point) if how == "raise" else 0
+
     def entries(self) -> Counter[str]:
         """How often each line stands in the ledger."""
         return Counter(self._ledger.read_text().splitlines())
+
+    def runs_of_activity(self, instance_id: str) -> Counter[str]:
+        """How often the activity of an instance ran, per life."""
+        entries = self.entries()
+        mine = (line for line in entries if line.startswith(f"activity {instance_id} in "))
+        return Counter({line: entries[line] for line in mine})
 
     def until_finished(self, instance_id: str) -> None:
         """Waits for an instance to complete with its own id as its output."""
@@ -106,10 +117,12 @@ class Lives:
         return [message.content for message in self._poison.receive_messages(messages_per_page=32)]
 
     def end(self) -> int:
-        """Stops the life that goes on, if any, and closes what the tests opened."""
+        """Stops the life that goes on, if any, and leaves nothing to another test."""
+        code = self._server.stop()
         for queue in (self._jobs, self._poison):
+            queue.delete_queue()
             queue.close()
-        return self._server.stop()
+        return code
 
 
 def _queue(storage: Storage, name: str) -> QueueClient:
