@@ -1,9 +1,13 @@
 """Time in the hub: handed in, waited for in one place, and cheap however much of it is pending."""
 
 import asyncio
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from onebox.clock import ManualClock
 from onebox.hub import Hub, HubSettings
@@ -120,6 +124,56 @@ async def test_fifty_thousand_pending_timers_hold_and_fire(tmp_path: Path) -> No
         entity = hub.tasks.get_entity(TALLY)
         assert entity is not None
         assert entity.state == "50000"
+
+
+async def test_a_thousand_who_wait_hold_no_thread_and_no_task(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_hub(tmp_path, make_app(), clock) as hub:
+        await hub.tasks.start(Start("first", "sleeper", input="3600"))
+        await hub.settled()
+        threads, tasks = threading.active_count(), len(asyncio.all_tasks())
+        for name in ("sleeper", "event_or_timer"):
+            await asyncio.gather(
+                *(hub.tasks.start(Start(f"{name}-{number}", name, input="3600")) for number in range(500))
+            )
+        await hub.settled()
+        assert threading.active_count() == threads
+        assert len(asyncio.all_tasks()) < tasks + 10
+
+
+async def test_nothing_wakes_an_idle_hub(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_hub(tmp_path, make_app(), clock) as hub:
+        await hub.tasks.start(Start("nap", "sleeper", input="3600"))
+        await hub.settled()
+        clock.advance(timedelta(minutes=30))
+        with counted_wake_ups() as wake_ups:
+            await asyncio.sleep(0.5)
+        assert wake_ups.count <= 2, "one at the end of this sleep, and one to spare"
+
+
+class WakeUps:
+    """How often the event loop was woken."""
+
+    count = 0
+
+
+@contextmanager
+def counted_wake_ups() -> Iterator[WakeUps]:
+    """Count how often the running loop comes back from waiting for something to happen."""
+    selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined] # every selector loop has one
+    select, counted = selector.select, WakeUps()
+
+    def counting(timeout: float | None = None) -> Any:
+        found = select(timeout)
+        counted.count += timeout != 0
+        return found
+
+    selector.select = counting
+    try:
+        yield counted
+    finally:
+        del selector.select
 
 
 async def test_an_idle_hub_costs_nothing(tmp_path: Path) -> None:
