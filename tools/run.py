@@ -88,6 +88,8 @@ def parts(arguments: argparse.Namespace) -> list[Part]:
     target = [python, "-m", "tools.flaky_target", "--port", str(arguments.target_port)]
     onebox = [python, "-m", "onebox", "start", "--host", HOST, "--port", str(arguments.port)]
     onebox += ["--data", arguments.data, "--storage-ports", arguments.storage_ports]
+    if arguments.reload:
+        onebox.append("--reload")
     return [
         Part("the flaky target", target, f"http://{HOST}:{arguments.target_port}/counts"),
         Part("onebox", onebox, f"http://{HOST}:{arguments.port}/admin/host/status"),
@@ -218,6 +220,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--storage-ports", choices=("fixed", "auto"), default="fixed", help="as onebox takes it"
     )
+    parser.add_argument("--reload", action="store_true", help="start anew when the app's files change")
     return parser
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.test_documents import readme_curl
+from tests.documents import readme_curl
 from tools.processes import ServerProcess, eventually, free_port
 from tools.run import port_in_use
 

@@ -10,6 +10,11 @@ def test_the_defaults_are_the_ports_of_the_contract() -> None:
     assert (arguments.port, arguments.target_port, arguments.data) == (7071, 7072, ".onebox")
 
 
+def test_onebox_watches_the_files_when_it_is_asked_to() -> None:
+    assert "--reload" not in parts(build_parser().parse_args([]))[1].command
+    assert "--reload" in parts(build_parser().parse_args(["--reload"]))[1].command
+
+
 def test_both_parts_are_started_on_loopback_with_their_ports() -> None:
     target, onebox = parts(
         build_parser().parse_args(["--port", "8001", "--target-port", "8002", "--data", "there"])

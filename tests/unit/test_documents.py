@@ -1,0 +1,209 @@
+"""What can be told of documents without running them; `tests/e2e/test_document_commands.py` runs them."""
+
+import json
+import re
+import tomllib
+from collections import Counter
+from typing import Any, cast
+
+import jsonschema_rs
+import pytest
+
+from engine.config import parse_config
+from engine.schedules import parse_schedules
+from stores.setting_catalogue import CATALOGUE
+from tests.documents import Block, Document, blocks, documents, readme_curl
+from tools.processes import ROOT
+from tools.run import build_parser, what_to_try
+from triggers.openapi.document import openapi_document
+from triggers.openapi.routes import ROUTES
+
+NOT_RUN = Counter(
+    {
+        ("README.md", "covered-by=tests/e2e/test_document_commands.py,.ci/run"): 1,
+        ("docs/deploying.md", "needs=az"): 3,
+        ("docs/deploying.md", "needs=azd"): 1,
+        ("docs/deploying.md", "needs=func"): 1,
+        ("docs/security.md", "needs=az"): 1,
+        ("docs/quick-start.md", "covered-by=tests/e2e/test_document_commands.py"): 1,
+    }
+)
+"""Blocks of commands that are not run as they stand, by document and reason: a new one is written here."""
+
+TOOLS = {"az", "azd", "func"}
+"""What a command may need that is not here."""
+
+SECRET = "d2hhdGV2ZXItMjQtYnl0ZXMtbG9uZy1zZWNyZXQ="
+CITED = re.compile(r"`((?:tests/)?(?:unit|property|replay|integration|fault|e2e)/[\w/]+\.py)(?:::(\w+))?`")
+NAME = re.compile(r"\$\{(\w+)\}")
+OPERATION_KEYS = {"dependency", "handler", "items", "steps", "filter"}
+
+each_document = pytest.mark.parametrize("document", documents(), ids=lambda document: document.name)
+
+
+def ids(block: Block) -> str:
+    return block.place
+
+
+def target_of(document: Document, link: str) -> tuple[Document | None, str]:
+    """The page that a link leads to, None when that is no page, and the anchor there."""
+    path, _, anchor = link.partition("#")
+    target = (document.path.parent / path).resolve() if path else document.path
+    name = target.relative_to(ROOT).as_posix()
+    return (Document(name) if name.endswith(".md") else None), anchor
+
+
+@each_document
+def test_every_link_leads_to_a_file_and_a_heading(document: Document) -> None:
+    wrong = []
+    for link in document.links():
+        path = link.partition("#")[0]
+        if not (document.path.parent / path).exists():
+            wrong.append(link)
+            continue
+        page, anchor = target_of(document, link)
+        if page is not None and anchor and anchor not in page.anchors():
+            wrong.append(link)
+    assert wrong == []
+
+
+def test_every_document_is_reached_from_the_index() -> None:
+    reached, open_ends = set(), [Document("docs/README.md")]
+    while open_ends:
+        page = open_ends.pop()
+        if page.name not in reached:
+            reached.add(page.name)
+            open_ends += [target for link in page.links() if (target := target_of(page, link)[0])]
+    assert {document.name for document in documents()} <= reached
+
+
+def test_the_readme_stays_short_and_leads_to_the_index() -> None:
+    readme = Document("README.md")
+    assert len(readme.text.splitlines()) <= 150
+    assert "docs/README.md" in readme.links()
+
+
+def test_every_decision_is_in_its_index() -> None:
+    index = Document("docs/decisions/README.md")
+    assert sorted(index.links()) == sorted(
+        page.name for page in index.path.parent.glob("*.md") if page != index.path
+    )
+
+
+def test_make_run_prints_the_curl_of_the_readme() -> None:
+    def words(text: str) -> str:
+        return " ".join(text.split())
+
+    assert words(readme_curl()) in words(what_to_try(build_parser().parse_args([])))
+
+
+def test_every_deployed_and_development_package_has_its_reason() -> None:
+    reasons = Document("docs/dependencies.md").text
+    pins = [
+        line.partition("==")[::2]
+        for name in ("requirements.txt", "requirements-dev.txt")
+        for line in (ROOT / name).read_text().splitlines()
+        if "==" in line
+    ]
+    assert len(pins) > 10
+    assert [pin for pin in pins if pin[0] not in reasons or pin[1] not in reasons] == []
+
+
+def test_every_test_that_a_document_names_is_there() -> None:
+    missing, named = [], 0
+    for document in documents():
+        for path, name in CITED.findall(document.text):
+            file = ROOT / (path if path.startswith("tests/") else f"tests/{path}")
+            named += 1
+            if not file.exists() or (
+                name and not re.search(rf"^\s*(async )?def {name}\(", file.read_text(), re.MULTILINE)
+            ):
+                missing.append(f"{document.name}: {path}::{name}")
+    assert missing == []
+    assert named > 30
+
+
+def test_every_row_of_the_failure_modes_names_a_test() -> None:
+    rows = [line for line in Document("docs/failure-modes.md").text.splitlines() if line.startswith("| ")]
+    cells = [row for row in rows if not row.startswith(("| ---", "| what fails"))]
+    assert len(cells) > 20
+    assert [row for row in cells if not CITED.search(row)] == []
+
+
+def test_commands_that_are_not_run_are_marked_and_listed_here() -> None:
+    found = Counter(
+        (block.document, f"{mark}={why}") for block in blocks("sh") for mark, why in block.marks.items()
+    )
+    assert found == NOT_RUN
+
+
+@pytest.mark.parametrize("block", [block for block in blocks("sh") if block.marks], ids=ids)
+def test_a_mark_on_commands_is_true(block: Block) -> None:
+    match block.marks:
+        case {"needs": tool}:
+            assert tool in TOOLS
+            assert any(re.search(rf"(^|[\s(]){tool}\s", command) for command in block.commands())
+        case {"covered-by": files}:
+            covering = "\n".join((ROOT / name).read_text() for name in files.split(","))
+            commands = [command.partition(" ARGS=")[0] for command in block.commands()]
+            assert [command for command in commands if command not in covering] == []
+        case other:
+            pytest.fail(f"unknown mark {other}")
+
+
+def test_commands_stand_in_blocks_that_are_run() -> None:
+    """A block in another shell's name would pass every check."""
+    assert blocks("bash", "shell", "console", "zsh", "shell-session") == []
+
+
+@pytest.mark.parametrize("block", blocks("json"), ids=ids)
+def test_a_json_block_is_json_and_fits_what_it_is_said_to_be(block: Block) -> None:
+    document = json.loads(block.text)
+    match block.marks:
+        case {"body": route} | {"answer": route} as marks:
+            schema = schema_of(route, is_body="body" in marks)
+            jsonschema_rs.validate(schema, document)
+        case {}:
+            assert not (isinstance(document, dict) and OPERATION_KEYS & set(document)), (
+                "say: json body=POST:/..."
+            )
+        case other:
+            pytest.fail(f"unknown mark {other}")
+
+
+def schema_of(route: str, *, is_body: bool) -> dict[str, Any]:
+    """The JSON schema of `POST:/api/operations`, with the definitions that it refers to."""
+    method, _, path = route.partition(":")
+    whole = openapi_document(ROUTES, "0")
+    operation = whole["paths"][path][method.lower()]
+    answers = [operation["responses"][code] for code in sorted(operation["responses"]) if code < "3"]
+    content = operation["requestBody"]["content"] if is_body else answers[0]["content"]
+    schema = content["application/json"]["schema"]
+    return cast("dict[str, Any]", {**schema, "components": whole["components"]})
+
+
+@pytest.mark.parametrize("block", blocks("toml"), ids=ids)
+def test_a_toml_block_is_what_the_app_takes(block: Block) -> None:
+    content = tomllib.loads(block.text)
+    settings = {
+        name: "http://localhost" if name.endswith("_URL") else SECRET for name in NAME.findall(block.text)
+    }
+    if set(content) <= {"defaults", "dependencies"}:
+        parse_config(_complete(block.text, content), settings, function_timeout_seconds=300)
+    else:
+        assert parse_schedules(block.text)
+
+
+def _complete(text: str, content: dict[str, Any]) -> str:
+    """Give each dependency a base_url where a document leaves it out to show one table."""
+    missing = [name for name, table in content.get("dependencies", {}).items() if "base_url" not in table]
+    return text + "".join(f'\n[dependencies.{name}]\nbase_url = "http://localhost"\n' for name in missing)
+
+
+@each_document
+def test_settings_that_a_document_names_are_settings(document: Document) -> None:
+    known = {setting.name for group in CATALOGUE.values() for setting in group}
+    likely = set(
+        re.findall(r"`((?:INTAKE|ALERT|COSMOS|KAFKA|EVENT_HUB|SERVICE_BUS|RESPONSE)_[A-Z_]+)`", document.text)
+    )
+    assert likely - known - {"COSMOS_DB"} == set()  # the source, of KEY_POINTERS_COSMOS_DB
