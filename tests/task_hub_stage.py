@@ -6,7 +6,7 @@ It is Microsoft's in-memory backend with the SDK's own worker; only the activiti
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,13 +21,39 @@ from activities.wake_waiting import wake_waiting
 from engine.circuit import ENTITY
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
+from orchestrators.batch import batch
 from orchestrators.operation import operation
+from orchestrators.outbox import outbox
 from orchestrators.release_waiting import release_waiting
+from orchestrators.replay import replay
+from orchestrators.saga import saga
 from stores.configuration import harden_runtime
-from stores.task_hub import OPERATION, RECORD, close_clients
+from stores.replays import REPLAY, REPLAY_BATCH, REPLAY_PAGE
+from stores.task_hub import (
+    ATTEMPT,
+    BATCH,
+    BATCH_CLOSE,
+    BATCH_STEP,
+    COMMIT,
+    DEAD_LETTER,
+    OPERATION,
+    OUTBOX,
+    OUTBOX_GIVE_UP,
+    OUTBOX_PENDING,
+    PUBLISH,
+    RECORD,
+    SAGA,
+    SUBMIT,
+    close_clients,
+)
 from stores.waiting_operations import RELEASE_WAITING, WAKE_WAITING
 from tests.operation_stage import Answer, failing
 from tools.processes import free_port
+
+_ACTIVITIES = (
+    *(ATTEMPT, COMMIT, DEAD_LETTER, OUTBOX_PENDING, PUBLISH, OUTBOX_GIVE_UP),
+    *(SUBMIT, BATCH_STEP, BATCH_CLOSE, REPLAY_PAGE, REPLAY_BATCH),
+)
 
 _QUIET = logging.getLogger("durabletask.quiet")
 _QUIET.setLevel(logging.CRITICAL)
@@ -60,8 +86,13 @@ def binding_for(port: int) -> str:
 
 
 @contextmanager
-def task_hub_stage() -> Iterator[TaskHubStage]:
-    """Run a task hub for a while."""
+def task_hub_stage(*, parts: bool = False, instead: Mapping[str, Any] = {}) -> Iterator[TaskHubStage]:
+    """Run a task hub for a while.
+
+    Args:
+        parts: Whether the outbox, batches, sagas and bulk replays run too.
+        instead: Orchestrators that run in place of the app's own.
+    """
     harden_runtime()
     port = free_port()
     backend = create_test_backend(port=port)
@@ -69,11 +100,13 @@ def task_hub_stage() -> Iterator[TaskHubStage]:
     worker = TaskHubGrpcWorker(
         host_address=f"127.0.0.1:{port}", logger=_QUIET, data_converter=DEFAULT_FUNCTIONS_DATA_CONVERTER
     )
-    for name in ("attempt", "dead_letter", "commit"):
+    orchestrators: dict[str, Any] = {OPERATION: operation, RELEASE_WAITING: release_waiting}
+    orchestrators |= {OUTBOX: outbox, BATCH: batch, SAGA: saga, REPLAY: replay} if parts else {}
+    for name, orchestrator in {**orchestrators, **instead}.items():
+        worker.add_orchestrator(_named(orchestrator, name))
+    for name in _ACTIVITIES:
         worker.add_activity(_activity(stage, name))
-    worker.add_orchestrator(_named(operation, OPERATION))
     worker.add_activity(_wake_waiting(stage))
-    worker.add_orchestrator(_named(release_waiting, RELEASE_WAITING))
     worker.add_entity(IdempotencyRecord, name=RECORD)
     worker.add_entity(CircuitBreaker, name=ENTITY)
     worker.start()  # type: ignore[no-untyped-call] # the SDK leaves it unannotated

@@ -1,24 +1,45 @@
-"""Histories recorded earlier, replayed by today's orchestrator.
+"""Histories recorded earlier, replayed by today's orchestrators.
 
-An operation may run for days, so a deployment meets histories that older code wrote. A change that cannot
+An orchestration may run for days, so a deployment meets histories that older code wrote. A change that cannot
 replay them fails here; then it needs a new orchestrator name, or a version check, not a new recording.
 """
 
 import base64
 import json
-from collections.abc import Generator, Iterator
-from datetime import timedelta
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 from azure.durable_functions.worker import DurableFunctionsWorker
-from durabletask import task
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from orchestrators import passage as module
-from orchestrators.operation import operation
+from orchestrators import batch, operation, outbox, passage, release_waiting, replay, saga
 from stores.configuration import harden_runtime
-from tests.replay.recording import Recording, load, shapes
+from stores.replays import REPLAY
+from stores.task_hub import BATCH, OPERATION, OUTBOX, SAGA
+from stores.waiting_operations import RELEASE_WAITING
+from tests.replay.recording import FOREIGN, Recording, load, shapes
+from tests.replay.with_a_wait import with_a_wait
+
+ORCHESTRATORS: Final[dict[str, Any]] = {
+    OPERATION: operation.operation,
+    OUTBOX: outbox.outbox,
+    BATCH: batch.batch,
+    SAGA: saga.saga,
+    REPLAY: replay.replay,
+    RELEASE_WAITING: release_waiting.release_waiting,
+}
+
+ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
+    OPERATION: (passage, ("ATTEMPT",)),
+    OUTBOX: (outbox, ("OUTBOX_PENDING", "PUBLISH")),
+    BATCH: (batch, ("BATCH_STEP", "BATCH_CLOSE")),
+    SAGA: (saga, ("SUBMIT",)),
+    REPLAY: (replay, ("REPLAY_PAGE", "REPLAY_BATCH")),
+    RELEASE_WAITING: (release_waiting, ("WAKE_WAITING",)),
+}
+"""Where each orchestrator has the names of the activities that it calls in every history."""
 
 SCHEDULED: Final = (
     "taskScheduled",
@@ -36,7 +57,9 @@ def turns(recording: Recording) -> Iterator[pb.OrchestratorRequest]:
     starts = [at for at, event in enumerate(events) if event.HasField("orchestratorStarted")]
     for begin, end in zip(starts, [*starts[1:], len(events)], strict=True):
         woken_by = [event for event in events[begin:end] if event.WhichOneof("eventType") not in SCHEDULED]
-        yield pb.OrchestratorRequest(instanceId="op-test", pastEvents=events[:begin], newEvents=woken_by)
+        yield pb.OrchestratorRequest(
+            instanceId=recording.instance_id, pastEvents=events[:begin], newEvents=woken_by
+        )
 
 
 def replayed(orchestrator: Any, request: pb.OrchestratorRequest) -> pb.OrchestratorResponse:
@@ -64,37 +87,55 @@ def failures(orchestrator: Any, recording: Recording) -> list[str]:
     ]
 
 
-def test_there_are_recordings_of_every_shape() -> None:
-    assert len(shapes()) >= 8
+def failures_of(recording: Recording) -> list[str]:
+    return failures(ORCHESTRATORS[recording.orchestrator], recording)
+
+
+def test_there_are_recordings_of_every_orchestrator() -> None:
+    counts = Counter(shape.partition("/")[0] for shape in shapes())
+    assert counts.keys() == ORCHESTRATORS.keys()
+    assert min(counts.values()) >= 2
 
 
 @pytest.mark.parametrize("shape", shapes())
 def test_todays_orchestrator_replays_every_turn(shape: str) -> None:
-    assert failures(operation, load(shape)) == []
+    assert failures_of(load(shape)) == []
 
 
 @pytest.mark.parametrize("shape", shapes())
 def test_the_last_turn_ends_as_it_did(shape: str) -> None:
     recording = load(shape)
-    end = completion(replayed(operation, list(turns(recording))[-1]))
+    end = completion(replayed(ORCHESTRATORS[recording.orchestrator], list(turns(recording))[-1]))
     assert end is not None
-    assert json.loads(end.result.value) == recording.output
+    assert json.loads(end.result.value or "null") == recording.output
 
 
 @pytest.mark.parametrize("shape", shapes())
 def test_a_renamed_activity_is_found_out(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ATTEMPT", "attempt_renamed")
-    found = failures(operation, load(shape))
+    recording = load(shape)
+    module, names = ACTIVITIES[recording.orchestrator]
+    for name in names:
+        monkeypatch.setattr(module, name, "renamed")
+    found = failures_of(recording)
     assert found
     assert all("NonDeterminism" in name for name in found)
 
 
 @pytest.mark.parametrize("shape", shapes())
 def test_a_wait_put_in_front_is_found_out(shape: str) -> None:
-    def with_a_wait(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Generator[Any, Any, Any]:
-        yield ctx.create_timer(timedelta(seconds=1))
-        return (yield from operation(ctx, input_))
-
-    found = failures(with_a_wait, load(shape))
+    recording = load(shape)
+    found = failures(with_a_wait(ORCHESTRATORS[recording.orchestrator]), recording)
     assert found
     assert all("NonDeterminism" in name for name in found)
+
+
+@pytest.mark.parametrize("shape", shapes(FOREIGN))
+def test_a_history_that_other_code_has_written_is_found_out(shape: str) -> None:
+    """The same saga, recorded with a wait in front: its orchestration must fail, not go on from nowhere."""
+    found = failures_of(load(shape, FOREIGN))
+    assert found
+    assert all("NonDeterminism" in name for name in found)
+
+
+def test_there_is_a_history_that_other_code_has_written() -> None:
+    assert shapes(FOREIGN) == ["saga/with_a_wait"]

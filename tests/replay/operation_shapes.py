@@ -1,0 +1,102 @@
+"""What can happen in an operation: the shapes of which histories are recorded."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from engine.budget import BudgetPostponed
+from engine.circuit import CircuitSettings, Refused
+from engine.gate import NeedsProbe, Stop, stop_to_json
+from engine.operation import OperationInput
+from engine.policy import RetryPolicy
+from engine.vocabulary import Category
+from stores import clock
+from stores import task_hub as hub
+from stores.waiting_operations import wake
+from tests.operation_stage import Answer, an_operation, failing
+from tests.replay.recording import Shape, Steer
+from tests.task_hub_stage import TaskHubStage
+
+
+def _shape(operation: OperationInput, answer: Answer, steer: Steer | None = None) -> Shape:
+    return Shape("op-test", {"operation": operation.to_json()}, answer, steer)
+
+
+def _quick(**changes: Any) -> OperationInput:
+    policy = RetryPolicy(strategy="fixed", initial_seconds=0.05, jitter="none", max_attempts=30)
+    return replace(an_operation(), policy=policy, deadline_at=clock.now() + timedelta(hours=1), **changes)
+
+
+async def _cancel(stage: TaskHubStage) -> None:
+    while not stage.activities:  # noqa: ASYNC110 - the worker runs on threads of its own
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.5)
+    await hub.raise_event(stage.binding, "op-test", hub.CANCEL_EVENT, {})
+
+
+async def _hurry(stage: TaskHubStage) -> None:
+    while not stage.activities:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.5)
+    await hub.raise_event(stage.binding, "op-test", hub.RETRY_NOW_EVENT, {"attempt": 2})
+
+
+def _worker_failing_once() -> Answer:
+    failures = iter([RuntimeError("the worker died")])
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        failure = next(failures, None)
+        if failure is not None:
+            raise failure
+        return failing(0)(name, given)
+
+    return answer
+
+
+def _held_up_once(stop: Callable[[], Stop], then: Answer) -> Answer:
+    """Hold the first run of the attempt up, and no later one."""
+    stops = iter([stop])
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        held = next(stops, None) if name == "attempt" else None
+        return then(name, given) if held is None else {"stopped": stop_to_json(held())}
+
+    return answer
+
+
+def _refused_for(seconds: float) -> Refused:
+    base = clock.now() + timedelta(seconds=seconds)
+    return Refused(base, 0, base, "the circuit is open: 10 of 10 calls in 30 s failed")
+
+
+def _postponed() -> BudgetPostponed:
+    return BudgetPostponed(clock.now() + timedelta(seconds=0.1), reserved=True)
+
+
+async def _wake(stage: TaskHubStage) -> None:
+    while not stage.activities:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.5)
+    await wake(stage.binding, ["op-test"], clock.now())
+
+
+def operation_shapes() -> dict[str, Shape]:
+    """Return every shape by its name."""
+    slow = RetryPolicy(strategy="fixed", initial_seconds=60.0, jitter="none")
+    event = {"type": "charge.completed", "queue": "charge-events", "data": {"order": 42}}
+    return {
+        "healthy": _shape(_quick(), failing(0)),
+        "retried": _shape(_quick(), failing(2)),
+        "dead_lettered": _shape(_quick(), failing(9, Category.MALFORMED, 422)),
+        "cancelled_while_waiting": _shape(replace(_quick(), policy=slow), failing(9), _cancel),
+        "hurried": _shape(replace(_quick(), policy=slow), failing(1), _hurry),
+        "worker_failed": _shape(_quick(), _worker_failing_once()),
+        "with_events": _shape(_quick(on_success=(event,)), failing(0)),
+        "continued_as_new": _shape(_quick(), failing(22)),
+        "circuit_waited": _shape(_quick(), _held_up_once(lambda: _refused_for(0.1), failing(1))),
+        "circuit_woken": _shape(_quick(), _held_up_once(lambda: _refused_for(600), failing(0)), _wake),
+        "probed": _shape(_quick(), _held_up_once(lambda: NeedsProbe(CircuitSettings()), failing(0))),
+        "budget_waited": _shape(_quick(), _held_up_once(_postponed, failing(0))),
+    }

@@ -1,0 +1,249 @@
+"""What can happen in an outbox, a batch, a saga, a bulk replay and a release: shapes to be recorded."""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, Final
+
+from engine.batch import Progress
+from engine.budget import BudgetPostponed
+from engine.circuit import CircuitSettings, Hand, HandAction, HandMessage, Refused
+from engine.dead_letter_filter import Filter
+from engine.dependency import Dependency
+from engine.ending import Ending
+from engine.gate import NeedsProbe, Stop, stop_to_json
+from engine.instants import to_rfc3339
+from engine.outbox import EventState, StoredEvent, event_id_for
+from engine.policy import RetryPolicy
+from engine.saga import Saga, Step
+from engine.vocabulary import Category, OperationState
+from stores import clock
+from stores import task_hub as hub
+from stores.replays import CANCEL_REPLAY_EVENT, REPLAY, REPLAY_PAGE
+from stores.task_hub import BATCH, ENDED_EVENT, OUTBOX, OUTBOX_PENDING, PUBLISH, SAGA, SUBMIT
+from stores.waiting_operations import RELEASE_WAITING
+from tests.operation_stage import an_operation, outcome
+from tests.replay.recording import Shape, Steer
+from tests.task_hub_stage import TaskHubStage
+
+TARGET: Final = Dependency(
+    name="payments",
+    base_url="https://payments.example.com",
+    retry=RetryPolicy(strategy="fixed", initial_seconds=0.05, jitter="none", max_attempts=3),
+)
+
+
+def part_shapes() -> dict[str, dict[str, Shape]]:
+    """Return every shape by its orchestrator and its name."""
+    return {
+        OUTBOX: _outboxes(),
+        BATCH: _batches(),
+        SAGA: _sagas(),
+        REPLAY: _replays(),
+        RELEASE_WAITING: _releases(),
+    }
+
+
+def _outboxes() -> dict[str, Shape]:
+    refusal = outcome(1, category=Category.MALFORMED, status_code=422, error="no")
+    refused = Refused(clock.now(), 0, clock.now(), "the circuit is open")
+    postponed = BudgetPostponed(clock.now() + timedelta(seconds=0.1), reserved=True)
+    return {
+        "nothing_left": _outbox([]),
+        "sent": _outbox(["queue", "dependency", "queue"]),
+        "retried": _outbox(["dependency", "queue"], _failure(1), _failure(2)),
+        "given_up": _outbox(["dependency", "queue"], refusal),
+        "circuit_waited": _outbox(["dependency"], _stopped(refused)),
+        "probed": _outbox(["dependency"], _stopped(NeedsProbe(CircuitSettings()))),
+        "budget_waited": _outbox(["dependency"], _stopped(postponed)),
+        "continued_as_new": _outbox(["queue"] * 22),
+    }
+
+
+def _failure(number: int) -> dict[str, Any]:
+    return outcome(number, category=Category.TRANSIENT, status_code=503, error="no")
+
+
+def _stopped(stop: Stop) -> dict[str, Any]:
+    return {"stopped": stop_to_json(stop)}
+
+
+def _outbox(targets: Iterable[str], *first_answers: dict[str, Any]) -> Shape:
+    """Send events, of which those to a dependency get these answers first."""
+    pending = {event.event_id: event for event in map(_event, range(1, 100), targets)}
+    answers = list(first_answers)
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        if name == OUTBOX_PENDING:
+            left = [event.to_delivery(_target_of(event)) for event in pending.values()]
+            return {"place": {}, "deliveries": [delivery.to_json() for delivery in left]}
+        operation = given["delivery"]["operation"]
+        if name == PUBLISH and operation["dependency"] == TARGET.name and answers:
+            return answers.pop(0)
+        del pending[operation["operation_id"]]
+        return outcome(given["attempt"]) if name == PUBLISH else "dl-1"
+
+    return Shape("outbox-op-1", {"operation_id": "op-1"}, answer)
+
+
+def _event(number: int, target: str) -> StoredEvent:
+    place = {"queue": "events"} if target == "queue" else {"dependency": TARGET.name, "path": "/hook"}
+    return StoredEvent(
+        event_id=event_id_for("op-1", number),
+        event={"type": "t", "data": None, **place},
+        state=EventState.PENDING,
+        created_at=clock.now(),
+        pending_since=clock.now(),
+    )
+
+
+def _target_of(event: StoredEvent) -> Dependency | None:
+    return None if "queue" in event.event else TARGET
+
+
+def _batches() -> dict[str, Shape]:
+    return {
+        "told": _batch(3, silent=set()),
+        "ended_in_silence": _batch(3, silent={0, 1, 2}),
+        "continued_as_new": _batch(30, silent=set()),
+    }
+
+
+def _batch(total: int, *, silent: set[int]) -> Shape:
+    """Run items two at a time; those that are silent have ended when somebody starts them."""
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        if name != hub.BATCH_STEP:
+            return None
+        return {"running": [[index, f"op-{index}"] for index in given["start"] if index not in silent]}
+
+    given = {"batch_id": "batch-1", "progress": Progress(total=total, max_concurrency=2).to_json()}
+    return Shape("batch-1", given, answer, _telling("batch-1", [f"op-{index}" for index in range(total)]))
+
+
+def _telling(instance_id: str, operation_ids: list[str]) -> Steer:
+    """Tell a batch or a saga that operations have ended, each after it was started."""
+
+    async def tell(stage: TaskHubStage) -> None:
+        for operation_id in operation_ids:
+            await _until_given(stage, operation_id)
+            await hub.raise_event(stage.binding, instance_id, ENDED_EVENT, _ending(operation_id).to_json())
+
+    return tell
+
+
+async def _until_given(stage: TaskHubStage, operation_id: str) -> None:
+    """Wait until an activity was asked to start an operation."""
+    index = operation_id.removeprefix("op-")
+    for _ in range(200):
+        if any(
+            index in map(str, given.get("start", [])) or operation_id in str(given.get("operation"))
+            for _, given in stage.activities
+        ):
+            return
+        await asyncio.sleep(0.02)
+
+
+def _ending(operation_id: str) -> Ending:
+    return Ending(operation_id=operation_id, status=OperationState.SUCCEEDED, attempt_count=1)
+
+
+def _sagas() -> dict[str, Shape]:
+    return {
+        "succeeded": _saga(),
+        "compensated": _saga("op-do-2"),
+        "compensation_failed": _saga("op-do-2", "op-undo-0"),
+        "told": Shape(
+            "saga-1",
+            {"saga": _three_steps().to_json()},
+            lambda _name, _given: {"ending": None},
+            _telling("saga-1", [f"op-do-{number}" for number in range(3)]),
+        ),
+    }
+
+
+def _saga(*failing: str) -> Shape:
+    """Run three steps; every operation has ended when it is looked at, some of them badly."""
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        assert name == SUBMIT
+        operation_id = given["operation"]["operation_id"]
+        if operation_id not in failing:
+            return {"ending": _ending(operation_id).to_json()}
+        ending = Ending(
+            operation_id=operation_id, status=OperationState.DEAD_LETTERED, category=Category.MALFORMED
+        )
+        return {"ending": ending.to_json()}
+
+    return Shape("saga-1", {"saga": _three_steps().to_json()}, answer)
+
+
+def _three_steps() -> Saga:
+    return Saga(
+        saga_id="saga-1",
+        created_at=clock.now(),
+        steps=tuple(
+            Step(
+                name=f"s{at}",
+                operation=an_operation(operation_id=f"op-do-{at}", key=f"do-{at}"),
+                compensation=an_operation(operation_id=f"op-undo-{at}", key=f"undo-{at}"),
+            )
+            for at in range(3)
+        ),
+    )
+
+
+def _replays() -> dict[str, Shape]:
+    async def cancel(stage: TaskHubStage) -> None:
+        while len(stage.activities) < 2:  # noqa: ASYNC110 - the worker runs on threads of its own
+            await asyncio.sleep(0.02)
+        await hub.raise_event(stage.binding, "replay-1", CANCEL_REPLAY_EVENT, {})
+
+    return {
+        "completed": _replay(4, rate=2),
+        "cancelled": _replay(4, rate=0.1, steer=cancel),
+        "circuit_waited": _replay(2, rate=2, held=1),
+        "second_page": _replay(2, rate=1, per_page=1),
+    }
+
+
+def _replay(
+    count: int, *, rate: float, held: int = 0, steer: Steer | None = None, per_page: int | None = None
+) -> Shape:
+    """Replay dead letters, of which so many batches are held up once."""
+    holds = iter([True] * held)
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        if name == REPLAY_PAGE:
+            first = int(given["cursor"] or 0)
+            last = min(count, first + (per_page or given["limit"]))
+            ids = [f"dl-{number}" for number in range(first, last)]
+            return {"ids": ids, "cursor": None if last == count else str(last)}
+        left = given["ids"][:1] if next(holds, False) else []
+        until = to_rfc3339(clock.now() + timedelta(seconds=0.2)) if left else None
+        done = {"replayed": len(given["ids"]) - len(left), "skipped": 0, "failures": []}
+        return done | {"left": left, "held_until": until}
+
+    given = {
+        "replay_id": "replay-1",
+        "filter": Filter().to_json(),
+        "rate_per_second": rate,
+        "matched": count,
+        "note": None,
+        "created_at": to_rfc3339(clock.now()),
+    }
+    return Shape("replay-1", given, answer, steer)
+
+
+def _releases() -> dict[str, Shape]:
+    action = HandAction(Hand.CLOSE, clock.now(), by="ada", reason="mended", for_seconds=None)
+    given = {"dependency": "payments", "hand": HandMessage(action).to_json()}
+    one_waits = {"changed_at": to_rfc3339(clock.now()), "position": None, "woken": 1, "woken_in_pass": 0}
+    return {
+        "nobody_waits": Shape("release-1", given, _nothing),
+        "second_pass": Shape("release-1", given | {"progress": one_waits | {"passes": 2}}, _nothing),
+    }
+
+
+def _nothing(name: str, _given: dict[str, Any]) -> Any:
+    raise AssertionError(name)
