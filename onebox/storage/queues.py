@@ -24,6 +24,11 @@ class StorageQueue:
     def __init__(self, client: QueueClient, threads: ThreadPoolExecutor) -> None:
         self._client = client
         self._threads = threads
+        self._watchers: list[Callable[[], None]] = []
+
+    def watch(self, look: Callable[[], None]) -> None:
+        """Have `look` called after each message that this process puts here."""
+        self._watchers.append(look)
 
     @property
     def name(self) -> str:
@@ -62,6 +67,8 @@ class StorageQueue:
             azure.core.exceptions.AzureError: Storage cannot be reached or refuses.
         """
         await self._call(partial(self._client.send_message, content))
+        for look in self._watchers:
+            look()
 
     async def delete(self, message: QueueMessage) -> None:
         """Delete a message that was received.

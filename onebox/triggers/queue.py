@@ -79,6 +79,7 @@ class QueueListener:
 
     def start(self) -> None:
         """Begin to fetch and process."""
+        self._queue.watch(self.notify)
         self._listening = asyncio.create_task(self._listen(), name=f"queue {self._queue.name}")
 
     async def _listen(self) -> None:
