@@ -69,7 +69,10 @@ async function refresh(place, signal) {
     return true;
   } catch (error) {
     if (signal.aborted) return true;
-    if (error.status === undefined) throw error;
+    if (error.status === undefined) {
+      show(main, frame(place, notice({ message: `This page itself failed: ${error.message}` })));
+      throw error; // For the console, and for the poller, which slows down.
+    }
     // What was shown stays while nobody answers: the banner says how old it is.
     const hasContent = main.querySelector(".loading") === null;
     if (error.status !== 0 || !hasContent) show(main, frame(place, notice(error)));

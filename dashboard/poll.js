@@ -75,7 +75,7 @@ export class Paced {
     this.#running = true;
     const began = performance.now();
     try {
-      this.value = await this.task(signal, (early) => this.#tell(early, signal, then));
+      this.value = await this.task(signal);
     } catch (error) {
       if (signal.aborted) return;
       this.value = this.value?.error || !this.value || error.status !== 0 ? { error } : this.value;
@@ -85,12 +85,5 @@ export class Paced {
       this.#due = now + Math.min(LONGEST_MS, Math.max(this.interval, (now - began) * SHARE));
     }
     if (!signal.aborted) then();
-  }
-
-  /** Show the beginning of the first answer: later ones replace a whole one, and had better be whole. */
-  #tell(early, signal, then) {
-    if (signal.aborted || (this.value && !this.value.isEarly && !this.value.error)) return;
-    this.value = { ...early, isEarly: true };
-    then();
   }
 }

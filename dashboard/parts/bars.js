@@ -2,42 +2,35 @@
 
 import { h, s } from "../dom.js";
 import { number, time, words } from "../format.js";
-import { counted } from "../recent.js";
 import { STATES } from "./pieces.js";
 
-const BINS = 48;
 const HEIGHT = 100;
 // From the ground up: what went well lies low, what needs a look lies on top.
 const ORDER = ["succeeded", "cancelled", "pending", "running", "waiting_retry", "waiting_circuit", "dead_lettered"];
 
-/** Bars of operations by the time of acceptance, for the `length` milliseconds before `present`. */
-export function stateBars(items, present, length) {
-  // Bars stand at whole multiples of their width, so that they do not change shape as time goes on.
-  const width = length / BINS;
-  const to = Math.ceil(present / width) * width;
-  const from = to - length;
-  const bins = Array.from({ length: BINS }, () => []);
-  for (const item of items) {
-    const index = Math.floor(((Date.parse(item.created_at) - from) / (to - from)) * BINS);
-    bins[Math.max(0, Math.min(BINS - 1, index))].push(item);
-  }
-  const most = Math.max(1, ...bins.map((bin) => bin.length));
-  const told = STATES.map((state) => [state, counted(items)[state]]).filter(([, count]) => count);
-  const label = told.length ? told.map(([state, count]) => `${number(count)} ${words(state).toLowerCase()}`).join(", ") : "No operations";
+const total = (counts) => STATES.reduce((sum, state) => sum + counts[state], 0);
+
+/** Bars of operations by the time of acceptance, of a summary's buckets. */
+export function stateBars({ buckets, by_status: counts, from, to }) {
+  const most = Math.max(1, ...buckets.map((bucket) => total(bucket.by_status)));
+  const told = STATES.filter((state) => counts[state]).map((state) => `${number(counts[state])} ${words(state).toLowerCase()}`);
+  const [begin, end] = [Date.parse(from), Date.parse(to)];
   return h("figure", { class: "bars" },
     h("span", { class: "most dim", "aria-hidden": "true" }, number(most)),
-    s("svg", { viewBox: `0 0 ${BINS * 10} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
-      s("line", { x1: 0, x2: BINS * 10, y1: HEIGHT - 0.5, y2: HEIGHT - 0.5, class: "ground" }),
-      bins.map((bin, index) => stack(bin, index, most))),
-    h("div", { class: "axis", "aria-hidden": "true" }, [0, 0.5, 1].map((part) => h("span", {}, time(new Date(from + (to - from) * part).toISOString())))));
+    s("svg", { viewBox: `0 0 ${buckets.length * 10} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": told.join(", ") || "No operations" },
+      s("line", { x1: 0, x2: buckets.length * 10, y1: HEIGHT - 0.5, y2: HEIGHT - 0.5, class: "ground" }),
+      buckets.map((bucket, index) => stack(bucket, index, most))),
+    h("div", { class: "axis", "aria-hidden": "true" }, [0, 0.5, 1].map((part) => h("span", {}, time(new Date(begin + (end - begin) * part).toISOString())))));
 }
 
-function stack(bin, index, most) {
-  const counts = counted(bin);
+function stack({ from, by_status: counts }, index, most) {
+  const shown = ORDER.filter((state) => counts[state]);
+  const told = shown.map((state) => `${number(counts[state])} ${words(state).toLowerCase()}`).join("\n");
   let top = HEIGHT;
-  return ORDER.filter((state) => counts[state]).map((state) => {
+  const parts = shown.map((state) => {
     const height = (counts[state] / most) * (HEIGHT - 4);
     top -= height;
-    return s("rect", { x: index * 10 + 1, y: top, width: 8, height, class: `fill-${state}` }, s("title", {}, `${number(counts[state])} ${words(state).toLowerCase()}`));
+    return s("rect", { x: index * 10 + 1, y: top, width: 8, height, class: `fill-${state}` });
   });
+  return s("g", {}, s("title", {}, `${time(from)}\n${told || "none"}`), s("rect", { x: index * 10, y: 0, width: 10, height: HEIGHT, class: "reach" }), parts);
 }

@@ -3,9 +3,8 @@
 import { get } from "../api.js";
 import { h } from "../dom.js";
 import { number, percent, until } from "../format.js";
-import { amplification } from "../recent.js";
+import { atLeast, waitingIn } from "../recent.js";
 import { link } from "../route.js";
-import { remember } from "../seen.js";
 import { badge } from "./pieces.js";
 
 /** Every circuit with its dependency's `settings`; null when those do not answer. */
@@ -15,24 +14,39 @@ export async function circuitsWithSettings(signal) {
     get("dependencies", {}, signal).catch(() => ({ items: [] })),
   ]);
   const settings = new Map(dependencies.items.map((one) => [one.name, one]));
-  circuits.items.forEach(remember);
-  return circuits.items.map((circuit) => ({ ...circuit, settings: settings.get(circuit.dependency) ?? null }));
+  const all = circuits.items.map((circuit) => ({ ...circuit, settings: settings.get(circuit.dependency) ?? null }));
+  return all.sort((a, b) => URGENCY[a.state] - URGENCY[b.state] || a.dependency.localeCompare(b.dependency));
 }
 
-/** A card that leads to the circuit's page. `operations` are recent ones; null when not known. */
-export function circuitCard(circuit, operations) {
-  const own = operations?.filter((one) => one.dependency === circuit.dependency) ?? null;
-  const waiting = Math.max(circuit.waiting ?? 0, own?.filter((one) => one.status === "waiting_circuit").length ?? 0);
-  const ratio = own === null ? null : amplification(own);
+/** What ails comes first. */
+const URGENCY = { open: 0, forced_open: 0, half_open: 1, disabled: 2, closed: 3 };
+
+/** A card that leads to the circuit's page. `counted` is the summary of operations; null when not known. */
+export function circuitCard(circuit, counted) {
   return h("a", { class: `circuit is-${circuit.state}`, href: link(`circuits/${encodeURIComponent(circuit.dependency)}`), data: { key: circuit.dependency } },
     h("span", { class: "circuit-name" }, h("strong", {}, circuit.dependency), badge(circuit.state)),
     ratioBar(circuit),
     h("span", { class: "circuit-numbers" },
-      pair(percent(circuit.failure_ratio), "failing"), pair(number(circuit.calls), "calls"), pair(number(waiting), "waiting"), pair(ratio === null ? "–" : `× ${ratio.toFixed(2)}`, "attempts")),
+      pair(percent(circuit.failure_ratio), "failing"), pair(number(circuit.calls), plainPlural(circuit.calls, "call")), pair(waitingFor(circuit, counted), "waiting"), pair(amplificationOf(circuit, counted), "attempts", "Attempts per operation: the retry amplification")),
     next(circuit));
 }
 
-const pair = (value, name) => h("span", {}, h("b", {}, value), " ", h("small", {}, name));
+const plainPlural = (count, one) => (count === 1 ? one : `${one}s`);
+
+/** Operations of a dependency that wait, for a retry or for the circuit. */
+export function waitingFor(circuit, counted) {
+  if (!counted) return "–";
+  const { by_dependency: by, complete } = counted.unfinished;
+  return atLeast(number(waitingIn(by[circuit.dependency])), complete);
+}
+
+/** Attempts per operation of a dependency in the time that was counted: the retry amplification. */
+export function amplificationOf(circuit, counted) {
+  const ratio = counted?.by_dependency[circuit.dependency]?.amplification ?? null;
+  return ratio === null ? "–" : `× ${ratio.toFixed(2)}`;
+}
+
+const pair = (value, name, title = null) => h("span", { title }, h("b", {}, value), " ", h("small", {}, name));
 
 /** What is next for a circuit, as a line; null when nothing is. */
 export function next(circuit) {

@@ -2,9 +2,9 @@
 
 import { get, segment } from "../api.js";
 import { h } from "../dom.js";
-import { ago, number, words } from "../format.js";
+import { ago, number, percent, words } from "../format.js";
 import { pager, table } from "../parts/list.js";
-import { badge, card, facts, figure, mono, operationLink } from "../parts/pieces.js";
+import { badge, card, facts, figure, FINISHED, mono, operationLink, STATES } from "../parts/pieces.js";
 
 const SHOWN = 200;
 const ITEMS = [
@@ -22,21 +22,41 @@ export function batchView({ parameters: [id], path, query }) {
     load: (signal) => get(`batches/${segment(id)}`, {}, signal),
     render: (batch) => [
       h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(batch.status ?? "running"), mono(batch.batch_id))),
-      h("div", { class: "figures" }, Object.entries(batch.counts ?? {}).map(([name, count]) => figure(number(count), words(name).toLowerCase()))),
+      progress(batch.counts),
+      h("div", { class: "figures", data: { key: "figures" } }, STATES.filter((state) => batch.counts[state]).map((state) =>
+        figure(number(batch.counts[state]), words(state).toLowerCase(), { kind: `is-${state}` }))),
       card("Items", table("Items", ITEMS, shownItems(batch, query), { keyOf: (one) => String(one.index) })),
       pager(path, query, { items: shownItems(batch, query), next_cursor: nextItem(batch, query) }, ITEMS, "batch"),
+      about(batch),
     ],
   };
+}
+
+function progress(counts) {
+  const ended = FINISHED.reduce((sum, state) => sum + counts[state], 0);
+  const ratio = counts.total ? ended / counts.total : 1;
+  return h("div", { class: "batch-progress", data: { key: "progress" } },
+    h("p", { class: "lead" }, h("strong", {}, number(ended)), ` of ${number(counts.total)} ended (${percent(ratio)})`),
+    h("progress", { max: "1", value: String(ratio), "aria-label": "Progress of the batch" }));
+}
+
+function about(batch) {
+  return card("About", facts([
+    ["Started", batch.created_at ? ago(batch.created_at) : null], ["Finished", batch.finished_at ? ago(batch.finished_at) : null],
+    ["At once", number(batch.max_concurrency)], ["Failures tolerated", number(batch.tolerated_failures)],
+  ]));
 }
 
 const first = (query) => Math.max(0, Number(query.cursor) || 0);
 const shownItems = (batch, query) => batch.items.slice(first(query), first(query) + SHOWN);
 const nextItem = (batch, query) => (first(query) + SHOWN < batch.items.length ? String(first(query) + SHOWN) : null);
 
+const EFFECTS = { stands: "still stands", undone: "was undone", unknown: "may or may not have taken effect" };
+
 export function sagaView({ parameters: [id] }) {
   const step = (one) => h("li", { class: "stack" },
-    h("span", {}, badge(one.status), " ", h("strong", {}, one.name), " ", operationLink(one.operation_id, "operation"), one.effect && one.effect !== "none" ? h("span", { class: "dim" }, ` effect ${words(one.effect).toLowerCase()}`) : null),
-    one.compensation ? h("small", {}, "undone by ", operationLink(one.compensation.operation_id, "operation"), " ", badge(one.compensation.status ?? "pending")) : null,
+    h("span", {}, badge(one.status), " ", h("strong", {}, one.name), " ", operationLink(one.operation_id, one.key), one.effect && one.effect !== "none" ? h("span", { class: "dim" }, ` ${EFFECTS[one.effect] ?? words(one.effect).toLowerCase()}`) : null),
+    one.compensation?.status ? h("small", {}, "undone by ", operationLink(one.compensation.operation_id, one.compensation.key), " ", badge(one.compensation.status)) : null,
     one.error ? h("small", { class: "dim" }, text(one.error)) : null);
   return {
     title: "Saga",

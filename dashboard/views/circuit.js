@@ -3,13 +3,13 @@
 import { get, post, segment } from "../api.js";
 import { h, toast } from "../dom.js";
 import { ago, at, duration, number, percent, until, words } from "../format.js";
-import { next, ratioBar } from "../parts/circuit_card.js";
+import { callWindow } from "../parts/call_window.js";
+import { amplificationOf, next, ratioBar, waitingFor } from "../parts/circuit_card.js";
 import { ask } from "../parts/dialog.js";
 import { badge, button, card, facts, mono, operationLink } from "../parts/pieces.js";
-import { ratioChart } from "../parts/ratio_chart.js";
 import { Paced } from "../poll.js";
+import { COUNT_SECONDS, countedOperations, WINDOWS } from "../recent.js";
 import { link } from "../route.js";
-import { readings, remember } from "../seen.js";
 
 const SWITCHES = {
   open: ["Hold open", "No attempt goes through until it is closed again. What waits keeps waiting.", true],
@@ -20,27 +20,32 @@ const SWITCHES = {
 
 export function circuitView({ parameters: [name], reload }) {
   const path = `circuits/${segment(name)}`;
-  const waits = new Paced((signal) => get("operations", { dependency: name, status: "waiting_circuit", limit: 10 }, signal), 5);
+  const slow = {
+    waits: new Paced((signal) => get("operations", { dependency: name, status: "waiting_circuit", limit: 10 }, signal), 5),
+    counted: new Paced((signal) => countedOperations(WINDOWS[0][0], signal), COUNT_SECONDS),
+  };
   return {
     title: name,
     seconds: 3,
-    load: (signal, update) => load(path, name, waits, signal, update),
+    load: (signal, update) => load(path, name, slow, signal, update),
     render: (circuit) => [
       headline(circuit, path, reload),
-      card("Window", [numbers(circuit), ratioBar(circuit), ratioChart(readings(name), circuit.settings?.circuit.failure_ratio)]),
+      trip(circuit),
+      card("Window", [callWindow(circuit.window, circuit.settings?.circuit.failure_ratio), ratioBar(circuit), numbers(circuit)]),
       waiting(circuit), audit(circuit), settings(circuit),
     ],
   };
 }
 
-async function load(path, name, waits, signal, update) {
+async function load(path, name, slow, signal, update) {
   const [circuit, dependencies] = await Promise.all([
     get(path, {}, signal),
     get("dependencies", {}, signal).catch(() => ({ items: [] })),
   ]);
-  remember(circuit);
-  const data = () => ({ ...circuit, settings: dependencies.items.find((one) => one.name === name) ?? null, waits: waits.value });
-  waits.ask(signal, () => update(data()));
+  const settings = dependencies.items.find((one) => one.name === name) ?? null;
+  const known = ({ value }) => (value?.error ? null : value);
+  const data = () => ({ ...circuit, settings, waits: known(slow.waits), counted: known(slow.counted) });
+  for (const one of Object.values(slow)) one.ask(signal, () => update(data()));
   return data();
 }
 
@@ -65,10 +70,16 @@ function headline(circuit, path, reload) {
     isOff ? h("span", { class: "dim" }, "Switched off in dependencies.toml") : h("div", { class: "actions" }, Object.entries(SWITCHES).map(([which, [title]]) => button(title, turn(which), which === "open" ? "danger" : "quiet"))));
 }
 
+/** The window that opened it: a new epoch begins without calls, and the question is what went before. */
+function trip(circuit) {
+  if (!circuit.tripped_by || !["open", "half_open"].includes(circuit.state)) return null;
+  return card("What opened it", callWindow(circuit.tripped_by, circuit.settings?.circuit.failure_ratio));
+}
+
 function numbers(circuit) {
   return facts([
-    ["Failing", percent(circuit.failure_ratio)], ["Failures", number(circuit.failures)], ["Calls", number(circuit.calls)], ["Slow calls", number(circuit.slow_calls)],
-    ["Waiting", number(circuit.waiting)], ["Opened", circuit.opened_at ? ago(circuit.opened_at) : null],
+    ["Failing", percent(circuit.failure_ratio)], ["Slow calls", number(circuit.slow_calls)],
+    ["Operations waiting", waitingFor(circuit, circuit.counted)], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)], ["Opened", circuit.opened_at ? ago(circuit.opened_at) : null],
     ["Tried again", circuit.retry_at ? until(circuit.retry_at) : null], ["Held until", circuit.expires_at ? at(circuit.expires_at) : null],
   ]);
 }

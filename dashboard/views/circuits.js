@@ -6,7 +6,7 @@ import { circuitCard, circuitsWithSettings } from "../parts/circuit_card.js";
 import { pager, table } from "../parts/list.js";
 import { badge, circuitLink } from "../parts/pieces.js";
 import { Paced } from "../poll.js";
-import { recentOperations } from "../recent.js";
+import { COUNT_SECONDS, countedOperations, WINDOWS } from "../recent.js";
 
 const COLUMNS = [
   { name: "Dependency", cell: (one) => circuitLink(one.dependency), text: (one) => one.dependency },
@@ -20,20 +20,19 @@ const COLUMNS = [
 ];
 
 export function circuitsView({ path, query }) {
-  const recent = new Paced((signal, tell) => recentOperations(15, signal, tell), 5);
+  const counted = new Paced((signal) => countedOperations(WINDOWS[0][0], signal), COUNT_SECONDS);
   return {
     title: "Circuits",
     load: async (signal, update) => {
       const circuits = await circuitsWithSettings(signal);
-      recent.ask(signal, () => update(circuits));
+      counted.ask(signal, () => update(circuits));
       return circuits;
     },
     render: (circuits) => [
-      h("div", { class: "circuits" }, circuits.map((circuit) => circuitCard(circuit, recent.value?.items ?? null))),
+      h("div", { class: "circuits" }, circuits.map((circuit) => circuitCard(circuit, counted.value?.error ? null : counted.value))),
       h("details", { data: { key: "table" } }, h("summary", {}, "As a table"),
         table("Circuits", COLUMNS, circuits, { keyOf: (one) => one.dependency, empty: "No dependency is configured." }),
         pager(path, query, { items: circuits, next_cursor: null }, COLUMNS, "circuits")),
     ],
   };
 }
-

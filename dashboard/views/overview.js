@@ -6,7 +6,7 @@ import { ago, coarse, now, number, plural, until, words } from "../format.js";
 import { stateBars } from "../parts/bars.js";
 import { circuitCard, circuitsWithSettings } from "../parts/circuit_card.js";
 import { badge, card, deadLetterLink, figure, notice, operationLink, STATES } from "../parts/pieces.js";
-import { amplification, counted, presentOperations, recentOperations, WINDOWS } from "../recent.js";
+import { atLeast, COUNT_SECONDS, countedOperations, waitingIn, WINDOWS } from "../recent.js";
 import { Paced } from "../poll.js";
 import { go, link } from "../route.js";
 
@@ -16,31 +16,30 @@ const LOADING = { error: { status: 404, message: "", isLoading: true } };
 
 export function overviewView({ query }) {
   const minutes = WINDOWS.find(([value]) => value === Number(query.minutes))?.[0] ?? WINDOWS[0][0];
-  const recent = new Paced((signal, tell) => recentOperations(minutes, signal, tell), 5);
-  const present = new Paced(presentOperations, 5);
+  const counted = new Paced((signal) => countedOperations(minutes, signal), COUNT_SECONDS);
   const parts = {};
   return {
     title: "Overview",
     hideTitle: true,
-    load: (signal, update) => loadAll(parts, recent, present, signal, update),
-    render: (data) => [figures(data), operations(data, minutes), dependencies(data), h("div", { class: "pair" }, groups(data), outbox(data)), waiting(data)],
+    load: (signal, update) => loadAll(parts, counted, signal, update),
+    render: (data) => [figures(data), operations(data, minutes), dependencies(data), h("div", { class: "pair" }, groups(data), outbox(data)), lately(data)],
   };
 }
 
 /** Each part answers or fails for itself, and shows when it is there; only when nobody answers at all does the whole fail. */
-async function loadAll(parts, recent, present, signal, update) {
-  const data = () => ({ ...parts, recent: recent.value ?? LOADING, present: present.value ?? LOADING });
+async function loadAll(parts, counted, signal, update) {
+  const data = () => ({ ...parts, counted: counted.value ?? LOADING });
   const asked = {
     circuits: circuitsWithSettings(signal),
     groups: get("dead-letters/groups", { limit: SHOWN }, signal),
     summary: get("dead-letters/summary", {}, signal),
+    letters: get("dead-letters", { status: "open", limit: SHOWN }, signal),
     outbox: get("outbox", { state: "pending", limit: 200 }, signal),
     failed: get("outbox", { state: "failed", limit: 50 }, signal),
     health: get("health", {}, signal),
   };
   for (const name of Object.keys(asked)) parts[name] ??= LOADING;
-  recent.ask(signal, () => update(data()));
-  present.ask(signal, () => update(data()));
+  counted.ask(signal, () => update(data()));
   const answers = await Promise.all(Object.entries(asked).map(async ([name, answer]) => {
     const value = await answer.catch((error) => ({ error }));
     if (value.error?.status !== 0 || parts[name] === LOADING) parts[name] = value;
@@ -51,46 +50,59 @@ async function loadAll(parts, recent, present, signal, update) {
   return data();
 }
 
-function figures({ present, circuits, summary, outbox, failed, health }) {
+function figures({ counted, circuits, summary, outbox, failed, health }) {
   const ailing = circuits.error ? null : circuits.filter((one) => ["open", "half_open", "forced_open"].includes(one.state)).length;
   const sick = health.error ? [] : Object.entries(health.parts ?? {}).filter(([, part]) => !part.healthy).map(([name]) => words(name).toLowerCase());
   const lag = oldest(outbox);
   return h("div", { class: "figures", data: { key: "figures" } },
-    figure(atLeast(present.running), "under way", { href: link("operations", { status: "running" }), kind: "is-running" }),
-    figure(atLeast(present.waiting), "waiting", { href: link("operations", { status: "waiting_retry" }), kind: present.waiting?.count ? "is-waiting_retry" : "" }),
+    figure(present(counted, ({ running }) => running), "under way", { href: link("operations", { status: "running" }), kind: "is-running", note: pendingNote(counted) }),
+    figure(present(counted, waitingIn), "waiting", { href: link("operations", { status: waitingMost(counted) }), kind: waitingIn(counted.unfinished?.by_status) ? "is-waiting_retry" : "", note: heldNote(counted) }),
     figure(ailing === null ? "–" : number(ailing), ailing === 1 ? "circuit not closed" : "circuits not closed", { href: link("circuits"), kind: ailing ? "is-open" : "" }),
     figure(summary.error ? "–" : number(summary.open), "open dead letters",
       { href: link("dead-letters", { status: "open" }), kind: summary.open ? "is-dead_lettered" : "", note: summary.oldest_at ? ["oldest ", ago(summary.oldest_at)] : null }),
     figure(outbox.error ? "–" : lag ? coarse(lag.seconds) : "0 s", "outbox lag",
-      { href: link("outbox"), kind: failed.items?.length ? "is-dead_lettered" : "", note: failed.items?.length ? `${failed.items.length}${failed.next_cursor ? "+" : ""} failed` : null }),
+      { href: link("outbox", failed.items?.length ? { state: "failed" } : {}), note: failed.items?.length ? h("span", { class: "alarm" }, atLeast(number(failed.items.length), !failed.next_cursor), " failed") : null }),
     sick.length ? figure("Unhealthy", sick.join(", "), { kind: "is-dead_lettered" }) : null);
 }
 
-/** A count, with a plus when the API did not look at all operations for it. */
-const atLeast = (found) => (found ? `${number(found.count)}${found.isAll ? "" : "+"}` : "–");
+/** A count of what has not ended; a dash while it is not known. */
+function present({ unfinished }, count) {
+  return unfinished ? atLeast(number(count(unfinished.by_status)), unfinished.complete) : "–";
+}
 
-function operations({ recent }, minutes) {
+const pendingNote = ({ unfinished }) => (unfinished?.by_status.pending ? `${number(unfinished.by_status.pending)} to begin` : null);
+const heldNote = ({ unfinished }) => (unfinished?.by_status.waiting_circuit ? `${number(unfinished.by_status.waiting_circuit)} for a circuit` : null);
+
+/** The waiting state that has the most: where a click on the sum leads. */
+function waitingMost({ unfinished }) {
+  const counts = unfinished?.by_status;
+  return counts && counts.waiting_circuit > counts.waiting_retry ? "waiting_circuit" : "waiting_retry";
+}
+
+function operations({ counted }, minutes) {
   const choice = h("label", { class: "choice" }, h("span", { class: "sr" }, "Time shown"),
     h("select", { on: { change: (event) => go("", { minutes: event.target.value }) } },
       WINDOWS.map(([value, text]) => h("option", { value: String(value), selected: value === minutes }, text))));
-  if (recent.error) return card("Operations", notice(recent.error), { more: choice });
-  const by = counted(recent.items);
+  if (counted.error) return card("Operations", notice(counted.error), { more: choice });
+  const by = counted.by_status;
   const legend = h("ul", { class: "legend" }, STATES.filter((state) => by[state]).map((state) =>
-    h("li", { data: { key: state } }, h("a", { href: link("operations", { status: state }) }, badge(state), h("strong", {}, number(by[state]))))));
-  const sampled = recent.isComplete ? `${plural(recent.items.length, "operation")} accepted` : `A sample: ${plural(recent.items.length, "operation")} of more`;
-  const told = recent.isShortened ? `Too many for one look, so the last ${coarse((recent.to - recent.from) / 1000)} only. ${sampled}` : sampled;
-  return card("Operations", [h("p", { class: "dim" }, `${told}, by the time of acceptance and the present state. ${ratioWords(recent.items)}`),
-    stateBars(recent.items, recent.to, recent.to - recent.from), legend], { more: choice });
+    h("li", { data: { key: state } }, h("a", { href: link("operations", { status: state, created_after: counted.from }) }, badge(state), h("strong", {}, number(by[state]))))));
+  return card("Operations", [h("p", { class: "dim" }, `${countedWords(counted, minutes)} By the time of acceptance and the present state. ${ratioWords(counted)}`),
+    stateBars(counted), legend], { more: choice });
 }
 
-function ratioWords(items) {
-  const ratio = amplification(items);
-  return ratio === null ? "" : `${ratio.toFixed(2)} attempts per operation.`;
+function countedWords(counted, minutes) {
+  const seconds = (Date.parse(counted.to) - Date.parse(counted.from)) / 1000;
+  const late = seconds < minutes * 60 * 0.99 ? `Too many for one look, so the last ${coarse(seconds)} only. ` : "";
+  const told = `${plural(counted.operations, "operation")} accepted.`;
+  return late + (counted.complete ? told : `A sample of ${told}`);
 }
 
-function dependencies({ circuits, recent }) {
+const ratioWords = ({ amplification: ratio }) => (ratio === null ? "" : `${ratio.toFixed(2)} attempts per operation.`);
+
+function dependencies({ circuits, counted }) {
   if (circuits.error) return card("Dependencies", notice(circuits.error));
-  const cards = circuits.map((circuit) => circuitCard(circuit, recent.items ?? null));
+  const cards = circuits.map((circuit) => circuitCard(circuit, counted.error ? null : counted));
   return card("Dependencies", h("div", { class: "circuits" }, cards), { more: h("a", { href: link("circuits") }, "All"), kind: "bare" });
 }
 
@@ -113,25 +125,24 @@ function oldest(outbox) {
 }
 
 function outbox({ outbox: pending, failed }) {
-  const more = h("a", { href: link("outbox") }, "All");
+  const more = h("a", { href: link("outbox", failed.items?.length ? { state: "failed" } : {}) }, "All");
   if (pending.error) return card("Outbox", notice(pending.error), { more });
   const first = oldest(pending);
   const waiting = first
-    ? h("p", {}, `${number(pending.items.length)}${pending.next_cursor ? "+" : ""} pending, the oldest of those read `, ago(first.event.pending_since), ": ", operationLink(first.event.operation_id, first.event.type))
+    ? h("p", {}, `${atLeast(number(pending.items.length), !pending.next_cursor)} pending, the oldest of those read `, ago(first.event.pending_since), ": ", operationLink(first.event.operation_id, first.event.type))
     : h("p", { class: "empty" }, "Nothing is waiting to be sent.");
   const bad = (failed.items ?? []).slice(0, SHOWN).map((event) => h("li", { data: { key: event.event_id } },
     badge("failed"), h("span", {}, operationLink(event.operation_id, event.type), " ", h("small", { class: "dim" }, event.detail ?? "")), ago(event.created_at)));
   return card("Outbox", [waiting, bad.length ? h("ul", { class: "lines" }, bad) : null], { more });
 }
 
-function waiting({ recent }) {
-  if (recent.error) return null;
-  const soon = recent.items.filter((one) => one.next_attempt_at).sort((a, b) => a.next_attempt_at.localeCompare(b.next_attempt_at)).slice(0, SHOWN);
-  const lost = recent.items.filter((one) => one.status === "dead_lettered").sort((a, b) => b.updated_at.localeCompare(a.updated_at)).slice(0, SHOWN);
+function lately({ counted, letters }) {
+  const soon = counted.unfinished?.next_attempts ?? [];
+  const lost = letters.items ?? [];
   if (!soon.length && !lost.length) return null;
   const next = (one) => h("li", { data: { key: one.operation_id } }, badge(one.status), operationLink(one.operation_id, one.key), h("span", { class: "dim" }, one.dependency), until(one.next_attempt_at));
-  const ended = (one) => h("li", { data: { key: one.operation_id } }, badge(one.status), operationLink(one.operation_id, one.key),
-    h("span", { class: "dim" }, one.dead_letter ? deadLetterLink(one.dead_letter.id, words(one.dead_letter.reason)) : ""), ago(one.updated_at));
+  const ended = (one) => h("li", { data: { key: one.id } }, deadLetterLink(one.id, one.key ?? one.id),
+    h("span", { class: "dim" }, [words(one.reason), one.dependency].filter(Boolean).join(", ")), ago(one.created_at));
   return h("div", { class: "pair", data: { key: "soon" } },
     card("Next attempts", soon.length ? h("ul", { class: "lines" }, soon.map(next)) : h("p", { class: "empty" }, "Nothing waits.")),
     card("Lately given up", lost.length ? h("ul", { class: "lines" }, lost.map(ended)) : h("p", { class: "empty" }, "Nothing was given up.")));

@@ -1,0 +1,90 @@
+"""Dead letters in a browser: edited, replayed alone and by the many, noted, archived."""
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.e2e.browser import Window
+from tests.e2e.dashboard.letters import dead_letter, shown
+from tests.e2e.system import System
+
+
+def test_a_dead_letter_is_edited_and_replayed_with_what_changed_in_view(
+    window: Window, seen: System, key: str
+) -> None:
+    found = dead_letter(seen, key)
+    window.open(f"dead-letters/{found}")
+    expect(window.card("Request")).to_contain_text("/status/422")
+    window.page.get_by_role("link", name="Edit and replay").click()
+    replay = window.button("Replay edited")
+    expect(replay).to_be_disabled()
+    area = window.page.get_by_label("Request (JSON)")
+    text = area.input_value()
+    area.fill(text + ",")
+    expect(window.page.get_by_role("alert").filter(has_text="Not JSON yet")).to_be_visible()
+    expect(replay).to_be_disabled()
+    area.fill(text.replace("/status/422", "/echo"))
+    expect(window.page.locator(".diff .gone")).to_have_text(re.compile("/status/422"))
+    expect(window.page.locator(".diff .new")).to_have_text(re.compile("/echo"))
+    window.page.get_by_label("Note (optional)").fill("it moved")
+    replay.click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Succeeded")
+    kept = shown(seen, found)
+    assert kept["status"] == "replayed"
+    assert [replayed["note"] for replayed in kept["replays"]] == ["it moved"]
+    assert [change["pointer"] for change in kept["replays"][0]["changes"]] == ["/request/path"]
+
+
+def test_typed_text_outlives_the_polls(window: Window, seen: System, key: str) -> None:
+    found = dead_letter(seen, key)
+    window.open(f"dead-letters/{found}?edit=1")
+    area = window.page.get_by_label("Request (JSON)")
+    area.fill('{"mine": true}')
+    answers: list[str] = []
+    window.page.on("response", lambda response: answers.append(response.url))
+    for count in (1, 2):
+        with window.page.expect_response(re.compile(f"/api/dead-letters/{found}$")):
+            pass
+        assert len(answers) >= count
+    expect(area).to_have_value('{"mine": true}')
+    expect(area).to_be_focused()
+
+
+def test_a_dead_letter_is_noted_archived_and_restored(window: Window, seen: System, key: str) -> None:
+    found = dead_letter(seen, key)
+    window.open(f"dead-letters/{found}")
+    window.page.get_by_label("New note").fill("asked the partner")
+    window.button("Add").click()
+    expect(window.card("Notes")).to_contain_text("asked the partner")
+    window.button("Archive").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Archived")
+    window.button("Restore").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Open")
+    kept = shown(seen, found)
+    assert [note["text"] for note in kept["notes"]] == ["asked the partner"]
+    assert kept["status"] == "open"
+
+
+def test_many_are_replayed_after_a_dry_run(window: Window, seen: System, key: str) -> None:
+    found = [dead_letter(seen, f"{key}-{number}", "/status/409") for number in range(3)]
+    group = shown(seen, found[0])["group"]
+    window.open(f"replays/new?group={group}&rate=50")
+    expect(window.card("Dry run")).to_contain_text("3 open dead letters match")
+    window.button("Replay 3…").click()
+    window.dialog().get_by_role("button", name="Replay 3").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    expect(window.card("Progress")).to_contain_text("3 of 3")
+    assert all(shown(seen, each)["status"] == "replayed" for each in found)
+
+
+def test_a_bulk_replay_is_cancelled_on_the_way(window: Window, seen: System, key: str) -> None:
+    found = [dead_letter(seen, f"{key}-{number}", "/status/405") for number in range(3)]
+    group = shown(seen, found[0])["group"]
+    window.open(f"replays/new?group={group}&rate=0.01")
+    window.button("Replay 3…").click()
+    window.dialog().get_by_role("button", name="Replay 3").click()
+    expect(window.card("Progress")).to_contain_text("1 of 3")
+    window.button("Cancel").click()
+    window.dialog().get_by_role("button", name="Cancel it").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Cancelled")
+    assert sorted(shown(seen, each)["status"] for each in found) == ["open", "open", "replayed"]

@@ -1,0 +1,84 @@
+"""Circuits, policies and the outbox in a browser."""
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.e2e.browser import Window
+from tests.e2e.system import System
+
+
+def test_a_circuit_is_switched_with_a_reason_that_the_trail_keeps(window: Window, seen: System) -> None:
+    window.open("circuits/switched")
+    window.button("Hold open").click()
+    window.dialog().get_by_role("button", name="Hold open").click()
+    expect(window.dialog()).to_be_visible()  # a reason is missing
+    window.page.get_by_label("Why?").fill("maintenance")
+    window.page.get_by_label("For how many seconds?").fill("600")
+    window.dialog().get_by_role("button", name="Hold open").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Forced open")
+    expect(window.page.locator(".headline")).to_contain_text("held, ends in 9 min")
+    expect(window.card("Done by hand")).to_contain_text("maintenance")
+    window.button("Close").click()
+    window.page.get_by_label("Why?").fill("done")
+    window.dialog().get_by_role("button", name="Close").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Closed")
+    trail = seen.client.get("/api/circuits/switched").json()["audit"]
+    assert [entry["reason"] for entry in trail] == ["done", "maintenance"]
+
+
+def test_a_dependency_that_fails_moves_its_bar(window: Window, seen: System, key: str) -> None:
+    window.open("circuits")
+    bar = window.page.locator(".circuit").filter(has_text="flaky").locator(".ratio-fill")
+    seen.until(seen.accepted(f"{key}-0", "/fail/9"), "dead_lettered")
+    expect(bar).not_to_have_css("width", "0px")
+    before = bar.evaluate("bar => bar.style.width")
+    for number in range(20):
+        seen.accepted(f"{key}-well-{number}", "/echo")
+    expect(bar).not_to_have_attribute("style", f"width: {before};")
+
+
+def test_a_policy_is_previewed_and_its_address_can_be_shared(window: Window) -> None:
+    window.open("policy?dependency=patient")
+    expect(window.card("Waits")).to_contain_text("10 min")
+    window.page.get_by_label("Most attempts").fill("1")
+    window.page.get_by_label("Most attempts").press("Enter")
+    expect(window.card("Waits")).to_contain_text("One attempt, no wait.")
+    assert "max_attempts=1" in window.page.url
+    window.page.get_by_label("First wait (s)").fill("-1")
+    window.page.get_by_label("First wait (s)").press("Enter")
+    expect(window.page.get_by_role("status")).to_contain_text("/retry/initial_seconds")
+
+
+def test_an_event_is_sent_once_more(window: Window) -> None:
+    window.open("outbox?state=sent")
+    row = window.page.get_by_role("row").filter(has_text="queue dashboard-events")
+    row.get_by_role("button", name="Resend").click()
+    expect(window.page.locator(".toast")).to_have_text("Sending it once more.")
+
+
+def test_the_window_of_a_circuit_is_drawn_as_the_api_tells_it(window: Window, seen: System, key: str) -> None:
+    window.open("circuits/fragile")
+    expect(window.card("Window")).to_contain_text("No call was heard of in the last 30 s.")
+    for number in range(2):
+        seen.until(seen.accepted(f"{key}-{number}", "/echo", dependency="fragile"), "succeeded")
+    seen.accepted(f"{key}-fails", "/fail/9", dependency="fragile")
+    drawing = window.card("Window").get_by_role("img")
+    expect(drawing).to_have_accessible_name(re.compile(r"3 calls, 1 failed \(33 %\)"))
+    columns = drawing.locator("rect.fill-dead_lettered")
+    heights = columns.evaluate_all("all => all.map(one => Number(one.getAttribute('height')))")
+    assert [height > 0 for height in heights].count(True) == 1
+    assert len(heights) == 10
+
+
+def test_an_open_circuit_shows_the_window_that_opened_it(window: Window, seen: System, key: str) -> None:
+    for number in range(4):
+        seen.accepted(f"{key}-{number}", "/fail/9", dependency="brittle")
+    window.open("circuits/brittle")
+    expect(window.page.locator(".headline .badge")).to_have_text("Open")
+    opened = window.card("What opened it").get_by_role("img")
+    expect(opened).to_have_accessible_name(re.compile(r"(\d) calls, \1 failed \(100 %\)"))
+    expect(window.card("Waiting operations").get_by_role("link", name=f"{key}-0")).to_be_visible()
+    expect(window.card("Window").get_by_text("Operations waiting").locator("..")).to_contain_text("4")
+    window.open("circuits")
+    expect(window.page.locator(".circuit").first).to_contain_text("brittle")  # what ails comes first

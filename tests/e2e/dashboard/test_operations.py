@@ -1,0 +1,147 @@
+"""The overview, operations, batches and sagas in a browser."""
+
+import csv
+import re
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.e2e.browser import Window
+from tests.e2e.system import System, operation
+from tools.processes import eventually
+
+
+def test_the_overview_shows_states_circuits_causes_and_the_outbox(window: Window) -> None:
+    window.open()
+    figures = window.page.locator(".figures")
+    expect(figures).to_contain_text("open dead letters")
+    expect(window.card("Operations").get_by_role("img")).to_have_accessible_name(
+        re.compile(r"[1-9]\d* waiting retry")
+    )
+    expect(window.card("Dependencies")).to_contain_text("patient")
+    expect(window.card("Dead letters by cause")).to_contain_text("Rejected by dependency")
+    expect(window.card("Outbox")).to_contain_text("Nothing is waiting to be sent")
+    expect(window.card("Next attempts")).to_contain_text("waits")
+    expect(window.page.locator("#live-text")).to_have_text("Live")
+
+
+def test_what_changes_shows_without_reloading(window: Window, seen: System, key: str) -> None:
+    window.open("operations")
+    expect(window.page.get_by_role("link", name=key, exact=True)).to_have_count(0)
+    seen.accepted(key, "/echo")
+    expect(window.page.get_by_role("link", name=key, exact=True)).to_be_visible()
+
+
+def test_an_operation_tells_why_it_waits_and_counts_down(window: Window, seen: System, key: str) -> None:
+    operation_id = seen.accepted(key, "/fail/1", dependency="patient")
+    seen.until(operation_id, "waiting_retry")
+    window.open(f"operations/{operation_id}")
+    timeline = window.card("Timeline")
+    expect(timeline).to_contain_text("Attempt 1")
+    expect(timeline).to_contain_text("Because: fixed 600 s")
+    countdown = timeline.locator("time[data-tick=until]")
+    expect(countdown).to_have_text(re.compile(r"in 9 min"))
+    before = countdown.text_content()
+    expect(countdown).not_to_have_text(str(before))
+    waits = timeline.locator("svg.strip rect.is-retry").bounding_box()
+    drawing = timeline.locator("svg.strip").bounding_box()
+    assert waits is not None
+    assert drawing is not None
+    assert waits["width"] > 0.95 * drawing["width"]
+
+    window.button("Retry now").click()
+    expect(timeline).to_contain_text("Attempt 2")
+    expect(window.page.locator(".headline .badge")).to_have_text("Succeeded")
+    expect(window.button("Cancel")).to_have_count(0)
+
+
+def test_an_operation_is_cancelled_after_asking(window: Window, seen: System, key: str) -> None:
+    operation_id = seen.accepted(key, "/fail/9", dependency="patient")
+    seen.until(operation_id, "waiting_retry")
+    window.open(f"operations/{operation_id}")
+    window.button("Cancel").click()
+    window.dialog().get_by_role("button", name="Not now").click()
+    assert seen.status(operation_id)["status"] == "waiting_retry"
+    window.button("Cancel").click()
+    window.dialog().get_by_role("button", name="Cancel it").click()
+    seen.until(operation_id, "cancelled")
+    expect(window.page.locator(".headline .badge")).to_have_text("Cancelled")
+
+
+def test_text_of_callers_is_text(window: Window, seen: System, key: str) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    operation_id = seen.accepted(f"{key}<b>", "/echo", correlation_id=evil)
+    seen.until(operation_id, "succeeded")
+    window.open(f"operations/{operation_id}")
+    expect(window.card("About")).to_contain_text(evil)
+    expect(window.page.locator(".key")).to_have_text(f"{key}<b>")
+    assert window.page.locator("main img").count() == 0
+
+
+def test_a_long_list_is_shown_a_page_at_a_time_and_saved_as_csv(
+    window: Window, seen: System, key: str, tmp_path: Path
+) -> None:
+    request = {"dependency": "flaky", "request": {"method": "POST", "path": "/echo", "json": {}}}
+    items = [{**request, "key": f"={key}-{number}", "correlation_id": "=1+1"} for number in range(60)]
+    seen.client.post("/api/batches", json={"items": items}).raise_for_status()
+    path = "/api/operations?limit=200&status=succeeded"
+    eventually(lambda: len(seen.client.get(path).json()["items"]) >= 60, "they ran")
+    window.open("operations?status=succeeded")
+    rows = window.page.locator("tbody tr")
+    expect(rows).to_have_count(50)
+    with window.page.expect_download() as waiting:
+        window.button("CSV of this page").click()
+    waiting.value.save_as(tmp_path / "page.csv")
+    first_page = list(csv.DictReader((tmp_path / "page.csv").read_text().splitlines()))
+    assert len(first_page) == 50
+    assert {"'=1+1"} <= {line["Correlation"] for line in first_page}  # never a formula
+    window.page.get_by_role("link", name="Next page").click()
+    shown_before = {line["Operation"] for line in first_page}
+    link = rows.first.get_by_role("link").first
+    expect(window.page.get_by_role("link", name="First page")).to_be_visible()
+    eventually(
+        lambda: str(link.get_attribute("href")).rpartition("/")[2] not in shown_before, "the next page shows"
+    )
+    assert "cursor=" in window.page.url
+
+
+def test_a_batch_tells_how_far_it_is_and_what_became_of_each_item(
+    window: Window, seen: System, key: str
+) -> None:
+    items = [
+        operation(f"{key}-good", "/echo"),
+        operation(f"{key}-lost", "/echo", dependency="nobody"),
+        operation(f"{key}-bad", "/status/422"),
+    ]
+    batch_id = seen.client.post("/api/batches", json={"items": items}).json()["batch_id"]
+    window.open(f"batches/{batch_id}")
+    expect(window.page.locator(".batch-progress")).to_contain_text("3 of 3 ended (100 %)")
+    expect(window.page.locator(".figures")).to_have_text(re.compile("1succeeded.*2dead lettered"))
+    rows = window.card("Items").locator("tbody tr")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(1)).to_contain_text("UnknownDependency")
+    rows.nth(0).get_by_role("link", name=f"{key}-good").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Succeeded")
+
+
+def test_a_saga_tells_what_was_undone_and_leads_to_its_operations(
+    window: Window, seen: System, key: str
+) -> None:
+    reserve = {
+        "operation": operation(f"{key}-do", "/echo"),
+        "compensation": operation(f"{key}-undo", "/echo"),
+    }
+    steps = [
+        {"name": "reserve", **reserve},
+        {"name": "charge", "operation": operation(f"{key}-x", "/status/402")},
+    ]
+    saga_id = seen.client.post("/api/sagas", json={"steps": steps}).json()["saga_id"]
+    window.open()
+    window.page.get_by_label("Open by id").fill(saga_id)
+    window.page.get_by_label("Open by id").press("Enter")
+    expect(window.page.locator(".headline .badge")).to_have_text("Compensated")
+    lines = window.card("Steps").locator("li")
+    expect(lines.nth(0)).to_have_text(re.compile(rf"reserve {key}-do was undone.*{key}-undo Succeeded"))
+    expect(lines.nth(1)).to_have_text(re.compile(r"Dead lettered charge.*status 402"))
+    lines.nth(0).get_by_role("link", name=f"{key}-undo").click()
+    expect(window.page.locator(".key")).to_have_text(f"{key}-undo")

@@ -1,0 +1,157 @@
+"""What holds for every view: a lost connection, the keyboard, accessibility, colours, the key."""
+
+import json
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.e2e.browser import NARROW, WIDE, Window
+from tests.e2e.dashboard.conftest import SETTINGS
+from tests.e2e.dashboard.letters import dead_letter
+from tests.e2e.system import System, operation
+from tests.e2e.target import Target
+
+
+def test_a_lost_connection_is_told_with_since_when_and_found_again(window: Window) -> None:
+    window.open("operations")
+    window.context.set_offline(offline=True)
+    banner = window.page.locator("#banner")
+    expect(banner).to_contain_text(re.compile(r"not answered since \d\d:\d\d:\d\d"))
+    expect(window.page.get_by_role("link", name="fine")).to_be_visible()  # what was known stays
+    window.context.set_offline(offline=False)
+    expect(banner).to_be_hidden()
+    expect(window.page.locator("#live-text")).to_have_text("Live")
+
+
+def test_a_part_that_is_missing_is_told_beside_those_that_work(window: Window) -> None:
+    window.page.route("**/api/outbox?**", lambda route: route.fulfill(status=503))
+    window.open()
+    expect(window.card("Outbox")).to_contain_text("The API answered 503")
+    expect(window.card("Dependencies")).to_contain_text("patient")
+
+
+def test_a_hidden_page_asks_nothing(window: Window) -> None:
+    window.open("operations")
+    hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true})"
+    window.page.evaluate(hide % "true")
+    window.page.wait_for_load_state("networkidle")
+    asked: list[str] = []
+    window.page.on("request", lambda request: asked.append(request.url))
+    window.page.wait_for_timeout(
+        6_000
+    )  # The absence of something can only be waited for: a poll is due at 5 s.
+    assert asked == []
+    window.page.evaluate(hide % "false")
+    with window.page.expect_response(re.compile("/api/operations")):
+        window.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def test_the_keyboard_is_enough(window: Window, seen: System) -> None:
+    window.open()
+    page = window.page
+    page.keyboard.press("Tab")
+    expect(page.locator("#skip")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    page.keyboard.press("/")
+    expect(page.get_by_label("Open by id")).to_be_focused()
+    page.keyboard.type(dead_letter(seen, "keyboard"))
+    page.keyboard.press("Enter")
+    expect(window.button("Replay")).to_be_visible()
+    expect(page.locator("main")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(window.button("Replay")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Note", exact=True)).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(window.dialog()).to_have_count(0)
+    expect(window.button("Replay")).to_be_focused()
+
+
+VIEWS = (
+    "",
+    "operations",
+    "operations/{operation}",
+    "dead-letters",
+    "dead-letters/{dead_letter}",
+    "dead-letters/{dead_letter}?edit=1",
+    "replays/new",
+    "circuits",
+    "circuits/patient",
+    "outbox?state=sent",
+    "policy",
+    "batches/{batch}",
+    "sagas/{saga}",
+    "operations/unknown",
+)
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_every_view_passes_the_accessibility_checker_and_fits_the_window(
+    browser: Browser, seen: System, size: tuple[int, int], colours: str
+) -> None:
+    names = {
+        "operation": seen.client.get("/api/operations?status=waiting_retry").json()["items"][0][
+            "operation_id"
+        ],
+        "batch": seen.client.post("/api/batches", json={"items": [operation("in-a-batch", "/echo")]}).json()[
+            "batch_id"
+        ],
+        "saga": seen.client.post(
+            "/api/sagas", json={"steps": [{"name": "one", "operation": operation("in-a-saga", "/echo")}]}
+        ).json()["saga_id"],
+        "dead_letter": seen.client.get("/api/dead-letters?status=open").json()["items"][0]["id"],
+    }
+    with Window(browser, seen.url, size=size, color_scheme=colours, bypass_csp=True) as window:
+        for view in VIEWS:
+            window.open(view.format(**names))
+            assert (view, window.violations()) == (view, [])
+            assert (view, window.overflow()) == (view, 0)
+
+
+def test_colours_follow_the_system_until_somebody_chooses(browser: Browser, seen: System) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    with Window(browser, seen.url, color_scheme="dark") as window:
+        window.open("policy")
+        dark = window.page.evaluate(background)
+        window.page.locator("#theme-button").click()
+        assert window.page.evaluate(background) != dark
+        window.page.reload()
+        expect(window.page.locator("#theme-button")).to_have_text("Light")
+
+
+def test_a_key_is_asked_for_kept_in_the_tab_and_sent(
+    browser: Browser, target: Target, tmp_path: Path
+) -> None:
+    system = System(tmp_path, target, DEPENDENCIES_FILE=str(SETTINGS))
+    system.server.command.append("--auth")
+    system.server.start()
+    try:
+        with Window(browser, system.url) as window:
+            window.open("circuits")
+            expect(window.page.locator("#banner")).to_contain_text("asks for a function key")
+            window.button("Give a key").click()
+            keys = json.loads((tmp_path / "data" / "keys.json").read_text())
+            window.page.get_by_label("Key", exact=True).fill(keys["function"])
+            window.button("Use it").click()
+            expect(window.page.locator(".circuit")).to_have_count(5)
+            expect(window.page.locator("#banner")).to_be_hidden()
+            assert keys["function"] not in window.page.evaluate(
+                "JSON.stringify({...localStorage}) + location"
+            )
+    finally:
+        system.client.close()
+        system.server.stop()
+
+
+def test_a_known_file_is_not_sent_again(seen: System) -> None:
+    first = seen.client.get("/api/dashboard/app.js")
+    assert first.headers["content-type"] == "text/javascript; charset=utf-8"
+    again = seen.client.get("/api/dashboard/app.js", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    redirected: httpx.Response = seen.client.get("/api/dashboard/", follow_redirects=True)
+    assert (redirected.status_code, redirected.url.path) == (200, "/api/dashboard")
