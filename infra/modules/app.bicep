@@ -39,21 +39,18 @@ var monitoringSettings = {
 }
 
 // Over host.json, which names Azure Storage. The scale controller reads host.json alone: docs/deploying.md.
-var schedulerSettings = empty(schedulerEndpoint)
-  ? {}
-  : {
-      DURABLE_TASK_SCHEDULER_CONNECTION_STRING: 'Endpoint=${schedulerEndpoint};Authentication=ManagedIdentity;ClientID=${identityClientId}'
-      AzureFunctionsJobHost__extensions__durableTask__storageProvider__type: 'azureManaged'
-      AzureFunctionsJobHost__extensions__durableTask__storageProvider__connectionStringName: 'DURABLE_TASK_SCHEDULER_CONNECTION_STRING'
-    }
+var schedulerSettings = empty(schedulerEndpoint) ? {} : {
+  DURABLE_TASK_SCHEDULER_CONNECTION_STRING: 'Endpoint=${schedulerEndpoint};Authentication=ManagedIdentity;ClientID=${identityClientId}'
+  AzureFunctionsJobHost__extensions__durableTask__storageProvider__type: 'azureManaged'
+  AzureFunctionsJobHost__extensions__durableTask__storageProvider__connectionStringName: 'DURABLE_TASK_SCHEDULER_CONNECTION_STRING'
+}
 
-var alwaysReady = filter(
-  [
-    { name: 'http', instanceCount: alwaysReadyHttp }
-    { name: 'durable', instanceCount: alwaysReadyDurable }
-  ],
-  group => group.instanceCount > 0
-)
+var scaleGroups = [
+  { name: 'http', instanceCount: alwaysReadyHttp }
+  { name: 'durable', instanceCount: alwaysReadyDurable }
+]
+
+var alwaysReady = filter(scaleGroups, group => group.instanceCount > 0)
 
 resource plan 'Microsoft.Web/serverfarms@2024-04-01' = {
   name: planName
