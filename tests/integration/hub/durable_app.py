@@ -26,6 +26,12 @@ class App:
     entities_by_name: dict[str, Callable[..., Any]] = field(default_factory=dict)
     activities_by_name: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
+    def include(self, part: "App") -> None:
+        """Take over another app's functions."""
+        self.orchestrators_by_name |= part.orchestrators_by_name
+        self.entities_by_name |= part.entities_by_name
+        self.activities_by_name |= part.activities_by_name
+
     def orchestrator[F: Callable[..., Any]](self, function: F) -> F:
         self.orchestrators_by_name[function.__name__] = function
         return function
