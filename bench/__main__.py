@@ -9,7 +9,17 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import amplification, circuit_cost, cost, dead_letters, hot_dependency, hub, intake, throughput
+from bench import (
+    amplification,
+    circuit_cost,
+    cost,
+    dead_letters,
+    hot_dependency,
+    hub,
+    intake,
+    telemetry,
+    throughput,
+)
 from bench.numbers import Table
 
 type Benchmark = Callable[[Path, int], Awaitable[list[Table]]]
@@ -31,6 +41,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "hot": hot_dependency.measure,
     "outage": amplification.measure,
     "dead-letters": dead_letters.measure,
+    "telemetry": telemetry.measure,
 }
 
 

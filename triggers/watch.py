@@ -74,7 +74,7 @@ async def _tell(hub: str, alert: Alert, webhook: Webhook | None, now: datetime) 
         document["state"],
         alert.value,
         alert.threshold,
-        extra={"custom_dimensions": document},
+        extra={f"durable_retry.alert.{name}": value for name, value in document.items()},
     )
     if webhook is not None:
         await _send(hub, alert, webhook, now)

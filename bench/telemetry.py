@@ -1,0 +1,157 @@
+"""What telling costs an app and each operation: with nobody told, a collector, or Application Insights.
+
+`python -m bench.telemetry` measures one of them in a process of its own, as its settings say, and prints what
+it found as JSON.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench.numbers import Row, Table
+from engine.operation import AttemptOutcome, History, OperationInput, OperationStatus
+from engine.policy import RetryPolicy, Timeouts
+from engine.vocabulary import OperationState
+from stores.telemetry_settings import receivers_in
+from telemetry import happenings, spans
+from telemetry.start import start_telemetry
+from tools.processes import ROOT, free_port
+
+OPERATIONS = 2_000
+REPEATS = 5
+_KIB_PER_MIB = 1024
+
+START = """
+import json, os, resource, sys, time
+began = time.process_time()
+import function_app
+memory_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([time.process_time() - began, memory_kib]), flush=True)
+os._exit(0)
+"""
+"""Loads the app, and says how many seconds and KiB that took."""
+
+NOTES = (
+    "each in a process of its own; start and memory are those of importing `function_app`, no host around it",
+    (
+        "per operation: processor time for the spans and metrics of one operation with one attempt, best of "
+        f"{REPEATS} runs of {OPERATIONS}; sending, which threads do later in batches, and log lines apart"
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one way of telling costs."""
+
+    start_seconds: float
+    memory_mib: float
+    operation_us: float
+
+
+async def measure(_folder: Path, _operations: int) -> list[Table]:
+    """Measures each way in a process of its own; nobody listens, so that no receiver takes part."""
+    away = f"http://127.0.0.1:{free_port()}"
+    insights = f"InstrumentationKey=00000000-0000-0000-0000-000000000000;IngestionEndpoint={away}/"
+    ways = {
+        "nobody told": {},
+        "OTLP collector": {"OTEL_EXPORTER_OTLP_ENDPOINT": away},
+        "Application Insights": {"APPLICATIONINSIGHTS_CONNECTION_STRING": insights},
+    }
+    costs = [await _in_own_process(settings) for settings in ways.values()]
+    return [_table(tuple(ways), costs)]
+
+
+async def _in_own_process(settings: dict[str, str]) -> Cost:
+    environ = {"FLAKY_TARGET_URL": "http://127.0.0.1:9", "APPLICATIONINSIGHTS_STATSBEAT_DISABLED_ALL": "true"}
+    start_seconds, memory_kib = await _printed(environ | settings, "-c", START)
+    operation_us = await _printed(environ | settings, "-m", "bench.telemetry")
+    return Cost(start_seconds, memory_kib / _KIB_PER_MIB, operation_us)
+
+
+async def _printed(environ: dict[str, str], *arguments: str) -> Any:
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, *arguments),
+        cwd=ROOT,
+        env=environ,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    printed, _ = await child.communicate()
+    return json.loads(printed)
+
+
+def _table(columns: tuple[str, ...], costs: list[Cost]) -> Table:
+    rows = (
+        Row("start of the app", "s", tuple(f"{cost.start_seconds:.2f}" for cost in costs)),
+        Row("memory after it", "MiB", tuple(f"{cost.memory_mib:.0f}" for cost in costs)),
+        Row("telling of one operation", "us", tuple(f"{cost.operation_us:.0f}" for cost in costs)),
+    )
+    return Table("What telemetry costs", columns, rows, NOTES)
+
+
+def _telling() -> Callable[[], None]:
+    """Returns what tells everything of one operation that succeeds at once, but its log lines."""
+    now = datetime.now(UTC)
+    operation = OperationInput(
+        operation_id="op-1",
+        key="key-1",
+        source="http",
+        dependency="flaky",
+        fingerprint="",
+        policy=RetryPolicy(),
+        timeouts=Timeouts(),
+        created_at=now,
+    )
+    outcome = AttemptOutcome(number=1, started_at=now, duration_ms=1.0)
+    status = OperationStatus(
+        operation=operation,
+        state=OperationState.SUCCEEDED,
+        history=History(),
+        updated_at=now + timedelta(seconds=1),
+    )
+    document = status.to_json()
+
+    def tell() -> None:
+        with spans.submission(operation) as (_, traced):
+            happenings.submitted(traced, "started")
+        with spans.attempt(traced, 1) as span:
+            with spans.call("POST", "127.0.0.1", 9, httpx.Headers()) as request:
+                spans.call_answered(request, 200)
+            spans.attempt_ended(span, outcome, happenings.SUCCESS)
+            happenings.attempted(traced, outcome)
+        happenings.operation_ended(document, traced.trace)
+
+    return tell
+
+
+def _best_us(tell: Callable[[], None]) -> float:
+    """Returns microseconds of processor time per operation."""
+    best_seconds = float("inf")
+    for _ in range(REPEATS):
+        began = time.process_time()
+        for _ in range(OPERATIONS):
+            tell()
+        best_seconds = min(best_seconds, time.process_time() - began)
+    return best_seconds / OPERATIONS * 1_000_000
+
+
+def main() -> None:
+    """Measures one operation in this process's way of telling."""
+    start_telemetry(receivers_in(os.environ))
+    sys.stdout.write(json.dumps(_best_us(_telling())))
+    sys.stdout.flush()
+    os._exit(0)  # Nobody is there to be told.
+
+
+if __name__ == "__main__":
+    main()

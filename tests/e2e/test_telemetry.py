@@ -1,0 +1,166 @@
+"""One operation from its caller's trace to the target and an OTLP collector; and an app that tells nobody."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.cloud_event import CONTENT_TYPE
+from telemetry.metrics import BLIND_CALLS, METRICS
+from tests.e2e.system import System, operation
+from tests.e2e.target import Target
+from tests.otlp_receiver import OtlpReceiver, Received, otlp_receiver
+from tools.processes import eventually, free_port
+
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+CALLER_ID = "b7ad6b7169203331"
+ID = "durable_retry.operation.id"
+CALLER = {"traceparent": f"00-{TRACE_ID}-{CALLER_ID}-01"}
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[OtlpReceiver]:
+    with otlp_receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="module")
+def told(
+    tmp_path_factory: pytest.TempPathFactory, target: Target, collector: OtlpReceiver
+) -> Iterator[System]:
+    """An app that tells the collector everything at once."""
+    system = System(
+        tmp_path_factory.mktemp("told"),
+        target,
+        DEPENDENCIES_FILE=str(Path(__file__).with_name("telemetry.toml")),
+        OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+        OTEL_SERVICE_NAME="orders",
+        OTEL_METRIC_EXPORT_INTERVAL="200",
+        OTEL_BSP_SCHEDULE_DELAY="100",
+        OTEL_BLRP_SCHEDULE_DELAY="100",
+    )
+    system.server.start()
+    yield system
+    system.client.close()
+    assert system.server.stop() == 0
+
+
+def carried_out(system: System, key: str, path: str, **more: Any) -> str:
+    """Post an operation from within the caller's trace, and return its id once it has succeeded."""
+    answer = system.client.post("/api/operations", json=operation(key, path, **more), headers=CALLER)
+    assert answer.status_code == 202, answer.text
+    operation_id: str = answer.json()["operation_id"]
+    system.until(operation_id, "succeeded")
+    return operation_id
+
+
+def spans_of(collector: OtlpReceiver, operation_id: str, name: str) -> list[Received]:
+    """Wait until there are spans of a name that belong to an operation."""
+
+    def look() -> list[Received]:
+        of_it = (span for span in collector.spans if span.attributes.get(ID) == operation_id)
+        return [span for span in of_it if span.name == name]
+
+    return eventually(lambda: look() or None, f"{name} of {operation_id}")
+
+
+def test_one_trace_leads_from_the_caller_to_what_the_target_received(
+    told: System, collector: OtlpReceiver, key: str
+) -> None:
+    operation_id = carried_out(told, key, "/fail/2")
+    (whole,) = spans_of(collector, operation_id, "operation flaky")
+    (submitted,) = spans_of(collector, operation_id, "submit flaky")
+    attempts = spans_of(collector, operation_id, "attempt flaky")
+    assert (submitted.trace_id, submitted.parent_id) == (TRACE_ID, CALLER_ID)
+    assert {(span.trace_id, span.parent_id) for span in (*attempts, whole)} == {(TRACE_ID, submitted.span_id)}
+    assert [span.attributes["durable_retry.attempt.number"] for span in attempts] == [1, 2, 3]
+    assert [span.attributes["durable_retry.outcome"] for span in attempts] == [
+        "failure",
+        "failure",
+        "success",
+    ]
+    assert [event.name for event in whole.raw.events] == ["wait", "wait"]
+
+    requests = {span.parent_id: span.span_id for span in collector.spans if span.name == "POST"}
+    received = [one["headers"]["traceparent"] for one in told.target.received(key)["tries"]]
+    assert received == [f"00-{TRACE_ID}-{requests[span.span_id]}-01" for span in attempts]
+
+
+def test_follow_up_messages_go_on_with_the_trace(told: System, collector: OtlpReceiver, key: str) -> None:
+    event = {"type": "charged", "dependency": "flaky", "path": "/echo", "data": {"of": key}}
+    operation_id = carried_out(told, key, "/echo", on_success=[event])
+    (delivery,) = spans_of(collector, f"{operation_id}.1", "attempt flaky")
+    (submitted,) = spans_of(collector, operation_id, "submit flaky")
+    assert (delivery.trace_id, delivery.parent_id) == (TRACE_ID, submitted.span_id)
+    (sent,) = told.target.received(f"{operation_id}.1")["tries"]
+    assert sent["headers"]["traceparent"].startswith(f"00-{TRACE_ID}-")
+
+
+def test_a_message_goes_on_with_the_trace_of_the_event_that_it_holds(
+    told: System, collector: OtlpReceiver, key: str
+) -> None:
+    event = {"specversion": "1.0", "id": key, "source": "/shop", "type": "order", **CALLER}
+    answer = told.client.post(
+        "/api/operations/enqueue",
+        json={**event, "data": operation("", "/echo") | {"key": key}},
+        headers={"Content-Type": CONTENT_TYPE},
+    )
+    (submitted,) = spans_of(collector, answer.json()["operation_id"], "submit flaky")
+    assert (submitted.trace_id, submitted.parent_id) == (TRACE_ID, CALLER_ID)
+    assert submitted.attributes["durable_retry.source"] == "queue"
+
+
+def test_every_metric_arrives_under_its_name_with_its_labels_alone(
+    told: System, collector: OtlpReceiver, key: str
+) -> None:
+    told.accepted(f"{key}-1", "/status/400")
+    for number in range(3):
+        told.accepted(f"{key}-{number}-thrifty", "/fail/1", dependency="thrifty")
+    carried_out(told, f"{key}-fragile", "/fail/1", dependency="fragile")
+    told.client.post("/admin/functions/watch", json={"input": ""}).raise_for_status()
+    wanted = {metric.name for metric in METRICS} - {BLIND_CALLS.name}
+    eventually(lambda: wanted <= {point.name for point in collector.points}, "all of them arrived")
+
+    labels = {metric.name: set(metric.labels) for metric in METRICS}
+    ours = [point for point in collector.points if point.name.startswith("durable_retry.")]
+    assert [point for point in ours if not point.attributes.keys() <= labels[point.name]] == []
+    values = {str(value) for point in ours for value in point.attributes.values()}
+    assert [value for value in values if key in value or "op-" in value or "/" in value] == []
+    assert collector.services == {"orders"}
+
+
+def test_log_lines_carry_ids_and_the_trace(told: System, collector: OtlpReceiver, key: str) -> None:
+    operation_id = carried_out(told, key, "/fail/1", correlation_id="order-42")
+
+    def look() -> list[Received]:
+        return [line for line in collector.lines if line.attributes.get(ID) == operation_id]
+
+    lines = eventually(lambda: found if len(found := look()) == 3 else None, "three lines")
+    attempt, wait, end = sorted(lines, key=lambda line: int(line.raw.time_unix_nano))
+    assert attempt.name == f"operation {operation_id} (key {key}): attempt 1 of flaky: transient"
+    assert wait.name.endswith("(retry)")
+    assert end.attributes["durable_retry.operation.status"] == "succeeded"
+    assert {line.attributes["durable_retry.operation.key"] for line in lines} == {key}
+    assert {line.attributes["durable_retry.correlation_id"] for line in lines} == {"order-42"}
+    assert attempt.trace_id == TRACE_ID
+
+
+def test_an_app_that_tells_nobody_passes_the_callers_trace_on(system: System, key: str) -> None:
+    system.client.post("/api/operations", json=operation(key, "/echo"), headers=CALLER)
+    (one,) = eventually(lambda: system.target.received(key)["tries"] or None, "it was called")
+    assert one["headers"]["traceparent"] == CALLER["traceparent"]
+
+
+def test_a_collector_that_is_away_holds_up_neither_work_nor_the_stop(
+    tmp_path: Path, target: Target, key: str
+) -> None:
+    away = f"http://127.0.0.1:{free_port()}"
+    system = System(tmp_path, target, OTEL_EXPORTER_OTLP_ENDPOINT=away)
+    system.server.start()
+    try:
+        carried_out(system, key, "/echo")
+    finally:
+        system.client.close()
+        code = system.server.stop()
+    assert code == 0

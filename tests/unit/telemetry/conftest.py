@@ -1,0 +1,11 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.telemetry_stage import Told, telemetry_stage
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    with telemetry_stage() as told:
+        yield told

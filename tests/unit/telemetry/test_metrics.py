@@ -1,0 +1,80 @@
+"""The table of metrics: what receivers see is what it says, and what the document says."""
+
+import re
+import time
+from typing import Any
+
+import pytest
+
+from telemetry import metrics, readings
+from telemetry.metrics import METRICS, Kind, Metric
+from tests.telemetry_stage import Told
+from tools.processes import ROOT
+
+DOCUMENT = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
+ROW = re.compile(
+    r"^\| `(durable_retry\.[a-z_.]+)` \| (\w+) \| `([^`]+)` \| ([^|]*) \| ([^|]+) \|$", re.MULTILINE
+)
+
+
+def row_of(metric: Metric) -> tuple[str, ...]:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    return (metric.name, metric.kind.value, metric.unit, labels, metric.description)
+
+
+def test_the_document_has_the_table_of_the_code() -> None:
+    assert [tuple(part.strip() for part in row) for row in ROW.findall(DOCUMENT)] == list(
+        map(row_of, METRICS)
+    )
+
+
+def test_the_document_has_the_buckets_of_the_code() -> None:
+    for metric in METRICS:
+        bounds = ", ".join(f"{bound:g}" for bound in metric.buckets)
+        assert not bounds or f"`{metric.name}`: {bounds}" in DOCUMENT
+
+
+def recorded(told: Told) -> dict[str, Any]:
+    data = told.reader.get_metrics_data()
+    assert data is not None
+    return {
+        metric.name: metric
+        for group in data.resource_metrics
+        for scope in group.scope_metrics
+        for metric in scope.metrics
+    }
+
+
+def test_receivers_see_names_units_and_buckets_of_the_table(told: Told) -> None:
+    for metric in METRICS:
+        labels = dict.fromkeys(metric.labels, "x")
+        if metric.kind is Kind.GAUGE:
+            readings.show({metric.name: [(1, labels)]})
+        else:
+            metrics.record(metric, 1, labels)
+    seen = recorded(told)
+    assert {name: (one.unit, one.description) for name, one in seen.items()} == {
+        metric.name: (metric.unit, metric.description) for metric in METRICS
+    }
+    for metric in METRICS:
+        (point,) = seen[metric.name].data.data_points
+        assert tuple(getattr(point, "explicit_bounds", ())) == metric.buckets
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_durations_are_in_seconds_and_have_buckets_that_grow(metric: Metric) -> None:
+    assert (metric.kind is Kind.HISTOGRAM) == bool(metric.buckets)
+    assert list(metric.buckets) == sorted(set(metric.buckets))
+    if metric.name.endswith((".duration", ".age", ".lag")):
+        assert metric.unit == "s"
+
+
+def test_a_reading_is_shown_until_the_next_one_is_overdue(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings.show({metrics.OUTBOX_LAG.name: [(7.0, {})]})
+    assert told.points(metrics.OUTBOX_LAG) == [({}, 7.0)]
+    later_seconds = time.monotonic() + readings.SHOWN_SECONDS
+    monkeypatch.setattr(time, "monotonic", lambda: later_seconds)
+    assert told.points(metrics.OUTBOX_LAG) == []
+    assert readings.latest("never read") == ()

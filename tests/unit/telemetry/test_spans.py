@@ -1,0 +1,205 @@
+"""Where each span hangs, and what it says."""
+
+from dataclasses import replace
+
+import httpx
+import pytest
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanKind, StatusCode
+
+from activities.downstream import TracedTransport
+from engine.operation import AttemptOutcome
+from engine.vocabulary import Category
+from telemetry import spans
+from tests.engine_samples import NOON, an_operation, an_outcome
+from tests.telemetry_stage import CALLED, CALLER, CALLER_ID, TRACE_ID, Told, an_end, ids
+
+OPERATION_ID = "durable_retry.operation.id"
+
+
+def test_a_submission_hangs_on_the_caller_and_what_follows_on_the_submission(told: Told) -> None:
+    with spans.submission(CALLED) as (_, operation):
+        pass
+    with spans.attempt(operation, 1):
+        pass
+    submitted, attempted = told.span("submit payments"), told.span("attempt payments")
+    assert submitted.kind is SpanKind.PRODUCER
+    assert ids(submitted) == (TRACE_ID, CALLER_ID)
+    assert submitted.context is not None
+    assert ids(attempted) == (TRACE_ID, f"{submitted.context.span_id:016x}")
+    assert operation.trace is not None
+    assert operation.trace.tracestate == "vendor=1"
+
+
+def test_without_a_caller_a_trace_begins(told: Told) -> None:
+    with spans.submission(an_operation()) as (_, operation):
+        pass
+    assert operation.trace is not None
+    assert ids(told.span("submit payments")) == (operation.trace.trace_id, "")
+
+
+def test_without_the_sdk_the_callers_place_stays_as_it_was() -> None:
+    with spans.submission(CALLED) as (_, operation):
+        assert operation.trace == CALLED.trace
+    with spans.submission(an_operation()) as (_, operation):
+        assert operation.trace is None
+
+
+def test_a_hosts_span_of_the_same_trace_is_the_parent(told: Told) -> None:
+    context = trace.set_span_in_context(
+        trace.NonRecordingSpan(
+            trace.SpanContext(int(TRACE_ID, 16), 0xABC, is_remote=True, trace_flags=trace.TraceFlags(1))
+        )
+    )
+    with (
+        told.provider.get_tracer("host").start_as_current_span("activity:attempt", context=context) as host,
+        spans.attempt(CALLED, 1),
+    ):
+        pass
+    attempted = told.span("attempt payments")
+    assert ids(attempted) == (TRACE_ID, f"{host.get_span_context().span_id:016x}")
+    assert attempted.links == ()
+
+
+def test_a_hosts_span_of_another_trace_is_linked(told: Told) -> None:
+    with (
+        told.provider.get_tracer("host").start_as_current_span("queue", context=Context()) as host,
+        spans.submission(CALLED),
+    ):
+        pass
+    submitted = told.span("submit payments")
+    assert ids(submitted) == (TRACE_ID, CALLER_ID)
+    assert [link.context.span_id for link in submitted.links] == [host.get_span_context().span_id]
+
+
+def test_a_hosts_span_is_the_parent_where_the_caller_has_none(told: Told) -> None:
+    with (
+        told.provider.get_tracer("host").start_as_current_span("timer", context=Context()) as host,
+        spans.submission(an_operation()),
+    ):
+        pass
+    assert ids(told.span("submit payments"))[1] == f"{host.get_span_context().span_id:016x}"
+
+
+def test_an_attempt_says_how_it_ended(told: Told) -> None:
+    failed = an_outcome(Category.THROTTLED, error="429: slow down")
+    with spans.attempt(CALLED, 3) as span:
+        spans.attempt_ended(span, failed, "failure")
+    attempted = told.span("attempt payments")
+    assert attempted.attributes == {
+        OPERATION_ID: "op-sample",
+        "durable_retry.operation.key": "evt-1",
+        "durable_retry.dependency": "payments",
+        "durable_retry.attempt.number": 3,
+        "durable_retry.outcome": "failure",
+        "http.response.status_code": 503,
+        "error.type": "throttled",
+    }
+    assert (attempted.status.status_code, attempted.status.description) == (
+        StatusCode.ERROR,
+        "429: slow down",
+    )
+
+
+def test_a_successful_attempt_is_no_error(told: Told) -> None:
+    with spans.attempt(replace(CALLED, dependency="queue:orders"), 1) as span:
+        spans.attempt_ended(span, AttemptOutcome(number=1, started_at=NOON, duration_ms=1.0), "success")
+    attempted = told.span("attempt queue")  # a queue's name is the caller's: no name of spans
+    assert attempted.status.status_code is StatusCode.UNSET
+
+
+def test_an_operation_is_told_once_it_has_ended_with_every_wait(told: Told) -> None:
+    spans.operation_ended(an_end(), CALLED.trace)
+    whole = told.span("operation payments")
+    assert ids(whole) == (TRACE_ID, CALLER_ID)
+    assert whole.start_time is not None
+    assert whole.end_time is not None
+    assert whole.end_time - whole.start_time == 10_250_000_000
+    assert [(event.timestamp - whole.start_time, dict(event.attributes or {})) for event in whole.events] == [
+        (
+            500_000_000,
+            {
+                "durable_retry.wait.kind": "retry",
+                "durable_retry.wait.seconds": 2.0,
+                "durable_retry.wait.reasons": ("fixed 2 s",),
+            },
+        ),
+        (
+            3_000_000_000,
+            {
+                "durable_retry.wait.kind": "circuit",
+                "durable_retry.wait.seconds": 6.0,
+                "durable_retry.wait.reasons": ("circuit open",),
+            },
+        ),
+    ]
+
+
+def test_a_dead_lettered_operation_is_an_error(told: Told) -> None:
+    letter = {"id": "dl-1", "category": "malformed", "reason": "RejectedByDependency"}
+    spans.operation_ended(an_end(status="dead_lettered", dead_letter=letter), None)
+    whole = told.span("operation payments")
+    assert whole.status.status_code is StatusCode.ERROR
+    assert whole.attributes is not None
+    assert whole.attributes["error.type"] == "malformed"
+    assert whole.attributes["durable_retry.dead_letter.id"] == "dl-1"
+
+
+async def answered(
+    status_code: int, request_headers: dict[str, str] | None = None
+) -> tuple[httpx.Headers, str]:
+    """Send a request whose query is a secret; return the headers that arrived, and where the caller stood."""
+    arrived: list[httpx.Headers] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        arrived.append(request.headers)
+        if status_code == 0:
+            raise httpx.ConnectError("cannot reach https://api.example.com/v1?token=secret")
+        return httpx.Response(status_code)
+
+    transport = TracedTransport(httpx.MockTransport(answer))
+    async with httpx.AsyncClient(transport=transport) as client:
+        with spans.attempt(CALLED, 1) as attempted:
+            await client.post("https://api.example.com/v1?token=secret", headers=request_headers)
+    return arrived[0], f"{attempted.get_span_context().span_id:016x}"
+
+
+async def test_a_request_has_a_span_and_its_place_goes_out_with_it(told: Told) -> None:
+    headers, attempt_id = await answered(200)
+    request = told.span("POST")
+    assert (request.kind, ids(request)) == (SpanKind.CLIENT, (TRACE_ID, attempt_id))
+    assert request.context is not None
+    assert headers["traceparent"] == f"00-{TRACE_ID}-{request.context.span_id:016x}-01"
+    assert headers["tracestate"] == "vendor=1"
+    assert request.attributes == {
+        "http.request.method": "POST",
+        "server.address": "api.example.com",
+        "http.response.status_code": 200,
+    }
+
+
+async def test_a_refused_request_is_an_error(told: Told) -> None:
+    await answered(503)
+    assert told.span("POST").status.status_code is StatusCode.ERROR
+
+
+async def test_a_traceparent_that_the_submitter_wrote_stays(told: Told) -> None:
+    headers, _ = await answered(200, {"traceparent": "theirs"})
+    assert headers.get_list("traceparent") == ["theirs"]
+    assert told.span("POST") is not None
+
+
+async def test_a_request_that_fails_tells_its_kind_and_no_url(told: Told) -> None:
+    with pytest.raises(httpx.ConnectError):
+        await answered(0)
+    request = told.span("POST")
+    assert request.attributes is not None
+    assert request.attributes["error.type"] == "ConnectError"
+    assert request.events == ()
+    assert "secret" not in request.to_json()
+
+
+async def test_without_the_sdk_the_callers_place_goes_out() -> None:
+    headers, _ = await answered(200)
+    assert headers["traceparent"] == CALLER
