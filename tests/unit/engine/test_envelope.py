@@ -6,6 +6,7 @@ import pytest
 
 from engine.envelope import EventName, opened
 from engine.problem import InvalidInputError
+from engine.trace_context import TraceContext
 
 BODY = {"dependency": "payments", "request": {"method": "GET"}}
 CLOUD = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order.placed", "data": BODY}
@@ -77,3 +78,11 @@ def test_an_event_grid_event_needs_what_names_it() -> None:
     with pytest.raises(InvalidInputError) as caught:
         opened({name: value for name, value in GRID.items() if name != "topic"})
     assert [problem.pointer for problem in caught.value.problems] == ["/topic"]
+
+
+def test_an_event_says_where_in_a_trace_it_was_made() -> None:
+    place = TraceContext("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=1")
+    assert opened(CLOUD | place.to_json()).trace == place
+    coded = {name: value for name, value in CLOUD.items() if name != "data"} | {"data_base64": "e30="}
+    assert opened(coded | place.to_json()).trace == place
+    assert opened(CLOUD | {"traceparent": "nowhere"}).trace is None

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from engine.intake import Arrival, read_arrival
 from engine.naming import fields_name
 from engine.problem import InvalidInputError
+from engine.trace_context import TraceContext
 
 OPERATION = {
     "dependency": "payments",
@@ -35,3 +37,11 @@ def test_mistakes_inside_an_event_are_told_at_their_place() -> None:
     with pytest.raises(InvalidInputError) as caught:
         key_of({**EVENT, "data": {**OPERATION, "surprise": 1}})
     assert [problem.pointer for problem in caught.value.problems] == ["/data/surprise"]
+
+
+def test_the_event_knows_better_than_its_message_where_in_a_trace_it_was_made() -> None:
+    event, message = (TraceContext(f"00-{name * 32}-{name * 16}-01") for name in "ab")
+    sent = replace(arrival(EVENT | event.to_json()), trace=message)
+    assert read_arrival(sent, max_bytes=10_000).trace == event
+    assert read_arrival(replace(arrival(EVENT), trace=message), max_bytes=10_000).trace == message
+    assert read_arrival(arrival(EVENT), max_bytes=10_000).trace is None

@@ -20,6 +20,7 @@ from engine.outbox import (
     operation_id_of,
 )
 from engine.policy import PRESETS
+from engine.trace_context import TraceContext
 from tests.engine_samples import NOON, PAYMENTS, after
 
 
@@ -130,3 +131,11 @@ def test_the_list_shows_an_event_without_its_data() -> None:
         None,
     )
     assert "data" not in shown
+
+
+def test_an_event_goes_on_with_the_trace_of_its_operation() -> None:
+    place = TraceContext("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=1")
+    event = replace(an_event(), trace=place)
+    assert place.to_json().items() <= envelope_of(event).items()
+    delivery = event.to_delivery(None)
+    assert Delivery.from_json(delivery.to_json()).operation.trace == place

@@ -1,0 +1,89 @@
+"""Where in a trace a caller stands, read off each way in."""
+
+import base64
+import json
+from typing import Any
+
+import azure.functions as func
+import pytest
+
+from engine.envelope import opened
+from engine.intake import Arrival, read_arrival
+from engine.naming import Name, explicit_scope
+from engine.trace_context import TraceContext
+from triggers import enqueued_operations, event_hubs, kafka, parts
+from triggers.posted import read_posted
+
+BODY = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}
+EVENT = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order"}
+CALLER, MAKER = (TraceContext(f"00-{name * 32}-{name * 16}-01", f"vendor={name}") for name in "ab")
+
+
+def posted(document: Any, headers: dict[str, str]) -> func.HttpRequest:
+    body = json.dumps(document).encode()
+    return func.HttpRequest("POST", "http://localhost/api/operations", headers=headers, body=body)
+
+
+@pytest.mark.parametrize(
+    ("document", "headers", "place"),
+    [
+        (BODY, {}, None),
+        (BODY, CALLER.to_json(), CALLER),
+        (BODY, {"traceparent": "nowhere"}, None),
+        ({**EVENT, "data": BODY}, CALLER.to_json(), CALLER),
+        ({**EVENT, **MAKER.to_json(), "data": BODY}, CALLER.to_json(), MAKER),
+        (
+            BODY,
+            {f"ce-{name}": value for name, value in (EVENT | MAKER.to_json()).items()} | CALLER.to_json(),
+            MAKER,
+        ),
+    ],
+)
+def test_http_gives_the_events_place_before_the_callers(
+    document: Any, headers: dict[str, str], place: TraceContext | None
+) -> None:
+    assert read_posted(posted(document, headers)).trace == place
+
+
+def test_a_batch_has_its_callers_place() -> None:
+    whole = parts.whole_of(posted([], {**CALLER.to_json(), "Idempotency-Key": "b-1"}), "batch", "unused")
+    assert whole.trace == CALLER
+
+
+@pytest.mark.parametrize("document", [BODY, {**EVENT, "data": BODY}])
+def test_what_is_enqueued_keeps_its_place_and_its_name(document: Any) -> None:
+    request = posted(document, CALLER.to_json())
+    taken = read_posted(request)
+    name = taken.name or Name(explicit_scope(""), "gen-1")
+    message = enqueued_operations.message_of(taken, name)
+    arrived = Arrival(source="queue", body=json.dumps(message).encode(), native_id="m-1")
+    wanted = read_arrival(arrived, max_bytes=10_000)
+    assert (wanted.trace, wanted.name) == (CALLER, name)
+
+
+def test_what_is_enqueued_without_a_place_stays_a_plain_operation() -> None:
+    message = enqueued_operations.message_of(read_posted(posted(BODY, {})), Name(explicit_scope(""), "k-1"))
+    assert opened(message).payload == BODY | {"key": "k-1"}
+
+
+def test_an_event_of_event_hubs_has_it_in_its_properties() -> None:
+    event = func.EventHubEvent(body=b"{}", trigger_metadata={})
+    event._trigger_metadata_pyobj = {"PropertiesArray": [{"Diagnostic-Id": CALLER.traceparent}]}
+    (arrival,) = event_hubs.arrivals_of([event], "clicks")
+    assert arrival.trace == TraceContext(CALLER.traceparent)
+
+
+@pytest.mark.parametrize("others", [[], [{"Key": "a"}], [{"Key": "a", "Value": "%%%"}], ["text"], [None]])
+def test_an_event_of_kafka_has_it_in_its_headers(others: list[Any]) -> None:
+    headers = [
+        {"Key": name, "Value": base64.b64encode(value.encode()).decode()}
+        for name, value in CALLER.to_json().items()
+    ]
+    event = func.KafkaEvent(body=b"{}", topic="t", partition=0, offset=1, headers=[*others, *headers])
+    (arrival,) = kafka.arrivals_of([event])
+    assert arrival.trace == CALLER
+
+
+def test_an_event_of_kafka_without_headers_has_none() -> None:
+    (arrival,) = kafka.arrivals_of([func.KafkaEvent(body=b"{}", topic="t", partition=0, offset=1)])
+    assert arrival.trace is None
