@@ -1,0 +1,82 @@
+"""The dashboard over nearly 10,000 operations: nothing freezes, and no page grows with their number."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.e2e.browser import Window
+from tests.e2e.dashboard.conftest import SETTINGS
+from tests.e2e.dashboard.letters import dead_letter
+from tests.e2e.system import System
+from tests.e2e.target import Target
+
+COPIES = 3_300
+MOST_ELEMENTS = 4_000
+LONGEST_TASK_MS = 1_000
+
+# Rows that are there already, again under other ids, spread over ten minutes. As many real operations
+# would take minutes, and what reads them cannot tell.
+MULTIPLY = """
+WITH RECURSIVE numbers (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
+INSERT INTO instances
+SELECT id || '-' || n, execution_id, turn, name, version, status, input, output, custom_status, failure, tags,
+       parent_id, parent_execution_id, parent_task_id, created_us - n * 180000, updated_us, scheduled_us,
+       completed_us
+FROM instances, numbers WHERE id LIKE 'op-%'
+"""
+
+WATCH_TASKS = """
+window.longest = 0;
+new PerformanceObserver(list => {
+  for (const one of list.getEntries()) window.longest = Math.max(window.longest, one.duration);
+}).observe({type: 'longtask', buffered: true});
+"""
+
+
+@pytest.fixture(scope="module")
+def crowded(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[System]:
+    assert browser.is_connected()
+    folder: Path = tmp_path_factory.mktemp("crowded")
+    system = System(folder, target, DEPENDENCIES_FILE=str(SETTINGS))
+    system.server.start()
+    system.until(system.accepted("well", "/echo"), "succeeded")
+    dead_letter(system, "bad")
+    system.until(system.accepted("waits", "/fail/9", dependency="patient"), "waiting_retry")
+    with closing(sqlite3.connect(folder / "data" / "hub.sqlite", timeout=20)) as hub, hub:
+        hub.execute(MULTIPLY, (COPIES,))
+    yield system
+    system.client.close()
+    assert system.server.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("view", "told"),
+    [
+        ("", "9,903 operations accepted"),
+        ("", "3,301waiting"),
+        ("operations", "50 rows on this page"),
+        ("operations?status=dead_lettered", "50 rows on this page"),
+        ("circuits/patient", "Operations waiting3,301"),
+    ],
+)
+def test_a_view_stays_small_and_quick(browser: Browser, crowded: System, view: str, told: str) -> None:
+    with Window(browser, crowded.url) as window:
+        window.page.add_init_script(WATCH_TASKS)
+        window.open(view)
+        expect(window.page.locator("main")).to_contain_text(told)
+        assert window.page.locator("*").count() < MOST_ELEMENTS
+        assert window.page.evaluate("window.longest") < LONGEST_TASK_MS
+
+
+@pytest.mark.parametrize(
+    ("status", "found"), [("running", 0), ("cancelled", 0), ("waiting_retry", 200), ("dead_lettered", 200)]
+)
+def test_a_state_is_listed_in_one_answer_however_rare_it_is(crowded: System, status: str, found: int) -> None:
+    answer = crowded.client.get("/api/operations", params={"status": status, "limit": 200})
+    page = answer.json()
+    assert len(page["items"]) == found
+    assert (page["next_cursor"] is None) is (found == 0)
