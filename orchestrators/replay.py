@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import azure.durable_functions as df
 from durabletask import task
@@ -15,6 +15,10 @@ from orchestrators.run import Steps
 from stores.replays import CANCEL_REPLAY_EVENT, REPLAY, REPLAY_BATCH, REPLAY_PAGE
 
 blueprint = df.Blueprint()
+
+LOOKS_PER_HISTORY: Final = 20
+"""Looks at a circuit that holds replays up, after which the orchestration continues as new: it may stay open
+for days, and is looked at every few seconds."""
 
 
 @dataclass(slots=True)
@@ -69,42 +73,55 @@ def replay(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Steps[dict[
 
     Args:
         ctx: The durable context.
-        given: `replay_id`, `filter`, `rate_per_second`, `matched`, `note`, `created_at`, and `progress` when
-            it continues.
+        given: `replay_id`, `filter`, `rate_per_second`, `matched`, `note`, `created_at`; when it continues
+            `progress`, and `page` when it is to go on within one.
 
     Returns:
         The document of its end; None when the orchestration continues as new.
     """
     bulk = BulkReplay.resume(ctx, given)
     bulk.show(ReplayState.RUNNING)
-    request = {"filter": given["filter"], "limit": bulk.pace.page, "cursor": bulk.progress.cursor}
-    page = yield from insist(ctx, REPLAY_PAGE, request)
-    yield from _replay_all(bulk, page["ids"])
+    page = given.get("page") or (yield from _next_page(bulk))
+    left = yield from _replay_all(bulk, page["ids"])
     if bulk.cancel.is_complete:
         return bulk.show(ReplayState.CANCELLED)
-    if page["cursor"] is None:
+    if not left and page["cursor"] is None:
         return bulk.show(ReplayState.COMPLETED)
-    progress = replace(bulk.progress, cursor=page["cursor"])
-    ctx.continue_as_new({**given, "progress": progress.to_json()}, save_events=True)
+    if left:
+        progress, rest = bulk.progress, {**page, "ids": left}
+    else:
+        progress, rest = replace(bulk.progress, cursor=page["cursor"]), None
+    ctx.continue_as_new({**given, "progress": progress.to_json(), "page": rest}, save_events=True)
     return None
 
 
-def _replay_all(bulk: BulkReplay, ids: list[str]) -> Steps[None]:
-    """Replay dead letters batch by batch, until none is left or someone cancels."""
-    waiting = list(ids)
-    while waiting and not bulk.cancel.is_complete:
+def _next_page(bulk: BulkReplay) -> Steps[Any]:
+    request = {"filter": bulk.given["filter"], "limit": bulk.pace.page, "cursor": bulk.progress.cursor}
+    return (yield from insist(bulk.ctx, REPLAY_PAGE, request))
+
+
+def _replay_all(bulk: BulkReplay, ids: list[str]) -> Steps[list[str]]:
+    """Replay dead letters batch by batch, until none is left, someone cancels, or the history is long.
+
+    Returns:
+        Those that are left.
+    """
+    waiting, looks = list(ids), 0
+    while waiting and looks < LOOKS_PER_HISTORY and not bulk.cancel.is_complete:
         batch, waiting = waiting[: bulk.pace.batch], waiting[bulk.pace.batch :]
         began = bulk.now
         request = {"replay_id": bulk.given["replay_id"], "ids": batch, "note": bulk.given["note"]}
         step = yield from insist(bulk.ctx, REPLAY_BATCH, request)
         bulk.progress = bulk.progress.plus(step)
         if step["left"]:
+            looks += 1
             waiting = [*step["left"], *waiting]
             until = from_rfc3339(step["held_until"])
             bulk.show(ReplayState.WAITING_CIRCUIT, waiting_until=until)
             yield from bulk.wait(until)
         bulk.show(ReplayState.RUNNING)
         yield from bulk.wait(began + bulk.pace.interval)
+    return waiting
 
 
 blueprint.orchestration_trigger(context_name="context", orchestration=REPLAY)(replay)

@@ -84,6 +84,23 @@ def test_the_rate_is_kept(rate: float, count: int, seconds: float) -> None:
     assert letters.replayed[-1][0] - START == timedelta(seconds=seconds)
 
 
+def test_the_history_stays_short_however_long_a_circuit_is_open() -> None:
+    letters = Letters(12)
+    letters.held = dict.fromkeys(letters.ids[3:], START + timedelta(days=1))
+    stage = staged(letters)
+    stage.answer = lambda name, given: _seen_every_15_seconds(letters(name, given), stage)
+    document = stage.run()
+    assert (document["status"], document["replayed"]) == ("completed", 12)
+    assert letters.all_replayed == letters.ids
+    assert stage.longest_history < 250
+
+
+def _seen_every_15_seconds(answer: Any, stage: Stage) -> Any:
+    if answer.get("held_until") is not None:
+        return answer | {"held_until": to_rfc3339(stage.now + timedelta(seconds=15))}
+    return answer
+
+
 def test_the_history_stays_short_however_many_there_are() -> None:
     few, many = staged(Letters(100)), staged(Letters(2_000))
     few.run()
