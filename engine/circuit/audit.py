@@ -69,9 +69,13 @@ class AuditTrail:
 
     entries: tuple[AuditEntry, ...] = ()
 
+    def is_outdone(self, entry: AuditEntry) -> bool:
+        """Tell whether something was done later than this."""
+        return any(entry.at < other.at for other in self.entries)
+
     def with_entry(self, entry: AuditEntry) -> "AuditTrail":
-        """With one more; the oldest go when there is no room."""
-        kept = [*self.entries, entry][-KEPT_ENTRIES:]
+        """With one more in its place; the oldest go when there is no room."""
+        kept = sorted([*self.entries, entry], key=lambda each: each.at)[-KEPT_ENTRIES:]
         while len(kept) > 1 and _size(kept) > KEPT_BYTES:
             del kept[0]
         return AuditTrail(tuple(kept))

@@ -53,7 +53,10 @@ class HandAction:
 
 
 def handled(breaker: Breaker, action: HandAction) -> Breaker:
-    """Do it, and note it in the trail. The same message arriving twice is done once."""
+    """Do it, and note it in the trail. The same message arriving twice is done once.
+
+    One that arrives after what was done later is noted only: what a person did last is what holds.
+    """
     until = _until(action)
     entry = AuditEntry(
         at=from_ms(to_ms(action.at)),
@@ -65,7 +68,8 @@ def handled(breaker: Breaker, action: HandAction) -> Breaker:
     if entry in breaker.audit.entries:
         return breaker
     breaker = advanced(corrected(breaker, action.at), action.at)
-    breaker = _changed(breaker, entry, breaker.clock or action.at)
+    if not breaker.audit.is_outdone(entry):
+        breaker = _changed(breaker, entry, breaker.clock or action.at)
     # A hold that was over before its message arrived ends at once.
     return advanced(replace(breaker, audit=breaker.audit.with_entry(entry)), action.at)
 

@@ -35,6 +35,14 @@ def test_a_hold_by_hand_ends_with_probes() -> None:
     assert desk.breaker.state is C.CLOSED
 
 
+def test_what_was_done_last_holds_though_it_arrives_first() -> None:
+    desk = Desk()
+    desk.hand(15, Hand.CLOSE)
+    desk.hand(0, Hand.OPEN)
+    assert desk.read(20).state is C.CLOSED
+    assert [entry.hand for entry in desk.breaker.audit.entries] == [Hand.OPEN, Hand.CLOSE]
+
+
 def test_a_hold_without_an_end_stays() -> None:
     desk = Desk()
     desk.hand(0, Hand.OPEN)
