@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Thread
 from typing import Any
 
 from azure.durable_functions.internal.serialization import DEFAULT_FUNCTIONS_DATA_CONVERTER
@@ -113,8 +114,13 @@ def task_hub_stage(*, parts: bool = False, instead: Mapping[str, Any] = {}) -> I
     try:
         yield stage
     finally:
-        worker.stop()  # type: ignore[no-untyped-call] # as above
-        backend.stop()
+        # The worker looks once a second whether it has to stop; the next test need not wait for that.
+        Thread(target=_stop, args=(worker, backend), name="stops a task hub").start()
+
+
+def _stop(worker: TaskHubGrpcWorker, backend: InMemoryOrchestrationBackend) -> None:
+    worker.stop()  # type: ignore[no-untyped-call] # as above
+    backend.stop()
 
 
 def _activity(stage: TaskHubStage, name: str) -> Any:

@@ -265,7 +265,7 @@ def test_a_reset_forgets_what_was_counted(circuits: System, own_target: Target, 
 
 
 def test_one_429_pauses_the_dependency_for_everyone(circuits: System, own_target: Target, key: str) -> None:
-    first = circuits.accepted(f"{key}-first", "/throttle/1?retry_after=5", dependency="throttling")
+    first = circuits.accepted(f"{key}-first", "/throttle/1?retry_after=3", dependency="throttling")
     paused = until_view(circuits, "throttling", lambda view: view["throttled_until"] is not None, "is paused")
     assert (paused["state"], paused["failures"]) == ("closed", 0)
     held = until_held(circuits, "throttling", f"{key}-other")
@@ -281,7 +281,7 @@ def test_retries_beyond_the_budget_are_postponed(circuits: System, own_target: T
     posted(circuits, "scarce", [f"{key}-first-{number}" for number in range(8)], "/fail/1")
     # Each worker takes its share only, once the circuit knows of both.
     eventually(lambda: len(reporters(circuits, "scarce")) == 2, "the circuit knows of both workers")
-    keys = [f"{key}-{number}" for number in range(20)]
+    keys = [f"{key}-{number}" for number in range(12)]
     with outage(own_target):
         ids = posted(circuits, "scarce", keys)
         eventually(lambda: sum("waits" in circuits.status(each) for each in ids) >= 5, "some are postponed")
