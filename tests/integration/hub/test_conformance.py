@@ -29,8 +29,8 @@ async def test_a_failed_activity_fails_the_orchestration(backend: Backend) -> No
     assert "broken" in state.failure_details.message
 
 
-async def test_an_unknown_orchestrator_fails_at_once(hub: Backend) -> None:
-    state = await hub.run("nobody")
+async def test_an_unknown_orchestrator_fails_at_once(backend: Backend) -> None:
+    state = await backend.run("nobody")
     assert state.runtime_status is OrchestrationStatus.FAILED
     assert state.failure_details is not None
     assert state.failure_details.message == "A 'nobody' orchestrator was not registered."

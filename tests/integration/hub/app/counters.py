@@ -50,6 +50,15 @@ def call_counter(ctx: Context, amount: int) -> Steps:
 
 
 @part.orchestrator
+def signal_then_call(ctx: Context, amount: int) -> Steps:
+    """Signals are one-way, and seen in the order in which they were sent."""
+    entity_id = EntityInstanceId("counter", "ordered")
+    ctx.signal_entity(entity_id, "add", amount)
+    ctx.signal_entity(entity_id, "add", amount)
+    return (yield ctx.call_entity(entity_id, "get"))
+
+
+@part.orchestrator
 def call_exploding(ctx: Context, _: Any) -> Steps:
     entity_id = EntityInstanceId("counter", "exploding")
     yield ctx.call_entity(entity_id, "add", input=5)

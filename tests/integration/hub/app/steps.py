@@ -56,5 +56,23 @@ def fan_out(ctx: Context, width: int) -> Steps:
 
 
 @part.orchestrator
+def all_then_fail(ctx: Context, _: Any) -> Steps:
+    """Waits for all, although one fails at once; then the failure is raised."""
+    done: task.Task[Any] = ctx.call_activity("double", input=1)
+    try:
+        yield task.when_all([ctx.call_activity("fail", input="one of two"), done])
+    except task.TaskFailedError as error:
+        return [error.details.message, done.is_complete]
+    return "no error"
+
+
+@part.orchestrator
+def first_of(ctx: Context, width: int) -> Steps:
+    results: list[task.Task[Any]] = [ctx.call_activity("double", input=n) for n in range(width)]
+    winner = yield task.when_any(results)
+    return winner in results
+
+
+@part.orchestrator
 def version_of(ctx: Context, _: Any) -> Any:
     return ctx.version
