@@ -10,7 +10,9 @@ import jsonschema_rs
 import pytest
 
 from engine.config import parse_config
+from engine.policy import PRESETS
 from engine.schedules import parse_schedules
+from stores.setting import Number
 from stores.setting_catalogue import CATALOGUE
 from tests.documents import Block, Document, blocks, documents, readme_curl
 from tools.processes import ROOT
@@ -25,6 +27,10 @@ NOT_RUN = Counter(
         ("docs/deploying.md", "needs=azd"): 1,
         ("docs/deploying.md", "needs=func"): 1,
         ("docs/security.md", "needs=az"): 1,
+        (
+            "docs/observability.md",
+            "covered-by=tests/e2e/test_telemetry.py,tests/e2e/test_document_commands.py",
+        ): 1,
         ("docs/quick-start.md", "covered-by=tests/e2e/test_document_commands.py"): 1,
     }
 )
@@ -145,10 +151,17 @@ def test_a_mark_on_commands_is_true(block: Block) -> None:
             assert any(re.search(rf"(^|[\s(]){tool}\s", command) for command in block.commands())
         case {"covered-by": files}:
             covering = "\n".join((ROOT / name).read_text() for name in files.split(","))
-            commands = [command.partition(" ARGS=")[0] for command in block.commands()]
-            assert [command for command in commands if command not in covering] == []
+            parts = [part for command in block.commands() for part in parts_of(command)]
+            assert [part for part in parts if part not in covering] == []
         case other:
             pytest.fail(f"unknown mark {other}")
+
+
+def parts_of(command: str) -> list[str]:
+    """The command of a line without make's ARGS, and the names of the variables that it sets."""
+    words = command.partition(" ARGS=")[0].split()
+    names = [word.partition("=")[0] for word in words if re.match(r"[A-Z_]+=", word)]
+    return [*names, " ".join(words[len(names) :])]
 
 
 def test_commands_stand_in_blocks_that_are_run() -> None:
@@ -207,3 +220,21 @@ def test_settings_that_a_document_names_are_settings(document: Document) -> None
         re.findall(r"`((?:INTAKE|ALERT|COSMOS|KAFKA|EVENT_HUB|SERVICE_BUS|RESPONSE)_[A-Z_]+)`", document.text)
     )
     assert likely - known - {"COSMOS_DB"} == set()  # the source, of KEY_POINTERS_COSMOS_DB
+
+
+@each_document
+def test_defaults_that_a_document_tells_of_a_setting_are_its_defaults(document: Document) -> None:
+    settings = (setting for group in CATALOGUE.values() for setting in group)
+    defaults = {setting.name: setting.default for setting in settings if isinstance(setting, Number)}
+    wrong = []
+    for line in document.text.splitlines():
+        name, *cells = [cell.strip(" `") for cell in line.strip("|").split("|")]
+        numbers = [float(cell) for cell in cells if re.fullmatch(r"-?\d+(\.\d+)?", cell)]
+        if name in defaults and numbers and numbers != [defaults[name]]:
+            wrong.append(line)
+    assert wrong == []
+
+
+def test_the_presets_of_the_page_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|.*?\| (\d+) \| ", Document("docs/policies.md").text, re.MULTILINE)
+    assert dict(rows) == {name: str(preset.policy.max_attempts) for name, preset in PRESETS.items()}
