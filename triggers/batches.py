@@ -3,7 +3,6 @@
 import json
 import uuid
 from datetime import datetime
-from http import HTTPStatus
 from typing import Any, Final
 
 import azure.functions as func
@@ -21,21 +20,14 @@ from stores.batches import Batch, Item, document_of, find_batch, keep_batch
 from stores.instances import start
 from stores.settings import app_settings
 from stores.task_hub import BATCH
-from triggers.bodies import BodyTooLargeError, read_body, too_large, url_of
 from triggers.http_blueprint import HttpBlueprint
-from triggers.parts import Whole, whole_of
-from triggers.problems import invalid, json_answer, key_reused, not_found
+from triggers.parts import Whole, read_whole, taken_over, whole_of
+from triggers.problems import json_answer, key_reused, not_found
 from triggers.resolution import UnknownTargetError
 
 blueprint = HttpBlueprint()
 
 SOURCE: Final = "batch"
-
-_REPLAYED: Final = {"Idempotent-Replayed": "true"}
-
-
-class _KeyReusedError(Exception):
-    """The key belongs to another batch."""
 
 
 class _Keyed(Strict, extra="ignore"):
@@ -48,20 +40,17 @@ class _Keyed(Strict, extra="ignore"):
 @blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
 async def submit_batch(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """Take a batch over; what is wrong with an item concerns that item only."""
-    try:
-        document = read_body(req, limit_bytes=app_settings().max_batch_bytes)
-        request = validated(BatchRequest, document)
-        whole = whole_of(req, SOURCE, uuid.uuid4().hex)
-        batch, headers = await _taken(hub, whole, request, fingerprint("batch", document))
-        status_url = f"{url_of(req)}/{batch.batch_id}"
-        body = {"batch_id": batch.batch_id, "status_url": status_url}
-        return json_answer(body, HTTPStatus.ACCEPTED, {"Location": status_url, **headers})
-    except _KeyReusedError:
+    document, request = read_whole(req, BatchRequest)
+    whole = whole_of(req, SOURCE, uuid.uuid4().hex)
+    known = await find_batch(whole.id)
+    print_ = fingerprint(SOURCE, document)
+    if known is not None and known.fingerprint != print_:
         return key_reused()
-    except BodyTooLargeError as error:
-        return too_large(error)
-    except InvalidInputError as error:
-        return invalid(error.problems)
+    batch = known or await _kept(whole, request, print_)
+    if batch.finished_at is None:
+        # Also a batch that is known: a crash may have come before its start.
+        await _start(hub, batch)
+    return taken_over(req, whole, is_replay=known is not None)
 
 
 @blueprint.route(route="batches/{batch_id}", methods=["GET"])
@@ -71,15 +60,10 @@ async def get_batch(req: func.HttpRequest) -> func.HttpResponse:
     return not_found("batch of this id") if batch is None else json_answer(await document_of(batch))
 
 
-async def _taken(hub: str, whole: Whole, request: BatchRequest, print_: str) -> tuple[Batch, dict[str, str]]:
-    """Store and start a batch, or find it stored before.
-
-    Raises:
-        _KeyReusedError: Its key belongs to another batch.
-    """
+async def _kept(whole: Whole, request: BatchRequest, print_: str) -> Batch:
+    """Store a new batch with all its items."""
     now = clock.now()
-    known = await find_batch(whole.id)
-    batch = known or Batch(
+    batch = Batch(
         batch_id=whole.id,
         fingerprint=print_,
         total=len(request.items),
@@ -87,14 +71,8 @@ async def _taken(hub: str, whole: Whole, request: BatchRequest, print_: str) -> 
         tolerated_failures=request.tolerated_failures,
         created_at=to_rfc3339(now),
     )
-    if batch.fingerprint != print_:
-        raise _KeyReusedError
-    if known is None:
-        await keep_batch(batch, [_item(whole, at, item, now) for at, item in enumerate(request.items)])
-    if batch.finished_at is None:
-        # Also a batch that is known: a crash may have come before its start.
-        await _start(hub, batch)
-    return batch, {} if known is None else _REPLAYED
+    await keep_batch(batch, [_item(whole, at, item, now) for at, item in enumerate(request.items)])
+    return batch
 
 
 async def _start(hub: str, batch: Batch) -> None:

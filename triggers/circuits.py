@@ -9,15 +9,14 @@ from pydantic import Field
 
 from engine.circuit import Hand, HandAction, HandMessage, view_of
 from engine.dependency import Dependency
-from engine.problem import InvalidInputError
 from engine.validation import Strict, checked, validated
 from stores import clock
 from stores.circuit_entity import CircuitEntity
 from stores.configuration import dependencies, find_dependency
 from stores.waiting_operations import start_release
-from triggers.bodies import BodyTooLargeError, header, read_body, too_large
+from triggers.bodies import header, read_body
 from triggers.http_blueprint import HttpBlueprint
-from triggers.problems import WRONG_STATE, invalid, json_answer, not_found, problem
+from triggers.problems import WRONG_STATE, json_answer, not_found, problem
 
 blueprint = HttpBlueprint()
 
@@ -96,15 +95,10 @@ async def _by_hand(req: func.HttpRequest, hub: str, hand: Hand) -> func.HttpResp
     dependency = find_dependency(req.route_params["dependency"])
     if dependency is None:
         return not_found("dependency of this name")
-    try:
-        request = validated(HandRequest, read_body(req))
-        if not dependency.circuit.enabled:
-            return _switched_off(dependency)
-        await _do(hub, dependency.name, _action(req, hand, request))
-    except BodyTooLargeError as error:
-        return too_large(error)
-    except InvalidInputError as error:
-        return invalid(error.problems)
+    request = validated(HandRequest, read_body(req))
+    if not dependency.circuit.enabled:
+        return _switched_off(dependency)
+    await _do(hub, dependency.name, _action(req, hand, request))
     body = {"dependency": dependency.name, "action": hand.value, **request.model_dump()}
     return json_answer(body, HTTPStatus.ACCEPTED)
 

@@ -9,7 +9,6 @@ from pydantic import model_validator
 
 from engine.dead_letter import DeadLetterRecord, FullError, WrongStatusError, archived, noted, restored
 from engine.dead_letter_edit import NoteText, ReplayBody
-from engine.problem import InvalidInputError
 from engine.validation import Strict, refuse, validated
 from stores import clock
 from stores.dead_letters import (
@@ -20,9 +19,9 @@ from stores.dead_letters import (
 )
 from stores.outbox import NoSuchEventError
 from stores.replay_start import KeyTakenError
-from triggers.bodies import BodyTooLargeError, read_body, too_large
+from triggers.bodies import read_body
 from triggers.http_blueprint import HttpBlueprint
-from triggers.problems import WRONG_STATE, invalid, json_answer, not_found, problem
+from triggers.problems import WRONG_STATE, json_answer, not_found, problem
 from triggers.replaying import StillRunningError, replay_dead_letter
 
 blueprint = HttpBlueprint()
@@ -110,10 +109,6 @@ async def _answered(act: Callable[[], Awaitable[func.HttpResponse]]) -> func.Htt
     """Do it, or say in HTTP's terms why it cannot be done."""
     try:
         return await act()
-    except BodyTooLargeError as error:
-        return too_large(error)
-    except InvalidInputError as error:
-        return invalid(error.problems)
     except NoSuchDeadLetterError:
         return not_found("dead letter of this id")
     except _CONFLICTS as error:

@@ -6,15 +6,14 @@ from urllib.parse import urlsplit
 import azure.functions as func
 
 from engine.bulk_replay import FINISHED_REPLAY, BulkReplayBody, ReplayState
-from engine.problem import InvalidInputError
 from engine.validation import validated
 from stores import clock
 from stores.dead_letter_list import count_dead_letters
 from stores.replays import CANCEL_REPLAY_EVENT, find_bulk_replay, start_bulk_replay
 from stores.task_hub import raise_event
-from triggers.bodies import BodyTooLargeError, read_body, too_large
+from triggers.bodies import read_body
 from triggers.http_blueprint import HttpBlueprint
-from triggers.problems import WRONG_STATE, invalid, json_answer, not_found, problem
+from triggers.problems import WRONG_STATE, json_answer, not_found, problem
 
 blueprint = HttpBlueprint()
 
@@ -27,19 +26,14 @@ _WHAT = "bulk replay of this id"
 async def start_replay_of_many(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """Count the open dead letters that a filter finds, and unless it is a dry run replay them."""
     now = clock.now()
-    try:
-        body = validated(BulkReplayBody, read_body(req))
-        wanted = body.filter.wanted(now)
-        matched = await count_dead_letters(wanted)
-        if body.dry_run:
-            return json_answer({"matched": matched})
-        replay_id = await start_bulk_replay(
-            hub, wanted, rate_per_second=body.rate_per_second, matched=matched, note=body.note, now=now
-        )
-    except BodyTooLargeError as error:
-        return too_large(error)
-    except InvalidInputError as error:
-        return invalid(error.problems)
+    body = validated(BulkReplayBody, read_body(req))
+    wanted = body.filter.wanted(now)
+    matched = await count_dead_letters(wanted)
+    if body.dry_run:
+        return json_answer({"matched": matched})
+    replay_id = await start_bulk_replay(
+        hub, wanted, rate_per_second=body.rate_per_second, matched=matched, note=body.note, now=now
+    )
     return _accepted(req, replay_id, matched)
 
 

@@ -16,7 +16,7 @@ from stores.dead_letter_list import list_dead_letters
 from stores.dead_letter_tally import Group, Waiting, read_groups, read_summary
 from stores.dead_letters import find_dead_letter
 from triggers.http_blueprint import HttpBlueprint
-from triggers.problems import invalid, json_answer, not_found
+from triggers.problems import json_answer, not_found
 from triggers.queries import Query
 
 blueprint = HttpBlueprint()
@@ -37,12 +37,9 @@ async def get_dead_letters(req: func.HttpRequest) -> func.HttpResponse:
     query = Query(req.params)
     wanted = _filter(query)
     limit, cursor = query.limit(), query.text("cursor")
-    try:
-        query.check()
-        if cursor is not None and not _CURSOR.fullmatch(cursor):
-            raise _bad_cursor()
-    except InvalidInputError as error:
-        return invalid(error.problems)
+    query.check()
+    if cursor is not None and not _CURSOR.fullmatch(cursor):
+        raise _bad_cursor()
     page = await list_dead_letters(wanted, limit=limit, cursor=cursor)
     return json_answer({"items": [record.shown() for record in page.records], "next_cursor": page.cursor})
 
@@ -52,11 +49,8 @@ async def get_dead_letter_groups(req: func.HttpRequest) -> func.HttpResponse:
     """List the root causes of open dead letters, the one seen last first."""
     query = Query(req.params)
     limit, cursor = query.limit(), query.text("cursor")
-    try:
-        query.check()
-        after = None if cursor is None else _group_position(cursor)
-    except InvalidInputError as error:
-        return invalid(error.problems)
+    query.check()
+    after = None if cursor is None else _group_position(cursor)
     groups = [group for group in await read_groups() if after is None or _position(group) < after]
     page = groups[:limit]
     following = _cursor_of(page[-1]) if len(groups) > limit else None

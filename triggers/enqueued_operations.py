@@ -14,16 +14,15 @@ import azure.functions as func
 from engine.envelope import EventName
 from engine.naming import Name, event_scope, explicit_scope, visible
 from engine.operation import OperationInput
-from engine.problem import InvalidInputError
 from engine.vocabulary import OperationState
 from stores import clock
 from stores.queues import MessageRefusedError, send_message
-from triggers.bodies import BodyTooLargeError, too_large, url_of
+from triggers.bodies import url_of
 from triggers.http_blueprint import HttpBlueprint
 from triggers.operations import new_name
 from triggers.operations_queue import QUEUE, SOURCE
 from triggers.posted import Posted, read_posted
-from triggers.problems import RETRY_LATER_SECONDS, TOO_LARGE, invalid, json_answer, problem
+from triggers.problems import RETRY_LATER_SECONDS, TOO_LARGE, json_answer, problem
 from triggers.resolution import Origin, resolve
 
 blueprint = HttpBlueprint()
@@ -35,16 +34,12 @@ _PLACE: Final = f"/api/operations{_LAST_PART}"
 @blueprint.route(route=f"operations{_LAST_PART}", methods=["POST"])
 async def enqueue_operation(req: func.HttpRequest) -> func.HttpResponse:
     """Put an operation on the queue; the answer names it although it has not started."""
+    posted = read_posted(req)
+    name = _name_in_queue(posted.name or new_name(req))
+    origin = Origin(source=SOURCE, scope=name.scope, key=name.key)
+    operation = resolve(posted.request, origin, clock.now())
     try:
-        posted = read_posted(req)
-        name = _name_in_queue(posted.name or new_name(req))
-        origin = Origin(source=SOURCE, scope=name.scope, key=name.key)
-        operation = resolve(posted.request, origin, clock.now())
         await send_message(QUEUE, json.dumps(message_of(posted, name)))
-    except BodyTooLargeError as error:
-        return too_large(error)
-    except InvalidInputError as error:
-        return invalid(error.problems)
     except MessageRefusedError as error:
         return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), type_=TOO_LARGE)
     return _accepted(req, operation)

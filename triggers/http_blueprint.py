@@ -1,9 +1,11 @@
-"""A blueprint whose HTTP functions say which part is away when they cannot answer without it.
+"""A blueprint whose HTTP functions answer for what every one of them may meet.
 
+    input wrong     400, `/problems/invalid-input`, with every mistake
+    body too large  413, `/problems/body-too-large`
     task hub away   503, `/problems/task-hub-unavailable`
     storage away    503, `/problems/storage-unavailable`
 
-The one place where routes turn an outage of our own into an answer.
+The one place where routes turn these into answers.
 """
 
 import inspect
@@ -15,15 +17,17 @@ import azure.durable_functions as df
 import azure.functions as func
 from azure.core.exceptions import AzureError, HttpResponseError
 
+from engine.problem import InvalidInputError
 from stores.tables import REFUSED_STATUSES
 from stores.task_hub import TaskHubUnavailableError
-from triggers.problems import storage_away, task_hub_away
+from triggers.bodies import BodyTooLargeError, too_large
+from triggers.problems import invalid, storage_away, task_hub_away
 
 type Answering = Callable[..., Awaitable[func.HttpResponse]]
 
 
 class HttpBlueprint(df.Blueprint):
-    """A blueprint with routes that answer 503 while the task hub or the storage account is away."""
+    """A blueprint with routes that refuse wrong input, and answer 503 while a part of ours is away."""
 
     def route(self, *args: Any, **settings: Any) -> Callable[..., Any]:
         """Register an HTTP function; the arguments are those of `df.Blueprint.route`."""
@@ -41,12 +45,16 @@ class HttpBlueprint(df.Blueprint):
 
 
 def answering(function: Answering) -> Answering:
-    """Return an HTTP function that answers 503 where another would fail for a part that is away."""
+    """Return an HTTP function that answers with a problem where another would fail."""
 
     @wraps(function)
     async def answered(*args: Any, **given: Any) -> func.HttpResponse:
         try:
             return await function(*args, **given)
+        except InvalidInputError as error:
+            return invalid(error.problems)
+        except BodyTooLargeError as error:
+            return too_large(error)
         except TaskHubUnavailableError as error:
             return task_hub_away(str(error))
         except AzureError as error:

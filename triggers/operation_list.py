@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import azure.functions as func
 
-from engine.problem import InvalidInputError, Problem
+from engine.problem import Problem
 from engine.vocabulary import OperationState
 from stores.operation_scan import BadCursorError, Glimpse, runtimes_of, scan_operations
 from stores.status import find_status
@@ -53,11 +53,9 @@ async def list_operations(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     status = query.one_of("status", _STATES)
     wanted = Filter(None if status is None else OperationState(status), query.text("dependency"))
     created_after, limit, cursor = query.instant("created_after"), query.limit(), query.text("cursor")
+    query.check()
     try:
-        query.check()
         return json_answer(await _page(hub, wanted, created_after, limit, cursor))
-    except InvalidInputError as error:
-        return invalid(error.problems)
     except BadCursorError as error:
         return invalid([Problem("/cursor", str(error))])
 

@@ -4,10 +4,9 @@ from typing import Final
 
 import azure.functions as func
 
-from engine.problem import InvalidInputError
 from stores.operation_summary import operation_summary
 from triggers.http_blueprint import HttpBlueprint
-from triggers.problems import invalid, json_answer
+from triggers.problems import json_answer
 from triggers.queries import Query
 
 blueprint = HttpBlueprint()
@@ -23,8 +22,5 @@ async def summarize_operations(req: func.HttpRequest, hub: str) -> func.HttpResp
     """Count operations by state, time of acceptance and dependency."""
     query = Query(req.params)
     seconds = query.whole("window_seconds", LEAST_SECONDS, MOST_SECONDS)
-    try:
-        query.check()
-    except InvalidInputError as error:
-        return invalid(error.problems)
+    query.check()
     return json_answer(await operation_summary(hub, DEFAULT_SECONDS if seconds is None else seconds))

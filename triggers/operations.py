@@ -8,22 +8,19 @@ import azure.functions as func
 
 from engine.naming import Name, explicit_scope
 from engine.operation import OperationInput
-from engine.problem import InvalidInputError
 from engine.vocabulary import OperationState
 from stores import clock
 from stores.status import document_of, find_status, with_event_states
 from stores.submission import KeyReused, Replayed, Started, submit
 from stores.task_hub import wait_for_operation
 from triggers.bodies import (
-    BodyTooLargeError,
     preferred_wait_seconds,
     tenant_of,
-    too_large,
     url_of,
 )
 from triggers.http_blueprint import HttpBlueprint
 from triggers.posted import read_posted
-from triggers.problems import invalid, json_answer, key_reused, not_found
+from triggers.problems import REPLAYED, json_answer, key_reused, not_found
 from triggers.resolution import Origin, resolve
 
 blueprint = HttpBlueprint()
@@ -31,23 +28,17 @@ blueprint = HttpBlueprint()
 SOURCE: Final = "http"
 
 _POLL_SECONDS: Final = 1
-_REPLAYED: Final = {"Idempotent-Replayed": "true"}
 
 
 @blueprint.route(route="operations", methods=["POST"])
 @blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
 async def submit_operation(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """Take an operation over."""
-    try:
-        posted = read_posted(req)
-        name = posted.name or new_name(req)
-        origin = Origin(source=SOURCE, scope=name.scope, key=name.key, trace=posted.trace)
-        operation = resolve(posted.request, origin, clock.now())
-        return await _answer_submission(req, hub, operation, is_new_key=posted.name is None)
-    except BodyTooLargeError as error:
-        return too_large(error)
-    except InvalidInputError as error:
-        return invalid(error.problems)
+    posted = read_posted(req)
+    name = posted.name or new_name(req)
+    origin = Origin(source=SOURCE, scope=name.scope, key=name.key, trace=posted.trace)
+    operation = resolve(posted.request, origin, clock.now())
+    return await _answer_submission(req, hub, operation, is_new_key=posted.name is None)
 
 
 @blueprint.route(route="operations/{operation_id}", methods=["GET"])
@@ -71,9 +62,9 @@ async def _answer_submission(
         case KeyReused():
             return key_reused()
         case Replayed(document, finished=True):
-            return json_answer(await with_event_states(document), headers=_REPLAYED)
+            return json_answer(await with_event_states(document), headers=REPLAYED)
         case Replayed(document):
-            state, headers = document["status"], _REPLAYED
+            state, headers = document["status"], REPLAYED
         case Started():
             state, headers = OperationState.PENDING.value, {}
     seconds = preferred_wait_seconds(request)

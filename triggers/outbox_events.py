@@ -7,12 +7,11 @@ from typing import Final
 import azure.functions as func
 
 from engine.outbox import EventState
-from engine.problem import InvalidInputError
 from stores import clock
 from stores.outbox import NoSuchEventError, list_pending
 from stores.outbox_index import list_ended
 from stores.outbox_sending import resend, sweep
-from triggers.problems import invalid, json_answer, not_found
+from triggers.problems import json_answer, not_found
 from triggers.queries import Query
 from triggers.retried import RetriedBlueprint, note_retry
 
@@ -29,10 +28,7 @@ async def list_outbox(req: func.HttpRequest) -> func.HttpResponse:
     query = Query(req.params)
     state = query.one_of("state", _STATES) or EventState.PENDING.value
     limit, cursor = query.limit(), query.text("cursor")
-    try:
-        query.check()
-    except InvalidInputError as error:
-        return invalid(error.problems)
+    query.check()
     if state == EventState.PENDING:
         items, following = await list_pending(limit, cursor)
     else:

@@ -2,16 +2,21 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any
 
 import azure.functions as func
+from pydantic import BaseModel
 
 from engine.idempotency import operation_id_for, parse_key
 from engine.models import parse_operation
 from engine.naming import explicit_scope
 from engine.operation import OperationInput
 from engine.trace_context import TraceContext
-from triggers.bodies import header, tenant_of, trace_of
+from engine.validation import validated
+from stores.settings import app_settings
+from triggers.bodies import header, read_body, tenant_of, trace_of, url_of
+from triggers.problems import REPLAYED, json_answer
 from triggers.resolution import Origin, resolve
 
 
@@ -50,6 +55,25 @@ class Whole:
         else:
             scope, key = f"source:{self.source}", f"{self.id}.{place}"
         return resolve(request, Origin(source=self.source, scope=scope, key=key, trace=self.trace), now)
+
+
+def read_whole[T: BaseModel](request: func.HttpRequest, model: type[T]) -> tuple[Any, T]:
+    """Return the body of a batch or a saga as it was sent, and as its model.
+
+    Raises:
+        triggers.bodies.BodyTooLargeError: It is over the limit.
+        InvalidInputError: With everything that is wrong with its form.
+    """
+    document = read_body(request, limit_bytes=app_settings().max_batch_bytes)
+    return document, validated(model, document)
+
+
+def taken_over(request: func.HttpRequest, whole: Whole, *, is_replay: bool) -> func.HttpResponse:
+    """Return 202 with where its status is; `is_replay` tells that it was taken over before."""
+    status_url = f"{url_of(request)}/{whole.id}"
+    headers = {"Location": status_url} | (REPLAYED if is_replay else {})
+    body = {f"{whole.source}_id": whole.id, "status_url": status_url}
+    return json_answer(body, HTTPStatus.ACCEPTED, headers)
 
 
 def whole_of(request: func.HttpRequest, source: str, generated_key: str) -> Whole:

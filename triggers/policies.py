@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Self
 
-import azure.durable_functions as df
 import azure.functions as func
 from pydantic import model_validator
 
@@ -13,10 +12,11 @@ from engine.preview import Preview, preview
 from engine.problem import InvalidInputError, Problem
 from engine.validation import Strict, refuse, validated
 from stores.configuration import find_dependency
-from triggers.bodies import BodyTooLargeError, read_body, too_large
-from triggers.problems import invalid, json_answer
+from triggers.bodies import read_body
+from triggers.http_blueprint import HttpBlueprint
+from triggers.problems import json_answer
 
-blueprint = df.Blueprint()
+blueprint = HttpBlueprint()
 
 
 class PolicyQuestion(Strict):
@@ -42,13 +42,8 @@ class PolicyQuestion(Strict):
 @blueprint.route(route="policies/preview", methods=["POST"])
 async def preview_policy(req: func.HttpRequest) -> func.HttpResponse:
     """List every wait of a policy, the total, and whether it fits the deadline."""
-    try:
-        question = validated(PolicyQuestion, read_body(req))
-        return json_answer(_answer(question).to_json())
-    except BodyTooLargeError as error:
-        return too_large(error)
-    except InvalidInputError as error:
-        return invalid(error.problems)
+    question = validated(PolicyQuestion, read_body(req))
+    return json_answer(_answer(question).to_json())
 
 
 def _answer(question: PolicyQuestion) -> Preview:

@@ -20,6 +20,9 @@ STORAGE_AWAY: Final = "/problems/storage-unavailable"
 WRONG_STATE: Final = "/problems/wrong-state"
 NO_SUCH_THING: Final = "about:blank"
 
+REPLAYED: Final = {"Idempotent-Replayed": "true"}
+"""Header of an answer to a key that was seen before: nothing was started."""
+
 RETRY_LATER_SECONDS: Final = 5
 
 

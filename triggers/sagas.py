@@ -3,7 +3,6 @@
 import uuid
 from dataclasses import replace
 from datetime import datetime
-from http import HTTPStatus
 from typing import Any, Final
 
 import azure.functions as func
@@ -13,44 +12,38 @@ from engine.operation import OperationInput
 from engine.problem import InvalidInputError, Problem, pointer_of
 from engine.saga import Saga, Step
 from engine.saga_request import SagaRequest, StepRequest
-from engine.validation import validated
 from stores import clock
 from stores.instances import start
 from stores.saga_status import find_saga, fingerprint_of
-from stores.settings import app_settings
 from stores.task_hub import SAGA, read_operation
-from triggers.bodies import BodyTooLargeError, read_body, too_large, url_of
 from triggers.http_blueprint import HttpBlueprint
-from triggers.parts import Whole, whole_of
-from triggers.problems import invalid, json_answer, key_reused, not_found
+from triggers.parts import Whole, read_whole, taken_over, whole_of
+from triggers.problems import json_answer, key_reused, not_found
 
 blueprint = HttpBlueprint()
 
 SOURCE: Final = "saga"
-
-_REPLAYED: Final = {"Idempotent-Replayed": "true"}
 
 
 @blueprint.route(route="sagas", methods=["POST"])
 @blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
 async def submit_saga(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """Take a saga over, all of it or nothing."""
-    try:
-        document = read_body(req, limit_bytes=app_settings().max_batch_bytes)
-        request = validated(SagaRequest, document)
-        whole = whole_of(req, SOURCE, uuid.uuid4().hex)
-        now = clock.now()
-        saga = Saga(
-            saga_id=whole.id,
-            steps=_steps(whole, request, now),
-            created_at=now,
-            fingerprint=fingerprint("saga", document),
-        )
-        return await _answer(hub, saga, url_of(req))
-    except BodyTooLargeError as error:
-        return too_large(error)
-    except InvalidInputError as error:
-        return invalid(error.problems)
+    document, request = read_whole(req, SagaRequest)
+    whole = whole_of(req, SOURCE, uuid.uuid4().hex)
+    now = clock.now()
+    saga = Saga(
+        saga_id=whole.id,
+        steps=_steps(whole, request, now),
+        created_at=now,
+        fingerprint=fingerprint(SOURCE, document),
+    )
+    if await start(hub, SAGA, saga.saga_id, {"saga": saga.to_json()}, again=False):
+        return taken_over(req, whole, is_replay=False)
+    known = await read_operation(hub, saga.saga_id)
+    if known is not None and fingerprint_of(known) != saga.fingerprint:
+        return key_reused()
+    return taken_over(req, whole, is_replay=True)
 
 
 @blueprint.route(route="sagas/{saga_id}", methods=["GET"])
@@ -59,18 +52,6 @@ async def get_saga(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """Show a saga: its steps, what stands, what was undone, and what is not known."""
     document = await find_saga(hub, req.route_params["saga_id"])
     return not_found("saga of this id") if document is None else json_answer(document)
-
-
-async def _answer(hub: str, saga: Saga, url: str) -> func.HttpResponse:
-    status_url = f"{url}/{saga.saga_id}"
-    headers = {"Location": status_url}
-    if not await start(hub, SAGA, saga.saga_id, {"saga": saga.to_json()}, again=False):
-        known = await read_operation(hub, saga.saga_id)
-        if known is not None and fingerprint_of(known) != saga.fingerprint:
-            return key_reused()
-        headers |= _REPLAYED
-    body = {"saga_id": saga.saga_id, "status_url": status_url}
-    return json_answer(body, HTTPStatus.ACCEPTED, headers)
 
 
 def _steps(whole: Whole, request: SagaRequest, now: datetime) -> tuple[Step, ...]:
