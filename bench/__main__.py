@@ -17,6 +17,7 @@ from bench import (
     hot_dependency,
     hub,
     intake,
+    outbox,
     telemetry,
     throughput,
 )
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "hot": hot_dependency.measure,
     "outage": amplification.measure,
     "dead-letters": dead_letters.measure,
+    "outbox": outbox.measure,
     "telemetry": telemetry.measure,
 }
 

@@ -1,18 +1,13 @@
 """What a dead letter costs in requests to table storage, and a list of 100,000 of them."""
 
-import os
-import statistics
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from bench.metered_app import Requests, counting_requests
+from bench.measured import measured
 from bench.numbers import Row, Table, milliseconds
-from bench.storage import storage_in_memory
+from bench.storage import fill, storage_in_memory, storage_setting
 from engine.dead_letter import archived
 from engine.dead_letter_filter import Facets, Filter
 from engine.operation import OperationInput
@@ -22,7 +17,6 @@ from stores.dead_letter_keys import TABLE, Entry, list_prefix
 from stores.dead_letter_list import list_dead_letters
 from stores.dead_letter_tally import read_groups, read_summary
 from stores.dead_letters import keep_operation, move_dead_letter
-from stores.setting_catalogue import STORAGE
 
 FEW = 1_000
 MANY = 100_000
@@ -31,17 +25,9 @@ WHOLE = 600
 
 PAGE = 50
 DEPENDENCIES = 10
-ROWS_PER_TRANSACTION = 100
+DEPENDENCY = "dependency-3"
 ROUNDS = 5
 NEWEST = datetime(2026, 11, 21, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What one action took: requests, and seconds in the median of some rounds."""
-
-    requests: int
-    seconds: float
 
 
 async def measure(folder: Path, _operations: int) -> list[Table]:
@@ -50,16 +36,16 @@ async def measure(folder: Path, _operations: int) -> list[Table]:
     Args:
         folder: Where Azurite logs.
     """
-    with storage_in_memory(folder) as connection, _storage_setting(connection):
+    with storage_in_memory(folder) as connection, storage_setting(connection):
         return [await _writing(), await _listing()]
 
 
 async def _writing() -> Table:
     await keep_operation(_entry(0), NEWEST - timedelta(days=1))  # makes the tables
-    kept = await _measured(lambda: keep_operation(_entry(1), NEWEST), rounds=1)
-    again = await _measured(lambda: keep_operation(_entry(1), NEWEST), rounds=1)
+    kept = await measured(lambda: keep_operation(_entry(1), NEWEST), rounds=1)
+    again = await measured(lambda: keep_operation(_entry(1), NEWEST), rounds=1)
     dead_letter_id = await keep_operation(_entry(1), NEWEST)
-    moved = await _measured(
+    moved = await measured(
         lambda: move_dead_letter(dead_letter_id, lambda record: archived(record, NEWEST)), rounds=1
     )
     rows = (
@@ -77,9 +63,9 @@ async def _listing() -> Table:
     for number in range(WHOLE):
         await keep_operation(_entry(number), NEWEST - timedelta(seconds=number))
     await _fill(WHOLE, FEW)
-    few = [await _measured(read) for _, read in _reads()]
+    few = [await measured(read, ROUNDS) for _, read in _reads()]
     await _fill(FEW, MANY)
-    many = [await _measured(read) for _, read in _reads()]
+    many = [await measured(read, ROUNDS) for _, read in _reads()]
     rows = [
         row
         for (name, _), small, large in zip(_reads(), few, many, strict=True)
@@ -101,37 +87,29 @@ def _reads() -> list[tuple[str, Callable[[], Awaitable[Any]]]]:
         ("all", lambda: list_dead_letters(Filter(), limit=PAGE, cursor=None)),
         (
             "one of ten dependencies",
-            lambda: list_dead_letters(Filter(dependency="dependency-3"), limit=PAGE, cursor=None),
+            lambda: list_dead_letters(Filter(dependency=DEPENDENCY), limit=PAGE, cursor=None),
         ),
         ("summary", read_summary),
         ("groups", read_groups),
     ]
 
 
-async def _measured(act: Callable[[], Awaitable[Any]], rounds: int = ROUNDS) -> Measured:
-    requests, seconds = Requests(), []
-    with counting_requests(requests):
-        for _ in range(rounds):
-            began = time.perf_counter()
-            await act()
-            seconds.append(time.perf_counter() - began)
-    return Measured(requests.count // rounds, statistics.median(seconds))
-
-
 async def _fill(first: int, last: int) -> None:
     """Put dead letters into the lists that are read, each older than the one before."""
-    changes: list[tables.Change] = []
-    for number in range(first, last):
+    await fill(TABLE, _list_rows("all", range(first, last)))
+    read = (number for number in range(first, last) if _dependency(number) == DEPENDENCY)
+    await fill(TABLE, _list_rows(f"dependency={DEPENDENCY}", read))
+
+
+def _list_rows(name: str, numbers: Iterable[int]) -> Iterator[tables.Row]:
+    for number in numbers:
         facets = Facets(
             reason="RejectedByDependency", category="malformed", dependency=_dependency(number), group="g-0"
         )
         created_at = NEWEST - timedelta(seconds=number)
         entry = Entry(id=f"dl-{number:032x}", created_at=created_at, facets=facets)
-        for name in ("all", f"dependency={facets.dependency}"):
-            keys = {"PartitionKey": "open", "RowKey": f"{list_prefix(name)}{entry.position}"}
-            changes.append(("create", {**keys, **entry.properties()}))
-    for start in range(0, len(changes), ROWS_PER_TRANSACTION):
-        await tables.transact(TABLE, changes[start : start + ROWS_PER_TRANSACTION])
+        keys = {"PartitionKey": "open", "RowKey": f"{list_prefix(name)}{entry.position}"}
+        yield {**keys, **entry.properties()}
 
 
 def _dependency(number: int) -> str:
@@ -158,17 +136,3 @@ def _entry(number: int) -> dict[str, Any]:
         "detail": "status 422",
         "attempts": [attempt],
     }
-
-
-@contextmanager
-def _storage_setting(connection: str) -> Iterator[None]:
-    """Names the storage account for a while; other benchmarks have named their own."""
-    before = os.environ.get(STORAGE.name)
-    os.environ[STORAGE.name] = connection
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(STORAGE.name, None)
-        else:
-            os.environ[STORAGE.name] = before

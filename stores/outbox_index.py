@@ -85,8 +85,13 @@ async def list_notes(limit: int, cursor: str | None, *, first: str = "") -> tupl
 
 async def note_ended(event: StoredEvent, place: Place) -> None:
     """List an event among the sent or the failed ones; again and again is the same as once."""
-    row = {"PartitionKey": event.state.value, "RowKey": _ended_key(event), **place.to_json()}
-    await tables.merge(INDEX_TABLE, row | tables.packed("document", json.dumps(event.to_json())))
+    await tables.merge(INDEX_TABLE, ended_row(event, place))
+
+
+def ended_row(event: StoredEvent, place: Place) -> tables.Row:
+    """Return the entry of an event that has ended."""
+    keys = {"PartitionKey": event.state.value, "RowKey": _ended_key(event)}
+    return keys | place.to_json() | tables.packed("document", json.dumps(event.to_json()))
 
 
 async def drop_ended(event: StoredEvent) -> None:
