@@ -8,6 +8,7 @@ Source of names and defaults: "host.json reference for Azure Functions 2.x and l
 import json
 from collections.abc import Mapping
 from datetime import timedelta
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -212,6 +213,21 @@ def _describe(mistakes: ValidationError) -> str:
     lines = []
     for error in mistakes.errors(include_url=False):
         key = ".".join(str(part) for part in error["loc"]) or "the file"
-        unknown = error["type"] == "extra_forbidden"
-        lines.append(f"host.json: {'unknown key ' + key if unknown else key + ': ' + error['msg']}")
+        if error["type"] == "extra_forbidden":
+            lines.append(f"host.json: unknown key {key}{_suggestion(error['loc'])}")
+        else:
+            lines.append(f"host.json: {key}: {error['msg']}")
     return "\n".join(lines)
+
+
+def _suggestion(location: tuple[int | str, ...]) -> str:
+    """Return what an unknown key may have been meant to be; "" when nothing is near."""
+    *parents, wrong = location
+    model: Any = HostJson
+    for parent in parents:
+        model = next(
+            each.annotation for name, each in model.model_fields.items() if parent in {name, each.alias}
+        )
+    known = [field.alias or name for name, field in model.model_fields.items()]
+    near = get_close_matches(str(wrong), known, n=1)
+    return f", did you mean {near[0]}?" if near else ""

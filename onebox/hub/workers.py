@@ -2,8 +2,10 @@
 
 import base64
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import dropwhile
 
 import durabletask.internal.orchestrator_service_pb2 as pb
 
@@ -27,6 +29,7 @@ from onebox.hub.turn import Ended, Renewed, Rewound, Turn, choose
 from onebox.hub.versioning import VersionFailure
 
 _LOGGER = logging.getLogger(__name__)
+_SDK_FRAME = 'durabletask/worker.py"'  # the frames of its loop, through which every orchestrator is entered
 
 
 class Workers:
@@ -82,6 +85,8 @@ class Workers:
             self._retry(instance_id)
             return
         self._faults(FaultPoint.TURN_COMMITTED)
+        if turn.status is Status.FAILED and isinstance(turn.outcome, Ended):
+            _tell_failure(live.head, turn.outcome)
         self._remember(live, turn)
         if len(visible) > len(taken):
             self._retry(instance_id)
@@ -212,6 +217,15 @@ class Workers:
             details = _details(failed)
             return lambda at_us, task_id: events.task_failed(at_us, task_id, details)
         return lambda at_us, task_id: events.task_completed(at_us, task_id, result)
+
+
+def _tell_failure(head: Head, ended: Ended) -> None:
+    """Log why an orchestration failed: the SDK answers with it, and nobody else would say."""
+    failure = pb.TaskFailureDetails.FromString(ended.failure or b"")
+    frames = re.split(r'^(?=  File ")', failure.stackTrace.value, flags=re.MULTILINE)
+    own = "".join(dropwhile(lambda frame: _SDK_FRAME in frame or not frame.strip(), frames)).rstrip()
+    text = f"{failure.errorType}: {failure.errorMessage}" + (f"\n{own}" if own else "")
+    _LOGGER.error("orchestration '%s' (%s) failed - %s", head.id, head.name, text)
 
 
 def _has_more(visible: list[Message], done: int, limit: int) -> bool:

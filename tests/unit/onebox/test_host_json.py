@@ -75,6 +75,16 @@ def test_versions_and_replaced_instances_are_as_the_host_has_them(tmp_path: Path
     assert Status.RUNNING in durable.replaceable
 
 
+def test_a_key_that_is_nearly_right_is_told_so(tmp_path: Path) -> None:
+    content = {"version": "2.0", "extensions": {"durableTask": {"hubNam": "x"}}, "foo": 1}
+    with pytest.raises(CannotStartError) as refused:
+        read(tmp_path, content)
+    assert str(refused.value).splitlines() == [
+        "host.json: unknown key extensions.durableTask.hubNam, did you mean hubName?",
+        "host.json: unknown key foo",
+    ]
+
+
 def test_a_strategy_that_there_is_not_is_named(tmp_path: Path) -> None:
     content = {"version": "2.0", "extensions": {"durableTask": {"versionMatchStrategy": "Newest"}}}
     with pytest.raises(CannotStartError, match=r"versionMatchStrategy.*'None', 'Strict' or 'CurrentOrOlder'"):
