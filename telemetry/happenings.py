@@ -142,7 +142,8 @@ def operation_ended(document: Mapping[str, Any], place: TraceContext | None) -> 
         place: Where in a trace it was submitted; None when nobody traces it.
     """
     try:
-        _tell_end(document, place)
+        with spans.at(place):
+            _tell_end(document, place)
     except Exception:  # noqa: BLE001 - told from within the write that makes it so: it must not be undone
         _log.exception("the end of operation %s could not be told", document.get("operation_id"))
 

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from opentelemetry import trace
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -161,6 +161,16 @@ def operation_ended(document: Mapping[str, Any], place: TraceContext | None) -> 
     if status == OperationState.DEAD_LETTERED:
         _failed(span, letter.get("category", status), letter.get("reason"))
     span.end(_nanoseconds(from_rfc3339(document["updated_at"])))
+
+
+@contextmanager
+def at(place: TraceContext | None) -> Iterator[None]:
+    """Let what is logged meanwhile belong to a place; without one, to none."""
+    token = attach(_context_at(place))
+    try:
+        yield
+    finally:
+        detach(token)
 
 
 def current_place() -> TraceContext | None:

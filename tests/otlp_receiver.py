@@ -1,7 +1,7 @@
 """An OTLP/HTTP collector on loopback that keeps what it is sent."""
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,6 +47,7 @@ class OtlpReceiver:
     Attributes:
         url: The value of OTEL_EXPORTER_OTLP_ENDPOINT that leads here.
         services: Names of those who sent.
+        stop: Goes away, at once.
     """
 
     url: str = ""
@@ -54,6 +55,20 @@ class OtlpReceiver:
     points: list[Received] = field(default_factory=list)
     lines: list[Received] = field(default_factory=list)
     services: set[str] = field(default_factory=set)
+    stop: Callable[[], None] = lambda: None
+
+    def serve(self, server: ThreadingHTTPServer) -> None:
+        self.url = f"http://127.0.0.1:{server.server_port}"
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+
+        def stop() -> None:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+            self.stop = lambda: None
+
+        self.stop = stop
 
     def take(self, path: str, body: bytes) -> None:
         message = REQUESTS[path].FromString(body)
@@ -119,13 +134,8 @@ def otlp_receiver() -> Iterator[OtlpReceiver]:
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    receiver.url = f"http://127.0.0.1:{server.server_port}"
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
+    receiver.serve(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
     try:
         yield receiver
     finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        receiver.stop()
