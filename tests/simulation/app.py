@@ -1,5 +1,8 @@
-"""The app in the simulated world: its own orchestrators, entities, activities and stores, on stand-ins for what
-is outside of it: the task hub, tables, queues, the network and the time."""
+"""The app in the simulated world.
+
+Its own orchestrators, entities, activities and stores run on stand-ins for what is outside of them: the task
+hub, tables, queues, the network and the time.
+"""
 
 import asyncio
 import logging
@@ -17,7 +20,7 @@ from pydantic import BaseModel
 from activities import attempt, batch_step, commit, dead_letter, downstream, publish, replay_steps, submit
 from activities import wake_waiting as waking
 from activities.handling import Call as HandlerCall
-from activities.handling import Outcome, TableWrite
+from activities.handling import Outcome, TableWrite, Throttled
 from engine.circuit import ENTITY
 from engine.config import parse_config
 from entities.circuit_breaker import CircuitBreaker
@@ -42,7 +45,7 @@ minimum_calls = 5
 window_seconds = 20
 break_seconds = 20
 max_break_seconds = 120
-half_open_calls = 2
+half_open_calls = 1
 [defaults.retry_budget]
 ratio = 1.0
 minimum_per_second = 2.0
@@ -82,6 +85,8 @@ async def reserve(order: Order, call: HandlerCall) -> Outcome:
     answer = await call.client.post(
         "/reserve", headers={"Idempotency-Key": call.key}, extensions={"trace": _untraced}
     )
+    if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+        raise Throttled(retry_after=float(answer.headers["Retry-After"]))
     answer.raise_for_status()
     row = TableWrite(
         table=WRITES,

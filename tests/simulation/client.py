@@ -1,6 +1,5 @@
 """The durable client of one worker, on the simulated hub: the calls that the app makes, and no others."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """A task hub in memory, on the world's clock: it delivers what it was given, late, twice and in any order.
 
-Orchestrators and entities run through the SDK's own executors. One turn is one transaction. An activity runs at
-least once, on any worker; the answer that comes first counts. Calls of entities are answered once; signals and
-events may come twice and overtake each other, which is more than the platform asks of an app.
+Orchestrators and entities run through the SDK's own executors. One turn is one transaction. An activity runs
+at least once, on any worker; the answer that comes first counts. Calls of entities are answered once; signals
+and events may come twice and overtake each other, which is more than the platform asks of an app.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from tests.simulation.world import World
+from tests.simulation.world import Execution, World
 
 type Activity = Callable[[dict[str, Any], str], Awaitable[Any]]
 """An activity of the app: its input, and the durable client's binding."""
@@ -58,15 +58,16 @@ class Instance:
         return self.status is OrchestrationStatus.RUNNING
 
 
-@dataclass
+@dataclass(eq=False)
 class Doing:
-    """An activity that was scheduled and has not been answered."""
+    """An activity that was scheduled; `done` once it has been answered."""
 
     instance_id: str
     execution: int
     task_id: int
     name: str
     given: dict[str, Any]
+    done: bool = False
 
 
 @dataclass
@@ -188,7 +189,8 @@ class Hub:
         encoded = base64.b64encode(request.SerializeToString()).decode()
         orchestrator = self.orchestrators[instance.name]
         answer = self._worker.execute_orchestration_request(orchestrator, encoded)
-        return pb.OrchestratorResponse.FromString(base64.b64decode(answer))
+        response: pb.OrchestratorResponse = pb.OrchestratorResponse.FromString(base64.b64decode(answer))
+        return response
 
     def _act(self, instance: Instance, action: pb.OrchestratorAction) -> None:
         match action.WhichOneof("orchestratorActionType"):
@@ -264,14 +266,17 @@ class Hub:
 
     def _dispatch(self, doing: Doing) -> None:
         """Give an activity to a worker; when none is up, a little later."""
+        if doing.done:
+            return
         if not self.world.workers:
             self.world.later(1.0, self._dispatch, doing)
             return
         worker = self.world.rng.choice(self.world.workers)
         work = self.activities[doing.name](json.loads(json.dumps(doing.given)), worker.name)
         self._running.setdefault(worker.name, []).append(doing)
-        task = self.world.run(worker, _awaited(work), doing.given)
-        task.add_done_callback(lambda done: self._done(worker.name, doing, done))
+        execution = Execution(doing.given)
+        task = self.world.run(worker, _awaited(work), execution)
+        task.add_done_callback(lambda done: self._done(worker.name, doing, done, execution))
         if self.world.happens(self.world.chances.twice):
             self.world.later(self.world.rng.uniform(0.01, 5), self._dispatch_again, doing)
 
@@ -285,14 +290,15 @@ class Hub:
             if not any(doing in running for running in self._running.values()):
                 self.world.later(self.world.rng.uniform(5, 60), self._dispatch, doing)
 
-    def _done(self, worker: str, doing: Doing, task: "asyncio.Task[Any]") -> None:
-        if task.cancelled() or doing not in self._running.get(worker, []):
+    def _done(self, worker: str, doing: Doing, task: "asyncio.Task[Any]", execution: Execution) -> None:
+        if task.cancelled() or doing.done or doing not in self._running.get(worker, []):
             return
+        doing.done = True
         for running in self._running.values():
-            while doing in running:
-                running.remove(doing)
+            running[:] = [each for each in running if each is not doing]
         self.under_way -= 1
         failure = task.exception()
+        execution.counts = failure is None
         event = (
             helpers.new_task_completed_event(doing.task_id, json.dumps(task.result()))
             if failure is None

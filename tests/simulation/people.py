@@ -90,11 +90,11 @@ class People:
 
     async def on_some_worker[T](self, work: Callable[[Worker], Coroutine[Any, Any, T]]) -> T | None:
         """Run something on a worker; None when it died on the way."""
-        while not self.world.workers:
+        while not self.world.workers:  # noqa: ASYNC110 - time is virtual, and looking costs little
             await asyncio.sleep(1)
         worker = self.world.rng.choice(self.world.workers)
         task = self.world.run(worker, work(worker))
-        while not task.done() and worker.alive:
+        while not task.done() and worker.alive:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.05)
         return task.result() if task.done() else None
 
@@ -144,7 +144,7 @@ class People:
             return {"handler": "reserve", "input": {"number": number}, "key": f"key-{number}"}
         dependency = rng.choice(["payments", "payments", "ledger", "mail"])
         path = "/refused" if rng.random() < 0.05 else f"/things/{number}"
-        body = {
+        body: dict[str, Any] = {
             "dependency": dependency,
             "request": {"method": "POST", "path": path, "json": {"number": number}},
             "key": f"key-{number}",
@@ -170,7 +170,9 @@ class People:
         rng = self.world.rng
         arrival = Arrival(source="queue", body=text, place="operations", native_id=message_id)
         for _ in range(rng.choice([1, 1, 2])):
-            while not await self.on_some_worker(lambda worker: _taken(worker, arrival)):
+            while True:
+                if await self.on_some_worker(lambda worker: _taken(worker, arrival)):
+                    break
                 await asyncio.sleep(rng.uniform(1, 30))
         self.messages.add(arrival.native_id)
 

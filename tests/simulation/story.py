@@ -1,13 +1,24 @@
-"""One simulated world from its beginning to its end."""
+"""One simulated world from its beginning to its end, and what is left to be looked at afterwards."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 from activities.downstream import close_clients
+from engine.circuit import breaker_from_json
+from engine.dead_letter import DeadLetterRecord, Status
+from engine.dead_letter_filter import Filter
 from engine.operation import OperationInput
+from stores import tables
+from stores.batches import document_of, find_batch
 from stores.circuits import close_circuits
+from stores.configuration import find_dependency
+from stores.dead_letter_list import list_dead_letters
+from stores.dead_letter_tally import Summary, read_summary
+from stores.task_hub import OPERATION
 from tests.simulation import virtual_loop
 from tests.simulation.app import App
 from tests.simulation.hub import Instance
@@ -15,8 +26,8 @@ from tests.simulation.people import People
 from tests.simulation.targets import STORM_SECONDS
 from tests.simulation.world import CALM, Chances, World
 
-WORKERS = 3
-CALM_SECONDS = 4 * 3_600.0
+WORKERS: Final = 3
+CALM_SECONDS: Final = 4 * 3_600.0
 """By then everything that was accepted has ended: deadlines are an hour."""
 
 
@@ -26,6 +37,11 @@ class RunEnd:
 
     operation: OperationInput
     document: dict[str, Any]
+    ended_at: datetime
+
+    @property
+    def succeeded(self) -> bool:
+        return bool(self.document["status"] == "succeeded")
 
 
 @dataclass
@@ -33,45 +49,89 @@ class Story:
     """What came of a world; what the invariants are about.
 
     Attributes:
-        app: Afterwards.
-        people: And what they were told.
         ends: Of the runs of operations, in order.
+        letters: All dead letters.
+        open_ids: Those that the list of open ones shows.
+        summary: What the counts say.
+        batches: Documents of all batches.
+        overfull: Circuits that let too many probe, as they did it.
     """
 
     world: World
     app: App
     people: People
     ends: list[RunEnd] = field(default_factory=list)
+    letters: list[DeadLetterRecord] = field(default_factory=list)
+    open_ids: list[str] = field(default_factory=list)
+    summary: Summary | None = None
+    batches: list[dict[str, Any]] = field(default_factory=list)
+    overfull: list[str] = field(default_factory=list)
+
+    @property
+    def first_ends(self) -> dict[str, RunEnd]:
+        """The end of the first run of each operation, by its id."""
+        firsts = [end for end in self.ends if end.operation.replay_of is None]
+        return {end.operation.operation_id: end for end in reversed(firsts)}
+
+    @property
+    def last_ends(self) -> list[RunEnd]:
+        """The end of the last run of each operation."""
+        return list({end.operation.operation_id: end for end in self.ends}.values())
 
     def ended(self, instance: Instance) -> None:
         """Take the end of an instance down."""
-        if instance.name == "operation" and instance.output is not None:
-            import json
-
+        if instance.name == OPERATION and instance.output is not None:
             operation = OperationInput.from_json(json.loads(instance.input)["operation"])
-            self.ends.append(RunEnd(operation, json.loads(instance.output)))
+            self.ends.append(RunEnd(operation, json.loads(instance.output), self.world.now()))
+
+    def entity_changed(self, entity: str, _operation: str, _input: Any, _before: Any, after: Any) -> None:
+        """Look at every state of a circuit."""
+        _, name, key = entity.split("@", 2)
+        dependency = find_dependency(key)
+        if name != "circuit_breaker" or dependency is None:
+            return
+        breaker = breaker_from_json(after)
+        probing = len(breaker.leases) + breaker.probe_successes
+        if probing > dependency.circuit.half_open_calls:
+            self.overfull.append(f"{key} lets {probing} probe at {self.world.now()}")
+
+    async def look(self) -> None:
+        """Read what the app itself says in the end."""
+        rows = self.app.tables.rows("DeadLetters")
+        self.letters = [
+            DeadLetterRecord.from_json(json.loads(tables.unpacked("document", row))) for row in rows
+        ]
+        cursor: str | None = None
+        while True:
+            page = await list_dead_letters(Filter(status=Status.OPEN), limit=200, cursor=cursor)
+            self.open_ids += [record.id for record in page.records]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        self.summary = await read_summary()
+        for batch_id in sorted(self.people.batches):
+            batch = await find_batch(batch_id)
+            assert batch is not None, batch_id
+            self.batches.append(await document_of(batch))
 
 
-def told(seed: int, operations: int, defects: Sequence[Any] = (), chances: Chances | None = None) -> Story:
+def told(seed: int, operations: int, *defects: Any) -> Story:
     """Let a world happen.
 
     Args:
-        seed: Everything in it follows from this.
+        seed: Everything in it follows from this and the number of operations.
         operations: How many are submitted one by one; batches and sagas come on top.
         defects: Patches that break the app.
-        chances: Of trouble; None means the usual ones.
     """
-    return virtual_loop.run(_happened(seed, operations, defects, chances or Chances()))
+    return virtual_loop.run(_happened(seed, operations, defects))
 
 
-async def _happened(seed: int, operations: int, defects: Sequence[Any], chances: Chances) -> Story:
-    world = World(seed, chances)
-    asyncio.get_running_loop().set_exception_handler(
-        lambda _loop, context: world.over or world.mistake("nobody expected", context.get("exception"))
-    )
+async def _happened(seed: int, operations: int, defects: Sequence[Any]) -> Story:
+    world = World(seed, Chances.of(seed))
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, told: _unheard(world, told))
     app = App(world)
     story = Story(world, app, People(world, app))
-    app.hub.on_end = story.ended
+    app.hub.on_end, app.hub.on_entity = story.ended, story.entity_changed
     with app.in_place(*defects):
         for _ in range(WORKERS):
             world.give_birth()
@@ -82,10 +142,17 @@ async def _happened(seed: int, operations: int, defects: Sequence[Any], chances:
         await story.people.replay_everything()
         await _quiet(story)
         janitor.cancel()
+        await story.look()
         await world.end()
         close_circuits()
         await close_clients()
     return story
+
+
+def _unheard(world: World, told: dict[str, Any]) -> None:
+    """Take down what was raised where nobody hears it."""
+    if not world.over:
+        world.mistake("nobody expected", repr(told.get("exception")), told.get("message"))
 
 
 def _crowd(people: People, operations: int) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any, Final, override
 import httpx
 
 from engine.operation import OperationInput
-from tests.simulation.world import World, doing
+from tests.simulation.world import Execution, World, executing
 
 STORM_SECONDS: Final = 3_600.0
 """So long do dependencies flap; afterwards all of them are well."""
@@ -37,6 +37,8 @@ class Call:
 
     Attributes:
         at: When it came.
+        ended_at: When it was answered; None when it never was.
+        execution: Of the activity that made it.
         operation: On whose behalf; for a webhook that of its delivery.
         attempt: Its number, from 1.
         key: What it deduplicates on; "" for a dependency that does not.
@@ -49,11 +51,13 @@ class Call:
     at: datetime
     operation: OperationInput
     attempt: int
+    execution: Execution
     key: str = ""
     arrived: bool = False
     effect: bool = False
     status: int = 0
     retry_after_seconds: int = 0
+    ended_at: datetime | None = None
 
 
 @dataclass
@@ -78,9 +82,9 @@ class Target:
     def __post_init__(self) -> None:
         begins, rng = 0.0, self.world.rng
         while begins < STORM_SECONDS:
-            mood = Mood.WELL if rng.random() < 0.45 else rng.choice([*_TROUBLES, Mood.FLAPPING])
+            mood = Mood.WELL if rng.random() < 0.6 else rng.choice([*_TROUBLES, Mood.FLAPPING])
             self.phases.append((begins, mood))
-            begins += rng.uniform(30, 420)
+            begins += rng.uniform(20, 240)
         self.phases.append((STORM_SECONDS, Mood.WELL))
 
     def mood(self) -> Mood:
@@ -92,9 +96,11 @@ class Target:
 
     def call_of(self, request: httpx.Request) -> Call:
         """Write a call down."""
-        given = doing.get() or {}
+        execution = executing.get()
+        assert execution is not None, "only activities call"
+        given = execution.given
         about = given["operation"] if "operation" in given else given["delivery"]["operation"]
-        call = Call(self.world.now(), OperationInput.from_json(about), given["attempt"])
+        call = Call(self.world.now(), OperationInput.from_json(about), given["attempt"], execution)
         call.key = request.headers.get(self.header, "") if self.header else ""
         self.calls.append(call)
         self.world.note("call", self.name, call.operation.operation_id, call.attempt)
@@ -103,7 +109,8 @@ class Target:
     def take_effect(self, call: Call) -> None:
         """Do what the call asks for, once for each key."""
         call.effect = True
-        self.effects[call.key or f"call {len(self.calls)}"] += 0 if self.effects[call.key] and call.key else 1
+        if not call.key or call.key not in self.effects:
+            self.effects[call.key or f"call {len(self.calls)}"] += 1
 
 
 @dataclass
@@ -136,6 +143,7 @@ class Network(httpx.AsyncBaseTransport):
             target.take_effect(call)
         await self.world.point()  # It has happened, and whoever asked may not live to hear of it.
         await asyncio.sleep(1_000 if mood is Mood.HANGING else rng.uniform(0.01, 0.4))
+        call.ended_at = self.world.now()
         if mood is Mood.THROTTLING:
             call.status, call.retry_after_seconds = 429, rng.randint(1, 90)
             return httpx.Response(429, headers={"Retry-After": str(call.retry_after_seconds)})

@@ -1,7 +1,7 @@
 """An asyncio loop whose time is its own: when nothing is ready, it jumps to the next timer.
 
-A day of waits takes as long as what happens in it, and the same program runs the same way every time: callbacks
-run in the order in which they became due, and there are no threads and no sockets.
+A day of waits takes as long as what happens in it, and the same program runs the same way every time:
+callbacks run in the order in which they became due, and there are no threads and no sockets.
 """
 
 import asyncio

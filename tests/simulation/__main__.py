@@ -1,0 +1,42 @@
+"""Runs simulated worlds from a terminal: python -m tests.simulation --seed 7, or --seeds 100."""
+
+import argparse
+import sys
+from secrets import randbelow
+
+from tests.simulation.invariants import broken
+from tests.simulation.story import told
+
+OPERATIONS = 200
+SEEDS = 1_000_000_000
+
+
+def main() -> int:
+    """Run the worlds that the options name; return 1 when something does not hold in one of them."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="the one world to run; without it they are drawn")
+    parser.add_argument("--seeds", type=int, default=1, help="how many worlds to run")
+    parser.add_argument("--operations", type=int, default=OPERATIONS, help="of each world")
+    parser.add_argument("--log", action="store_true", help="print what happened")
+    parser.add_argument("--digest", action="store_true", help="print only what two runs of a seed share")
+    options = parser.parse_args()
+    seeds = [options.seed] if options.seed is not None else [randbelow(SEEDS) for _ in range(options.seeds)]
+    return max([_run(seed, options) for seed in seeds])
+
+
+def _run(seed: int, options: argparse.Namespace) -> int:
+    story = told(seed, options.operations)
+    if options.digest:
+        sys.stdout.write(f"{story.world.digest()}\n")
+        return 0
+    if options.log:
+        sys.stdout.write("\n".join([*story.world.log, ""]))
+    found = broken(story)
+    sys.stdout.write(f"seed {seed}: {len(story.ends)} runs of operations, {story.world.deaths} crashes\n")
+    for name, contradictions in found.items():
+        sys.stdout.write("".join(f"  {name}: {each}\n" for each in contradictions[:10]))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""What holds of the calls that dependencies see."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Final
+
+from engine.instants import from_rfc3339
+from engine.operation import OperationInput
+from engine.vocabulary import Category
+from tests.simulation.story import Story
+from tests.simulation.targets import Call
+
+type RunKey = tuple[str, datetime]
+
+_BREATH: Final = timedelta(milliseconds=5)
+"""Durations are told in tenths of a millisecond."""
+
+_UNSAFE: Final = "ledger"
+
+
+def one_effect_per_key(story: Story) -> Iterator[str]:
+    """A dependency that deduplicates sees one key for one operation, whatever is repeated or replayed."""
+    keys = defaultdict(set)
+    effects: dict[str, set[str]] = defaultdict(set)
+    for target, call in _calls(story):
+        if target != _UNSAFE:
+            keys[call.operation.operation_id].add(call.key)
+            effects[call.operation.operation_id] |= {call.key} if call.effect else set()
+    yield from (f"{name} has the keys {sorted(found)}" for name, found in keys.items() if len(found) > 1)
+    for end in story.ends:
+        if end.succeeded and end.operation.dependency != _UNSAFE and not effects[end.operation.operation_id]:
+            yield f"{end.operation.operation_id} succeeded without an effect"
+
+
+def nothing_unsafe_twice(story: Story) -> Iterator[str]:
+    """What may have taken effect at a dependency that does not deduplicate is not sent again by its run."""
+    for run, calls in _calls_by_run(story, _UNSAFE).items():
+        for before, after in pairwise(call for call in calls if call.arrived):
+            if before.effect or before.status in {0, 500}:
+                yield f"{run[0]}: attempt {after.attempt} was sent after attempt {before.attempt} had arrived"
+
+
+def attempts_are_counted(story: Story) -> Iterator[str]:
+    """The count of attempts is that of attempts which left this side, consecutive and within the policy."""
+    calls = {target: _calls_by_run(story, target) for target in story.app.targets}
+    for end in story.ends:
+        run, count = end.operation, end.document["attempt_count"]
+        seen = calls[run.dependency].get(_run(run), [])
+        numbers = {call.attempt for call in seen if call.execution.counts}
+        records = {record["number"]: record["category"] for record in end.document["attempts"]}
+        if sorted(records) != list(range(1, count + 1)):
+            yield f"{run.run_id} counts {count} attempts and tells of {sorted(records)}"
+        if run.policy.max_attempts >= 0 and count > run.policy.max_attempts:
+            yield f"{run.run_id} made {count} attempts of {run.policy.max_attempts}"
+        missing = {
+            number
+            for number in set(records) - {call.attempt for call in seen}
+            if records[number] != Category.AMBIGUOUS
+        }
+        if missing or numbers - set(records):
+            yield f"{run.run_id} counts {sorted(records)}, the dependency saw {sorted(numbers)}"
+
+
+def no_early_attempt(story: Story) -> Iterator[str]:
+    """No attempt begins before its retry instant or before Retry-After, unless somebody asked for it."""
+    hurried = {hurry.operation_id for hurry in story.people.hurried}
+    calls = {target: _calls_by_run(story, target) for target in story.app.targets}
+    for end in story.ends:
+        if end.operation.operation_id in hurried:
+            continue
+        seen = calls[end.operation.dependency].get(_run(end.operation), [])
+        for record in end.document["attempts"]:
+            wait = record["next_delay_seconds"]
+            ended_at = from_rfc3339(record["started_at"]) + timedelta(milliseconds=record["duration_ms"])
+            following = [call.at for call in seen if call.attempt == record["number"] + 1]
+            if wait and following and min(following) < ended_at + timedelta(seconds=wait) - _BREATH:
+                yield f"{end.operation.run_id}: attempt {record['number'] + 1} came before its time"
+        yield from _after_being_told(end.operation, seen)
+
+
+def _after_being_told(operation: OperationInput, calls: list[Call]) -> Iterator[str]:
+    for told in (call for call in calls if call.retry_after_seconds and call.execution.counts):
+        assert told.ended_at is not None
+        seconds = min(told.retry_after_seconds, operation.policy.max_retry_after_seconds)
+        until = told.ended_at + timedelta(seconds=seconds) - _BREATH
+        if any(told.ended_at < call.at < until and call.attempt > told.attempt for call in calls):
+            yield f"{operation.run_id} did not heed Retry-After of attempt {told.attempt}"
+
+
+def nothing_after_the_deadline(story: Story) -> Iterator[str]:
+    """No attempt begins after its operation's deadline."""
+    for target, call in _calls(story):
+        deadline = call.operation.deadline_at
+        if deadline is not None and call.at > deadline:
+            yield f"{call.operation.run_id} called {target} at {call.at}, its deadline was {deadline}"
+
+
+def circuits_probe_within_limits(story: Story) -> Iterator[str]:
+    """A half-open circuit never lets more probe than its settings say."""
+    yield from story.overfull
+
+
+def _run(operation: OperationInput) -> RunKey:
+    return operation.run_id, operation.created_at
+
+
+def _calls(story: Story) -> Iterator[tuple[str, Call]]:
+    for name, target in story.app.targets.items():
+        yield from ((name, call) for call in target.calls)
+
+
+def _calls_by_run(story: Story, target: str) -> dict[RunKey, list[Call]]:
+    calls: dict[RunKey, list[Call]] = defaultdict(list)
+    for call in story.app.targets[target].calls:
+        calls[_run(call.operation)].append(call)
+    return calls

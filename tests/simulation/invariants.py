@@ -1,0 +1,36 @@
+"""What holds of every simulated world; a function gives what contradicts it, and nothing when it holds."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from tests.simulation import calls, letters, outcomes
+from tests.simulation.story import Story
+
+type Invariant = Callable[[Story], Iterator[str]]
+
+INVARIANTS: Final[tuple[Invariant, ...]] = (
+    outcomes.ends_once,
+    calls.one_effect_per_key,
+    calls.nothing_unsafe_twice,
+    calls.attempts_are_counted,
+    calls.no_early_attempt,
+    calls.nothing_after_the_deadline,
+    outcomes.events_arrive,
+    outcomes.events_are_complete,
+    letters.dead_letters_are_kept,
+    letters.lineage_is_told,
+    letters.messages_are_kept,
+    letters.lists_agree,
+    calls.circuits_probe_within_limits,
+    outcomes.records_agree,
+    outcomes.batches_are_whole,
+    outcomes.sagas_are_undone,
+    outcomes.nothing_is_left,
+    outcomes.nothing_unexpected,
+)
+
+
+def broken(story: Story) -> dict[str, list[str]]:
+    """Return what contradicts each invariant that does not hold."""
+    found = {invariant.__name__: list(invariant(story)) for invariant in INVARIANTS}
+    return {name: contradictions for name, contradictions in found.items() if contradictions}

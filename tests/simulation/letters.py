@@ -1,0 +1,72 @@
+"""What holds of dead letters."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from engine.dead_letter import DeadLetterRecord, Status
+from engine.operation import OperationInput
+from engine.vocabulary import DeadLetterReason
+from tests.simulation.story import Story
+
+
+def dead_letters_are_kept(story: Story) -> Iterator[str]:
+    """Every dead-lettered run has one dead letter, in its line; the last one of an operation is open."""
+    kept = {letter.id: letter for letter in story.letters}
+    named = Counter(
+        end.document["dead_letter"]["id"] for end in story.ends if end.document["dead_letter"] is not None
+    )
+    yield from (f"{name} is named by {times} ends" for name, times in named.items() if times > 1)
+    yield from (f"{name} is missing" for name in named if name not in kept)
+    of_runs = (
+        letter
+        for letter in story.letters
+        if letter.operation is not None and letter.reason is not DeadLetterReason.OUTBOX_UNDELIVERABLE
+    )
+    yield from (f"{letter.id} of {letter.key} is of no end" for letter in of_runs if letter.id not in named)
+    for end in story.last_ends:
+        open_letters = [
+            letter.id for letter in _letters_of(story, end.operation) if letter.status is Status.OPEN
+        ]
+        wanted = [end.document["dead_letter"]["id"]] if end.document["dead_letter"] is not None else []
+        if open_letters != wanted:
+            yield f"{end.operation.operation_id} ended {end.document['status']}, open are {open_letters}"
+
+
+def lineage_is_told(story: Story) -> Iterator[str]:
+    """Who replays a dead letter and fails again is written down at it, and it was replayed."""
+    kept = {letter.id: letter for letter in story.letters}
+    for letter in story.letters:
+        if letter.replay_of is None:
+            continue
+        parent = kept.get(letter.replay_of)
+        if parent is None or parent.status is not Status.REPLAYED:
+            yield f"{letter.id} replays {letter.replay_of}, which was not replayed"
+        elif parent.replays[-1].dead_letter_id != letter.id:
+            yield f"{parent.id} does not tell that its replay became {letter.id}"
+
+
+def messages_are_kept(story: Story) -> Iterator[str]:
+    """A message that is no operation is exactly one open dead letter."""
+    kept = Counter(letter.key for letter in story.letters if letter.message is not None)
+    for message in sorted(story.people.malformed):
+        if kept[message] != 1:
+            yield f"the message {message} has {kept[message]} dead letters"
+
+
+def lists_agree(story: Story) -> Iterator[str]:
+    """The list and the counts of open dead letters say what the dead letters say."""
+    open_letters = {letter.id for letter in story.letters if letter.status is Status.OPEN}
+    if sorted(open_letters) != sorted(story.open_ids):
+        yield f"open but not listed, or listed twice: {open_letters.symmetric_difference(story.open_ids)}"
+    assert story.summary is not None
+    if story.summary.total.count != len(open_letters):
+        yield f"{story.summary.total.count} are counted, {len(open_letters)} are open"
+
+
+def _letters_of(story: Story, operation: OperationInput) -> list[DeadLetterRecord]:
+    return [
+        letter
+        for letter in story.letters
+        if letter.operation_id == operation.operation_id
+        and letter.reason is not DeadLetterReason.OUTBOX_UNDELIVERABLE
+    ]

@@ -1,0 +1,145 @@
+"""What holds of ends, events, records, batches and sagas."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+
+from engine.saga import Saga
+from engine.vocabulary import FINISHED, DeadLetterReason, OperationState
+from stores.task_hub import SAGA
+from tests.simulation.app import WRITES
+from tests.simulation.story import RunEnd, Story
+
+
+def ends_once(story: Story) -> Iterator[str]:
+    """Every accepted operation ends in exactly one end state, and runs once but for its replays."""
+    runs = Counter((end.operation.run_id, end.operation.created_at) for end in story.ends)
+    yield from (f"{run} ended {times} times" for run, times in runs.items() if times > 1)
+    first_runs = Counter(end.operation.operation_id for end in story.ends if end.operation.replay_of is None)
+    yield from (f"{name} was run {times} times" for name, times in first_runs.items() if times > 1)
+    yield from (f"{name} never ended" for name in sorted(story.people.accepted - set(first_runs)))
+    keys = {end.operation.key for end in story.ends}
+    for message in sorted(story.people.messages - story.people.malformed):
+        if message.replace("m-", "key-") not in keys:
+            yield f"the message {message} came to nothing"
+    for end in story.ends:
+        if OperationState(end.document["status"]) not in FINISHED:
+            yield f"{end.operation.operation_id} ended {end.document['status']}"
+
+
+def events_arrive(story: Story) -> Iterator[str]:
+    """Every event of a success arrives under one id, or is a dead letter; no other operation has any."""
+    arrived = {message["id"] for messages in story.app.queues.messages.values() for message in messages}
+    arrived |= set(story.app.targets["hooks"].effects)
+    given_up = {
+        letter.key for letter in story.letters if letter.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE
+    }
+    promised = {event["event_id"]: end for end in story.ends for event in end.document["events"]}
+    for event_id, end in promised.items():
+        if not end.succeeded:
+            yield f"{end.operation.run_id} did not succeed and has the event {event_id}"
+        if event_id not in arrived | given_up:
+            yield f"the event {event_id} never arrived"
+    yield from (f"{event_id} arrived and nobody sent it" for event_id in sorted(arrived - set(promised)))
+
+
+def events_are_complete(story: Story) -> Iterator[str]:
+    """A success has as many events as were asked for, and a handler's table writes are those of successes."""
+    written = Counter(row["RowKey"] for row in story.app.tables.rows(WRITES) if "attempt" in row)
+    for end in story.ends:
+        handled = end.operation.handler is not None
+        wanted = len(end.operation.on_success) + handled if end.succeeded else 0
+        if len(end.document["events"]) != wanted:
+            yield f"{end.operation.run_id} has {len(end.document['events'])} events of {wanted}"
+        if handled and end.succeeded and written[end.operation.key] != 1:
+            yield f"{end.operation.run_id} wrote {written[end.operation.key]} rows"
+    succeeded = {end.operation.key for end in story.ends if end.succeeded}
+    yield from (f"{key} wrote and did not succeed" for key in sorted(set(written) - succeeded))
+
+
+def records_agree(story: Story) -> Iterator[str]:
+    """The record of a key answers what the last run of its operation ended with."""
+    for end in story.last_ends:
+        record = story.app.hub.states.get(f"@idempotency_record@{end.operation.operation_id}")
+        if record is None or record["document"] != end.document:
+            state = None if record is None else (record["document"] or {"status": "none"})["status"]
+            yield f"{end.operation.operation_id} ended {end.document['status']}, its record says {state}"
+        elif record["owner"] != end.operation.run_id:
+            yield f"{end.operation.operation_id} is owned by {record['owner']}"
+
+
+def batches_are_whole(story: Story) -> Iterator[str]:
+    """Every item of a batch has ended as its operation first did, and never did too many run at once."""
+    first = story.first_ends
+    for document in story.batches:
+        if document["finished_at"] is None or len(document["items"]) != document_size(story, document):
+            yield f"{document['batch_id']} is {document['status']} with {len(document['items'])} items"
+        for item in document["items"]:
+            end = first.get(item["operation_id"] or "")
+            ended = "dead_lettered" if end is None else end.document["status"]
+            if item["status"] != ended:
+                yield f"{document['batch_id']}/{item['index']} is {item['status']}, not {ended}"
+        running = [end for end in first.values() if end.operation.reports_to == document["batch_id"]]
+        if _most_at_once(running) > document["max_concurrency"]:
+            yield f"{document['batch_id']} ran {_most_at_once(running)} at once"
+
+
+def document_size(story: Story, document: dict[str, object]) -> int:
+    """Return how many items a batch was submitted with."""
+    return story.people.batches[str(document["batch_id"])]
+
+
+def sagas_are_undone(story: Story) -> Iterator[str]:
+    """A saga goes on after success only, and undoes what it did in reverse when a step ends otherwise."""
+    first = story.first_ends
+    for saga_id in sorted(story.people.sagas):
+        instance = story.app.hub.instances.get(saga_id)
+        if instance is None or instance.name != SAGA or instance.is_running:
+            yield f"{saga_id} has not ended"
+            continue
+        steps = Saga.from_json(json.loads(instance.input)["saga"]).steps
+        done = [first.get(step.operation.operation_id) for step in steps]
+        good = [end for end in done if end is not None and end.succeeded]
+        started = [end for end in done if end is not None]
+        if len(started) != min(len(good) + 1, len(steps)) or started[: len(good)] != good:
+            yield f"{saga_id} started {len(started)} steps, {len(good)} succeeded"
+        undone = [
+            first.get(step.compensation.operation_id) for step in steps[: len(good)] if step.compensation
+        ]
+        if len(good) == len(steps):
+            if any(undone):
+                yield f"{saga_id} succeeded and undid something"
+        elif not all(undone) or undone != sorted(undone, key=_start_of, reverse=True):
+            yield f"{saga_id} did not undo {len(good)} steps in reverse"
+
+
+def _start_of(end: RunEnd | None) -> datetime:
+    assert end is not None
+    return end.operation.created_at
+
+
+def nothing_is_left(story: Story) -> Iterator[str]:
+    """In the end nothing runs, nothing is under way, and nothing is noted as still to be done."""
+    hub = story.app.hub
+    yield from (f"{each.instance_id} still runs" for each in hub.instances.values() if each.is_running)
+    if hub.under_way:
+        yield f"{hub.under_way} messages are under way"
+    notes = [row for row in story.app.tables.rows("OutboxIndex") if row["PartitionKey"] == "pending"]
+    yield from (f"{row['RowKey']} still has events to send" for row in notes)
+    intents = [row for row in story.app.tables.rows("DeadLetterIndex") if row["PartitionKey"] == "intent"]
+    yield from (f"a change of a dead letter was not finished: {row['RowKey']}" for row in intents)
+
+
+def nothing_unexpected(story: Story) -> Iterator[str]:
+    """No orchestration failed, no repeated turn differed, nothing was raised where nobody heard it."""
+    yield from story.world.mistakes
+
+
+def _most_at_once(ends: list[RunEnd]) -> int:
+    changes = sorted([(end.ended_at, -1) for end in ends] + [(end.operation.created_at, 1) for end in ends])
+    running = most = 0
+    for _, change in changes:
+        running += change
+        most = max(most, running)
+    return most

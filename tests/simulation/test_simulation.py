@@ -1,0 +1,147 @@
+"""The whole app in simulated worlds, where nothing goes smoothly, held to what must be true in each of them.
+
+The world: dependencies that refuse, err, hang, throttle and recover; workers that die between any two
+effects; activities that run twice at once; turns, signals, events, messages and submissions that are repeated;
+signals and events that overtake each other or come minutes late; storage and a task hub that fail before or
+after they did what was asked. People submit, cancel, hurry, replay one by one and in bulk, archive and
+restore, send what is malformed, start batches and sagas, and open and close circuits. After an hour the storm
+is over, what is dead is replayed once more, and everything must come to rest.
+
+What holds then, each a function of its own:
+
+ 1. ends_once                     an accepted operation ends in one end state, and runs once but for replays
+ 2. one_effect_per_key            one key for one operation, and one effect of it where it is deduplicated
+ 3. nothing_unsafe_twice          what may have taken effect is not sent again where it is not deduplicated
+ 4. attempts_are_counted          the count is that of attempts that left this side, within the policy
+ 5. no_early_attempt              none before its retry instant or before Retry-After
+ 6. nothing_after_the_deadline    no attempt begins after the deadline
+ 7. events_arrive                 every event of a success at least once, under one id; none of anything else
+ 8. events_are_complete           as many as were asked for; a handler's writes are there just for successes
+ 9. dead_letters_are_kept         one for every run that ended so; the last one of an operation is open
+10. lineage_is_told               what became of a replay is written down at what was replayed
+11. messages_are_kept             a message that is no operation is exactly one dead letter
+12. lists_agree                   the lists and counts of dead letters say what the dead letters say
+13. circuits_probe_within_limits  a half-open circuit never lets more probe than it may
+14. records_agree                 the record of a key answers what the last run ended with
+15. batches_are_whole             every item ended as its operation did, never too many at once
+16. sagas_are_undone              a step follows success only; what was done is undone in reverse
+17. nothing_is_left               nothing runs, nothing is under way, nothing is noted as still to be done
+18. nothing_unexpected            no orchestration failed, a repeated turn is the same, no error went unheard
+
+A seed is a world: `python -m tests.simulation --seed 7` plays one again, `--log` prints what happened in it,
+and `--seeds 100` plays others.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from secrets import randbelow
+from typing import Any, Final
+from unittest.mock import patch
+
+import pytest
+
+from activities import http_attempt
+from engine.circuit import probes
+from engine.operation import AttemptOutcome, OperationInput
+from orchestrators.run import Run
+from stores import clock
+from stores.settings import APP_ROOT
+from tests.simulation import __main__ as simulation
+from tests.simulation.invariants import INVARIANTS, broken
+from tests.simulation.story import told
+
+OPERATIONS: Final = 200
+FEW: Final = 40
+
+FRESH: Final = randbelow(simulation.SEEDS)
+"""Another world in every run; when it fails, its number is in what is printed."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake that somebody could make, and the invariant that has to see it.
+
+    Attributes:
+        invariant: Its name.
+        patch: Makes the mistake.
+        seed: Of a small world in which it shows.
+    """
+
+    invariant: str
+    patch: Callable[[], Any]
+    seed: int = 3
+
+
+def _key_of_each_attempt(plan: Any) -> dict[str, str]:
+    return {"Idempotency-Key": f"{plan.operation.key}-{plan.number}"}
+
+
+async def _says_that_it_was_kept(*_given: Any) -> str:
+    return "dl-nowhere"
+
+
+async def _does_nothing(*_given: Any) -> None:
+    return None
+
+
+async def _sends_nothing(_hub: str, _delivery: Any, _event: Any, number: int) -> AttemptOutcome:
+    return AttemptOutcome(number=number, started_at=clock.now(), duration_ms=0.0)
+
+
+def _run_without_its_replay(operation: OperationInput) -> str:
+    return operation.operation_id
+
+
+MISTAKES: Final = (
+    Mistake("one_effect_per_key", lambda: patch.object(http_attempt, "_own_headers", _key_of_each_attempt)),
+    Mistake("nothing_unsafe_twice", lambda: patch("activities.attempt.mark_attempt", _does_nothing)),
+    Mistake(
+        "no_early_attempt", lambda: patch.object(http_attempt, "parse_retry_after", lambda *_, **__: None)
+    ),
+    Mistake("events_arrive", lambda: patch("activities.publish.deliver", _sends_nothing)),
+    Mistake(
+        "dead_letters_are_kept",
+        lambda: patch("activities.dead_letter.keep_operation", _says_that_it_was_kept),
+    ),
+    Mistake("circuits_probe_within_limits", lambda: patch.object(probes, "probes_free", lambda *_: 1), 12),
+    Mistake(
+        "records_agree", lambda: patch.object(OperationInput, "run_id", property(_run_without_its_replay))
+    ),
+    Mistake("lists_agree", lambda: patch("stores.dead_letter_index.list_open", _does_nothing)),
+    Mistake("nothing_unexpected", lambda: patch.object(Run, "now", property(lambda _run: clock.now()))),
+)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, FRESH], ids=["1", "2", "3", "fresh"])
+def test_everything_holds_in_a_world_where_nothing_goes_smoothly(seed: int) -> None:
+    again = f"python -m tests.simulation --seed {seed} --operations {OPERATIONS}"
+    assert broken(told(seed, OPERATIONS)) == {}, f"play it again with: {again}"
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.invariant)
+def test_a_mistake_in_the_app_is_seen(mistake: Mistake) -> None:
+    assert mistake.invariant in broken(told(mistake.seed, FEW, mistake.patch()))
+
+
+def test_a_seed_is_the_same_world_in_any_process() -> None:
+    def digest(hash_seed: str) -> str:
+        options = ["--digest", "--seed", "6", "--operations", str(FEW)]
+        run = subprocess.run(
+            [sys.executable, "-m", "tests.simulation", *options],
+            cwd=APP_ROOT,
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return run.stdout
+
+    assert digest("1") == digest("2")
+
+
+def test_every_invariant_is_listed_above() -> None:
+    listed = [line.split()[1] for line in (__doc__ or "").splitlines() if line[:2].strip().isdigit()]
+    assert listed == [invariant.__name__ for invariant in INVARIANTS]
