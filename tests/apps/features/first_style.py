@@ -71,6 +71,32 @@ def old_approval(context: df.DurableOrchestrationContext) -> Turns:
     return "too late"
 
 
+class Coin:
+    """An object that says itself how it becomes JSON, as the sample `serialize_arguments` has it."""
+
+    def __init__(self, cents: int) -> None:
+        self.cents = cents
+
+    @staticmethod
+    def to_json(coin: "Coin") -> str:
+        return str(coin.cents)
+
+    @staticmethod
+    def from_json(text: str) -> "Coin":
+        return Coin(int(text))
+
+
+@blueprint.activity_trigger(input_name="coin")
+def doubles(coin) -> Coin:  # type: ignore[no-untyped-def] # noqa: ANN001 # the sample's is untyped, so it is read by its name
+    return Coin(2 * coin.cents)
+
+
+@orchestration_trigger(context_name="context")
+def old_objects(context: df.DurableOrchestrationContext) -> Turns:
+    coin = yield context.call_activity("doubles", Coin(context.get_input()))
+    return coin.cents
+
+
 @entity_trigger(context_name="context")
 def old_counter(context: df.DurableEntityContext) -> None:
     total = context.get_state(lambda: 0)

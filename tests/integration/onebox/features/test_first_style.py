@@ -24,6 +24,11 @@ def act(features: OneboxProcess, instance_id: str, action: str) -> httpx.Respons
     return answer
 
 
+def test_objects_that_serialise_themselves_travel_to_an_activity_and_back(features: OneboxProcess) -> None:
+    start(features, "old_objects", "old-objects", 21)
+    assert wait(features, "old-objects").json() == 42
+
+
 def test_one_argument_functions_run_in_the_old_words(features: OneboxProcess) -> None:
     start(features, "old_chain", "old-chain", ["Oslo", "Rome"])
     answer = wait(features, "old-chain")
