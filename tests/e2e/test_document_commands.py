@@ -44,7 +44,7 @@ class Checkout:
             },
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=200,
             check=False,
         )
 
@@ -93,6 +93,7 @@ def script_of(document: Document) -> str:
 WITH_COMMANDS = [document for document in documents() if script_of(document)]
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("document", WITH_COMMANDS, ids=lambda document: document.name)
 def test_every_command_of_a_document_runs(document: Document, checkout: Checkout) -> None:
     ran = checkout.run(script_of(document))
