@@ -31,7 +31,8 @@ DEAD_LETTER_REASON: Final = "durable_retry.dead_letter.reason"
 WAIT_SECONDS: Final = "durable_retry.wait.seconds"
 WAIT_REASONS: Final = "durable_retry.wait.reasons"
 
-_QUEUE: Final = QUEUE_PREFIX.rstrip(":")
+QUEUE: Final = QUEUE_PREFIX.rstrip(":")
+"""Stands for all queues where a dependency is named: a queue's own name is the caller's to choose."""
 
 _NAMES: Final = {
     OPERATION_ID: "operation_id",
@@ -57,8 +58,8 @@ def fields_in(document: Mapping[str, Any], more: Mapping[str, Any] | None = None
 
 
 def dependency_label(name: str) -> str:
-    """Return a dependency as a label: a queue's name is the caller's to choose, so all queues are one."""
-    return _QUEUE if name.startswith(QUEUE_PREFIX) else name
+    """Return a dependency, or where an event goes, as a label."""
+    return QUEUE if name.startswith(QUEUE_PREFIX) else name
 
 
 def present(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from stores.task_hub import TaskHubUnavailableError
 from stores.upkeep_settings import Webhook, upkeep_settings
 from stores.watched import Watched, read_all
 from telemetry import metrics, readings
-from telemetry.attributes import CIRCUIT_STATE, DEPENDENCY, dependency_label
+from telemetry.attributes import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
 from triggers.resolution import Origin, resolve
 from triggers.retried import RetriedBlueprint, note_retry
 
@@ -52,7 +52,7 @@ async def look(hub: str, now: datetime) -> list[Alert]:
     """
     settings = upkeep_settings()
     watched = await read_all(hub, now)
-    _show(watched)
+    show(watched)
     known = await known_alerts()
     for alert in alert_changes(known, watched.readings(settings.thresholds), now):
         await write_alert(alert)
@@ -98,7 +98,7 @@ async def _send(hub: str, alert: Alert, webhook: Webhook, now: datetime) -> None
         raise
 
 
-def _show(watched: Watched) -> None:
+def show(watched: Watched) -> None:
     """Give the readings to the gauges, whatever their thresholds."""
     readings.show(
         {
@@ -112,7 +112,7 @@ def _show(watched: Watched) -> None:
 
 def _dead_letters(watched: Watched) -> Iterator[readings.Value]:
     """Count by configured dependency, also none; what a message says is nobody's label."""
-    counts = dict.fromkeys((*dependencies().dependencies, ""), 0)
+    counts = dict.fromkeys((*dependencies().dependencies, QUEUE, ""), 0)
     for name, waiting in watched.dead_letters.by_dependency.items():
         label = dependency_label(name)
         counts[label if label in counts else ""] += waiting.count
