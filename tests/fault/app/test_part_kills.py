@@ -29,7 +29,8 @@ from stores.outbox import events_of
 from stores.outbox_index import list_notes
 from tests.e2e.storage import Storage
 from tests.e2e.target import Target
-from tests.fault.app.flows import FLOWS, QUEUE, Expected, dependencies, flow_of
+from tests.fault.app.flow import QUEUE, Expected
+from tests.fault.app.flows import FLOWS, dependencies, flow_of
 from tests.fault.app.part_lives import Life, exit_code_of
 
 WRITE_NOTHING = {"replay_page", "wake_waiting", "BuiltIn__HttpActivity"}

@@ -1,0 +1,81 @@
+"""One kind of work that an app does while it is killed, and what must be there in the end, whatever happened.
+
+A flow is done for one subject at a time. Asking twice is asking once, as it is for any caller.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+
+from engine.idempotency import operation_id_for
+from engine.naming import explicit_scope
+from tests.fault.app.small_app import SmallApp
+from tests.integration.triggers.http import call
+
+QUEUE: Final = "part-kills"
+
+
+def operation_id(key: str) -> str:
+    return operation_id_for(explicit_scope(""), key)
+
+
+@dataclass
+class Expected:
+    """What is there in the end.
+
+    Attributes:
+        operations: How each has ended, by its id.
+        events: How each has ended, by its id.
+        queued: Ids of the events that are in the queue.
+        letters: Where each dead letter stands, by what failed and why.
+    """
+
+    operations: dict[str, str] = field(default_factory=dict)
+    events: dict[str, str] = field(default_factory=dict)
+    queued: set[str] = field(default_factory=set)
+    letters: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add(self, other: "Expected") -> None:
+        self.operations |= other.operations
+        self.events |= other.events
+        self.queued |= other.queued
+        self.letters |= other.letters
+
+
+class Flow:
+    """One kind of work.
+
+    Attributes:
+        name: Its subjects are called after it, with a number.
+        is_asked_again: Whether whoever asks does so again after a crash.
+    """
+
+    name = ""
+    is_asked_again = True
+
+    async def prepare(self, app: SmallApp, subject: str) -> None:
+        """Bring about what the flow is about."""
+
+    async def ask(self, app: SmallApp, subject: str) -> None:
+        """Ask for it."""
+        raise NotImplementedError
+
+    def expected(self, subject: str) -> Expected:
+        raise NotImplementedError
+
+    def parts(self, subject: str) -> Iterable[str]:
+        """What tells that an activity works for the subject."""
+        return [operation_id(subject)]
+
+
+def body(key: str, path: str = "/echo", *, dependency: str = "flaky", **more: Any) -> dict[str, Any]:
+    query = {"status": path.partition("=")[2]} if "?" in path else {}
+    request = {"method": "POST", "path": path.partition("?")[0], "query": query, "json": {"amount": 5}}
+    return {"dependency": dependency, "request": request, "key": key, **more}
+
+
+async def accepted(function: Any, app: SmallApp, asked: Any, **headers: str) -> Any:
+    answer = await call(function, app.binding, asked, headers=headers)
+    assert answer.status in {HTTPStatus.OK, HTTPStatus.ACCEPTED}, answer
+    return answer.body
