@@ -184,6 +184,14 @@ def test_a_json_block_is_json_and_fits_what_it_is_said_to_be(block: Block) -> No
             pytest.fail(f"unknown mark {other}")
 
 
+def test_a_body_that_would_be_refused_does_not_pass() -> None:
+    schema = schema_of("POST:/api/operations", is_body=True)
+    with pytest.raises(jsonschema_rs.ValidationError):
+        jsonschema_rs.validate(
+            schema, {"dependency": "payments", "request": {"method": "POST"}, "retries": 3}
+        )
+
+
 def schema_of(route: str, *, is_body: bool) -> dict[str, Any]:
     """The JSON schema of `POST:/api/operations`, with the definitions that it refers to."""
     method, _, path = route.partition(":")
