@@ -1,11 +1,11 @@
 """The whole app in simulated worlds, where nothing goes smoothly, held to what must be true in each of them.
 
 The world: dependencies that refuse, err, hang, throttle and recover; workers that die between any two
-effects; activities that run twice at once; turns, signals, events, messages and submissions that are repeated;
-signals and events that overtake each other or come minutes late; storage and a task hub that fail before or
-after they did what was asked. People submit, cancel, hurry, replay one by one and in bulk, archive and
-restore, send what is malformed, start batches and sagas, and open and close circuits. After an hour the storm
-is over, what is dead is replayed once more, and everything must come to rest.
+effects; activities that run twice at once; turns, signals, events, messages and submissions that are
+repeated; signals and events that overtake each other or come minutes late; storage and a task hub that fail
+before or after they did what was asked. People submit, cancel, hurry, replay one by one and in bulk, archive
+and restore, send what is malformed, start batches and sagas, and open and close circuits. After an hour the
+storm is over, what is dead is replayed once more, and everything must come to rest.
 
 What holds then, each a function of its own:
 
@@ -53,7 +53,7 @@ from tests.simulation import __main__ as simulation
 from tests.simulation.invariants import INVARIANTS, broken
 from tests.simulation.story import told
 
-OPERATIONS: Final = 200
+OPERATIONS: Final = 150
 FEW: Final = 40
 
 FRESH: Final = randbelow(simulation.SEEDS)
