@@ -1,8 +1,47 @@
+from collections.abc import Iterator
+
 import pytest
+from starlette.requests import Request
+from starlette.types import Message
 
 from onebox.app_settings import AppSettings
 from onebox.errors import CannotStartError
-from onebox.http.messages import body_limit_bytes
+from onebox.http.messages import BodyTooLargeError, body_limit_bytes, declares_more, read_body
+
+
+def request_of(*pieces: bytes, **headers: str) -> Request:
+    """A request whose body comes in pieces."""
+
+    def messages() -> Iterator[Message]:
+        for piece in pieces:
+            yield {"type": "http.request", "body": piece, "more_body": True}
+        yield {"type": "http.request", "body": b""}
+
+    coming = messages()
+
+    async def receive() -> Message:
+        return next(coming)
+
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "headers": named}, receive)
+
+
+async def test_a_body_is_put_together_from_its_pieces() -> None:
+    assert await read_body(request_of(b"one", b"", b"two"), 6) == b"onetwo"
+    assert await read_body(request_of(), 6) == b""
+
+
+async def test_a_body_that_turns_out_too_large_is_read_no_further() -> None:
+    request = request_of(b"one", b"two", b"never asked for")
+    with pytest.raises(BodyTooLargeError):
+        await read_body(request, 5)
+    assert (await request.receive())["body"] == b"never asked for"
+
+
+def test_a_body_that_is_declared_too_large_need_not_be_read() -> None:
+    assert declares_more(request_of(content_length="6"), 5)
+    assert not declares_more(request_of(content_length="5"), 5)
+    assert not declares_more(request_of(), 5)
 
 
 def test_the_largest_body_is_100_mib_unless_an_app_setting_says_otherwise() -> None:
