@@ -17,7 +17,14 @@ def test_the_demo_tells_its_story_and_everything_ends_as_it_should() -> None:
         check=False,
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr
-    for told in ("transient; waits", "throttled; waits", "the circuit is open", "dead letter: MalformedJson"):
+    for told in (
+        "transient; waits",
+        "throttled; waits",
+        "no attempt counted: the circuit is open",
+        "its circuit is closed",
+        "dead letter: MalformedJson",
+        "/api/dashboard#/circuits/warehouse",
+    ):
         assert told in demo.stdout
 
 

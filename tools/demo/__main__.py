@@ -1,4 +1,7 @@
-"""`make demo`: plays the scenes, prints the timeline, and exits 0 only if everything ended as it should."""
+"""`make demo`: plays the scenes, prints the timeline, and exits 0 only if everything ended as it should.
+
+On a terminal it leaves time between the scenes to look at the dashboard, and serves until Enter is pressed.
+"""
 
 import sys
 import tempfile
@@ -7,31 +10,43 @@ from pathlib import Path
 
 import httpx
 
+from tools.demo.pauses import leave_time
 from tools.demo.scenes import SCENES, Verdict
 from tools.demo.stage import set_stage
 from tools.demo.timeline import Timeline
 from tools.processes import ServerDidNotStartError
+
+_BEFORE_SECONDS = 20.0
+_BETWEEN_SECONDS = 10.0
 
 
 def main() -> int:
     """Play the demo; 0 when all ended as it should."""
     with tempfile.TemporaryDirectory(prefix="durable-retry-demo-") as folder:
         try:
-            verdicts = _play(Path(folder))
+            return _play(Path(folder))
         except (ServerDidNotStartError, TimeoutError, httpx.HTTPError) as error:
             print(f"\nThe demo stopped: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             return 130
-    return _report(verdicts)
 
 
-def _play(folder: Path) -> list[Verdict]:
+def _play(folder: Path) -> int:
     print("Starting onebox, its storage and two flaky services ...", flush=True)
     with set_stage(folder) as stage:
-        print(f"The dashboard, while it runs: {stage.api.base_url}/api/dashboard")
-        timeline = Timeline()
-        return [verdict for scene in SCENES for verdict in scene(stage, timeline)]
+        dashboard = f"{stage.api.base_url}/api/dashboard"
+        print(f"Open the dashboard beside this window: {dashboard}")
+        leave_time(_BEFORE_SECONDS, "The story begins in a moment")
+        timeline = Timeline(dashboard)
+        verdicts: list[Verdict] = []
+        for number, scene in enumerate(SCENES):
+            if number > 0:
+                leave_time(_BETWEEN_SECONDS, "Time to look")
+            verdicts += scene(stage, timeline)
+        code = _report(verdicts)
+        leave_time(None, "Everything still runs, and the dashboard shows it")
+        return code
 
 
 def _report(verdicts: Sequence[Verdict]) -> int:

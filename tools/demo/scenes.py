@@ -40,6 +40,7 @@ def failing(stage: Stage, timeline: Timeline) -> list[Verdict]:
     """A payment whose call fails twice before it succeeds."""
     timeline.scene("A dependency that fails twice")
     accepted = _post(stage, timeline, "payments", "charge-1", "/fail/2")
+    timeline.see(f"operations/{accepted['operation_id']}")
     _watch(stage, timeline, [accepted])
     return [_verdict(stage, accepted, "succeeded", calls=3)]
 
@@ -48,6 +49,7 @@ def throttling(stage: Stage, timeline: Timeline) -> list[Verdict]:
     """A mail service that is over its quota and says when to come back."""
     timeline.scene("A dependency that throttles: it is called no earlier than it says")
     accepted = _post(stage, timeline, "mailer", "mail-1", "/throttle/1?retry_after=3")
+    timeline.see(f"operations/{accepted['operation_id']}")
     _watch(stage, timeline, [accepted])
     return [_verdict(stage, accepted, "succeeded", calls=2)]
 
@@ -65,6 +67,7 @@ def duplicate(stage: Stage, timeline: Timeline) -> list[Verdict]:
 def recovering(stage: Stage, timeline: Timeline) -> list[Verdict]:
     """A warehouse that goes down as a whole: its circuit opens, and what waits goes on when it is back."""
     timeline.scene("A dependency that dies and recovers: the circuit opens, is probed, and closes")
+    timeline.see("circuits/warehouse")
     stage.warehouse.put("/outage/on").raise_for_status()
     timeline.tell("warehouse", "goes down")
     orders = [
@@ -76,6 +79,8 @@ def recovering(stage: Stage, timeline: Timeline) -> list[Verdict]:
     stage.warehouse.put("/outage/off").raise_for_status()
     timeline.tell("warehouse", "is back; the next probe will find out")
     _watch(stage, timeline, orders)
+    eventually(lambda: _circuit(stage) == "closed", "the circuit closes", within_seconds=_END_SECONDS)
+    timeline.tell("warehouse", "its circuit is closed: a probe succeeded, and those who waited went in turn")
     return [_verdict(stage, order, "succeeded") for order in orders]
 
 
@@ -86,6 +91,7 @@ def refused(stage: Stage, timeline: Timeline) -> list[Verdict]:
     _watch(stage, timeline, [accepted])
     first = _verdict(stage, accepted, "dead_lettered", calls=1)
     dead_letter_id = stage.status(accepted["operation_id"])["dead_letter"]["id"]
+    timeline.see(f"dead-letters/{dead_letter_id}")
     mended = {"method": "POST", "path": "/echo", "json": {"order": "charge-2"}}
     stage.api.post(
         f"/api/dead-letters/{dead_letter_id}/replay", json={"request": mended, "note": "the path was wrong"}
@@ -111,6 +117,7 @@ def malformed(stage: Stage, timeline: Timeline) -> list[Verdict]:
         within_seconds=_END_SECONDS,
     )
     timeline.tell("queue", f"dead letter: {letter['reason']}; {letter['detail']}")
+    timeline.see(f"dead-letters/{letter['id']}")
     return [Verdict("the message", "MalformedJson, open", f"{letter['reason']}, {letter['status']}")]
 
 

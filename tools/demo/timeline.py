@@ -6,19 +6,28 @@ from typing import Any, Final
 
 _NAME_WIDTH: Final = 12
 _FINISHED: Final = frozenset({"succeeded", "dead_lettered", "cancelled"})
-_MEANINGS: Final = {"circuit": "the circuit is open", "retry_budget": "the retry budget is spent"}
+_INDENT: Final = " " * 11
 
 
 class Timeline:
-    """Prints what is new in status documents, each line with the seconds since the start."""
+    """Prints what is new in status documents, each line with the seconds since the start.
 
-    def __init__(self) -> None:
+    Args:
+        dashboard: Address of the dashboard, without what follows its `#`.
+    """
+
+    def __init__(self, dashboard: str) -> None:
+        self._dashboard = dashboard
         self._began = time.monotonic()
         self._told: set[tuple[str, ...]] = set()
 
     def scene(self, title: str) -> None:
         """Begin a part of the story."""
         print(f"\n{title}")
+
+    def see(self, view: str) -> None:
+        """Say where the dashboard shows this."""
+        print(f"{_INDENT}see {self._dashboard}#/{view}", flush=True)
 
     def tell(self, name: str, text: str) -> None:
         """Say what happened to whom."""
@@ -57,7 +66,7 @@ def _attempt_line(attempt: Mapping[str, Any]) -> str:
 
 
 def _wait_line(wait: Mapping[str, Any]) -> str:
-    return f"waits, no attempt counted: {_MEANINGS[wait['kind']]} ({', '.join(wait['delay_reasons'])})"
+    return f"waits, no attempt counted: {', '.join(wait['delay_reasons'])}"
 
 
 def _end_line(document: Mapping[str, Any]) -> str:
