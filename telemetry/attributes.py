@@ -17,8 +17,10 @@ STATUS: Final = "durable_retry.operation.status"
 WAIT_KIND: Final = "durable_retry.wait.kind"
 CIRCUIT_STATE: Final = "durable_retry.circuit.state"
 CIRCUIT_STATE_BEFORE: Final = "durable_retry.circuit.previous_state"
+CATEGORY: Final = "durable_retry.category"
 ERROR_TYPE: Final = "error.type"
-"""A category of failure; the name is that of the semantic conventions."""
+"""Of a span that failed, as the semantic conventions have it. Application Insights does not keep it on spans, so
+a category has a name of its own."""
 HTTP_STATUS: Final = "http.response.status_code"
 
 OPERATION_ID: Final = "durable_retry.operation.id"

@@ -18,12 +18,12 @@ from telemetry import metrics, spans
 from telemetry.attributes import (
     ATTEMPT,
     ATTEMPT_COUNT,
+    CATEGORY,
     CIRCUIT_STATE,
     CIRCUIT_STATE_BEFORE,
     DEAD_LETTER_ID,
     DEAD_LETTER_REASON,
     DEPENDENCY,
-    ERROR_TYPE,
     HTTP_STATUS,
     OUTCOME,
     SOURCE,
@@ -74,7 +74,7 @@ def attempted(operation: OperationInput, outcome: AttemptOutcome) -> None:
     """Tell of an attempt that has ended."""
     name = outcome_name(outcome)
     category = None if outcome.category is None else outcome.category.value
-    labels = {DEPENDENCY: dependency_label(operation.dependency), OUTCOME: name, ERROR_TYPE: category}
+    labels = {DEPENDENCY: dependency_label(operation.dependency), OUTCOME: name, CATEGORY: category}
     metrics.record(metrics.ATTEMPT_DURATION, outcome.duration_ms / 1_000, present(labels))
     _log.log(
         logging.DEBUG if category is None else logging.INFO,
@@ -89,7 +89,7 @@ def attempted(operation: OperationInput, outcome: AttemptOutcome) -> None:
             {
                 ATTEMPT: outcome.number,
                 OUTCOME: name,
-                ERROR_TYPE: category,
+                CATEGORY: category,
                 HTTP_STATUS: outcome.status_code,
             },
         ),

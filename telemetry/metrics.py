@@ -13,10 +13,10 @@ from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observa
 
 from telemetry import readings
 from telemetry.attributes import (
+    CATEGORY,
     CIRCUIT_STATE,
     CIRCUIT_STATE_BEFORE,
     DEPENDENCY,
-    ERROR_TYPE,
     OUTCOME,
     SOURCE,
     STATUS,
@@ -71,7 +71,7 @@ ATTEMPT_DURATION: Final = Metric(
     "durable_retry.attempt.duration",
     Kind.HISTOGRAM,
     "s",
-    (DEPENDENCY, OUTCOME, ERROR_TYPE),
+    (DEPENDENCY, OUTCOME, CATEGORY),
     "Attempts and how long each took: success, failure with its category, or not_sent.",
     _CALL_BUCKETS,
 )

@@ -27,6 +27,7 @@ from engine.vocabulary import OperationState
 from telemetry.attributes import (
     ATTEMPT,
     ATTEMPT_COUNT,
+    CATEGORY,
     DEAD_LETTER_ID,
     DEAD_LETTER_REASON,
     ERROR_TYPE,
@@ -95,6 +96,7 @@ def attempt_ended(span: Span, outcome: AttemptOutcome, outcome_name: str) -> Non
     """Say on the span of an attempt how it ended."""
     span.set_attributes(present({OUTCOME: outcome_name, HTTP_STATUS: outcome.status_code}))
     if outcome.category is not None:
+        span.set_attribute(CATEGORY, outcome.category.value)
         _failed(span, outcome.category.value, outcome.error)
 
 
@@ -146,6 +148,7 @@ def operation_ended(document: Mapping[str, Any], place: TraceContext | None) -> 
     details = {
         SOURCE: document["source"],
         STATUS: status,
+        CATEGORY: letter.get("category"),
         ATTEMPT_COUNT: document["attempt_count"],
         DEAD_LETTER_ID: letter.get("id"),
         DEAD_LETTER_REASON: letter.get("reason"),

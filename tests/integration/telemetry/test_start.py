@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 from tools.processes import ROOT
 
@@ -59,10 +60,11 @@ def test_a_collector_brings_the_sdk_and_its_own_exporter_only() -> None:
     ]
 
 
-def test_application_insights_is_told_by_its_connection_string_alone() -> None:
+def test_application_insights_is_told_by_its_connection_string_alone(tmp_path: Path) -> None:
     lines = loaded(
         APPLICATIONINSIGHTS_CONNECTION_STRING=INSIGHTS,
         WEBSITE_SITE_NAME="func-retry",
+        TMPDIR=str(tmp_path),
         APPLICATIONINSIGHTS_STATSBEAT_DISABLED_ALL="true",
     )
     assert lines[3:] == [

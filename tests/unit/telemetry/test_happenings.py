@@ -75,8 +75,11 @@ def test_a_dead_letter_is_a_warning(told: Told, caplog: pytest.LogCaptureFixture
     ("outcome", "labels"),
     [
         (an_outcome(None), {OUTCOME: "success"}),
-        (an_outcome(Category.TRANSIENT), {OUTCOME: "failure", "error.type": "transient"}),
-        (an_outcome(Category.TRANSIENT, counted=False), {OUTCOME: "not_sent", "error.type": "transient"}),
+        (an_outcome(Category.TRANSIENT), {OUTCOME: "failure", "durable_retry.category": "transient"}),
+        (
+            an_outcome(Category.TRANSIENT, counted=False),
+            {OUTCOME: "not_sent", "durable_retry.category": "transient"},
+        ),
     ],
 )
 def test_attempts_count_by_outcome_and_category(

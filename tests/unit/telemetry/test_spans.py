@@ -94,6 +94,7 @@ def test_an_attempt_says_how_it_ended(told: Told) -> None:
         "durable_retry.attempt.number": 3,
         "durable_retry.outcome": "failure",
         "http.response.status_code": 503,
+        "durable_retry.category": "throttled",
         "error.type": "throttled",
     }
     assert (attempted.status.status_code, attempted.status.description) == (

@@ -1,0 +1,101 @@
+"""What Application Insights is sent, by its connection string alone; loopback stands in for its ingestion."""
+
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from tests.telemetry_stage import TRACE_ID
+from tools.processes import ROOT
+
+TELL = """
+import logging, os, sys
+sys.path.insert(0, ".")
+logging.basicConfig(level=logging.INFO, stream=sys.stdout)
+from stores.telemetry_settings import receivers_in
+from telemetry.start import start_telemetry
+start_telemetry(receivers_in(os.environ))
+from opentelemetry import _logs, metrics, trace
+from telemetry import happenings, spans
+from tests.engine_samples import an_outcome
+from tests.telemetry_stage import CALLED, an_end
+with spans.attempt(CALLED, 1) as span:
+    spans.attempt_ended(span, an_outcome(), happenings.FAILURE)
+    happenings.attempted(CALLED, an_outcome())
+happenings.operation_ended(an_end(), CALLED.trace)
+for provider in (trace.get_tracer_provider(), metrics.get_meter_provider(), _logs.get_logger_provider()):
+    provider.shutdown()
+os._exit(0)  # The exporter's own threads go on otherwise.
+"""
+
+
+@pytest.fixture
+def ingestion() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The ingestion's URL, and what it was sent."""
+    items: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            received = json.loads(
+                gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body
+            )
+            items.extend(received)
+            counts = {"itemsReceived": len(received), "itemsAccepted": len(received), "errors": []}
+            answer = json.dumps(counts).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/", items
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_spans_metrics_and_log_lines_arrive_with_what_the_queries_ask_for(
+    ingestion: tuple[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    url, items = ingestion
+    key = "InstrumentationKey=00000000-0000-0000-0000-000000000000"
+    environ = {
+        "APPLICATIONINSIGHTS_CONNECTION_STRING": f"{key};IngestionEndpoint={url}",
+        "APPLICATIONINSIGHTS_STATSBEAT_DISABLED_ALL": "true",
+        "PYTHON_ENABLE_OPENTELEMETRY": "true",
+        "WEBSITE_SITE_NAME": "func-retry",
+        "TMPDIR": str(tmp_path),
+    }
+    subprocess.run([sys.executable, "-c", TELL], cwd=ROOT, env=environ, capture_output=True, check=True)
+
+    assert {item["tags"]["ai.cloud.role"] for item in items} == {"func-retry"}
+    calls, points, lines = (
+        [item for item in items if item["data"]["baseType"] == kind]
+        for kind in ("RemoteDependencyData", "MetricData", "MessageData")
+    )
+    attempt, whole = (item["data"]["baseData"] for item in calls)
+    assert (attempt["name"], attempt["success"], whole["name"]) == (
+        "attempt payments",
+        False,
+        "operation payments",
+    )
+    assert attempt["properties"]["durable_retry.category"] == "transient"
+    assert {item["tags"]["ai.operation.id"] for item in (*calls, *lines)} == {TRACE_ID}
+    names = [metric["name"] for item in points for metric in item["data"]["baseData"]["metrics"]]
+    assert {"durable_retry.attempt.duration", "durable_retry.operation.duration"} <= set(names)
+    told = [item["data"]["baseData"]["message"] for item in lines]
+    assert "operation op-sample (key evt-1): succeeded after 2 attempts in 10.2 s" in told
