@@ -19,6 +19,8 @@ from stores.attempt_markers import free_attempt, mark_attempt, note_outcome
 from stores.configuration import find_dependency
 from stores.handler_registry import find_handler
 from stores.task_hub import ATTEMPT
+from telemetry.attributes import ATTEMPT as ATTEMPT_NUMBER
+from telemetry.attributes import fields_of
 
 blueprint = df.Blueprint()
 
@@ -112,6 +114,7 @@ async def _note(plan: Plan, outcome: AttemptOutcome) -> None:
             run,
             plan.number,
             type(error).__name__,
+            extra=fields_of(plan.operation, {ATTEMPT_NUMBER: plan.number}),
         )
 
 

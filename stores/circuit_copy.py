@@ -27,6 +27,7 @@ from engine.gate import NeedsProbe, Stop, Ticket
 from stores import clock
 from stores.circuit_entity import SharedCircuit
 from stores.circuit_reporting import Gate, Reporting
+from telemetry.attributes import DEPENDENCY
 from telemetry.happenings import called_blind, retry_postponed
 
 READ_SECONDS: Final = 1.0
@@ -215,6 +216,7 @@ class CircuitCopy:
             type(error).__name__,
             error,
             self.blindness.calls,
+            extra={DEPENDENCY: self.gate.dependency},
         )
 
     def _tell_sighted(self) -> None:
@@ -225,4 +227,5 @@ class CircuitCopy:
             "The circuit of %s can be read again; %d attempts went on without it.",
             self.gate.dependency,
             self.blindness.calls,
+            extra={DEPENDENCY: self.gate.dependency},
         )

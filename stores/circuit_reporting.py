@@ -11,6 +11,7 @@ from engine.budget import RetryBudgetSettings
 from engine.circuit import CircuitSettings, Report, ReportBuffer, ReportMessage
 from stores import clock
 from stores.circuit_entity import SharedCircuit
+from telemetry.attributes import DEPENDENCY
 
 SEND_SECONDS: Final = 2.0
 AGAIN: Final = timedelta(seconds=1)
@@ -110,6 +111,7 @@ class Reporting:
             type(error).__name__,
             error,
             wait.total_seconds(),
+            extra={DEPENDENCY: self.gate.dependency},
         )
 
     def _set_alarm(self) -> None:

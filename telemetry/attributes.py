@@ -19,8 +19,8 @@ CIRCUIT_STATE: Final = "durable_retry.circuit.state"
 CIRCUIT_STATE_BEFORE: Final = "durable_retry.circuit.previous_state"
 CATEGORY: Final = "durable_retry.category"
 ERROR_TYPE: Final = "error.type"
-"""Of a span that failed, as the semantic conventions have it. Application Insights does not keep it on spans, so
-a category has a name of its own."""
+"""Of a span that failed, as the semantic conventions have it. Application Insights keeps it on no span, so a
+category has a name of its own."""
 HTTP_STATUS: Final = "http.response.status_code"
 
 OPERATION_ID: Final = "durable_retry.operation.id"

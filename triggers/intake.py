@@ -25,6 +25,7 @@ from stores.pressure import BehindError, Gauge
 from stores.settings import app_settings
 from stores.submission import KeyReused, Started, submit
 from stores.task_hub import TaskHubUnavailableError
+from telemetry.attributes import DEAD_LETTER_ID, DEAD_LETTER_REASON, SOURCE
 from triggers.resolution import Origin, UnknownTargetError, resolve
 
 _OUR_SIDE: Final = (TaskHubUnavailableError, AzureError, BehindError, OSError)
@@ -164,7 +165,14 @@ async def keep(arrival: Arrival, refusal: Refusal) -> None:
         now=clock.now(),
     )
     reason = refusal.reason.value
-    _log.warning("%s %s is dead letter %s: %s", arrival.source, message_id, dead_letter_id, reason)
+    _log.warning(
+        "%s %s is dead letter %s: %s",
+        arrival.source,
+        message_id,
+        dead_letter_id,
+        reason,
+        extra={SOURCE: arrival.source, DEAD_LETTER_ID: dead_letter_id, DEAD_LETTER_REASON: reason},
+    )
 
 
 async def keep_all(arrivals: Iterable[Arrival], refusal: Refusal) -> None:
