@@ -12,12 +12,13 @@ const total = (counts) => STATES.reduce((sum, state) => sum + counts[state], 0);
 
 /** Bars of operations by the time of acceptance, of a summary's buckets. */
 export function stateBars({ buckets, by_status: counts, from, to }) {
-  const most = Math.max(1, ...buckets.map((bucket) => total(bucket.by_status)));
+  if (!STATES.some((state) => counts[state])) return h("p", { class: "empty" }, "None in this time.");
+  const most = Math.max(...buckets.map((bucket) => total(bucket.by_status)));
   const told = STATES.filter((state) => counts[state]).map((state) => `${number(counts[state])} ${words(state).toLowerCase()}`);
   const [begin, end] = [Date.parse(from), Date.parse(to)];
   return h("figure", { class: "bars" },
     h("span", { class: "most dim", "aria-hidden": "true" }, number(most)),
-    s("svg", { viewBox: `0 0 ${buckets.length * 10} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": told.join(", ") || "No operations" },
+    s("svg", { viewBox: `0 0 ${buckets.length * 10} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": told.join(", ") },
       s("line", { x1: 0, x2: buckets.length * 10, y1: HEIGHT - 0.5, y2: HEIGHT - 0.5, class: "ground" }),
       buckets.map((bucket, index) => stack(bucket, index, most))),
     h("div", { class: "axis", "aria-hidden": "true" }, [0, 0.5, 1].map((part) => h("span", {}, time(new Date(begin + (end - begin) * part).toISOString())))));
