@@ -45,6 +45,16 @@ async def events(req: Request) -> StreamingResponse:  # noqa: ARG001 # the trigg
     return StreamingResponse(ticks(), media_type="text/event-stream")
 
 
+@app.route(route="endless", methods=["GET"])
+async def endless(req: Request) -> StreamingResponse:  # noqa: ARG001 # the trigger's
+    async def beats() -> AsyncIterator[str]:
+        while True:
+            yield "beat\n"
+            await asyncio.sleep(0.1)
+
+    return StreamingResponse(beats())
+
+
 @app.route(route="words", methods=["GET", "HEAD"])
 def words(req: Request) -> str:
     return str(req.query_params.get("q", ""))

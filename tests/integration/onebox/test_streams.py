@@ -2,6 +2,7 @@
 
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,3 +99,13 @@ def test_a_body_over_the_limit_is_413_whether_it_is_declared_or_not(streams: One
 def test_a_durable_client_works_beside_a_streamed_request(streams: OneboxProcess) -> None:
     answer = streams.client.post("/api/start", json={"word": "loud"})
     assert answer.json() == {"output": '"LOUD"'}
+
+
+def test_a_stop_cuts_off_a_stream_that_does_not_end(streams: OneboxProcess) -> None:
+    """The last of this file: it ends the app."""
+    with streams.client.stream("GET", "/api/endless") as answer:
+        assert next(answer.iter_raw()) == b"beat\n"
+        began = time.monotonic()
+        assert streams.server.stop() == 0
+        assert time.monotonic() - began < 10
+    assert "Traceback" not in streams.log().partition("stopping")[2]
