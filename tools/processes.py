@@ -6,7 +6,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -125,3 +126,17 @@ class ServerProcess:
             return httpx.get(self.ready_url, timeout=2).status_code < ERRORS_OF_THE_SERVER
         except httpx.TransportError:
             return False
+
+
+@contextmanager
+def running(server: ServerProcess) -> Iterator[None]:
+    """Let a server run for a while.
+
+    Raises:
+        ServerDidNotStartError: It ended instead.
+    """
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop()

@@ -6,26 +6,17 @@ import pytest
 from tests.e2e.storage import Storage
 from tests.e2e.system import System
 from tests.e2e.target import Target
+from tools.processes import running
 
 SECRETS = ("token-that-nobody-may-see", "key-that-nobody-may-see")
-
-
-@pytest.fixture(scope="session")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """One flaky target for all tests; each test uses keys of its own."""
-    target = Target(tmp_path_factory.mktemp("target"))
-    target.server.start()
-    yield target
-    target.server.stop()
 
 
 @pytest.fixture(scope="session")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
     """The storage account of `system`."""
     storage = Storage(tmp_path_factory.mktemp("storage"))
-    storage.server.start()
-    yield storage
-    storage.server.stop()
+    with running(storage.server):
+        yield storage
 
 
 @pytest.fixture(scope="session")
@@ -43,9 +34,8 @@ def system(tmp_path_factory: pytest.TempPathFactory, target: Target, storage: St
 def tailored_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
     """The storage account of `tailored`: with that of `system` it would take messages meant for the other."""
     storage = Storage(tmp_path_factory.mktemp("tailored_storage"))
-    storage.server.start()
-    yield storage
-    storage.server.stop()
+    with running(storage.server):
+        yield storage
 
 
 @pytest.fixture(scope="session")
@@ -85,10 +75,3 @@ def own_system(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iter
     system.client.close()
     system.server.stop()
     storage.server.stop()
-
-
-@pytest.fixture
-def key(request: pytest.FixtureRequest) -> str:
-    """An idempotency key that no other test uses."""
-    name: str = request.node.name
-    return "".join(letter if letter.isalnum() else "-" for letter in name)

@@ -21,7 +21,7 @@ from engine.naming import explicit_scope
 from tests.e2e.storage import Storage
 from tests.e2e.system import System, operation
 from tests.e2e.target import Target
-from tools.processes import eventually
+from tools.processes import eventually, running
 
 SETTINGS = Path(__file__).with_name("circuits.toml")
 COPY_SECONDS = 1.5
@@ -33,9 +33,8 @@ be under way."""
 def own_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """A target whose outages are nobody else's."""
     target = Target(tmp_path_factory.mktemp("target"))
-    target.server.start()
-    yield target
-    target.server.stop()
+    with running(target.server):
+        yield target
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import pytest
 from engine.config import parse_config
 from stores.configuration import using
 from tests.e2e.storage import Storage
+from tools.processes import running
 
 DEPENDENCIES = """
 [defaults.retry]
@@ -25,9 +26,8 @@ base_url = "http://127.0.0.1:1"
 @pytest.fixture(scope="session")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
     storage = Storage(tmp_path_factory.mktemp("storage"))
-    storage.server.start()
-    yield storage
-    storage.server.stop()
+    with running(storage.server):
+        yield storage
 
 
 @pytest.fixture

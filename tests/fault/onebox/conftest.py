@@ -5,15 +5,15 @@ import pytest
 
 from tests.e2e.storage import Storage
 from tests.fault.onebox.lives import Lives
+from tools.processes import running
 
 
 @pytest.fixture(scope="package")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
     """A storage account that outlives the apps."""
     storage = Storage(tmp_path_factory.mktemp("storage"))
-    storage.server.start()
-    yield storage
-    storage.server.stop()
+    with running(storage.server):
+        yield storage
 
 
 @pytest.fixture

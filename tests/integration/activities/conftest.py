@@ -9,6 +9,7 @@ from stores.circuits import close_circuits
 from stores.configuration import using
 from tests.e2e.storage import Storage
 from tests.e2e.target import Target
+from tools.processes import running
 
 DEPENDENCIES = """
 [dependencies.safe]
@@ -36,26 +37,10 @@ base_url = "${TARGET}/echo/api"
 
 
 @pytest.fixture(scope="session")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    target = Target(tmp_path_factory.mktemp("target"))
-    target.server.start()
-    yield target
-    target.server.stop()
-
-
-@pytest.fixture(scope="session")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
     storage = Storage(tmp_path_factory.mktemp("storage"))
-    storage.server.start()
-    yield storage
-    storage.server.stop()
-
-
-@pytest.fixture
-def storage(azurite: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    """The app's storage account."""
-    monkeypatch.setenv("AzureWebJobsStorage", azurite.connection_string)
-    return azurite
+    with running(storage.server):
+        yield storage
 
 
 @pytest.fixture(autouse=True)
@@ -67,10 +52,3 @@ async def config(target: Target) -> AsyncIterator[Config]:
         close_circuits()
         await task_hub.close_clients()
         await close_clients()
-
-
-@pytest.fixture
-def key(request: pytest.FixtureRequest) -> str:
-    """An idempotency key that no other test uses."""
-    name: str = request.node.name
-    return "".join(letter if letter.isalnum() else "-" for letter in name)

@@ -7,21 +7,14 @@ from stores.task_hub import close_clients
 from tests.e2e.storage import Storage
 from tests.table_fake import TablesInMemory
 from tests.task_hub_stage import TaskHubStage, task_hub_stage
+from tools.processes import running
 
 
 @pytest.fixture(scope="session")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
     storage = Storage(tmp_path_factory.mktemp("storage"))
-    storage.server.start()
-    yield storage
-    storage.server.stop()
-
-
-@pytest.fixture
-def storage(azurite: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    """The app's storage account."""
-    monkeypatch.setenv("AzureWebJobsStorage", azurite.connection_string)
-    return azurite
+    with running(storage.server):
+        yield storage
 
 
 @pytest.fixture(params=["Azurite", "in memory"])

@@ -7,6 +7,7 @@ from stores.configuration import using
 from stores.task_hub import close_clients
 from tests.e2e.storage import Storage
 from tests.task_hub_stage import TaskHubStage, task_hub_stage
+from tools.processes import running
 
 DEPENDENCIES = """
 [dependencies.payments]
@@ -18,16 +19,8 @@ retry = { strategy = "fixed", initial_seconds = 60.0, jitter = "none" }
 @pytest.fixture(scope="session")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
     storage = Storage(tmp_path_factory.mktemp("storage"))
-    storage.server.start()
-    yield storage
-    storage.server.stop()
-
-
-@pytest.fixture
-def storage(azurite: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    """The app's storage account."""
-    monkeypatch.setenv("AzureWebJobsStorage", azurite.connection_string)
-    return azurite
+    with running(storage.server):
+        yield storage
 
 
 @pytest.fixture
