@@ -15,6 +15,7 @@ from engine.schedules import parse_schedules
 from stores.setting import Number
 from stores.setting_catalogue import CATALOGUE
 from tests.documents import Block, Document, blocks, documents, readme_curl
+from tools.first_run import CURL
 from tools.processes import ROOT
 from tools.run import build_parser, what_to_try
 from triggers.openapi.document import openapi_document
@@ -101,6 +102,12 @@ def test_make_run_prints_the_curl_of_the_readme() -> None:
         return " ".join(text.split())
 
     assert words(readme_curl()) in words(what_to_try(build_parser().parse_args([])))
+
+
+def test_the_first_run_types_the_curl_of_the_readme() -> None:
+    found = CURL.search(Document("README.md").text)
+    assert found is not None
+    assert found[1] == readme_curl()
 
 
 def test_every_deployed_and_development_package_has_its_reason() -> None:
