@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from pydantic import BaseModel
+
 from engine.batch import BatchRequest
 from engine.models import OperationRequest
 from engine.saga_request import SagaRequest
@@ -29,6 +31,50 @@ from triggers.openapi.common_parts import (
 )
 from triggers.openapi.parts import Answer, Route
 from triggers.operation_summary import DEFAULT_SECONDS, LEAST_SECONDS, MOST_SECONDS
+
+_BATCH: Final = "Take many operations over; a bad one concerns itself only"
+_SAGA: Final = "Show a saga: what stands, what was undone, what is not known"
+
+
+def _steered(function: str, act: str, summary: str) -> Route:
+    return Route(
+        function=function,
+        method="POST",
+        path=f"/operations/{{operation_id}}/{act}",
+        tag="operations",
+        summary=summary,
+        answers=(Answer(ACCEPTED, "It was told.", work.SteeredOperation),),
+        problems=(MISSING, CONFLICT, AWAY),
+    )
+
+
+def _taken_whole(
+    name: str, many: str, body: type[BaseModel], accepted: type[BaseModel], summary: str
+) -> Route:
+    return Route(
+        function=f"submit_{name}",
+        method="POST",
+        path=f"/{many}",
+        tag=many,
+        summary=summary,
+        body=body,
+        parameters=(KEY,),
+        answers=(taken_over(accepted),),
+        problems=(INVALID, TOO_LARGE, KEY_REUSED, AWAY),
+    )
+
+
+def _shown_whole(name: str, many: str, document: type[BaseModel], summary: str) -> Route:
+    return Route(
+        function=f"get_{name}",
+        method="GET",
+        path=f"/{many}/{{{name}_id}}",
+        tag=many,
+        summary=summary,
+        answers=shown(document),
+        problems=(MISSING, AWAY),
+    )
+
 
 OPERATIONS: Final = (
     Route(
@@ -109,62 +155,10 @@ OPERATIONS: Final = (
         answers=shown(work.OperationDocument),
         problems=(MISSING, AWAY),
     ),
-    Route(
-        function="cancel_operation",
-        method="POST",
-        path="/operations/{operation_id}/cancel",
-        tag="operations",
-        summary="Cancel an operation; an attempt under way ends first",
-        answers=(Answer(ACCEPTED, "It was told.", work.SteeredOperation),),
-        problems=(MISSING, CONFLICT, AWAY),
-    ),
-    Route(
-        function="retry_operation_now",
-        method="POST",
-        path="/operations/{operation_id}/retry-now",
-        tag="operations",
-        summary="End the present wait of an operation",
-        answers=(Answer(ACCEPTED, "It was told.", work.SteeredOperation),),
-        problems=(MISSING, CONFLICT, AWAY),
-    ),
-    Route(
-        function="submit_batch",
-        method="POST",
-        path="/batches",
-        tag="batches",
-        summary="Take many operations over; a bad one concerns itself only",
-        body=BatchRequest,
-        parameters=(KEY,),
-        answers=(taken_over(work.AcceptedBatch),),
-        problems=(INVALID, TOO_LARGE, KEY_REUSED, AWAY),
-    ),
-    Route(
-        function="get_batch",
-        method="GET",
-        path="/batches/{batch_id}",
-        tag="batches",
-        summary="Show a batch, item by item",
-        answers=shown(work.BatchDocument),
-        problems=(MISSING, AWAY),
-    ),
-    Route(
-        function="submit_saga",
-        method="POST",
-        path="/sagas",
-        tag="sagas",
-        summary="Start a saga",
-        body=SagaRequest,
-        parameters=(KEY,),
-        answers=(taken_over(work.AcceptedSaga),),
-        problems=(INVALID, TOO_LARGE, KEY_REUSED, AWAY),
-    ),
-    Route(
-        function="get_saga",
-        method="GET",
-        path="/sagas/{saga_id}",
-        tag="sagas",
-        summary="Show a saga: what stands, what was undone, what is not known",
-        answers=shown(work.SagaDocument),
-        problems=(MISSING, AWAY),
-    ),
+    _steered("cancel_operation", "cancel", "Cancel an operation; an attempt under way ends first"),
+    _steered("retry_operation_now", "retry-now", "End the present wait of an operation"),
+    _taken_whole("batch", "batches", BatchRequest, work.AcceptedBatch, _BATCH),
+    _shown_whole("batch", "batches", work.BatchDocument, "Show a batch, item by item"),
+    _taken_whole("saga", "sagas", SagaRequest, work.AcceptedSaga, "Start a saga"),
+    _shown_whole("saga", "sagas", work.SagaDocument, _SAGA),
 )
