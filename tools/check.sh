@@ -22,8 +22,9 @@ if ! report=$($py -m coverage report --show-missing --skip-covered --fail-under=
     printf '%s\n' "$report" "check: engine/ has branches that neither tests/unit nor tests/property take." >&2
     exit 1
 fi
-# What kills processes and counts calls within deadlines gets the machine to itself, and nothing is tried twice.
-alone=(tests/fault tests/e2e/test_circuits.py tests/e2e/test_bulk_replay.py tests/e2e/test_batches.py)
-$py -m pytest "${alone[@]}"
+# What is bound to time has a core to itself: it kills processes, and counts calls within deadlines. The longest go
+# first. Nothing is tried twice.
+timed=(tests/e2e/test_bulk_replay.py tests/e2e/test_circuits.py tests/e2e/test_batches.py tests/fault)
+$py -m pytest -n 2 --dist loadgroup --no-loadscope-reorder "${timed[@]}"
 # Most of the rest waits: for timers, for processes. A file stays on one worker, with the servers that it shares.
-$py -m pytest -n 3 --dist loadfile --ignore=tests/unit --ignore=tests/property "${alone[@]/#/--ignore=}"
+$py -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --ignore=tests/unit --ignore=tests/property "${timed[@]/#/--ignore=}"
