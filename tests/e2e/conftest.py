@@ -59,9 +59,9 @@ def tailored(
     assert system.server.stop() == 0
 
 
-@pytest.fixture
-def own_system(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[System]:
-    """An app of the test's own, to be killed and started again.
+@pytest.fixture(scope="module")
+def mortal_system(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[System]:
+    """An app of the file's own, to be killed and started again.
 
     Its storage is not killed with it, as Azure's would not be. (Azurite saves every 5 s: one that ends with
     onebox may lose its last rows.)
@@ -75,3 +75,11 @@ def own_system(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iter
     system.client.close()
     system.server.stop()
     storage.server.stop()
+
+
+@pytest.fixture
+def own_system(mortal_system: System) -> System:
+    """The same, up again should another test have left it dead."""
+    if mortal_system.server.process is None:
+        mortal_system.server.start()
+    return mortal_system
