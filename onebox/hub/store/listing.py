@@ -104,11 +104,10 @@ class Listing:
         """
         conditions = _Conditions()
         index = conditions.statuses(wanted.statuses)
-        conditions.between("created_us", wanted.created_from_us, wanted.created_to_us)
+        conditions.between("created_us", wanted.created_from_us, wanted.created_to_us, token)
         # Always in order of creation, never by the key: a prefix that most ids have (as with an app of one
         # orchestrator) would otherwise read and sort all of them for every page.
         conditions.starts_with("+id", wanted.id_prefix)
-        conditions.after("created_us", token)
         columns = _INSTANCE_COLUMNS if with_payloads else _LIGHT_COLUMNS
         rows = conditions.select(self._db, columns, f"instances INDEXED BY {index}", "created_us, id")
         return _page(
@@ -127,8 +126,7 @@ class Listing:
         conditions = _Conditions()
         conditions.add("completed_us IS NOT NULL")
         conditions.one_of("status", statuses)
-        conditions.between("completed_us", completed_from_us, completed_to_us)
-        conditions.after("completed_us", token)
+        conditions.between("completed_us", completed_from_us, completed_to_us, token)
         found = conditions.select(self._db, "completed_us, id", "instances", "completed_us, id")
         page = _page(found, limit, lambda last: f"{last[0]}{_SEPARATOR}{last[1]}")
         return Page([row[1] for row in page.items], page.token)
@@ -198,7 +196,16 @@ class _Conditions:
             return "instances_ended_badly"
         return "instances_by_creation"
 
-    def between(self, column: str, from_us: int | None, to_us: int | None) -> None:
+    def between(self, column: str, from_us: int | None, to_us: int | None, token: str | None = None) -> None:
+        """Filter by an instant, behind the page that a token ends.
+
+        The token takes the place of the beginning, unless that is later: SQLite seeks by one of them only and
+        would pass all former pages again.
+        """
+        if token is not None:
+            instant, _, last_id = token.partition(_SEPARATOR)
+            self.add(f"({column}, id) > (?, ?)", int(instant), last_id)
+            from_us = None if from_us is None or from_us <= int(instant) else from_us
         if from_us is not None:
             self.add(f"{column} >= ?", from_us)
         if to_us is not None:
@@ -208,11 +215,6 @@ class _Conditions:
         if prefix:
             # A range, not LIKE: it uses the key's index, and no character in a prefix is special.
             self.add(f"{column} >= ? AND {column} < ?", prefix, prefix + "\U0010ffff")
-
-    def after(self, column: str, token: str | None) -> None:
-        if token is not None:
-            instant, _, last_id = token.partition(_SEPARATOR)
-            self.add(f"({column}, id) > (?, ?)", int(instant), last_id)
 
     def select(
         self, db: sqlite3.Connection, columns: str, table: str, order: str

@@ -63,3 +63,4 @@ def test_a_page_of_instances_is_read_from_an_index_in_its_order(
     plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {asked[-1]}")]
     assert len(plan) == 1, plan  # a second step would be a sort of all that matches
     assert f"USING INDEX {index}" in plan[0]
+    assert plan[0].endswith("(created_us>?)" if token is None else "((created_us,id)>(?,?))")
