@@ -7,7 +7,8 @@ disk, runs on a thread of its own. While a group commits, the next one gathers:
     turn B ──┼─ BEGIN · A · B · C · COMMIT (one sync) ─► effects, then each caller's result
     start C ─┘                      └─ meanwhile D, E, F gather for the next group
 
-Each transaction has its own savepoint: one that raises is undone alone and its caller gets the exception.
+Each transaction has its own savepoint: one that raises is undone alone and its caller gets the exception, no
+sooner than the others get their results: it may be refused for what another one of the group has written.
 """
 
 import asyncio
@@ -34,6 +35,7 @@ class _Pending:
     work: Callable[[Transaction], Any]
     answer: asyncio.Future[Any]
     result: Any = None
+    failure: Exception | None = None
     effects: Effects | None = None
 
 
@@ -118,8 +120,12 @@ class Writer:
         for pending in group:
             if pending.effects is not None:
                 self._apply(pending.effects)
-            if not pending.answer.done():
+            if pending.answer.done():
+                continue
+            if pending.failure is None:
                 pending.answer.set_result(pending.result)
+            else:
+                pending.answer.set_exception(pending.failure)
 
     def _run(self, pending: _Pending, at_us: int) -> None:
         transaction = Transaction(self._db, at_us, self._next_seq)
@@ -128,8 +134,7 @@ class Writer:
             pending.result = pending.work(transaction)
         except Exception as error:  # noqa: BLE001 - it is the caller's: hand it over and keep the others
             self._db.execute("ROLLBACK TO one")
-            if not pending.answer.done():
-                pending.answer.set_exception(error)
+            pending.failure = error
         else:
             pending.effects = transaction.effects
         self._db.execute("RELEASE one")

@@ -87,6 +87,24 @@ async def test_one_that_fails_does_not_spoil_the_others(setting: Setting) -> Non
     assert len(setting.applied) == 2
 
 
+async def test_what_refuses_one_is_durable_before_that_one_is_told(setting: Setting) -> None:
+    """It may be refused for what another one of its group has written: "it exists" must not come early."""
+
+    async def stored_when_told() -> int:
+        with pytest.raises(LookupError):
+            await setting.writer.commit(post_and_fail)
+        return setting.stored()
+
+    _, stored = await asyncio.gather(setting.writer.commit(post), stored_when_told())
+    assert stored == 1
+
+
+async def test_a_refusal_in_a_group_that_is_not_committed_does_not_stand(setting: Setting) -> None:
+    setting.raise_at = FaultPoint.GROUP_FILLED
+    with pytest.raises(RuntimeError):
+        await setting.writer.commit(post_and_fail)
+
+
 async def test_a_group_that_is_not_committed_leaves_nothing(setting: Setting) -> None:
     setting.raise_at = FaultPoint.GROUP_FILLED
     with pytest.raises(RuntimeError):
