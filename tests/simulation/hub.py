@@ -124,6 +124,16 @@ class Hub:
         """Send a signal, which may come late, or twice."""
         self._send(lambda: self._operate(entity, operation, input_))
 
+    def purge(self, ended_before: datetime) -> None:
+        """Forget operations that ended long ago, as the app's maintenance has a hub do."""
+        old = [
+            each.instance_id
+            for each in self.instances.values()
+            if each.name == "operation" and not each.is_running and each.updated_at < ended_before
+        ]
+        for instance_id in old:
+            del self.instances[instance_id]
+
     # Messages.
 
     def _send(self, arrive: Callable[[], object]) -> None:
@@ -149,8 +159,8 @@ class Hub:
         self._turn_soon(instance)
 
     def _answer(self, instance_id: str, execution: int, event: pb.HistoryEvent) -> None:
-        instance = self.instances[instance_id]
-        if instance.is_running and instance.execution == execution:
+        instance = self.instances.get(instance_id)
+        if instance is not None and instance.is_running and instance.execution == execution:
             self._take(instance, event)
 
     # Turns.

@@ -23,6 +23,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     letters.lists_agree,
     calls.circuits_probe_within_limits,
     outcomes.records_agree,
+    outcomes.records_expire,
     outcomes.batches_are_whole,
     outcomes.sagas_are_undone,
     outcomes.nothing_is_left,

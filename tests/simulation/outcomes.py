@@ -61,12 +61,17 @@ def events_are_complete(story: Story) -> Iterator[str]:
 def records_agree(story: Story) -> Iterator[str]:
     """The record of a key answers what the last run of its operation ended with."""
     for end in story.last_ends:
-        record = story.app.hub.states.get(f"@idempotency_record@{end.operation.operation_id}")
+        record = story.records.get(end.operation.operation_id)
         if record is None or record["document"] != end.document:
             state = None if record is None else (record["document"] or {"status": "none"})["status"]
             yield f"{end.operation.operation_id} ended {end.document['status']}, its record says {state}"
         elif record["owner"] != end.operation.run_id:
             yield f"{end.operation.operation_id} is owned by {record['owner']}"
+
+
+def records_expire(story: Story) -> Iterator[str]:
+    """No record of a key outlives its time."""
+    yield from (f"the record of {name} is still there" for name in story.outliving)
 
 
 def batches_are_whole(story: Story) -> Iterator[str]:

@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import azure.functions as func
@@ -49,7 +50,9 @@ ROUTES = {
     "reset": circuits.reset_circuit,
 }
 _ACCEPTED = 202
+_KEY_REUSED = 422
 _AWAY = 503
+_HISTORY_KEPT = timedelta(minutes=30)
 
 
 @dataclass
@@ -119,10 +122,24 @@ class People:
             if by_queue:
                 await self.deliver(json.dumps(body).encode(), f"m-{number}")
             else:
-                _, answer = await self.call("submit", body)
-                self.accepted.add(answer["operation_id"])
-                await self.steer(answer["operation_id"])
-            await asyncio.sleep(rng.expovariate(1 / 60))
+                await self.submit(body)
+            await asyncio.sleep(rng.choice([0, rng.expovariate(1 / 60), rng.uniform(0, STORM_SECONDS)]))
+        if rng.random() < 0.1:
+            await self.reuse_key(number)
+
+    async def submit(self, body: dict[str, Any]) -> None:
+        """Submit an operation, and perhaps change one's mind."""
+        _, answer = await self.call("submit", body)
+        self.accepted.add(answer["operation_id"])
+        await self.steer(answer["operation_id"])
+
+    async def reuse_key(self, number: int) -> None:
+        """Use the key of an operation for another."""
+        request = {"method": "POST", "path": "/something/else"}
+        other = {"dependency": "payments", "request": request, "key": f"key-{number}"}
+        status, _ = await self.call("submit", other)
+        if status != _KEY_REUSED:
+            self.world.mistake(f"the key key-{number} was used for something else: {status}")
 
     async def steer(self, operation_id: str) -> None:
         """Cancel an operation, hurry it, or leave it alone."""
@@ -252,6 +269,7 @@ class People:
             await self.on_some_worker(lambda worker: _tidied(sweep(worker.name, clock.now())))
             if minutes % 5 == 0:
                 await self.on_some_worker(lambda worker: _tidied(finish_left_over(worker.name, clock.now())))
+                self.app.hub.purge(self.world.now() - _HISTORY_KEPT)
 
 
 async def _invoked(route: str, hub: str, body: Any, parameters: dict[str, str]) -> tuple[int, Any]:

@@ -18,7 +18,7 @@ from stores.circuits import close_circuits
 from stores.configuration import find_dependency
 from stores.dead_letter_list import list_dead_letters
 from stores.dead_letter_tally import Summary, read_summary
-from stores.task_hub import OPERATION
+from stores.task_hub import OPERATION, RECORD
 from tests.simulation import virtual_loop
 from tests.simulation.app import App
 from tests.simulation.hub import Instance
@@ -29,6 +29,9 @@ from tests.simulation.world import CALM, Chances, World
 WORKERS: Final = 3
 CALM_SECONDS: Final = 4 * 3_600.0
 """By then everything that was accepted has ended: deadlines are an hour."""
+
+RECORD_SECONDS: Final = 90_000.0
+"""A record lives for a day, unless the dependency says otherwise."""
 
 
 @dataclass
@@ -54,6 +57,8 @@ class Story:
         open_ids: Those that the list of open ones shows.
         summary: What the counts say.
         batches: Documents of all batches.
+        records: What is known of each key, by the operation's id.
+        outliving: Operations whose record is there after its time.
         overfull: Circuits that let too many probe, as they did it.
     """
 
@@ -65,6 +70,8 @@ class Story:
     open_ids: list[str] = field(default_factory=list)
     summary: Summary | None = None
     batches: list[dict[str, Any]] = field(default_factory=list)
+    records: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    outliving: list[str] = field(default_factory=list)
     overfull: list[str] = field(default_factory=list)
 
     @property
@@ -113,6 +120,17 @@ class Story:
             batch = await find_batch(batch_id)
             assert batch is not None, batch_id
             self.batches.append(await document_of(batch))
+        self.records = self._records()
+
+    async def look_again(self) -> None:
+        """See what is left when the time of every record is over."""
+        await asyncio.sleep(RECORD_SECONDS)
+        self.outliving = [name for name, record in self._records().items() if record is not None]
+
+    def _records(self) -> dict[str, dict[str, Any] | None]:
+        prefix = f"@{RECORD}@"
+        states = self.app.hub.states.items()
+        return {name.removeprefix(prefix): state for name, state in states if name.startswith(prefix)}
 
 
 def told(seed: int, operations: int, *defects: Any) -> Story:
@@ -143,6 +161,7 @@ async def _happened(seed: int, operations: int, defects: Sequence[Any]) -> Story
         await _quiet(story)
         janitor.cancel()
         await story.look()
+        await story.look_again()
         await world.end()
         close_circuits()
         await close_clients()

@@ -4,8 +4,9 @@ The world: dependencies that refuse, err, hang, throttle and recover; workers th
 effects; activities that run twice at once; turns, signals, events, messages and submissions that are
 repeated; signals and events that overtake each other or come minutes late; storage and a task hub that fail
 before or after they did what was asked. People submit, cancel, hurry, replay one by one and in bulk, archive
-and restore, send what is malformed, start batches and sagas, and open and close circuits. After an hour the
-storm is over, what is dead is replayed once more, and everything must come to rest.
+and restore, send what is malformed, use a key for something else, come again when the history is purged,
+start batches and sagas, and open and close circuits. After an hour the storm is over, what is dead is
+replayed once more, and everything must come to rest.
 
 What holds then, each a function of its own:
 
@@ -23,10 +24,11 @@ What holds then, each a function of its own:
 12. lists_agree                   the lists and counts of dead letters say what the dead letters say
 13. circuits_probe_within_limits  a half-open circuit never lets more probe than it may
 14. records_agree                 the record of a key answers what the last run ended with
-15. batches_are_whole             every item ended as its operation did, never too many at once
-16. sagas_are_undone              a step follows success only; what was done is undone in reverse
-17. nothing_is_left               nothing runs, nothing is under way, nothing is noted as still to be done
-18. nothing_unexpected            no orchestration failed, a repeated turn is the same, no error went unheard
+15. records_expire                and goes when its time is over
+16. batches_are_whole             every item ended as its operation did, never too many at once
+17. sagas_are_undone              a step follows success only; what was done is undone in reverse
+18. nothing_is_left               nothing runs, nothing is under way, nothing is noted as still to be done
+19. nothing_unexpected            no orchestration failed, a repeated turn is the same, no error went unheard
 
 A seed is a world: `python -m tests.simulation --seed 7` plays one again, `--log` prints what happened in it,
 and `--seeds 100` plays others.
@@ -56,6 +58,9 @@ from tests.simulation.story import told
 OPERATIONS: Final = 150
 FEW: Final = 40
 
+ROUGH: Final = range(3, 60, 3)
+"""Worlds in which trouble is thrice as likely."""
+
 FRESH: Final = randbelow(simulation.SEEDS)
 """Another world in every run; when it fails, its number is in what is printed."""
 
@@ -67,12 +72,10 @@ class Mistake:
     Attributes:
         invariant: Its name.
         patch: Makes the mistake.
-        seed: Of a small world in which it shows.
     """
 
     invariant: str
     patch: Callable[[], Any]
-    seed: int = 3
 
 
 def _key_of_each_attempt(plan: Any) -> dict[str, str]:
@@ -97,7 +100,7 @@ def _run_without_its_replay(operation: OperationInput) -> str:
 
 MISTAKES: Final = (
     Mistake("one_effect_per_key", lambda: patch.object(http_attempt, "_own_headers", _key_of_each_attempt)),
-    Mistake("nothing_unsafe_twice", lambda: patch("activities.attempt.mark_attempt", _does_nothing)),
+    Mistake("nothing_unsafe_twice", lambda: patch.object(http_attempt, "needs_marker", lambda _plan: False)),
     Mistake(
         "no_early_attempt", lambda: patch.object(http_attempt, "parse_retry_after", lambda *_, **__: None)
     ),
@@ -106,7 +109,7 @@ MISTAKES: Final = (
         "dead_letters_are_kept",
         lambda: patch("activities.dead_letter.keep_operation", _says_that_it_was_kept),
     ),
-    Mistake("circuits_probe_within_limits", lambda: patch.object(probes, "probes_free", lambda *_: 1), 12),
+    Mistake("circuits_probe_within_limits", lambda: patch.object(probes, "probes_free", lambda *_: 1)),
     Mistake(
         "records_agree", lambda: patch.object(OperationInput, "run_id", property(_run_without_its_replay))
     ),
@@ -123,7 +126,8 @@ def test_everything_holds_in_a_world_where_nothing_goes_smoothly(seed: int) -> N
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.invariant)
 def test_a_mistake_in_the_app_is_seen(mistake: Mistake) -> None:
-    assert mistake.invariant in broken(told(mistake.seed, FEW, mistake.patch()))
+    worlds = (told(seed, FEW, mistake.patch()) for seed in ROUGH)
+    assert any(mistake.invariant in broken(world) for world in worlds)
 
 
 def test_a_seed_is_the_same_world_in_any_process() -> None:
