@@ -73,3 +73,8 @@ def test_application_insights_is_told_by_its_connection_string_alone(tmp_path: P
         "func-retry",
         "[]",
     ]
+
+
+def test_a_connection_string_that_cannot_be_used_stops_no_app(tmp_path: Path) -> None:
+    lines = loaded(APPLICATIONINSIGHTS_CONNECTION_STRING="nonsense", TMPDIR=str(tmp_path))
+    assert lines[4:] == ["opentelemetry.trace opentelemetry.metrics._internal", "[]"]
