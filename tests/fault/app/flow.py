@@ -29,18 +29,21 @@ class Expected:
         events: How each has ended, by its id.
         queued: Ids of the events that are in the queue.
         letters: Where each dead letter stands, by what failed and why.
+        batches: How each item of each batch has ended, by the batch's id.
     """
 
     operations: dict[str, str] = field(default_factory=dict)
     events: dict[str, str] = field(default_factory=dict)
     queued: set[str] = field(default_factory=set)
     letters: dict[tuple[str, str], str] = field(default_factory=dict)
+    batches: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, other: "Expected") -> None:
         self.operations |= other.operations
         self.events |= other.events
         self.queued |= other.queued
         self.letters |= other.letters
+        self.batches |= other.batches
 
 
 class Flow:

@@ -113,6 +113,7 @@ class Batch(Flow):
                 (f"{self.batch_id(subject)}.1", "ValidationFailed"): "open",
                 (f"{subject}-2", "RejectedByDependency"): "open",
             },
+            batches={self.batch_id(subject): [ends.get(number, "dead_lettered") for number in range(4)]},
         )
 
     def batch_id(self, subject: str) -> str:

@@ -30,7 +30,10 @@ type Place = tuple[str, int]
 subject: ContextVar[str] = ContextVar("subject", default="")
 """On whose behalf the code runs that writes."""
 
-writer: ContextVar[str] = ContextVar("writer", default="client")
+CLIENT: Final = "client"
+"""Who writes when no activity does."""
+
+writer: ContextVar[str] = ContextVar("writer", default=CLIENT)
 """Name of the activity that writes."""
 
 

@@ -22,6 +22,7 @@ from azure.storage.queue import QueueClient
 from engine.dead_letter import Status
 from engine.dead_letter_filter import Filter
 from onebox.hub import FaultPoint
+from stores.batches import document_of, find_batch
 from stores.dead_letter_intents import left_over
 from stores.dead_letter_list import list_dead_letters
 from stores.dead_letter_tally import read_summary
@@ -32,12 +33,13 @@ from tests.e2e.target import Target
 from tests.fault.app.flow import QUEUE, Expected
 from tests.fault.app.flows import FLOWS, dependencies, flow_of
 from tests.fault.app.part_lives import Life, exit_code_of
+from tests.fault.app.places import CLIENT
 
 WRITE_NOTHING = {"replay_page", "wake_waiting", "BuiltIn__HttpActivity"}
 """Activities that only read or wake, and the SDK's own, which nobody calls."""
 
-STRUCK = ("outbox", "outbox", "refused", "saga", "batch")
-"""What is begun in each life that is killed at a point of the task hub."""
+STRUCK = ("saga", "batch", "refused")
+"""What is begun in turn in lives that are killed at a point of the task hub, and an outbox in each."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def a_life(folder: Path, storage: Storage, target: Target) -> Life:
 def lived(life: Life) -> None:
     assert exit_code_of(life.be_cut) == -signal.SIGKILL
     for number, point in enumerate(FaultPoint):
-        subjects = [f"{name}-{100 * number + at + 100}" for at, name in enumerate(STRUCK)]
+        subjects = [f"{name}-{100 + number}" for name in ("outbox", STRUCK[number % len(STRUCK)])]
         visit = 1 if point is FaultPoint.TIMER_DUE else 2  # Several timers that are due are one visit.
         code = exit_code_of(life.be_struck, point, visit, subjects)
         assert code == -signal.SIGKILL, f"{point} was never visited"
@@ -104,7 +106,7 @@ pytestmark = [pytest.mark.usefixtures("_storage"), pytest.mark.timeout(240)]
 
 def test_every_activity_that_writes_was_killed_behind_a_write(aftermath: Aftermath) -> None:
     killed = {place[0].partition(":")[0] for place in aftermath.cuts.values() if place is not None}
-    assert killed == {*aftermath.report["activities"], "client"} - WRITE_NOTHING
+    assert killed == {*aftermath.report["activities"], CLIENT} - WRITE_NOTHING
 
 
 def test_every_operation_is_in_one_end_state(aftermath: Aftermath) -> None:
@@ -116,6 +118,14 @@ def test_every_saga_says_what_stands_and_what_was_undone(aftermath: Aftermath) -
     told = Counter((*saga["stands"], "|", *saga["undone"]) for saga in aftermath.report["sagas"])
     sagas = [subject for subject in aftermath.cuts if flow_of(subject).name == "saga"]
     assert told == {("a", "|", "b"): len(sagas) + 1}
+
+
+async def test_every_batch_says_how_each_item_has_ended(aftermath: Aftermath) -> None:
+    for batch_id, ends in aftermath.expected.batches.items():
+        batch = await find_batch(batch_id)
+        assert batch is not None
+        assert batch.finished_at is not None
+        assert [item["status"] for item in (await document_of(batch))["items"]] == ends
 
 
 async def test_every_event_is_where_it_belongs(aftermath: Aftermath) -> None:
