@@ -1,16 +1,15 @@
 """An OTLP/HTTP collector on loopback that keeps what it is sent."""
 
-import gzip
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.post_server import PostServer
 
 REQUESTS: dict[str, Any] = {
     "/v1/traces": ExportTraceServiceRequest,
@@ -57,20 +56,7 @@ class OtlpReceiver:
     services: set[str] = field(default_factory=set)
     stop: Callable[[], None] = lambda: None
 
-    def serve(self, server: ThreadingHTTPServer) -> None:
-        self.url = f"http://127.0.0.1:{server.server_port}"
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-
-        def stop() -> None:
-            server.shutdown()
-            thread.join()
-            server.server_close()
-            self.stop = lambda: None
-
-        self.stop = stop
-
-    def take(self, path: str, body: bytes) -> None:
+    def take(self, path: str, body: bytes) -> bytes:
         message = REQUESTS[path].FromString(body)
         match message:
             case ExportTraceServiceRequest():
@@ -88,6 +74,7 @@ class OtlpReceiver:
                     self.services.add(attributes(group.resource)["service.name"])
                     for scope in group.scope_logs:
                         self.lines.extend(map(line, scope.log_records))
+        return b""  # the empty answer, as protobuf
 
 
 def attributes(holder: Any) -> dict[str, Any]:
@@ -120,22 +107,9 @@ def points(metric: Any) -> Iterator[Received]:
 def otlp_receiver() -> Iterator[OtlpReceiver]:
     """Receive on a free port of loopback for a while."""
     receiver = OtlpReceiver()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            receiver.take(
-                self.path, gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body
-            )
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    receiver.serve(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+    server = PostServer(receiver.take)
+    receiver.url, receiver.stop = server.url, server.stop
     try:
         yield receiver
     finally:
-        receiver.stop()
+        server.stop()

@@ -1,17 +1,15 @@
 """What Application Insights is sent, by its connection string alone; loopback stands in for its ingestion."""
 
-import gzip
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
+from tests.post_server import PostServer
 from tests.telemetry_stage import TRACE_ID
 from tools.processes import ROOT
 
@@ -41,31 +39,15 @@ def ingestion() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """The ingestion's URL, and what it was sent."""
     items: list[dict[str, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            received = json.loads(
-                gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body
-            )
-            items.extend(received)
-            counts = {"itemsReceived": len(received), "itemsAccepted": len(received), "errors": []}
-            answer = json.dumps(counts).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+    def take(_path: str, body: bytes) -> bytes:
+        received = json.loads(body)
+        items.extend(received)
+        count = len(received)
+        return json.dumps({"itemsReceived": count, "itemsAccepted": count, "errors": []}).encode()
 
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/", items
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    server = PostServer(take)
+    yield server.url, items
+    server.stop()
 
 
 def test_spans_metrics_and_log_lines_arrive_with_what_the_queries_ask_for(
@@ -74,7 +56,7 @@ def test_spans_metrics_and_log_lines_arrive_with_what_the_queries_ask_for(
     url, items = ingestion
     key = "InstrumentationKey=00000000-0000-0000-0000-000000000000"
     environ = {
-        "APPLICATIONINSIGHTS_CONNECTION_STRING": f"{key};IngestionEndpoint={url}",
+        "APPLICATIONINSIGHTS_CONNECTION_STRING": f"{key};IngestionEndpoint={url}/",
         "APPLICATIONINSIGHTS_STATSBEAT_DISABLED_ALL": "true",
         "PYTHON_ENABLE_OPENTELEMETRY": "true",
         "WEBSITE_SITE_NAME": "func-retry",
