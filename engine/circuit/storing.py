@@ -55,7 +55,8 @@ def breaker_from_json(document: dict[str, Any] | None) -> Breaker:
         epoch=document["epoch"],
         clock=optional_from_ms(document["clock"]),
         window=SlidingWindow.from_json(document["window"]),
-        tripped_by=SlidingWindow.from_json(document["tripped_by"]),
+        # Not in what was stored before circuits kept it.
+        tripped_by=SlidingWindow.from_json(document.get("tripped_by", document["window"] | {"rows": []})),
         failures_in_a_row=document["failures_in_a_row"],
         opened_at=optional_from_ms(document["opened_at"]),
         retry_at=optional_from_ms(document["retry_at"]),

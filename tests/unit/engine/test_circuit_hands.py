@@ -179,6 +179,14 @@ def test_the_view_of_an_open_circuit_keeps_the_window_that_opened_it() -> None:
     assert sum(each["failures"] for each in before) >= SETTINGS.minimum_calls * SETTINGS.failure_ratio
 
 
+def test_a_circuit_that_was_stored_without_the_window_that_opened_it_is_read() -> None:
+    stored = breaker_to_json(tripped().breaker)
+    del stored["tripped_by"]
+    read = breaker_from_json(stored)
+    assert read.state is C.OPEN
+    assert view_of("payments", read, after(1), SETTINGS)["tripped_by"] is None
+
+
 def test_a_failed_probe_leaves_the_window_that_opened_the_circuit() -> None:
     desk = tripped()
     before = desk.breaker.tripped_by
