@@ -82,7 +82,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     )
     server.start()
     yield found
-    server.stop()
+    assert server.stop() == 0
 
 
 def script_of(document: Document) -> str:
