@@ -317,13 +317,15 @@ def replayed(record: DeadLetterRecord, started: Replay) -> DeadLetterRecord:
 
 
 def not_replayed(record: DeadLetterRecord) -> DeadLetterRecord:
-    """Undo the latest replay, which could not be started.
+    """Undo the latest replay, which could not be started; not when it was, and has failed again by now.
 
     Raises:
         WrongStatusError: It is not replayed.
     """
     if record.status is not Status.REPLAYED:
         raise WrongStatusError(record.status)
+    if record.replays[-1].dead_letter_id is not None:
+        return record
     return replace(_moved(record, Status.OPEN), replays=record.replays[:-1])
 
 

@@ -14,6 +14,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -21,12 +22,15 @@ from typing import Any, Final
 
 from engine.dead_letter import (
     DeadLetterRecord,
+    Replay,
     Status,
     WrongStatusError,
     failed_again,
     of_message,
     of_operation,
+    replayed,
 )
+from engine.instants import from_rfc3339
 from engine.vocabulary import DeadLetterReason
 from stores import dead_letter_index, tables
 from stores.dead_letter_intents import Intent, Purpose, announce, withdraw
@@ -75,7 +79,7 @@ async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
     record = of_operation(dead_letter_id, entry, now)
     await _keep(record)
     if record.replay_of is not None:
-        await _link(record.replay_of, dead_letter_id)
+        await _link(record.replay_of, record)
     return dead_letter_id
 
 
@@ -204,12 +208,24 @@ async def _keep(record: DeadLetterRecord) -> None:
     await settle((await _existing(record.id)).record)
 
 
-async def _link(parent_id: str, dead_letter_id: str) -> None:
-    """Write down at the dead letter that was replayed what became of it; its row may be gone by now."""
-    try:
-        await change_dead_letter(parent_id, lambda record: failed_again(record, dead_letter_id))
-    except NoSuchDeadLetterError:
-        return
+async def _link(parent_id: str, failed: DeadLetterRecord) -> None:
+    """Write down at the dead letter that was replayed what became of it; its row may be gone by now.
+
+    It is open when nobody knew whether its replay was started: a task hub's answer can get lost. It was.
+    """
+    with suppress(NoSuchDeadLetterError):
+        with suppress(WrongStatusError):
+            await move_dead_letter(parent_id, lambda record: replayed(record, _replay_by(failed)))
+        await change_dead_letter(parent_id, lambda record: failed_again(record, failed.id))
+
+
+def _replay_by(failed: DeadLetterRecord) -> Replay:
+    operation = failed.operation or {}
+    return Replay(
+        operation_id=failed.operation_id or "",
+        requested_at=from_rfc3339(operation["created_at"]),
+        operation=operation,
+    )
 
 
 async def _existing(dead_letter_id: str) -> Stored:

@@ -243,6 +243,16 @@ async def test_a_dead_letter_of_a_replay_is_linked_both_ways() -> None:
     assert [one.dead_letter_id for one in parent.replays] == [again.id]
 
 
+async def test_who_is_open_though_its_replay_has_failed_was_replayed() -> None:
+    first = await keep(1, operation_id="op-0")
+    again = await keep(1, operation_id="op-0", replay_of=first.id)
+    parent = await find_dead_letter(first.id)
+    assert parent is not None
+    assert (parent.status, parent.replays[0].dead_letter_id) == (Status.REPLAYED, again.id)
+    page = await list_dead_letters(Filter(status=Status.OPEN), limit=9, cursor=None)
+    assert [record.id for record in page.records] == [again.id]
+
+
 async def test_many_at_once_are_all_counted() -> None:
     await asyncio.gather(*(keep(number) for number in range(40)))
     assert (await read_summary()).total.count == 40

@@ -92,6 +92,11 @@ def test_a_replay_that_could_not_be_started_leaves_no_trace() -> None:
     assert not_replayed(replayed(a_record(), REPLAY)) == a_record()
 
 
+def test_a_replay_that_failed_again_was_started_whatever_is_thought_of_it() -> None:
+    failed = failed_again(replayed(a_record(), REPLAY), "dl-9")
+    assert not_replayed(failed) == failed
+
+
 @pytest.mark.parametrize(
     "act",
     [
