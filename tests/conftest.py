@@ -14,11 +14,10 @@ STRICT_TYPING = "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING"
 ONEBOX = frozenset({"hub", "onebox"})
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Keeps what shares servers on one worker: the tests of a file, and those of the dashboard."""
-    for item in items:
-        shared = DASHBOARD if item.path.is_relative_to(DASHBOARD) else item.path
-        item.add_marker(pytest.mark.xdist_group(str(shared.relative_to(DASHBOARD.parents[1]))))
+    shared = DASHBOARD if item.path.is_relative_to(DASHBOARD) else item.path
+    item.add_marker(pytest.mark.xdist_group(str(shared.relative_to(DASHBOARD.parents[1]))))
 
 
 @pytest.fixture(scope="module", autouse=True)
