@@ -9,15 +9,8 @@ from tests.e2e.storage import Storage
 from tests.e2e.target import Target
 from tools.processes import running
 
-DASHBOARD = Path(__file__).parent / "e2e" / "dashboard"
 STRICT_TYPING = "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING"
 ONEBOX = frozenset({"hub", "onebox"})
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Keeps what shares servers on one worker: the tests of a file, and those of the dashboard."""
-    shared = DASHBOARD if item.path.is_relative_to(DASHBOARD) else item.path
-    item.add_marker(pytest.mark.xdist_group(str(shared.relative_to(DASHBOARD.parents[1]))))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -25,6 +25,6 @@ fi
 # What is bound to time has a core to itself: it kills processes, and counts calls within deadlines. The longest go
 # first. Nothing is tried twice.
 timed=(tests/e2e/test_bulk_replay.py tests/e2e/test_circuits.py tests/e2e/test_batches.py tests/fault)
-$py -m pytest -n 2 --dist loadgroup --no-loadscope-reorder "${timed[@]}"
+$py -m pytest -n 2 --dist loadfile --no-loadscope-reorder "${timed[@]}"
 # Most of the rest waits: for timers, for processes. A file stays on one worker, with the servers that it shares.
-$py -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --ignore=tests/unit --ignore=tests/property "${timed[@]/#/--ignore=}"
+$py -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore=tests/unit --ignore=tests/property "${timed[@]/#/--ignore=}"
