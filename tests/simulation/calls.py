@@ -65,10 +65,9 @@ def attempts_are_counted(story: Story) -> Iterator[str]:
 
 def no_early_attempt(story: Story) -> Iterator[str]:
     """No attempt begins before its retry instant or before Retry-After, unless somebody asked for it."""
-    hurried = {hurry.operation_id for hurry in story.people.hurried}
     calls = {target: _calls_by_run(story, target) for target in story.app.targets}
     for end in story.ends:
-        if end.operation.operation_id in hurried:
+        if end.operation.operation_id in story.people.hurried:
             continue
         seen = calls[end.operation.dependency].get(_run(end.operation), [])
         for record in end.document["attempts"]:

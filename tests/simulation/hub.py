@@ -93,7 +93,6 @@ class Hub:
     instances: dict[str, Instance] = field(default_factory=dict)
     states: dict[str, Any] = field(default_factory=dict)
     under_way: int = 0
-    turns: int = 0
     _executions: int = 0
     _running: dict[str, list[Doing]] = field(default_factory=dict)
     _worker: DurableFunctionsWorker = field(default_factory=DurableFunctionsWorker)
@@ -186,7 +185,6 @@ class Hub:
             instance.turn_due = True
             self._deliver(self.world.rng.uniform(1, 30), lambda: self._turn(instance))
             return
-        self.turns += 1
         instance.past.extend(request.newEvents)
         instance.inbox = []
         instance.updated_at = self.world.now()

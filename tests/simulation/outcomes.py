@@ -24,8 +24,11 @@ def ends_once(story: Story) -> Iterator[str]:
         if message.replace("m-", "key-") not in keys:
             yield f"the message {message} came to nothing"
     for end in story.ends:
-        if OperationState(end.document["status"]) not in FINISHED:
-            yield f"{end.operation.operation_id} ended {end.document['status']}"
+        state, name = OperationState(end.document["status"]), end.operation.operation_id
+        if state not in FINISHED:
+            yield f"{name} ended {state}"
+        if state is OperationState.CANCELLED and name not in story.people.cancelled:
+            yield f"{name} was cancelled, and nobody asked for it"
 
 
 def events_arrive(story: Story) -> Iterator[str]:
