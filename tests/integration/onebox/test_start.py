@@ -49,8 +49,8 @@ def test_every_mistake_in_host_json_is_named(app: Path) -> None:
         json.dumps({"version": "2.0", "extension": {}, "extensions": {"queues": queues}})
     )
     said = message_of(app)
-    assert "host.json: unknown key extension\n" in said
-    assert "host.json: unknown key extensions.queues.batchsizes\n" in said
+    assert "host.json: unknown key extension, did you mean extensions?\n" in said
+    assert "host.json: unknown key extensions.queues.batchsizes, did you mean batchSize?\n" in said
     assert "host.json: extensions.queues.batchSize: Input should be less than or equal to 32" in said
     assert "host.json: extensions.queues.visibilityTimeout: Value error, write a TimeSpan in quotes" in said
 
