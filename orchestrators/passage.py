@@ -104,7 +104,6 @@ def _attempt(run: Run, ticket: Ticket) -> Steps[AttemptOutcome | Stop]:
     call = {
         "operation": replace(run.operation, on_success=()).to_json(),
         "attempt": number,
-        "owner": run.ctx.instance_id,
         "ticket": ticket.to_json(),
     }
     try:
