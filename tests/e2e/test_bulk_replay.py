@@ -3,6 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 from tests.e2e.system import System
 from tools.processes import eventually
 
@@ -11,6 +13,7 @@ RATE = 20
 HALF = COUNT // 2
 
 
+@pytest.mark.timeout(300)
 def test_five_hundred_are_replayed_at_the_rate_across_a_cancellation_and_a_kill(
     own_system: System, key: str
 ) -> None:
