@@ -2,7 +2,7 @@
 
 An orchestrator uses these functions:
 
-    admit(operation, history, circuit, now)            before one: Proceed, WaitForCircuit or DeadLetter
+    overdue(operation, history, now)                   before one: DeadLetter, or None while there is time
     decide(operation, history, outcome, circuit, now)  after one: Done, RetryAt, WaitForCircuit or DeadLetter
     record(history, outcome, decision)                 the history to go on with
     postpone(operation, hold, now)                     a retry that is due but held up: RetryAt or DeadLetter
@@ -16,35 +16,31 @@ from typing import Final
 from engine.deadline import is_over, latest_start
 from engine.decision import (
     CLOSED,
-    Admission,
     CircuitView,
     DeadLetter,
     Decision,
     Done,
     Hold,
-    Proceed,
     RetryAt,
     WaitForCircuit,
 )
 from engine.instants import to_rfc3339
-from engine.lower_bound import asked_by, held_by, pace_of, reasons_of, told_by_circuit
+from engine.lower_bound import asked_by, pace_of, reasons_of, told_by_circuit
 from engine.operation import AttemptOutcome, AttemptRecord, History, OperationInput
 from engine.vocabulary import Category, DeadLetterReason
 from engine.wording import cut_text, seconds_text
 
 __all__ = [
     "CLOSED",
-    "Admission",
     "CircuitView",
     "DeadLetter",
     "Decision",
     "Done",
     "Hold",
-    "Proceed",
     "RetryAt",
     "WaitForCircuit",
-    "admit",
     "decide",
+    "overdue",
     "postpone",
     "record",
 ]
@@ -56,20 +52,20 @@ _DETAIL_CHARS: Final = 500
 _ERROR_CHARS: Final = 1_000
 
 
-def admit(operation: OperationInput, history: History, circuit: CircuitView, now: datetime) -> Admission:
-    """Decide whether an attempt may be made now: at the very start, and after a wait.
+def overdue(operation: OperationInput, history: History, now: datetime) -> DeadLetter | None:
+    """Tell whether it is too late for an attempt: at the very start, and after a wait.
 
     Args:
         operation: The operation, with its policy, timeouts and deadline.
         history: What it has been through.
-        circuit: The dependency's circuit as last seen.
         now: The present, aware UTC; the orchestrator's replay-safe one.
+
+    Returns:
+        None while there is time.
     """
-    if is_over(operation.deadline_at, now):
-        return _too_late(operation, f"the deadline passed before attempt {history.next_attempt} could start")
-    if circuit.refuses or _is_ahead(circuit.throttled_until, now):
-        return _wait_for_circuit(operation, circuit, now)
-    return Proceed()
+    if not is_over(operation.deadline_at, now):
+        return None
+    return _too_late(operation, f"the deadline passed before attempt {history.next_attempt} could start")
 
 
 def decide(
@@ -78,8 +74,6 @@ def decide(
     outcome: AttemptOutcome,
     circuit: CircuitView,
     now: datetime,
-    *,
-    holds: tuple[Hold, ...] = (),
 ) -> Decision:
     """Decide what follows an attempt.
 
@@ -89,7 +83,6 @@ def decide(
         outcome: What the attempt gave.
         circuit: The dependency's circuit as last seen.
         now: The present, aware UTC; the orchestrator's replay-safe one.
-        holds: Further lower bounds for the next attempt.
     """
     match outcome.category:
         case None:
@@ -100,7 +93,7 @@ def decide(
             return _too_late(operation, f"no time was left for attempt {outcome.number}")
         case Category.TRANSIENT | Category.THROTTLED as category:
             return _exhausted(operation, outcome, category) or _retry(
-                operation, history, outcome, circuit, now, holds=holds
+                operation, history, outcome, circuit, now
             )
         case _ as category:
             return _refused(operation, outcome, category)
@@ -160,15 +153,12 @@ def _retry(
     outcome: AttemptOutcome,
     circuit: CircuitView,
     now: datetime,
-    *,
-    holds: tuple[Hold, ...],
 ) -> RetryAt | DeadLetter:
     """Merge every lower bound into one instant: the latest wins, and all of them are told."""
     bounds = [
         pace_of(operation, history, outcome, now),
         *asked_by(operation, outcome, now),
         *told_by_circuit(operation, circuit, now),
-        *held_by(holds, now),
     ]
     at = max(bound.at for bound in bounds)
     if (late := _misses_deadline(operation, at)) is not None:
@@ -180,12 +170,11 @@ def _wait_for_circuit(
     operation: OperationInput,
     circuit: CircuitView,
     now: datetime,
-    outcome: AttemptOutcome | None = None,
+    outcome: AttemptOutcome,
 ) -> WaitForCircuit | DeadLetter:
     """Wait until the circuit may let an attempt through; an instant past the deadline is not waited for."""
     why = (circuit.reason,) if circuit.reason else ()
-    asked = () if outcome is None else asked_by(operation, outcome, now)
-    bounds = [*asked, *told_by_circuit(operation, circuit, now)]
+    bounds = [*asked_by(operation, outcome, now), *told_by_circuit(operation, circuit, now)]
     if not bounds:
         return _recheck(operation, now, why)
     at = max(bound.at for bound in bounds)
@@ -217,10 +206,6 @@ def _misses_deadline(operation: OperationInput, at: datetime) -> str | None:
     return (
         f"the next attempt, at {to_rfc3339(at)}, would have less than {needs} to connect before the deadline"
     )
-
-
-def _is_ahead(instant: datetime | None, now: datetime) -> bool:
-    return instant is not None and instant > now
 
 
 def _failure(outcome: AttemptOutcome) -> str:

@@ -11,17 +11,16 @@ class CircuitView:
     """What the dependency's circuit says, as last seen.
 
     Attributes:
-        refuses: Whether it lets no attempt through now (open, forced open, or half open with no permit left).
+        refuses: Whether it lets no attempt through now (open, forced open, half open with no permit left, or
+            paused on the dependency's own wish).
         retry_at: When it may let one through; None when it does not know (forced open without an end).
             As it stands in the circuit: `decide` spreads the waiting operations over the time after it.
-        throttled_until: Until when the whole dependency is paused on its own wish; None when it is not.
         reason: Why it refuses, e.g. `failure ratio 0.8 over 20 calls`; "" when it does not.
         waiting: How many operations wait for it, as far as known.
     """
 
     refuses: bool = False
     retry_at: datetime | None = None
-    throttled_until: datetime | None = None
     reason: str = ""
     waiting: int = 0
 
@@ -46,11 +45,6 @@ class Hold:
 @dataclass(frozen=True, slots=True)
 class Done:
     """The attempt succeeded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Proceed:
-    """Nothing is in the way: make the attempt now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +87,3 @@ class DeadLetter:
 
 
 type Decision = Done | RetryAt | WaitForCircuit | DeadLetter
-type Admission = Proceed | WaitForCircuit | DeadLetter

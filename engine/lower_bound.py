@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from engine.backoff import backoff
 from engine.circuit.release import release_at
 from engine.deadline import latest_start
-from engine.decision import CircuitView, Hold
+from engine.decision import CircuitView
 from engine.operation import AttemptOutcome, History, OperationInput
 from engine.wording import seconds_text
 
@@ -57,25 +57,15 @@ def asked_by(operation: OperationInput, outcome: AttemptOutcome, now: datetime) 
 
 def told_by_circuit(operation: OperationInput, circuit: CircuitView, now: datetime) -> list[LowerBound]:
     """Give what the circuit adds, spread over the waiting operations so that they do not come as one herd."""
-    found = []
-    if circuit.refuses and circuit.retry_at is not None and circuit.retry_at > now:
-        found.append(("circuit lets attempts through in", circuit.retry_at))
-    if circuit.throttled_until is not None and circuit.throttled_until > now:
-        found.append(("dependency is paused for", circuit.throttled_until))
-    return [_released(operation, circuit.waiting, words, until, now) for words, until in found]
+    if not circuit.refuses or circuit.retry_at is None or circuit.retry_at <= now:
+        return []
+    return [_released(operation, circuit.waiting, circuit.retry_at, now)]
 
 
-def held_by(holds: Iterable[Hold], now: datetime) -> list[LowerBound]:
-    """Give the holds that are still ahead."""
-    return [LowerBound(hold.until, (hold.reason,)) for hold in holds if hold.until > now]
-
-
-def _released(
-    operation: OperationInput, waiting: int, words: str, until: datetime, now: datetime
-) -> LowerBound:
+def _released(operation: OperationInput, waiting: int, until: datetime, now: datetime) -> LowerBound:
     """Take this operation's place after `until`, moved forward when the deadline comes before it."""
     place = release_at(operation.operation_id, until, waiting)
     if operation.deadline_at is not None:
         place = max(until, min(place, latest_start(operation.deadline_at, operation.timeouts)))
-    told = f"{words} {seconds_text((until - now).total_seconds())}"
+    told = f"circuit lets attempts through in {seconds_text((until - now).total_seconds())}"
     return LowerBound(place, (told, f"staggered by {seconds_text((place - until).total_seconds())}"))

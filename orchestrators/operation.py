@@ -6,7 +6,7 @@ from typing import Any, Final, assert_never
 import azure.durable_functions as df
 from durabletask import task
 
-from engine.decide import CLOSED, DeadLetter, Done, RetryAt, WaitForCircuit, admit, decide, record
+from engine.decide import CLOSED, DeadLetter, Done, RetryAt, WaitForCircuit, decide, overdue, record
 from engine.ending import Ending
 from engine.idempotency import ClaimAnswer
 from engine.instants import to_rfc3339
@@ -114,19 +114,8 @@ def _to_the_end(run: Run) -> Steps[dict[str, Any] | None]:
 
 def _one_round(run: Run) -> Steps[dict[str, Any] | None]:
     """Make one attempt, or wait to be let through; return the status document when that ended it."""
-    admission = admit(run.operation, run.history, CLOSED, run.now)
-    match admission:
-        case WaitForCircuit():
-            run.history = run.history.with_circuit_wait()
-            yield from run.wait_until(
-                OperationState.WAITING_CIRCUIT,
-                admission.until,
-                reasons=admission.reasons,
-                kind=WaitKind.CIRCUIT,
-            )
-            return None
-        case DeadLetter():
-            return (yield from _dead_letter(run, admission))
+    if (too_late := overdue(run.operation, run.history, run.now)) is not None:
+        return (yield from _dead_letter(run, too_late))
     outcome = yield from attempt_through_gate(run)
     if not isinstance(outcome, AttemptOutcome):
         too_late = yield from wait_at_gate(run, outcome)

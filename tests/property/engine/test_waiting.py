@@ -14,12 +14,10 @@ from engine.decide import (
     CircuitView,
     DeadLetter,
     Done,
-    Hold,
-    Proceed,
     RetryAt,
     WaitForCircuit,
-    admit,
     decide,
+    overdue,
     record,
 )
 from engine.operation import AttemptOutcome, History, OperationInput
@@ -49,7 +47,6 @@ circuits = st.builds(
     CircuitView,
     refuses=st.booleans(),
     retry_at=st.none() | instants,
-    throttled_until=st.none() | instants,
     waiting=st.integers(0, 100_000),
 )
 hints = st.none() | st.builds(RetryHint, delay_seconds=seconds)
@@ -81,7 +78,6 @@ histories = st.builds(
     st.none() | seconds,
     st.integers(0, 10**9),
 )
-holds = st.lists(st.builds(Hold, until=instants, reason=st.just("budget")), max_size=2).map(tuple)
 
 
 @given(policies, attempts, st.none() | seconds)
@@ -109,15 +105,14 @@ def test_a_preview_holds_every_wait_that_can_happen(policy: RetryPolicy) -> None
         previous = drawn
 
 
-@given(operations, histories, outcomes, circuits, holds)
+@given(operations, histories, outcomes, circuits)
 def test_no_decision_passes_the_deadline(
     operation: OperationInput,
     history: History,
     outcome: AttemptOutcome,
     circuit: CircuitView,
-    others: tuple[Hold, ...],
 ) -> None:
-    decision = decide(operation, history, outcome, circuit, NOON, holds=others)
+    decision = decide(operation, history, outcome, circuit, NOON)
     if operation.deadline_at is not None:
         last = latest_start(operation.deadline_at, operation.timeouts)
         match decision:
@@ -129,25 +124,21 @@ def test_no_decision_passes_the_deadline(
                 pass
 
 
-@given(operations, histories, outcomes, circuits, holds)
+@given(operations, histories, outcomes, circuits)
 def test_a_retry_comes_no_earlier_than_anything_told(
     operation: OperationInput,
     history: History,
     outcome: AttemptOutcome,
     circuit: CircuitView,
-    others: tuple[Hold, ...],
 ) -> None:
-    decision = decide(operation, history, outcome, circuit, NOON, holds=others)
+    decision = decide(operation, history, outcome, circuit, NOON)
     if not isinstance(decision, RetryAt):
         return
     assert decision.at >= NOON
     assert decision.delay_seconds == (decision.at - NOON).total_seconds()
     assert decision.reasons
-    assert all(decision.at >= hold.until for hold in others)
     if circuit.refuses and circuit.retry_at is not None:
         assert decision.at >= circuit.retry_at
-    if circuit.throttled_until is not None:
-        assert decision.at >= circuit.throttled_until
     if outcome.retry_hint is not None and operation.policy.respect_retry_after:
         told = min(outcome.retry_hint.delay_seconds, operation.policy.max_retry_after_seconds)
         assert decision.at >= NOON + timedelta(seconds=told)
@@ -172,17 +163,16 @@ def test_what_must_not_be_retried_never_is(
         assert outcome.number < operation.policy.max_attempts
 
 
-@given(operations, histories, outcomes, circuits, holds)
+@given(operations, histories, outcomes, circuits)
 def test_the_same_input_gives_the_same_decision(
     operation: OperationInput,
     history: History,
     outcome: AttemptOutcome,
     circuit: CircuitView,
-    others: tuple[Hold, ...],
 ) -> None:
     again = OperationInput.from_json(operation.to_json())
-    first = decide(operation, history, outcome, circuit, NOON, holds=others)
-    assert decide(again, History.from_json(history.to_json()), outcome, circuit, NOON, holds=others) == first
+    first = decide(operation, history, outcome, circuit, NOON)
+    assert decide(again, History.from_json(history.to_json()), outcome, circuit, NOON) == first
 
 
 @given(operations, histories, outcomes, circuits)
@@ -194,18 +184,13 @@ def test_only_counted_attempts_are_counted(
     assert kept.attempt_count == (outcome.number if counts else history.attempt_count)
 
 
-@given(operations, circuits)
-def test_an_admitted_attempt_has_time_and_a_willing_circuit(
-    operation: OperationInput, circuit: CircuitView
-) -> None:
-    admission = admit(operation, History(), circuit, NOON)
-    if isinstance(admission, Proceed):
+@given(operations)
+def test_an_attempt_is_made_before_the_deadline_only(operation: OperationInput) -> None:
+    late = overdue(operation, History(), NOON)
+    if late is None:
         assert operation.deadline_at is None or operation.deadline_at > NOON
-        assert not circuit.refuses
-    elif isinstance(admission, WaitForCircuit):
-        assert admission.until > NOON
     else:
-        assert admission.reason is DeadLetterReason.DEADLINE_EXCEEDED
+        assert late.reason is DeadLetterReason.DEADLINE_EXCEEDED
 
 
 def test_an_operation_that_always_fails_makes_exactly_its_attempts() -> None:

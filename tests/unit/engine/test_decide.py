@@ -9,16 +9,15 @@ from engine.decide import (
     RECHECK_SECONDS,
     CircuitView,
     DeadLetter,
+    Decision,
     Done,
-    Hold,
-    Proceed,
     RetryAt,
     WaitForCircuit,
-    admit,
     decide,
+    overdue,
     record,
 )
-from engine.operation import History
+from engine.operation import History, OperationInput
 from engine.policy import RetryPolicy, Timeouts
 from engine.retry_after import RetryHint
 from engine.vocabulary import Category, DeadLetterReason
@@ -32,6 +31,10 @@ def retry_of(**changes: Any) -> RetryAt:
     decision = decide(an_operation(), History(), an_outcome(**changes), CLOSED, NOON)
     assert isinstance(decision, RetryAt)
     return decision
+
+
+def refused(operation: OperationInput, circuit: CircuitView) -> Decision:
+    return decide(operation, History(), an_outcome(Category.CIRCUIT_OPEN), circuit, NOON)
 
 
 def test_a_success_is_done() -> None:
@@ -145,16 +148,8 @@ def test_a_retry_waits_for_the_circuit_and_takes_its_place_in_the_release() -> N
     assert decision.reasons[2].startswith("staggered by ")
 
 
-def test_a_paused_dependency_is_left_alone() -> None:
-    paused = CircuitView(throttled_until=after(40))
-    decision = decide(an_operation(), History(), an_outcome(), paused, NOON)
-    assert isinstance(decision, RetryAt)
-    assert decision.delay_seconds >= 40
-    assert "dependency is paused for 40 s" in decision.reasons
-
-
 def test_what_the_circuit_said_about_the_past_counts_no_more() -> None:
-    stale = CircuitView(refuses=True, retry_at=after(-1), throttled_until=after(-1))
+    stale = CircuitView(refuses=True, retry_at=after(-1))
     assert decide(an_operation(), History(), an_outcome(), stale, NOON) == retry_of()
 
 
@@ -163,12 +158,6 @@ def test_a_place_in_the_release_moves_forward_to_make_the_deadline() -> None:
     decision = decide(an_operation(deadline_in=30), History(), an_outcome(), crowded, NOON)
     assert isinstance(decision, RetryAt)
     assert decision.at == after(28)
-
-
-def test_a_hold_is_a_lower_bound_with_its_reason() -> None:
-    holds = (Hold(after(10), "retry budget is spent"), Hold(after(-5), "over"))
-    decision = decide(an_operation(), History(), an_outcome(), CLOSED, NOON, holds=holds)
-    assert decision == RetryAt(after(10), 10.0, ("exponential 2 s", "retry budget is spent"))
 
 
 def test_a_wait_that_leaves_just_the_time_to_connect_is_allowed() -> None:
@@ -218,53 +207,48 @@ def test_a_refusal_may_say_when_to_ask_again() -> None:
 
 
 def test_a_circuit_that_names_no_time_is_asked_again() -> None:
-    decision = admit(an_operation(), History(), FORCED_OPEN, NOON)
+    decision = refused(an_operation(), FORCED_OPEN)
     told = ("forced open by ops", "circuit names no time, asked again in 15 s")
     assert decision == WaitForCircuit(after(RECHECK_SECONDS), RECHECK_SECONDS, told)
 
 
 def test_the_last_question_to_the_circuit_comes_before_the_deadline() -> None:
-    decision = admit(an_operation(deadline_in=10), History(), FORCED_OPEN, NOON)
+    decision = refused(an_operation(deadline_in=10), FORCED_OPEN)
     assert isinstance(decision, WaitForCircuit)
     assert decision.until == after(8)
 
 
 def test_a_circuit_that_names_no_time_is_waited_for_without_a_deadline() -> None:
-    decision = admit(an_operation(deadline_in=None), History(), FORCED_OPEN, NOON)
+    decision = refused(an_operation(deadline_in=None), FORCED_OPEN)
     assert isinstance(decision, WaitForCircuit)
 
 
 def test_a_circuit_is_not_waited_for_when_no_time_is_left() -> None:
-    decision = admit(an_operation(deadline_in=2), History(), FORCED_OPEN, NOON)
+    decision = refused(an_operation(deadline_in=2), FORCED_OPEN)
     assert isinstance(decision, DeadLetter)
     assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
 
 
 def test_a_circuit_that_reopens_after_the_deadline_is_not_waited_for() -> None:
-    decision = admit(an_operation(deadline_in=21), History(), OPEN_FOR_20_S, NOON)
+    decision = refused(an_operation(deadline_in=21), OPEN_FOR_20_S)
     assert isinstance(decision, DeadLetter)
     assert "the circuit of payments refuses attempts" in decision.detail
 
 
-def test_an_attempt_is_admitted_while_any_time_is_left() -> None:
-    assert admit(an_operation(deadline_in=0.1), History(), CLOSED, NOON) == Proceed()
+def test_an_attempt_is_not_overdue_while_any_time_is_left() -> None:
+    assert overdue(an_operation(deadline_in=0.1), History(), NOON) is None
 
 
-def test_nothing_is_admitted_after_the_deadline() -> None:
-    decision = admit(an_operation(deadline_in=0), a_history(2), CLOSED, NOON)
-    assert isinstance(decision, DeadLetter)
+def test_an_attempt_is_overdue_after_the_deadline() -> None:
+    decision = overdue(an_operation(deadline_in=0), a_history(2), NOON)
+    assert decision is not None
+    assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
     assert decision.detail.startswith("the deadline passed before attempt 3 could start")
 
 
 def test_an_operation_without_deadline_is_always_in_time() -> None:
     late = NOON + timedelta(days=4_000)
-    assert admit(an_operation(deadline_in=None), History(), CLOSED, late) == Proceed()
-
-
-def test_a_pause_holds_back_the_first_attempt_too() -> None:
-    decision = admit(an_operation(), History(), CircuitView(throttled_until=after(5)), NOON)
-    assert isinstance(decision, WaitForCircuit)
-    assert decision.until >= after(5)
+    assert overdue(an_operation(deadline_in=None), History(), late) is None
 
 
 def test_a_short_attempt_needs_no_more_than_its_own_time() -> None:
