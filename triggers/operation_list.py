@@ -50,10 +50,10 @@ def _agree(wanted: str | None, found: str | None) -> bool:
 async def list_operations(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """List status documents, filtered, a page at a time."""
     query = Query(req.params)
-    status = query.one_of("status", _STATES)
-    wanted = Filter(None if status is None else OperationState(status), query.text("dependency"))
+    status, dependency = query.one_of("status", _STATES), query.text("dependency")
     created_after, limit, cursor = query.instant("created_after"), query.limit(), query.text("cursor")
     query.check()
+    wanted = Filter(None if status is None else OperationState(status), dependency)
     try:
         return json_answer(await _page(hub, wanted, created_after, limit, cursor))
     except BadCursorError as error:

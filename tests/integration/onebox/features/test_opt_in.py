@@ -19,8 +19,12 @@ def test_large_payloads_travel_as_blobs_and_arrive_whole(features: OneboxProcess
     features.start_orchestration("carries", "large", TEXT)
     answer = features.client.post("/api/payloads/large/event", content=TEXT)
     assert answer.status_code == 202
-    eventually(lambda: texts(features, "large")["status"] != "RUNNING" or None, "it ends")
-    found = texts(features, "large")
+
+    def ended() -> dict[str, Any] | None:
+        document = texts(features, "large")
+        return None if document["status"] in {"PENDING", "RUNNING"} else document
+
+    found = eventually(ended, "it ends")
     assert (found["status"], found["output"]) == ("COMPLETED", {"all_equal": True}), found["error"]
     assert (found["input"], found["custom"]) == (len(TEXT), len(TEXT))
     stored = features.instance("large", showHistory="true", showHistoryOutput="true")
