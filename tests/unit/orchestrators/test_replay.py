@@ -86,7 +86,7 @@ def test_the_rate_is_kept(rate: float, count: int, seconds: float) -> None:
 
 def test_the_history_stays_short_however_long_a_circuit_is_open() -> None:
     letters = Letters(12)
-    letters.held = dict.fromkeys(letters.ids[3:], START + timedelta(days=1))
+    letters.held = dict.fromkeys(letters.ids[3:], START + timedelta(hours=3))
     stage = staged(letters)
     stage.answer = lambda name, given: _seen_every_15_seconds(letters(name, given), stage)
     document = stage.run()
