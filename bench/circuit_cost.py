@@ -62,7 +62,8 @@ async def measure(folder: Path, operations: int) -> list[Table]:
 
 async def _in_own_process(folder: Path, target_url: str, percent: int, operations: int) -> Counted:
     arguments = [str(folder / f"share-{percent}"), target_url, str(percent), str(operations)]
-    with (folder / f"share-{percent}.log").open("ab") as log:
+    log_path = folder / f"share-{percent}.log"
+    with log_path.open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *[sys.executable, "-m", "bench.circuit_cost", *arguments],
             cwd=ROOT,
@@ -71,6 +72,10 @@ async def _in_own_process(folder: Path, target_url: str, percent: int, operation
             env={**os.environ, "DEPENDENCIES_FILE": str(SETTINGS)},
         )
         output, _ = await process.communicate()
+    if process.returncode != 0:
+        raise RuntimeError(
+            f"the share of {percent} % ended with {process.returncode}: {log_path.read_text()[-2_000:]}"
+        )
     return Counted(**json.loads(output.splitlines()[-1]))
 
 

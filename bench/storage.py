@@ -30,11 +30,8 @@ def storage_in_memory(folder: Path) -> Iterator[str]:
     """
     ports = free_ports()
     node = shutil.which("node") or str(Path(sys.executable).with_name("node"))
-    options = ["--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
-    for name, port in (("blob", ports.blob), ("queue", ports.queue), ("table", ports.table)):
-        options += [f"--{name}Host", "127.0.0.1", f"--{name}Port", str(port)]
     server = ServerProcess(
-        [node, str(_PROGRAM), *options],
+        [node, str(_PROGRAM), "--inMemoryPersistence", *ports.options],
         ready_url=f"http://127.0.0.1:{ports.table}/",
         log=folder / "azurite.log",
         env={},

@@ -24,6 +24,8 @@ _START_SECONDS = 60.0
 _STOP_SECONDS = 4.0
 _HANDOVER_SECONDS = 15.0
 _POLL_SECONDS = 0.05
+_KEEP_ALIVE_SECONDS = 130
+"""Azurite's own 5 s end a connection just when a client takes it from its pool; a POST is not sent again."""
 _BUNDLED = Path(__file__).parents[1] / "azurite" / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
 _TETHER = Path(__file__).parents[1] / "tether.py"
 
@@ -42,6 +44,16 @@ class StoragePorts:
         services = (("Blob", self.blob), ("Queue", self.queue), ("Table", self.table))
         endpoints = "".join(f"{name}Endpoint=http://{LOOPBACK}:{port}/{_ACCOUNT};" for name, port in services)
         return f"DefaultEndpointsProtocol=http;AccountName={_ACCOUNT};AccountKey={_KEY};{endpoints}"
+
+    @property
+    def options(self) -> list[str]:
+        """How the emulator is told of these ports, and of what holds wherever it is started."""
+        pairs: dict[str, str] = {}
+        for name, port in (("blob", self.blob), ("queue", self.queue), ("table", self.table)):
+            pairs |= {f"--{name}Host": LOOPBACK, f"--{name}Port": str(port)}
+            pairs |= {f"--{name}KeepAliveTimeout": str(_KEEP_ALIVE_SECONDS)}
+        options = [text for pair in pairs.items() for text in pair]
+        return [*options, "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
 
     def all_answer(self) -> bool:
         """Tell whether something listens on each of the ports."""
@@ -187,11 +199,7 @@ def _last_line(path: Path) -> str:
 
 
 def _command(data: Path, ports: StoragePorts) -> list[str]:
-    options = {"--location": str(data)}
-    for name, port in (("blob", ports.blob), ("queue", ports.queue), ("table", ports.table)):
-        options |= {f"--{name}Host": LOOPBACK, f"--{name}Port": str(port)}
-    pairs = [text for pair in options.items() for text in pair]
-    return [*_program(), *pairs, "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+    return [*_program(), "--location", str(data), *ports.options]
 
 
 def _program() -> list[str]:

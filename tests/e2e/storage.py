@@ -32,9 +32,7 @@ class Storage:
         services = {"blob": ports.blob, "queue": ports.queue, "table": ports.table}
         self.urls = {name: f"{scheme}://127.0.0.1:{port}/devstoreaccount1" for name, port in services.items()}
         node = shutil.which("node") or str(Path(sys.executable).with_name("node"))
-        options = ["--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
-        for name, port in services.items():
-            options += [f"--{name}Host", "127.0.0.1", f"--{name}Port", str(port)]
+        options = ["--inMemoryPersistence", *ports.options]
         if certificate is not None:
             options += ["--oauth", "basic", "--cert", str(certificate), "--key", str(key)]
         self.server = ServerProcess(
