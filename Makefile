@@ -1,5 +1,5 @@
 # Durable Retry. Each target sets up what it needs first; `make setup` is quick when nothing changed.
-.PHONY: setup run test demo bench format
+.PHONY: setup run test test-long demo bench format
 .DEFAULT_GOAL := test
 export PYTHON
 
@@ -8,16 +8,20 @@ PY := .venv/bin/python
 ARGS ?=
 
 setup:
-	@tools/setup.sh
+	@scripts/setup.sh
 
 run: setup
-	@exec $(PY) -m tools.run $(ARGS)
+	@exec $(PY) -m scripts.run $(ARGS)
 
 test: setup
-	@tools/check.sh $(ARGS)
+	@scripts/check.sh $(ARGS)
+
+# All of it, or a bounded part in a random order: make test-long ARGS="--sample --seed 7"
+test-long: setup
+	@exec $(PY) -m scripts.long_checks $(ARGS)
 
 demo: setup
-	@exec $(PY) -m tools.demo
+	@exec $(PY) -m examples.demo
 
 bench: setup
 	@$(PY) -m bench $(ARGS)

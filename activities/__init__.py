@@ -1,1 +1,11 @@
-"""The steps that touch the world: one attempt, one commit, one dead letter."""
+"""Durable activities: one thin file each, and the app's own handlers."""
+
+import azure.durable_functions as df
+
+from activities import attempt, batch, bulk_replay, commit, dead_letter, outbox, submit, wake_waiting
+
+
+def blueprints() -> list[df.Blueprint]:
+    """Return the blueprint of each module, to register in the function app."""
+    modules = (attempt, batch, bulk_replay, commit, dead_letter, outbox, submit, wake_waiting)
+    return [module.blueprint for module in modules]

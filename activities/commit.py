@@ -2,27 +2,37 @@
 
 import azure.durable_functions as df
 
-from engine.trace_context import TraceContext
-from stores import clock
-from stores.commits import commit_success
-from stores.tables import StorageRefusedError
-from stores.task_hub import COMMIT
+from durable_retry import clock
+from durable_retry.engine.base.durable_names import COMMIT
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.operations.operation import outbox_id_for
+from durable_retry.stores.operations.commits import commit_success
+from durable_retry.stores.storage.tables import StorageRefusedError
+from durable_retry.stores.task_hub.client import read_record
 
 blueprint = df.Blueprint()
 
 
-async def commit(success: dict) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
-    """Commit a success, once however often this runs.
+async def commit(success: dict, hub: str) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+    """Commit a success. Idempotent.
 
     Args:
-        success: `operation_id`, `result`, `writes`, `events`, `correlation_id`, `trace`.
+        success: `operation_id`, `run`, `result`, `writes`, `events`, `correlation_id`, `trace`.
+        hub: Configuration of the durable client.
 
     Returns:
         `events` as the status document shows them, and `rejected`: why the writes can never be made, or None.
+
+    Raises:
+        TaskHubUnavailableError: Whether this run still holds its claim is not known.
     """
+    operation_id, run = success["operation_id"], success.get("run", 1)
+    record = await read_record(hub, operation_id)
+    if record is not None and record.run > run:
+        return {"events": [], "rejected": f"run {record.run} of this key holds the claim; run {run} lost it"}
     try:
         events = await commit_success(
-            success["operation_id"],
+            outbox_id_for(operation_id, run),
             success["result"],
             success["writes"],
             success["events"],
@@ -35,4 +45,6 @@ async def commit(success: dict) -> dict:  # type: ignore[type-arg] # the worker 
     return {"events": events, "rejected": None}
 
 
-blueprint.activity_trigger(input_name="success", activity=COMMIT)(commit)
+blueprint.activity_trigger(input_name="success", activity=COMMIT)(
+    blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)(commit)
+)

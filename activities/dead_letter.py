@@ -1,16 +1,16 @@
-"""The activity `dead_letter`: keeps what an operation leaves to a person."""
+"""The activity `dead_letter`: stores the dead letter of an operation."""
 
 import azure.durable_functions as df
 
-from stores import clock
-from stores.dead_letters import keep_operation
-from stores.task_hub import DEAD_LETTER
+from durable_retry import clock
+from durable_retry.engine.base.durable_names import DEAD_LETTER
+from durable_retry.stores.dead_letters.records import keep_operation
 
 blueprint = df.Blueprint()
 
 
 async def dead_letter(entry: dict) -> str:  # type: ignore[type-arg] # the worker refuses parameterised annotations
-    """Keep the dead letter of an operation, once however often this runs.
+    """Store the dead letter of an operation. Idempotent.
 
     Args:
         entry: `operation`, `category`, `reason`, `detail`, `attempts`.

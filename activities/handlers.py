@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from activities.handling import Call, Outcome, Rejected, TableWrite, Throttled, operation_handler
+from durable_retry.handlers import Call, Outcome, Rejected, TableWrite, Throttled, operation_handler
 
 
 class PlaceOrder(BaseModel):

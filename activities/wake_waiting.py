@@ -1,35 +1,36 @@
-"""The activity `wake_waiting`: tells some of the operations that wait for a circuit to ask it again."""
+"""The activity `wake_waiting`: makes some of the operations that wait for a circuit ask it again."""
 
 from typing import Any, Final
 
 import azure.durable_functions as df
 
-from engine.instants import from_rfc3339
-from stores.waiting_operations import WAKE_WAITING, waiting_page, wake
+from durable_retry.engine.base.durable_names import WAKE_WAITING
+from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.stores.circuit.waiting import waiting_page, wake
 
 blueprint = df.Blueprint()
 
 PAGES_PER_STEP: Final = 5
-"""Of 200 operations each: a step takes seconds, and one that fails repeats little."""
+"""Pages of 200 operations: a step takes seconds, and one that fails repeats little."""
 
 
 async def wake_waiting(step: dict, hub: str) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
-    """Wake the waiting operations on the next pages of the task hub; waking one twice does no harm.
+    """Wake the waiting operations on the next pages of the task hub; waking one twice is harmless.
 
     Args:
-        step: `dependency`; `changed_at`: since when the change holds for everybody; `position`: `following`
-            of the step before, None for the first.
+        step: `dependency`; `changed_at`: since when every worker sees the change; `position`: `following` of
+            the step before, None for the first.
         hub: Configuration of the durable client.
 
     Returns:
-        `woken`, how many, and `following`, where the next step begins; None after the last.
+        `woken`, the number of operations, and `following`, where the next step begins; None after the last.
     """
     position: str | None = step["position"]
     changed_at = from_rfc3339(step["changed_at"])
     woken = 0
     for _ in range(PAGES_PER_STEP):
         page = await waiting_page(hub, step["dependency"], changed_at, position)
-        await wake(hub, page.waiting, changed_at)
+        await wake(hub, step["dependency"], page.waiting, changed_at)
         woken += len(page.waiting)
         position = page.following
         if position is None:

@@ -14,6 +14,7 @@ from bench import (
     circuit_cost,
     cost,
     dead_letters,
+    guard,
     hot_dependency,
     hub,
     intake,
@@ -22,6 +23,7 @@ from bench import (
     throughput,
 )
 from bench.numbers import Table
+from bench.peers import benchmark as peers
 
 type Benchmark = Callable[[Path, int], Awaitable[list[Table]]]
 
@@ -31,6 +33,13 @@ Written by `make bench ARGS="--write docs/benchmarks.md"`; `make bench` prints t
 in processes of its own, one after the other, against the same flaky target on loopback; the load comes
 from a further process, and all share the machine's cores. Numbers of different machines do not compare;
 the columns of one table do.
+
+`make bench ARGS="--operations 1000 peers"` runs the same jobs on this project, Restate, DBOS and durabletask.
+It installs them into `.bench/`, for which it needs npm.
+
+`make bench ARGS=guard` fails when a healthy operation costs over 1.2 times the recorded number of plain turns
+of the SDK (`bench/guard.json`). After a change that is worth its cost, `make bench ARGS=guard-record` records
+that number anew, on a machine that does nothing else.
 """
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -44,7 +53,14 @@ BENCHMARKS: dict[str, Benchmark] = {
     "dead-letters": dead_letters.measure,
     "outbox": outbox.measure,
     "telemetry": telemetry.measure,
+    "peers": peers.measure,
+    "guard": guard.compare,
+    "guard-record": guard.record,
 }
+BY_NAME_ONLY = {"peers", "guard", "guard-record"}
+"""Run only when named: the peers must be installed first, and the guard is a check."""
+
+HELP = f"of {', '.join(BENCHMARKS)}; the default is all but {', '.join(sorted(BY_NAME_ONLY))}"
 
 
 def parse() -> argparse.Namespace:
@@ -52,7 +68,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description="Measures the engine beside plain functions."
     )
-    parser.add_argument("names", nargs="*", help=f"which to run (default: all of {', '.join(BENCHMARKS)})")
+    parser.add_argument("names", nargs="*", help=HELP)
     parser.add_argument(
         "--operations", type=int, default=500, help="how many are posted at once (default: 500)"
     )
@@ -81,7 +97,8 @@ async def measure(names: list[str], operations: int) -> list[str]:
 def main() -> None:
     """Runs what the command line names."""
     arguments = parse()
-    parts = asyncio.run(measure(arguments.names or list(BENCHMARKS), arguments.operations))
+    default = [name for name in BENCHMARKS if name not in BY_NAME_ONLY]
+    parts = asyncio.run(measure(arguments.names or default, arguments.operations))
     if arguments.write is not None:
         arguments.write.write_text("\n".join([INTRODUCTION, *parts]))
 

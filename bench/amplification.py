@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bench.numbers import Row, Table
 from bench.outage import Outage, Scenario, Tally
-from engine.budget import RetryBudgetSettings
-from engine.circuit import CircuitSettings
+from durable_retry.engine.circuit import CircuitSettings
+from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 
 NO_CIRCUIT = CircuitSettings(enabled=False)
 NO_BUDGET = RetryBudgetSettings(ratio=0)

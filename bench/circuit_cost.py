@@ -21,13 +21,13 @@ import httpx
 from bench.metered_app import Requests, served_app
 from bench.numbers import Row, Table
 from bench.systems import flaky_target
-from engine.circuit import Breaker
-from engine.operation import OperationInput
-from engine.policy import RetryPolicy, Timeouts
+from durable_retry.engine.circuit import Breaker
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from durable_retry.stores.circuit.entity import CircuitEntity
+from durable_retry.stores.task_hub.client import read_operation, start_operation
 from onebox.clock import SystemClock
-from stores.circuit_entity import CircuitEntity
-from stores.task_hub import read_operation, start_operation
-from tools.processes import ROOT
+from scripts.processes import ROOT
 
 SETTINGS = Path(__file__).with_name("circuits.toml")
 PERCENTS = (0, 5, 50, 100)

@@ -8,15 +8,15 @@ from typing import Any
 from bench.measured import measured
 from bench.numbers import Row, Table, milliseconds
 from bench.storage import fill, storage_in_memory, storage_setting
-from engine.dead_letter import archived
-from engine.dead_letter_filter import Facets, Filter
-from engine.operation import OperationInput
-from engine.policy import RetryPolicy, Timeouts
-from stores import tables
-from stores.dead_letter_keys import TABLE, Entry, list_prefix
-from stores.dead_letter_list import list_dead_letters
-from stores.dead_letter_tally import read_groups, read_summary
-from stores.dead_letters import keep_operation, move_dead_letter
+from durable_retry.engine.dead_letters.filter import DeadLetterFilter, Facets
+from durable_retry.engine.dead_letters.record import archived
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from durable_retry.stores.dead_letters.counters import read_groups, read_summary
+from durable_retry.stores.dead_letters.keys import TABLE, IndexEntry, list_prefix
+from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.dead_letters.records import keep_operation, move_dead_letter
+from durable_retry.stores.storage import tables
 
 FEW = 1_000
 MANY = 100_000
@@ -84,10 +84,10 @@ async def _listing() -> Table:
 
 def _reads() -> list[tuple[str, Callable[[], Awaitable[Any]]]]:
     return [
-        ("all", lambda: list_dead_letters(Filter(), limit=PAGE, cursor=None)),
+        ("all", lambda: list_dead_letters(DeadLetterFilter(), limit=PAGE, cursor=None)),
         (
             "one of ten dependencies",
-            lambda: list_dead_letters(Filter(dependency=DEPENDENCY), limit=PAGE, cursor=None),
+            lambda: list_dead_letters(DeadLetterFilter(dependency=DEPENDENCY), limit=PAGE, cursor=None),
         ),
         ("summary", read_summary),
         ("groups", read_groups),
@@ -107,7 +107,7 @@ def _list_rows(name: str, numbers: Iterable[int]) -> Iterator[tables.Row]:
             reason="RejectedByDependency", category="malformed", dependency=_dependency(number), group="g-0"
         )
         created_at = NEWEST - timedelta(seconds=number)
-        entry = Entry(id=f"dl-{number:032x}", created_at=created_at, facets=facets)
+        entry = IndexEntry(id=f"dl-{number:032x}", created_at=created_at, facets=facets)
         keys = {"PartitionKey": "open", "RowKey": f"{list_prefix(name)}{entry.position}"}
         yield {**keys, **entry.properties()}
 

@@ -10,7 +10,7 @@ from bench.circuit_cost import SETTINGS
 from bench.load import Outcome, Work, run
 from bench.numbers import Row, Table, milliseconds, percentile
 from bench.systems import flaky_target, onebox
-from tools.processes import ROOT
+from scripts.processes import ROOT
 
 OPERATIONS = 1_000
 DELAY_SECONDS = 10.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.hub_waiting import PENDING, SPREAD_SECONDS, WAITING
 from bench.numbers import Row, Table, milliseconds
 from bench.systems import PLAIN_APP, onebox
-from tools.processes import ROOT
+from scripts.processes import ROOT
 
 CHILD_SECONDS = 240
 KINDS = {"turns": "orchestrator turns", "calls": "activity round trips", "adds": "entity operations"}

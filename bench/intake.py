@@ -20,17 +20,17 @@ from unittest.mock import patch
 import httpx
 from azure.storage.queue import QueueClient
 
-import stores.submission
-import triggers.intake
 from bench.metered_app import served_app
 from bench.numbers import Row, Table, milliseconds
 from bench.systems import flaky_target, onebox
-from engine.intake import Arrival
+from durable_retry.engine.intake.message import Arrival
+from durable_retry.services import intake as intake_service
+from durable_retry.services import submit as submission
+from durable_retry.services.backpressure import BackpressureMonitor
+from durable_retry.services.intake import intake
 from onebox.clock import SystemClock
 from onebox.storage.azurite import Azurite, free_ports
-from stores.pressure import Gauge
-from tools.processes import ROOT
-from triggers.intake import intake
+from scripts.processes import ROOT
 
 MOST_MESSAGES = 1_000
 """Azurite takes a few milliseconds for each; more would only take longer."""
@@ -40,11 +40,11 @@ FINISH_SECONDS = 120
 WARM_UP = 20
 
 STEPS: dict[str, tuple[Any, str]] = {
-    "read, validate, name": (triggers.intake, "read_arrival"),
-    "resolve names and policy": (triggers.intake, "resolve"),
-    "is something behind?": (Gauge, "admit"),
-    "look for the key's record": (stores.submission, "read_record"),
-    "start the orchestration": (stores.submission, "start_operation"),
+    "validate and name": (intake_service, "parse"),
+    "resolve names and policy": (intake_service, "resolve"),
+    "is something behind?": (BackpressureMonitor, "admit"),
+    "look for the key's record": (submission, "read_record"),
+    "start the orchestration": (submission, "start_operation"),
 }
 
 
@@ -132,11 +132,11 @@ async def take_and_time(folder: Path, target_url: str, messages: int) -> dict[st
     seconds = dict.fromkeys(STEPS, 0.0)
     async with served_app(folder, target_url, SystemClock()) as (hub, _):
         for number in range(WARM_UP):
-            await intake().take(hub, _arrival(f"warm-{number}"))
+            await intake().accept(hub, _arrival(f"warm-{number}"))
         with _timed(seconds):
             began = time.perf_counter()
             for number in range(messages):
-                await intake().take(hub, _arrival(f"step-{number}"))
+                await intake().accept(hub, _arrival(f"step-{number}"))
             seconds["total"] = time.perf_counter() - began
     return seconds
 

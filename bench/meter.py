@@ -1,15 +1,18 @@
 """Counts and times what a host runs for an app."""
 
-import base64
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from durabletask.internal.orchestrator_service_pb2 import EntityBatchRequest
+from durabletask.internal.orchestrator_service_pb2 import (
+    EntityBatchRequest,
+    EntityBatchResult,
+    OrchestratorResponse,
+)
 
-from onebox.hub.invoker import Invoker
+from onebox.hub.invoker import Invoker, TurnRequest
 
 SHORTEST_BILLED_SECONDS = 0.1
 """The Consumption plan bills each execution at least 100 ms (Azure Functions pricing)."""
@@ -71,18 +74,21 @@ class MeteredInvoker:
         """As the invoker's."""
         return self._invoker.activities
 
-    async def orchestrator(self, name: str, request: str) -> str:
+    def is_immediate(self, name: str, *, is_entity: bool) -> bool:
+        """As the invoker's."""
+        return self._invoker.is_immediate(name, is_entity=is_entity)
+
+    async def orchestrator(self, name: str, request: TurnRequest) -> OrchestratorResponse:
         """Runs and counts a turn."""
         self.meter.turns += 1
         with self.meter.timing():
             return await self._invoker.orchestrator(name, request)
 
-    async def entity(self, name: str, request: str) -> str:
+    async def entity(self, name: str, request: EntityBatchRequest) -> EntityBatchResult:
         """Runs and counts a batch of entity operations."""
         self.meter.entity_batches += 1
-        batch = EntityBatchRequest.FromString(base64.b64decode(request))
-        self.meter.entity_operations += len(batch.operations)
-        self.meter.by_operation.update(f"{name}.{each.operation}" for each in batch.operations)
+        self.meter.entity_operations += len(request.operations)
+        self.meter.by_operation.update(f"{name}.{each.operation}" for each in request.operations)
         with self.meter.timing():
             return await self._invoker.entity(name, request)
 

@@ -13,9 +13,18 @@ from unittest.mock import patch
 from azure.core.pipeline import AsyncPipeline, Pipeline
 
 from bench.meter import Meter, MeteredInvoker
-from engine.idempotency import RecordState
-from engine.operation import OperationInput
-from engine.policy import RetryPolicy, Timeouts
+from durable_retry.clock import reading
+from durable_retry.engine.operations.idempotency import RecordState
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from durable_retry.stores.circuit.cache import close_circuits
+from durable_retry.stores.task_hub.client import (
+    client_for,
+    close_clients,
+    read_operation,
+    read_record,
+    start_operation,
+)
 from onebox.clock import Clock, ManualClock
 from onebox.durable_urls import DurableUrls
 from onebox.hub import Hub
@@ -23,10 +32,7 @@ from onebox.storage.azurite import Azurite, free_ports
 from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker
 from onebox.worker.loader import load_app
 from onebox.worker.runner import Runner
-from stores.circuits import close_circuits
-from stores.clock import reading
-from stores.task_hub import client_for, close_clients, read_operation, read_record, start_operation
-from tools.processes import ROOT
+from scripts.processes import ROOT
 
 FINISH_SECONDS = 60
 POLL_SECONDS = 0.02

@@ -1,6 +1,7 @@
 """An outage on a clock of its own: what a fleet sends to a dependency that is dead for ten minutes.
 
-The workers' side is the app's own (`stores.circuit_copy`, `engine.decide`); the task hub is replaced by a
+The workers' side is the app's own (`stores.circuit.cache`, `engine.retry.loop`); the task hub is
+replaced by a
 circuit in this process, whose reports arrive a moment after they were sent, and time by a heap of events.
 """
 
@@ -11,23 +12,23 @@ from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from itertools import count
 
-from engine.budget import BudgetPostponed, RetryBudgetSettings
-from engine.circuit import (
+from durable_retry.engine.base.enums import Category
+from durable_retry.engine.circuit import (
     Breaker,
+    CallHealth,
     CircuitSettings,
     Permitted,
-    Refused,
     ReportBuffer,
     ReportMessage,
-    Verdict,
 )
-from engine.decide import CLOSED, DeadLetter, Done, RetryAt, decide, postpone, record
-from engine.gate import NeedsProbe, Stop, Ticket, hold_of, probe_message, view_at
-from engine.operation import AttemptOutcome, History, OperationInput
-from engine.policy import PRESETS, Timeouts
-from engine.vocabulary import Category
-from stores.circuit_copy import CircuitCopy
-from stores.circuit_reporting import Gate
+from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.decision import DeadLetter, Done, Wait
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.loop import Answer, AttemptNow, RequestProbe, RetryState, after
+from durable_retry.engine.retry.policy import PRESETS, Timeouts
+from durable_retry.stores.circuit.cache import CircuitCache
+from durable_retry.stores.circuit.reporting import AdmissionSettings
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CALL_SECONDS = 0.1
@@ -82,24 +83,23 @@ class Operation:
     """One operation under way."""
 
     given: OperationInput
-    worker: CircuitCopy
-    history: History = field(default_factory=History)
-    ticket: Ticket = field(default_factory=Ticket)
+    worker: CircuitCache
+    state: RetryState = field(default_factory=RetryState)
 
 
 class Outage:
-    """A fleet through an outage; a `stores.circuit_entity.SharedCircuit` besides."""
+    """A fleet through an outage; a `stores.circuit.entity.SharedCircuit` besides."""
 
     def __init__(self, scenario: Scenario, circuit: CircuitSettings, budget: RetryBudgetSettings) -> None:
         self.scenario = scenario
-        self.gate = Gate("bench", circuit, budget)
+        self.gate = AdmissionSettings("bench", circuit, budget)
         self.breaker = Breaker()
         self.tally = Tally()
         self.seconds = 0.0
         self._events: list[tuple[float, int, Event]] = []
         self._order = count()
         self._workers = [
-            CircuitCopy(self.gate, self, ReportBuffer(f"w{number}", circuit), self.now)
+            CircuitCache(self.gate, self, ReportBuffer(f"w{number}", circuit), self.now)
             for number in range(WORKERS)
         ]
 
@@ -147,45 +147,17 @@ class Outage:
 
     async def _wake(self, operation: Operation) -> None:
         self.tally.activities += 1
-        attempt = operation.history.next_attempt
-        if self.gate.is_open:
+        if self.gate.is_disabled:
             self._call(operation, Permitted(0))
             return
-        answer = await operation.worker.enter(operation.given.operation_id, attempt, operation.ticket)
+        state = operation.state
+        attempt = state.history.next_attempt
+        answer = await operation.worker.enter(operation.given.operation_id, attempt, state.admission)
         self._ring_for(operation.worker)
-        self._go_on(operation, answer)
-
-    def _go_on(self, operation: Operation, answer: Permitted | Stop) -> None:
-        match answer:
-            case Permitted():
-                self._call(operation, answer)
-            case NeedsProbe():
-                self._ask(operation, answer)
-            case Refused():
-                self._refuse(operation, answer)
-            case BudgetPostponed():
-                hold = hold_of(answer, "bench")
-                operation.ticket = Ticket(operation.ticket.waiting, answer.reserved)
-                self._follow(operation, postpone(operation.given, hold, self.now()))
-
-    def _ask(self, operation: Operation, needs: NeedsProbe) -> None:
-        self.tally.events["permit"] += 1
-        message = probe_message(operation.given, operation.history.next_attempt, needs.settings, self.now())
-        self.breaker, answer = message.apply(self.breaker)
         if isinstance(answer, Permitted):
-            operation.ticket = Ticket(waiting=True, promised=operation.ticket.promised, permit=answer)
-            self._at(self.seconds, lambda: self._wake(operation))
+            self._call(operation, answer)
         else:
-            self._refuse(operation, answer)
-
-    def _refuse(self, operation: Operation, refused: Refused) -> None:
-        operation.ticket = Ticket(waiting=True, promised=operation.ticket.promised)
-        outcome = self._outcome(operation, Category.CIRCUIT_OPEN, counted=False)
-        decision = decide(
-            operation.given, operation.history, outcome, view_at(refused, self.now()), self.now()
-        )
-        operation.history = record(operation.history, outcome, decision)
-        self._follow(operation, decision)
+            self._follow(operation, answer)
 
     def _call(self, operation: Operation, permitted: Permitted) -> None:
         self.tally.calls.append(self.seconds)
@@ -193,42 +165,42 @@ class Outage:
         self._at(self.seconds + CALL_SECONDS, lambda: self._end(operation, permitted, is_dead=is_dead))
 
     async def _end(self, operation: Operation, permitted: Permitted, *, is_dead: bool) -> None:
-        if not self.gate.is_open:
-            verdict = Verdict.FAILURE if is_dead else Verdict.SUCCESS
+        if not self.gate.is_disabled:
+            verdict = CallHealth.FAILURE if is_dead else CallHealth.SUCCESS
             await operation.worker.leave(permitted, verdict, duration_seconds=CALL_SECONDS)
             self._ring_for(operation.worker)
-        outcome = self._outcome(operation, Category.TRANSIENT if is_dead else None, counted=True)
-        decision = decide(operation.given, operation.history, outcome, CLOSED, self.now())
-        operation.history = record(operation.history, outcome, decision)
-        operation.ticket = Ticket()
-        self._follow(operation, decision)
+        self._follow(operation, self._outcome(operation, Category.TRANSIENT if is_dead else None))
 
-    def _follow(self, operation: Operation, decision: object) -> None:
-        match decision:
+    def _follow(self, operation: Operation, answer: Answer) -> None:
+        operation.state, action = after(operation.given, operation.state, answer, self.now())
+        match action:
             case Done():
                 self.tally.succeeded += 1
                 self.tally.last_seconds = self.seconds
             case DeadLetter():
                 self.tally.dead += 1
                 self.tally.last_seconds = self.seconds
-            case RetryAt(at=at):
-                self._when(at, operation)
-            case _:
-                self._when(decision.until, operation)  # type: ignore[attr-defined] # the only one left waits
+            case Wait():
+                self._when(action.until, operation)
+            case AttemptNow():
+                self._at(self.seconds, lambda: self._wake(operation))
+            case RequestProbe():
+                self.tally.events["permit"] += 1
+                self.breaker, permit = action.message.apply(self.breaker)
+                self._follow(operation, permit)
 
-    def _ring_for(self, worker: CircuitCopy) -> None:
+    def _ring_for(self, worker: CircuitCache) -> None:
         """In the app a timer of the loop does this."""
         due = worker.reporting.next_report_at()
         if due is not None:
             self._at((due - START).total_seconds(), worker.reporting.flush)
 
-    def _outcome(self, operation: Operation, category: Category | None, *, counted: bool) -> AttemptOutcome:
+    def _outcome(self, operation: Operation, category: Category | None) -> AttemptOutcome:
         return AttemptOutcome(
-            number=operation.history.next_attempt,
+            number=operation.state.history.next_attempt,
             started_at=self.now(),
             duration_ms=CALL_SECONDS * 1000,
             category=category,
-            counted=counted,
         )
 
 

@@ -10,19 +10,18 @@ from typing import Any
 
 from durabletask.testing import create_test_backend
 
-from activities.publish import outbox_give_up, outbox_pending, publish
+from activities.outbox import outbox_give_up, outbox_pending, publish
 from bench.measured import Measured, measured
 from bench.numbers import Row, Table, milliseconds
 from bench.storage import fill, storage_in_memory, storage_setting
-from engine.outbox import EventState
-from stores import tables
-from stores.commits import commit_success
-from stores.outbox import list_pending, new_event
-from stores.outbox_index import INDEX_TABLE, ended_row, list_ended
-from stores.outbox_place import own_place
-from stores.outbox_sending import SWEPT_AFTER, sweep
-from stores.task_hub import close_clients
-from tools.processes import free_port
+from durable_retry.engine.outbox.delivery import EventState
+from durable_retry.services.outbox import SWEPT_AFTER, sweep
+from durable_retry.stores.operations.commits import commit_success
+from durable_retry.stores.outbox.events import list_pending, new_event
+from durable_retry.stores.outbox.index import INDEX_TABLE, ended_row, list_ended, own_location
+from durable_retry.stores.storage import tables
+from durable_retry.stores.task_hub.client import close_clients
+from scripts.processes import free_port
 
 SEVERAL = 10
 PENDING = 10
@@ -145,7 +144,7 @@ def sent_rows(first: int, last: int) -> Iterator[tables.Row]:
         created_at = NOW - timedelta(seconds=number)
         event = new_event(operation_id, 1, EVENT, None, created_at)
         sent = replace(event, state=EventState.SENT, sent_at=created_at)
-        yield ended_row(sent, own_place(operation_id))
+        yield ended_row(sent, own_location(operation_id))
 
 
 @contextmanager

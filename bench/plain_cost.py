@@ -13,7 +13,7 @@ from durabletask.internal.orchestrator_service_pb2 import (
 from durabletask.testing import InMemoryOrchestrationBackend
 
 from bench.baseline import PlainFunctions, serving
-from tools.processes import free_port
+from scripts.processes import free_port
 
 DELAY_SECONDS = 0.05
 FINISH_SECONDS = 30

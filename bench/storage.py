@@ -9,16 +9,27 @@ from contextlib import contextmanager
 from itertools import batched
 from pathlib import Path
 
+from durable_retry.settings.catalogue import STORAGE
+from durable_retry.stores.storage import tables
 from onebox.storage.azurite import free_ports
-from stores import tables
-from stores.setting_catalogue import STORAGE
-from tools.processes import ROOT, ServerProcess
+from scripts.processes import ROOT, ServerProcess
 
 _ROWS_PER_TRANSACTION = 100
 _TRANSACTIONS_AT_ONCE = 4
 """While Azurite works on one, this process writes the next: both are busy then."""
 
-_PROGRAM = ROOT / "onebox" / "azurite" / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
+_PROGRAM = (
+    ROOT
+    / "packages"
+    / "onebox"
+    / "onebox"
+    / "azurite"
+    / "node_modules"
+    / "azurite"
+    / "dist"
+    / "src"
+    / "azurite.js"
+)
 
 
 @contextmanager

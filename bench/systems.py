@@ -11,7 +11,7 @@ import httpx
 from durabletask.client import AsyncTaskHubGrpcClient
 
 from bench.load import AT_ONCE, Submit
-from tools.processes import ROOT, ServerProcess, free_port
+from scripts.processes import ROOT, ServerProcess, free_port
 
 PLAIN_APP = Path(__file__).with_name("apps") / "plain"
 START_PLAIN = "/runtime/webhooks/durabletask/orchestrators/plain"
@@ -23,7 +23,7 @@ POLL_SECONDS = 0.1
 async def flaky_target(folder: Path) -> AsyncIterator[str]:
     """Serves the flaky target and gives its URL."""
     url = f"http://127.0.0.1:{(port := free_port())}"
-    command = [sys.executable, "-m", "tools.flaky_target", "--port", str(port)]
+    command = [sys.executable, "-m", "examples.flaky_target", "--port", str(port)]
     server = ServerProcess(command, ready_url=f"{url}/counts", log=folder / "target.log", env={})
     await asyncio.to_thread(server.start)
     try:

@@ -18,13 +18,15 @@ from typing import Any
 import httpx
 
 from bench.numbers import Row, Table
-from engine.operation import AttemptOutcome, History, OperationInput, OperationStatus
-from engine.policy import RetryPolicy, Timeouts
-from engine.vocabulary import OperationState
-from stores.telemetry_settings import receivers_in
-from telemetry import happenings, spans
-from telemetry.start import start_telemetry
-from tools.processes import ROOT, free_port
+from durable_retry.engine.base.enums import OperationState
+from durable_retry.engine.operations.operation import OperationInput, OperationStatus
+from durable_retry.engine.retry.history import AttemptOutcome, History
+from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from durable_retry.settings.telemetry import receivers_in
+from durable_retry.telemetry import events as happenings
+from durable_retry.telemetry import spans
+from durable_retry.telemetry.setup import start_telemetry
+from scripts.processes import ROOT, free_port
 
 OPERATIONS = 2_000
 REPEATS = 5

@@ -1,1 +1,11 @@
-"""Durable entities: thin shells over the state machines in `engine`."""
+"""Durable entities: thin shells over the state machines in `durable_retry.engine`."""
+
+import azure.durable_functions as df
+
+from entities import circuit_breaker, idempotency_record
+
+
+def blueprints() -> list[df.Blueprint]:
+    """Return the blueprint of each module, to register in the function app."""
+    modules = (circuit_breaker, idempotency_record)
+    return [module.blueprint for module in modules]

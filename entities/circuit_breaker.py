@@ -1,10 +1,9 @@
-"""The entity `circuit_breaker`, one per dependency: keeps the shared circuit. The rules are `engine/circuit`.
+"""The entity `circuit_breaker`, one per dependency: the shared circuit. The rules are in `engine/circuit`.
 
-Time comes from the messages and not from a clock here. An entity operation has no deterministic time of its
-own (the SDK's entity context offers none), and the instants that matter are those at which calls ended, which
-only the sender knows; a batch that waited a minute in the entity's queue is a minute old. The state keeps the
-latest instant it heard of, so that time never runs backwards, and a request for a probe or a hand corrects it
-when a machine with a wrong clock has pushed it ahead.
+Time comes from the messages, not from a clock: the SDK's entity context has none, and what counts is when the
+calls ended. A message that waited a minute in the entity's queue is a minute old. The state keeps the latest
+instant that it received, so that time never runs backwards; a probe request or a manual change corrects it
+when a machine with a wrong clock pushed it ahead.
 """
 
 from typing import Any
@@ -12,17 +11,17 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
-from engine.circuit import (
-    ENTITY,
+from durable_retry.engine.base.durable_names import CIRCUIT_BREAKER
+from durable_retry.engine.circuit import (
     Breaker,
-    HandMessage,
+    ManualControlMessage,
     PermitMessage,
     ReportMessage,
     answer_to_json,
     breaker_from_json,
     breaker_to_json,
 )
-from telemetry.happenings import circuit_moved
+from durable_retry.telemetry.events import circuit_moved
 
 blueprint = df.Blueprint()
 
@@ -34,21 +33,21 @@ class CircuitBreaker(DurableEntity):
     """
 
     def report(self, message: dict[str, Any]) -> None:
-        """Take a worker's news in. Input: `ReportMessage`."""
+        """Count a worker's calls. Input: `ReportMessage`."""
         before = self._stored()
         self._store(before, ReportMessage.from_json(message).apply(before))
 
     def permit(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Grant a probe, or say when to come back. Input: `PermitMessage`; answer: `answer_to_json`."""
+        """Permit a probe, or refuse it until an instant. Input: `PermitMessage`; answer: `answer_to_json`."""
         before = self._stored()
         breaker, answer = PermitMessage.from_json(message).apply(before)
         self._store(before, breaker)
         return answer_to_json(answer)
 
     def hand(self, message: dict[str, Any]) -> None:
-        """Open, close, disable or reset. Input: `HandMessage`."""
+        """Open, close, disable or reset by hand. Input: `ManualControlMessage`."""
         before = self._stored()
-        self._store(before, HandMessage.from_json(message).apply(before))
+        self._store(before, ManualControlMessage.from_json(message).apply(before))
 
     def _stored(self) -> Breaker:
         return breaker_from_json(self.get_state(dict))
@@ -59,6 +58,6 @@ class CircuitBreaker(DurableEntity):
             circuit_moved(self.entity_context.entity_id.key, before.state, breaker.state, breaker.reason)
 
 
-blueprint.function_name(ENTITY)(
-    blueprint.entity_trigger(context_name="context", entity_name=ENTITY)(CircuitBreaker)
+blueprint.function_name(CIRCUIT_BREAKER)(
+    blueprint.entity_trigger(context_name="context", entity_name=CIRCUIT_BREAKER)(CircuitBreaker)
 )

@@ -1,6 +1,7 @@
-"""The durable entity that makes one key mean one operation: a shell over `engine.idempotency`.
+"""The entity `idempotency_record`, one per key: one key means one operation.
 
-Its key is the operation id. Every operation takes and gives plain JSON; time comes in with the request.
+The rules are `engine.operations.idempotency`. Its key is the operation id. Every entity operation takes and
+returns plain JSON; time comes in with the request.
 """
 
 from typing import Any
@@ -8,43 +9,49 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
-from engine.idempotency import Record, claim, complete, expire
-from engine.instants import from_rfc3339, to_rfc3339
-from engine.trace_context import TraceContext
-from stores.task_hub import RECORD
-from telemetry.happenings import operation_ended
+from durable_retry.engine.base.durable_names import IDEMPOTENCY_RECORD
+from durable_retry.engine.base.instants import from_rfc3339, optional_from_rfc3339, to_rfc3339
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.operations.idempotency import Record, claim, complete, expire
+from durable_retry.telemetry.events import operation_ended
 
 blueprint = df.Blueprint()
 
 
 class IdempotencyRecord(DurableEntity):
-    """What is known of one key."""
+    """The record of one key."""
 
     def claim(self, request: dict[str, Any]) -> dict[str, Any]:
         """Claim the key, before any side effect.
 
         Args:
-            request: `owner`, `fingerprint`, `now`.
+            request: `owner`, `fingerprint`, `now`, `accepted_at`, `replay`.
 
         Returns:
-            `answer`, a `ClaimAnswer`, and `document`: the status document of a finished operation, else None.
+            `answer`, a `ClaimAnswer`; `run`, the run number of the claim; `document`: the status document of
+            a finished operation, else None.
         """
         claimed = claim(
             self._record(),
             owner=request["owner"],
             fingerprint=request["fingerprint"],
             now=from_rfc3339(request["now"]),
+            accepted_at=optional_from_rfc3339(request.get("accepted_at")),
             replay=request.get("replay", False),
         )
         self.set_state(claimed.record.to_json())
         document = claimed.record.document
-        return {"answer": claimed.answer.value, "document": None if document is None else dict(document)}
+        return {
+            "answer": claimed.answer.value,
+            "run": claimed.record.run,
+            "document": None if document is None else dict(document),
+        }
 
     def complete(self, request: dict[str, Any]) -> None:
-        """Keep the final status document, and arrange for the record to expire.
+        """Store the final status document, and schedule the record's expiry.
 
         Args:
-            request: `owner`, `fingerprint`, `document`, `now`, `ttl_seconds`, `trace`.
+            request: `owner`, `fingerprint`, `document`, `now`, `ttl_seconds`, `run`, `trace`.
         """
         before = self._record()
         record = complete(
@@ -54,10 +61,11 @@ class IdempotencyRecord(DurableEntity):
             document=request["document"],
             now=from_rfc3339(request["now"]),
             ttl_seconds=request["ttl_seconds"],
+            run=request.get("run"),
         )
         self.set_state(record.to_json())
         if record is not before:
-            # Here every end passes once, whatever it is, and an entity is never replayed.
+            # Every end passes here once, and an entity is never replayed: the place to count it.
             operation_ended(request["document"], TraceContext.from_json(request.get("trace")))
         if record.expires_at is not None:
             self.signal_entity(
@@ -68,7 +76,7 @@ class IdempotencyRecord(DurableEntity):
             )
 
     def expire(self, request: dict[str, Any]) -> None:
-        """Drop the record if its time is over; an early or a late signal does nothing.
+        """Drop the record if its time is over; an early signal changes nothing.
 
         Args:
             request: `now`.
@@ -81,6 +89,6 @@ class IdempotencyRecord(DurableEntity):
         return None if state is None else Record.from_json(state)
 
 
-blueprint.function_name(RECORD)(
-    blueprint.entity_trigger(context_name="context", entity_name=RECORD)(IdempotencyRecord)
+blueprint.function_name(IDEMPOTENCY_RECORD)(
+    blueprint.entity_trigger(context_name="context", entity_name=IDEMPOTENCY_RECORD)(IdempotencyRecord)
 )

@@ -1,4 +1,4 @@
-"""The orchestration of a batch: so many operations at a time, until every item has ended."""
+"""The orchestration of a batch: a bounded number of operations at a time, until every item has ended."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -6,17 +6,16 @@ from typing import Any, Final
 import azure.durable_functions as df
 from durabletask import task
 
-from engine.batch import Progress
-from engine.ending import Ending
-from orchestrators.effort import insist
-from orchestrators.run import Steps
-from orchestrators.waiting import Reports
-from stores.task_hub import BATCH, BATCH_CLOSE, BATCH_STEP
+from durable_retry.engine.base.durable_names import BATCH, BATCH_CLOSE, BATCH_STEP
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.workflows.batch import BatchProgress
+from orchestrators.call_until_success import Steps, call_until_success
+from orchestrators.completions import CompletionReports
 
 blueprint = df.Blueprint()
 
 STEPS_PER_HISTORY: Final = 20
-"""Steps after which the orchestration continues as new: 1,000 items cost 1,000 times what one costs."""
+"""Steps after which the orchestration continues as new, so that each item costs the same."""
 
 
 def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None]:
@@ -24,15 +23,15 @@ def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None]
 
     Args:
         ctx: The durable context.
-        input_: `batch_id`, and `progress`, the JSON form of a `Progress`.
+        input_: `batch_id`, and `progress`, the JSON form of a `BatchProgress`.
     """
-    batch_id, progress = input_["batch_id"], Progress.from_json(input_["progress"])
-    reports = Reports(ctx)
+    batch_id, progress = input_["batch_id"], BatchProgress.from_json(input_["progress"])
+    reports = CompletionReports(ctx)
     steps = 0
-    endings: list[Ending] = []
+    endings: list[Completion] = []
     while not progress.is_over:
         endings.extend(reports.arrived())
-        # What has been said must be noted before the history is cut: it does not travel on.
+        # Reports must be stored before the history is cut: they are not carried over.
         if steps >= STEPS_PER_HISTORY and not endings:
             ctx.continue_as_new({"batch_id": batch_id, "progress": progress.to_json()}, save_events=True)
             return
@@ -43,13 +42,13 @@ def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None]
             endings = yield from reports.wait()
             if not endings:
                 progress = yield from _look(ctx, batch_id, progress)
-    yield from insist(ctx, BATCH_CLOSE, {"batch_id": batch_id})
+    yield from call_until_success(ctx, BATCH_CLOSE, {"batch_id": batch_id})
 
 
 def _step(
-    ctx: task.OrchestrationContext, batch_id: str, progress: Progress, endings: Iterable[Ending]
-) -> Steps[Progress]:
-    """Note what ended, and start as many others."""
+    ctx: task.OrchestrationContext, batch_id: str, progress: BatchProgress, endings: Iterable[Completion]
+) -> Steps[BatchProgress]:
+    """Store the ends of items, and start as many others."""
     ended = [
         {"indices": list(progress.running[ending.operation_id]), "ending": ending.to_json()}
         for ending in endings
@@ -60,15 +59,15 @@ def _step(
     if not ended and not start:
         return left
     request = {"batch_id": batch_id, "ended": ended, "start": start}
-    answer = yield from insist(ctx, BATCH_STEP, request)
+    answer = yield from call_until_success(ctx, BATCH_STEP, request)
     return left.with_started(start, dict(answer["running"]))
 
 
-def _look(ctx: task.OrchestrationContext, batch_id: str, progress: Progress) -> Steps[Progress]:
-    """Look at everything that runs: whatever has ended in silence is noted by the look itself."""
+def _look(ctx: task.OrchestrationContext, batch_id: str, progress: BatchProgress) -> Steps[BatchProgress]:
+    """Look at every item that runs: the activity stores those that ended without a report."""
     indices = sorted(index for items in progress.running.values() for index in items)
     request = {"batch_id": batch_id, "ended": [], "start": indices}
-    answer = yield from insist(ctx, BATCH_STEP, request)
+    answer = yield from call_until_success(ctx, BATCH_STEP, request)
     none_running = progress.without(progress.running)
     return none_running.with_started([], dict(answer["running"]))
 

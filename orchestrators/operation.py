@@ -1,29 +1,44 @@
-"""The orchestration of one operation: it carries decisions out, and `engine.decide` makes them."""
+"""The orchestration of one operation: it carries out what `engine.retry.loop` decides.
 
+claim the key ──> attempt ──> wait ──> attempt ... ──> commit, dead letter or cancelled ──> complete the key
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, assert_never
 
 import azure.durable_functions as df
 from durabletask import task
 
-from engine.decide import CLOSED, DeadLetter, Done, RetryAt, WaitForCircuit, decide, overdue, record
-from engine.ending import Ending
-from engine.idempotency import ClaimAnswer
-from engine.instants import to_rfc3339
-from engine.operation import AttemptOutcome
-from engine.vocabulary import Category, DeadLetterReason, OperationState
-from engine.waits import WaitKind
-from engine.wording import cut_text
-from orchestrators.effort import insist
-from orchestrators.passage import attempt_through_gate, wait_at_gate
-from orchestrators.run import Run, Steps
-from stores.status_document import moving_parts
-from stores.task_hub import COMMIT, DEAD_LETTER, ENDED_EVENT, OPERATION, OUTBOX, outbox_instance
+from durable_retry.engine.base.durable_names import (
+    ATTEMPT,
+    COMMIT,
+    DEAD_LETTER,
+    ENDED_EVENT,
+    OPERATION,
+    OUTBOX,
+    outbox_instance,
+)
+from durable_retry.engine.base.enums import Category, DeadLetterReason, OperationState
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.text import cut_text
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.custom_status import moving_parts
+from durable_retry.engine.operations.idempotency import ClaimAnswer
+from durable_retry.engine.retry.admission import Blocked, NeedsProbe
+from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, overdue
+from durable_retry.engine.retry.decision import DeadLetter, Decision, Done, Wait
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.loop import AttemptNow, RequestProbe, WorkerFailed, lease_expired
+from orchestrators.call_until_success import Steps, call_until_success, wait_after
+from orchestrators.retry_loop import answer_of, request_probe
+from orchestrators.run import Run
 
 blueprint = df.Blueprint()
 
 _CLAIM_AGAIN: Final = timedelta(seconds=30)
-"""Another orchestration works on the same key: it ends sooner or later, and its answer is ours."""
+"""How soon a key is claimed again while another orchestration works on it: its answer will be ours."""
 
 _DETAIL_CHARS: Final = 500
 
@@ -33,43 +48,53 @@ def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[d
 
     Args:
         ctx: The durable context.
-        input_: `{"operation": OperationInput}`, and what `Run.carried_on` adds when it continues.
+        input_: `{"operation": OperationInput}`; when it continues as new, what `Run.carried_on` returned.
 
     Returns:
         The status document of the finished operation; None when the orchestration continues as new.
     """
     run = Run.resume(ctx, input_)
-    answered = None if run.holds_claim else (yield from _claim(run))
-    document = answered or (yield from _to_some_end(run))
+    document = yield from _to_some_end(run)
     if document is not None:
         _report(run, document)
     return document
 
 
 def _report(run: Run, document: dict[str, Any]) -> None:
-    """Tell the batch or the saga that waits for this operation how it ended."""
-    waiting, ending = run.operation.reports_to, Ending.of(document)
+    """Report the end to the batch or the saga that waits for this operation."""
+    waiting, ending = run.operation.reports_to, Completion.of(document)
     if waiting is not None and ending is not None:
         run.ctx.send_event(waiting, ENDED_EVENT, data=ending.to_json())
 
 
 def _claim(run: Run) -> Steps[dict[str, Any] | None]:
-    """Ask the record of the key whether this run may act; nothing has had an effect before this.
+    """Claim the key in its idempotency record, before any side effect.
 
     Returns:
-        None when it may. Otherwise the status document to answer with: the key was used up before, and this
-        start (a duplicate that met a purged or replaced history) does nothing.
+        None when this run owns the key. Otherwise the status document to return: the key was used before, and
+        this start (a duplicate after a purge) does nothing.
     """
+    failures = 0
     while True:
         request = {
-            "owner": run.operation.run_id,
+            "owner": run.operation.owner,
             "fingerprint": run.operation.fingerprint,
             "now": to_rfc3339(run.now),
+            "accepted_at": to_rfc3339(run.operation.created_at),
             "replay": run.operation.replay_of is not None,
         }
-        answer = yield run.ctx.call_entity(run.record, "claim", request)
+        try:
+            answer = yield run.ctx.call_entity(run.record, "claim", request)
+        except task.TaskFailedError:
+            failures += 1
+            if failures == MAX_OWN_FAILURES:
+                raise
+            yield run.ctx.create_timer(wait_after(failures))
+            continue
         match ClaimAnswer(answer["answer"]):
             case ClaimAnswer.CLAIMED | ClaimAnswer.TAKEN_OVER:
+                # Histories of older versions have no number: their side effects keep their old names.
+                run.operation = replace(run.operation, run=answer.get("run", 1))
                 return None
             case ClaimAnswer.FINISHED | ClaimAnswer.MISMATCH if answer["document"] is not None:
                 return dict(answer["document"])
@@ -82,81 +107,101 @@ def _claim(run: Run) -> Steps[dict[str, Any] | None]:
 
 
 def _to_some_end(run: Run) -> Steps[dict[str, Any] | None]:
-    """Make attempts until nothing is left to do; a mistake of our own leaves the operation to a person.
+    """Make attempts until the operation has ended; a bug in this app makes it a dead letter.
 
-    An orchestration that fails would end the operation too, but nobody would be asked to look at it. What the
-    dependency did until then is not known here, so it counts as ambiguous. (A replay that does not fit its
-    history is raised outside of this generator, and stays a failure.)
+    A failed orchestration would end the operation where nobody looks. What the dependency did until then is
+    not known here, so the category is `ambiguous`. A replay that does not fit its history is raised outside
+    of this generator and stays a failure.
     """
     try:
-        return (yield from _to_the_end(run))
+        answered = None if run.holds_claim else (yield from _claim(run))
+        return answered or (yield from _to_the_end(run))
     except Exception as error:  # noqa: BLE001 - whatever it is, the operation must end where a person sees it
-        told = cut_text(f"the app itself failed: {type(error).__name__}: {error}", _DETAIL_CHARS)
+        detail = cut_text(f"the app itself failed: {type(error).__name__}: {error}", _DETAIL_CHARS)
         return (
             yield from _dead_letter(
-                run, DeadLetter(Category.AMBIGUOUS, DeadLetterReason.AMBIGUOUS_OUTCOME, told)
+                run, DeadLetter(Category.AMBIGUOUS, DeadLetterReason.AMBIGUOUS_OUTCOME, detail)
             )
         )
 
 
 def _to_the_end(run: Run) -> Steps[dict[str, Any] | None]:
-    """Make attempts until nothing is left to do."""
+    """Make attempts until the operation has ended."""
     while not run.cancelled:
         if run.is_long:
             run.ctx.continue_as_new(run.carried_on(), save_events=True)
             return None
         run.steps += 1
-        finished = yield from _one_round(run)
+        finished = yield from _one_step(run)
         if finished is not None:
             return finished
     return _finish(run, OperationState.CANCELLED)
 
 
-def _one_round(run: Run) -> Steps[dict[str, Any] | None]:
-    """Make one attempt, or wait to be let through; return the status document when that ended it."""
-    if (too_late := overdue(run.operation, run.history, run.now)) is not None:
-        return (yield from _dead_letter(run, too_late))
-    outcome = yield from attempt_through_gate(run)
-    if not isinstance(outcome, AttemptOutcome):
-        too_late = yield from wait_at_gate(run, outcome)
-        return None if too_late is None else (yield from _dead_letter(run, too_late))
-    decision = decide(run.operation, run.history, outcome, CLOSED, run.now)
-    run.history = record(run.history, outcome, decision)
+def _one_step(run: Run) -> Steps[dict[str, Any] | None]:
+    """Make one attempt and wait as decided; return the status document when the operation ended."""
+    decision = overdue(run.operation, run.state.history, run.now) or (yield from _attempt(run))
     match decision:
         case Done():
-            return (yield from _succeed(run, outcome))
+            return (yield from _succeed(run, decision.result))
         case DeadLetter():
             return (yield from _dead_letter(run, decision))
-        case RetryAt():
-            yield from run.wait_until(OperationState.WAITING_RETRY, decision.at, reasons=decision.reasons)
-        case WaitForCircuit():
-            yield from run.wait_until(
-                OperationState.WAITING_CIRCUIT,
-                decision.until,
-                reasons=decision.reasons,
-                kind=WaitKind.CIRCUIT,
-            )
-        case _:
-            assert_never(decision)
-    return None
+        case Wait():
+            yield from run.wait(decision)
+            return None
+        case _ as never:
+            assert_never(never)
 
 
-def _succeed(run: Run, outcome: AttemptOutcome) -> Steps[dict[str, Any]]:
+def _attempt(run: Run) -> Steps[Decision]:
+    """Make one attempt; when only a probe may go, ask for it and make the attempt with its permit."""
+    while True:
+        answer = yield from _call_attempt(run)
+        if isinstance(answer, NeedsProbe) and run.state.admission.permit is not None:
+            answer = lease_expired(run.now)
+        action = run.follow(answer)
+        if isinstance(action, RequestProbe):
+            permit = yield from request_probe(run.ctx, run.operation.dependency, action)
+            action = run.follow(permit)
+        if not isinstance(action, AttemptNow | RequestProbe):
+            return action
+
+
+def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked]:
+    """Call the activity `attempt`; a failure of the activity itself is an answer too."""
+    attempt = run.state.history.next_attempt
+    run.show(OperationState.RUNNING)
+    # Events go out after success only, so an attempt does not carry them.
+    call = {
+        "operation": replace(run.operation, on_success=()).to_json(),
+        "run": run.operation.run,
+        "attempt": attempt,
+        "ticket": run.state.admission.to_json(),
+    }
+    try:
+        answered = yield run.ctx.call_activity(ATTEMPT, input=call)
+    except task.TaskFailedError as error:
+        return WorkerFailed(f"the worker failed: {error.details.error_type}")
+    return answer_of(answered, attempt)
+
+
+def _succeed(run: Run, result: Mapping[str, Any]) -> Steps[dict[str, Any]]:
     """Make the success durable: alone it needs no table, with writes or events it is one transaction."""
-    result = dict(outcome.result)
+    result = dict(result)
     writes, events = result.pop("writes", []), result.pop("events", [])
     events = [*events, *(dict(event) for event in run.operation.on_success)]
     if not writes and not events:
         return _finish(run, OperationState.SUCCEEDED, result=result)
     commit = {
         "operation_id": run.operation.operation_id,
+        "run": run.operation.run,
         "result": result,
         "writes": writes,
         "events": events,
         "correlation_id": run.operation.correlation_id,
         "trace": run.operation.to_json()["trace"],
     }
-    committed = yield from insist(run.ctx, COMMIT, commit)
+    committed = yield from call_until_success(run.ctx, COMMIT, commit)
     if committed["rejected"] is not None:
         return (yield from _dead_letter(run, _unwritable(committed["rejected"])))
     if committed["events"]:
@@ -165,13 +210,13 @@ def _succeed(run: Run, outcome: AttemptOutcome) -> Steps[dict[str, Any]]:
 
 
 def _start_outbox(run: Run) -> None:
-    """Start the sending of the events without waiting for it: the operation itself has succeeded.
+    """Start the orchestration that sends the events, without waiting for it: the operation has succeeded.
 
-    The start is part of the turn that ends the operation; what is lost all the same, a sweeper makes up.
+    The start is part of the turn that ends the operation; if it is lost, the sweeper of the outbox makes it.
     """
-    operation_id = run.operation.operation_id
+    outbox_id = run.operation.outbox_id
     run.ctx.call_sub_orchestrator(
-        OUTBOX, input={"operation_id": operation_id}, instance_id=outbox_instance(operation_id)
+        OUTBOX, input={"operation_id": outbox_id}, instance_id=outbox_instance(outbox_id)
     )
 
 
@@ -180,7 +225,7 @@ def _unwritable(detail: str) -> DeadLetter:
 
 
 def _dead_letter(run: Run, decision: DeadLetter) -> Steps[dict[str, Any]]:
-    """Leave the operation to a person, with everything needed to understand and to replay it."""
+    """Store a dead letter with everything that a person needs to understand and to replay the operation."""
     if run.operation.undoes is not None:
         decision = _compensation_failed(run.operation.undoes, decision)
     entry = {
@@ -188,9 +233,9 @@ def _dead_letter(run: Run, decision: DeadLetter) -> Steps[dict[str, Any]]:
         "category": decision.category.value,
         "reason": decision.reason.value,
         "detail": decision.detail,
-        "attempts": run.history.to_json()["attempts"],
+        "attempts": run.state.history.to_json()["attempts"],
     }
-    dead_letter_id = yield from insist(run.ctx, DEAD_LETTER, entry)
+    dead_letter_id = yield from call_until_success(run.ctx, DEAD_LETTER, entry)
     summary = {
         "id": dead_letter_id,
         "category": decision.category.value,
@@ -201,13 +246,13 @@ def _dead_letter(run: Run, decision: DeadLetter) -> Steps[dict[str, Any]]:
 
 
 def _compensation_failed(saga_id: str, decision: DeadLetter) -> DeadLetter:
-    """Name the failure after what it means: a step of a saga stands that should not."""
+    """Return the dead letter of a compensation: its saga cannot undo a step."""
     detail = f"saga {saga_id} cannot undo a step: {decision.reason.value}: {decision.detail}"
     return DeadLetter(decision.category, DeadLetterReason.COMPENSATION_FAILED, detail)
 
 
 def _finish(run: Run, state: OperationState, **more: Any) -> dict[str, Any]:
-    """Show the end, tell the record of the key, and return the status document."""
+    """Show the end, complete the key's record by a signal, and return the status document."""
     status = run.status(state, **more)
     document = status.to_json()
     run.ctx.set_custom_status(moving_parts(status))
@@ -215,7 +260,8 @@ def _finish(run: Run, state: OperationState, **more: Any) -> dict[str, Any]:
         run.record,
         "complete",
         {
-            "owner": run.operation.run_id,
+            "owner": run.operation.owner,
+            "run": run.operation.run,
             "fingerprint": run.operation.fingerprint,
             "document": document,
             "now": to_rfc3339(run.now),

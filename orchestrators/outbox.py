@@ -1,7 +1,9 @@
-"""The orchestration that sends the events of one operation. `engine.outbox` says which, `engine.decide` when.
+"""The orchestration that sends the events of one operation.
 
-It works in rounds: all deliveries that are due are attempted side by side, then it waits for the next one.
-Events of one destination follow each other; a destination that is down delays another by one attempt at most.
+`engine.outbox.delivery` picks the events, `engine.retry.loop` decides when and how often each is tried.
+
+It works in rounds: all due deliveries are attempted side by side, then it waits for the next one. Events of
+one destination follow each other; a destination that is down delays another one by one attempt at most.
 """
 
 from collections.abc import Mapping
@@ -13,27 +15,19 @@ from typing import Any, Final, assert_never
 import azure.durable_functions as df
 from durabletask import task
 
-from engine.budget import BudgetPostponed
-from engine.circuit import PERMIT, CircuitSettings, Permitted, Refused, answer_from_json
-from engine.decide import (
-    CLOSED,
-    DeadLetter,
-    Decision,
-    Done,
-    RetryAt,
-    WaitForCircuit,
-    decide,
-    postpone,
-    record,
+from durable_retry.engine.base.durable_names import (
+    CIRCUIT_EVENT,
+    OUTBOX,
+    OUTBOX_GIVE_UP,
+    OUTBOX_PENDING,
+    PUBLISH,
 )
-from engine.gate import NeedsProbe, Stop, Ticket, hold_of, probe_message, stop_from_json, view_at
-from engine.operation import AttemptOutcome
-from engine.outbox import Delivery, due_of, next_due_at
-from engine.vocabulary import Category
-from orchestrators.effort import insist
-from orchestrators.run import Steps
-from stores.circuit_entity import circuit_id
-from stores.task_hub import OUTBOX, OUTBOX_GIVE_UP, OUTBOX_PENDING, PUBLISH
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.outbox.delivery import Delivery, due_of, heads_of, next_due_at
+from durable_retry.engine.retry.decision import DeadLetter, Done, Wait
+from durable_retry.engine.retry.loop import Answer, AttemptNow, RequestProbe, WorkerFailed, after
+from orchestrators.call_until_success import Steps, call_until_success
+from orchestrators.retry_loop import answer_of, request_probe
 
 blueprint = df.Blueprint()
 
@@ -47,19 +41,21 @@ class Sending:
 
     Attributes:
         ctx: The durable context.
-        scope: Whose events as `operation_id`, and `event_id` when it is about one only.
-        place: Where their rows stand, as JSON.
+        scope: `operation_id`, and `event_id` when only that event is to be sent.
+        place: The location of their rows, as JSON.
         deliveries: What is left to send, in order.
+        circuit_changed: Completes when someone changed a circuit by hand.
     """
 
     ctx: task.OrchestrationContext
     scope: Mapping[str, str]
     place: Mapping[str, Any]
     deliveries: list[Delivery]
+    circuit_changed: task.CancellableTask[Any]
 
     @property
     def now(self) -> datetime:
-        """The replay-safe present, aware UTC."""
+        """The replay-safe time, aware UTC."""
         return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
 
     def carried_on(self) -> dict[str, Any]:
@@ -71,152 +67,126 @@ class Sending:
         }
 
     def without(self, ended: Delivery) -> None:
-        """Take a delivery off the list."""
+        """Remove a delivery."""
         self.deliveries = [each for each in self.deliveries if each.event_id != ended.event_id]
 
     def put_back(self, delivery: Delivery) -> None:
-        """Store a delivery's new state in its old place."""
+        """Store a delivery's new state at its place in the order."""
         self.deliveries = [
             delivery if each.event_id == delivery.event_id else each for each in self.deliveries
         ]
 
+    def show(self) -> None:
+        """Let the wake-ups of a circuit see which destinations wait for theirs, and since when."""
+        blocked = {
+            head.lane: to_rfc3339(head.blocked_since)
+            for head in heads_of(self.deliveries)
+            if head.blocked_since is not None
+        }
+        self.ctx.set_custom_status({"waiting_circuit": blocked})
+
+    def wait(self) -> Steps[None]:
+        """Wait for the next delivery that is due, or until a circuit is changed by hand."""
+        self.show()
+        timer = self.ctx.create_timer(next_due_at(self.deliveries))
+        winner = yield task.when_any([timer, self.circuit_changed])
+        if winner is self.circuit_changed:
+            self._release()
+            self.show()
+
+    def _release(self) -> None:
+        """Let the deliveries go that waited for the circuit before it changed."""
+        change = self.circuit_changed.get_result()
+        self.circuit_changed = self.ctx.wait_for_external_event(CIRCUIT_EVENT)
+        try:
+            lane, at = change["dependency"], from_rfc3339(change["at"])
+        except (KeyError, TypeError, ValueError):
+            return  # Anyone may send an event, and in any form.
+        self.deliveries = [
+            each.released(self.now)
+            if each.lane == lane and each.blocked_since is not None and each.blocked_since <= at
+            else each
+            for each in self.deliveries
+        ]
+
 
 def outbox(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None]:
-    """Send what is pending of one operation, until nothing is.
+    """Send the pending events of one operation until none is left.
 
     Args:
         ctx: The durable context.
-        input_: `operation_id`, `event_id` when it is about that one only, and what `Sending.carried_on` adds
-            when it continues.
+        input_: `operation_id`, the `OperationInput.outbox_id` of a run, and `event_id` when only that event
+            is to be sent; when it continues as new, what `Sending.carried_on` returned.
     """
-    sending = yield from _taken_up(ctx, input_)
+    sending = yield from _load(ctx, input_, ctx.wait_for_external_event(CIRCUIT_EVENT))
     rounds = 0
     while sending.deliveries:
         if rounds == ROUNDS_PER_HISTORY:
-            ctx.continue_as_new(sending.carried_on())
+            ctx.continue_as_new(sending.carried_on(), save_events=True)
             return
         rounds += 1
         yield from _one_round(sending)
         if not sending.deliveries:
-            # The same look that finds nothing left takes the operation off the index.
-            sending = yield from _taken_up(ctx, sending.scope)
+            # An event may have been resent meanwhile; when none is pending, this removes the index entry.
+            sending = yield from _load(ctx, sending.scope, sending.circuit_changed)
 
 
-def _taken_up(ctx: task.OrchestrationContext, input_: Mapping[str, Any]) -> Steps[Sending]:
+def _load(
+    ctx: task.OrchestrationContext, input_: Mapping[str, Any], circuit_changed: task.CancellableTask[Any]
+) -> Steps[Sending]:
     scope = {name: input_[name] for name in ("operation_id", "event_id") if name in input_}
     known = input_
     if "deliveries" not in known:
-        known = yield from insist(ctx, OUTBOX_PENDING, scope)
+        known = yield from call_until_success(ctx, OUTBOX_PENDING, scope)
     deliveries = [Delivery.from_json(each) for each in known["deliveries"]]
-    return Sending(ctx, scope, known["place"], deliveries)
+    return Sending(ctx, scope, known["place"], deliveries, circuit_changed)
 
 
 def _one_round(sending: Sending) -> Steps[None]:
     due = due_of(sending.deliveries, sending.now)
     if not due:
-        yield sending.ctx.create_timer(next_due_at(sending.deliveries))
+        yield from sending.wait()
         return
     attempts: list[task.Task[Any]] = [
         sending.ctx.call_activity(PUBLISH, input=_request(sending, each)) for each in due
     ]
-    # It waits for all of them also when one fails, and each says below how it ended.
+    # when_all waits for every attempt, then raises the first failure; each answer is read below.
     with suppress(task.TaskFailedError):
         yield task.when_all(attempts)
     for delivery, attempt in zip(due, attempts, strict=True):
-        yield from _follow(sending, delivery, _answer(sending, delivery, attempt))
+        yield from _follow(sending, delivery, _answer(delivery, attempt))
 
 
 def _request(sending: Sending, delivery: Delivery) -> dict[str, Any]:
     return {
         "delivery": delivery.to_json(),
         "place": dict(sending.place),
-        "attempt": delivery.history.next_attempt,
+        "attempt": delivery.state.history.next_attempt,
     }
 
 
-def _answer(sending: Sending, delivery: Delivery, attempt: task.Task[Any]) -> AttemptOutcome | Stop:
-    """Read what came of an attempt; what our own side could not do costs no attempt."""
+def _answer(delivery: Delivery, attempt: task.Task[Any]) -> Answer:
     if attempt.is_failed:
-        return _not_made(sending, delivery, Category.TRANSIENT, "the worker failed")
-    answer = attempt.get_result()
-    return stop_from_json(answer["stopped"]) if "stopped" in answer else AttemptOutcome.from_json(answer)
+        return WorkerFailed("the worker failed")
+    return answer_of(attempt.get_result(), delivery.state.history.next_attempt)
 
 
-def _follow(sending: Sending, delivery: Delivery, answer: AttemptOutcome | Stop) -> Steps[None]:
-    """Carry out what is decided after an attempt, or after what held it up."""
-    match answer:
-        case NeedsProbe():
-            yield from _ask_circuit(sending, delivery, answer.settings)
-        case Refused():
-            yield from _wait_for_circuit(sending, delivery, answer)
-        case BudgetPostponed():
-            yield from _wait_for_budget(sending, delivery, answer)
-        case AttemptOutcome():
-            decision = decide(delivery.operation, delivery.history, answer, CLOSED, sending.now)
-            # What never left this side has its token of the retry budget still.
-            yield from _act(sending, delivery, answer, decision, Ticket(promised=not answer.counted))
-        case _:
-            assert_never(answer)
-
-
-def _act(
-    sending: Sending, delivery: Delivery, outcome: AttemptOutcome, decision: Decision, ticket: Ticket
-) -> Steps[None]:
-    history = record(delivery.history, outcome, decision)
-    match decision:
+def _follow(sending: Sending, delivery: Delivery, answer: Answer) -> Steps[None]:
+    """Move a delivery's retry loop on; a probe is requested at once and made in the next round."""
+    state, action = after(delivery.operation, delivery.state, answer, sending.now)
+    if isinstance(action, RequestProbe):
+        permit = yield from request_probe(sending.ctx, delivery.lane, action)
+        state, action = after(delivery.operation, state, permit, sending.now)
+    moved = replace(delivery, state=state)
+    match action:
         case Done():
             sending.without(delivery)
-        case RetryAt():
-            sending.put_back(delivery.postponed(history, decision.at, ticket))
-        case WaitForCircuit():
-            sending.put_back(delivery.postponed(history, decision.until, ticket))
         case DeadLetter():
-            yield from _give_up(sending, delivery.postponed(history, delivery.due_at), decision)
-        case _:
-            assert_never(decision)
-
-
-def _ask_circuit(sending: Sending, delivery: Delivery, settings: CircuitSettings) -> Steps[None]:
-    """Ask the circuit itself for a probe, which is made in the next round."""
-    message = probe_message(delivery.operation, delivery.history.next_attempt, settings, sending.now)
-    try:
-        told = yield sending.ctx.call_entity(circuit_id(delivery.lane), PERMIT, message.to_json())
-        answer = answer_from_json(told)
-    except task.TaskFailedError:
-        answer = Permitted(epoch=0, blind=True)  # A circuit that fails must not take its dependency down.
-    if isinstance(answer, Refused):
-        yield from _wait_for_circuit(sending, delivery, answer)
-    else:
-        ticket = replace(delivery.ticket, permit=answer)
-        sending.put_back(delivery.postponed(delivery.history, sending.now, ticket))
-
-
-def _wait_for_circuit(sending: Sending, delivery: Delivery, refused: Refused) -> Steps[None]:
-    refusal = _not_made(sending, delivery, Category.CIRCUIT_OPEN, refused.reason)
-    view = view_at(refused, sending.now)
-    decision = decide(delivery.operation, delivery.history, refusal, view, sending.now)
-    ticket = replace(delivery.ticket, waiting=True, permit=None)
-    yield from _act(sending, delivery, refusal, decision, ticket)
-
-
-def _wait_for_budget(sending: Sending, delivery: Delivery, postponed: BudgetPostponed) -> Steps[None]:
-    decision = postpone(delivery.operation, hold_of(postponed, delivery.lane), sending.now)
-    if isinstance(decision, DeadLetter):
-        yield from _give_up(sending, delivery, decision)
-        return
-    ticket = replace(delivery.ticket, promised=delivery.ticket.promised or postponed.reserved)
-    sending.put_back(delivery.postponed(delivery.history, decision.at, ticket))
-
-
-def _not_made(sending: Sending, delivery: Delivery, category: Category, error: str) -> AttemptOutcome:
-    return AttemptOutcome(
-        number=delivery.history.next_attempt,
-        started_at=sending.now,
-        duration_ms=0.0,
-        category=category,
-        error=error,
-        counted=False,
-    )
+            yield from _give_up(sending, moved, action)
+        case Wait() | AttemptNow() | RequestProbe():
+            sending.put_back(moved)
+        case _ as never:
+            assert_never(never)
 
 
 def _give_up(sending: Sending, delivery: Delivery, decision: DeadLetter) -> Steps[None]:
@@ -226,7 +196,7 @@ def _give_up(sending: Sending, delivery: Delivery, decision: DeadLetter) -> Step
         "category": decision.category.value,
         "detail": f"{decision.reason.value}: {decision.detail}",
     }
-    yield from insist(sending.ctx, OUTBOX_GIVE_UP, given_up)
+    yield from call_until_success(sending.ctx, OUTBOX_GIVE_UP, given_up)
     sending.without(delivery)
 
 

@@ -1,28 +1,31 @@
-"""One run of the `operation` orchestration: what it knows, what it shows, and what it hands on."""
+"""The state of one execution of the orchestration `operation`, its waits and what it shows."""
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Self
 
 from durabletask import task
 from durabletask.entities import EntityInstanceId
 
-from engine.gate import Ticket
-from engine.instants import from_rfc3339
-from engine.operation import History, OperationInput, OperationStatus
-from engine.vocabulary import OperationState
-from engine.waits import WaitKind
-from stores.status_document import moving_parts
-from stores.task_hub import CANCEL_EVENT, RECORD, RETRY_NOW_EVENT
-from stores.waiting_operations import CIRCUIT_EVENT
-from telemetry.happenings import wait_begun, wait_over
-
-type Steps[T] = Generator[task.Task[Any], Any, T]
-"""Yields durable tasks, is sent their results, and returns T."""
+from durable_retry.engine.base.durable_names import (
+    CANCEL_EVENT,
+    CIRCUIT_EVENT,
+    IDEMPOTENCY_RECORD,
+    RETRY_NOW_EVENT,
+)
+from durable_retry.engine.base.enums import OperationState
+from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.operations.custom_status import moving_parts
+from durable_retry.engine.operations.operation import OperationInput, OperationStatus
+from durable_retry.engine.retry.decision import Wait
+from durable_retry.engine.retry.history import WaitKind
+from durable_retry.engine.retry.loop import Action, Answer, RetryState, after
+from durable_retry.telemetry.events import wait_begun, wait_over
+from orchestrators.call_until_success import Steps
 
 _RETRY: Final = "retry"
-"""The name in metrics of a wait that nothing but the policy asks for."""
+"""The name in metrics of the pause before a retry, which has no `WaitKind`."""
 
 STEPS_PER_HISTORY: Final = 20
 """Attempts and waits after which the orchestration continues as new: every turn replays all of the history
@@ -36,56 +39,52 @@ class Run:
     Attributes:
         ctx: The durable context; the only source of time and of identifiers.
         operation: What the operation started with.
-        holds_claim: Whether the key was claimed by an earlier execution of this run.
-        history: The attempts so far.
-        cancel: Completes when someone cancels.
-        hurry: Completes when someone ends the present wait.
-        nudge: Completes when someone changed the circuit by hand.
-        ticket: What the operation brings to the gate of its dependency.
+        holds_claim: Whether an earlier execution of this run claimed the key.
+        state: Where the retry loop stands.
+        cancel: Completes when someone cancels the operation.
+        retry_now: Completes when someone ends a wait.
+        circuit_changed: Completes when someone changed the circuit by hand.
         steps: Attempts and waits since the history last began.
     """
 
     ctx: task.OrchestrationContext
     operation: OperationInput
     holds_claim: bool
-    history: History
+    state: RetryState
     cancel: task.CancellableTask[Any]
-    hurry: task.CancellableTask[Any]
-    nudge: task.CancellableTask[Any]
-    ticket: Ticket
+    retry_now: task.CancellableTask[Any]
+    circuit_changed: task.CancellableTask[Any]
     steps: int = 0
 
     @classmethod
-    def resume(cls, ctx: task.OrchestrationContext, carried: Mapping[str, Any]) -> Self:
-        """Take up what `carried_on` handed over, or what a start gave: `{"operation": {...}}` alone."""
-        history = carried.get("history")
+    def resume(cls, ctx: task.OrchestrationContext, input_: Mapping[str, Any]) -> Self:
+        """Continue from `carried_on`, or begin with a start's `{"operation": {...}}`."""
         return cls(
             ctx=ctx,
-            operation=OperationInput.from_json(carried["operation"]),
-            holds_claim=history is not None,
-            history=History() if history is None else History.from_json(history),
+            operation=replace(OperationInput.from_json(input_["operation"]), run=input_.get("run", 1)),
+            holds_claim="history" in input_,
+            state=RetryState.from_json(input_),
             cancel=ctx.wait_for_external_event(CANCEL_EVENT),
-            hurry=ctx.wait_for_external_event(RETRY_NOW_EVENT),
-            nudge=ctx.wait_for_external_event(CIRCUIT_EVENT),
-            ticket=Ticket.from_json(carried.get("ticket")),
+            retry_now=ctx.wait_for_external_event(RETRY_NOW_EVENT),
+            circuit_changed=ctx.wait_for_external_event(CIRCUIT_EVENT),
         )
 
     def carried_on(self) -> dict[str, Any]:
         """Return the input of the execution that continues this one."""
         return {
             "operation": self.operation.to_json(),
-            "history": self.history.to_json(),
-            "ticket": self.ticket.to_json(),
+            "run": self.operation.run,
+            **self.state.to_json(),
         }
 
     @property
     def now(self) -> datetime:
-        """The replay-safe present, aware UTC."""
+        """The replay-safe time, aware UTC."""
         return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
 
     @property
     def cancelled(self) -> bool:
-        """Whether someone cancelled."""
+        """Whether someone cancelled the operation."""
         return self.cancel.is_complete
 
     @property
@@ -95,68 +94,63 @@ class Run:
 
     @property
     def record(self) -> EntityInstanceId:
-        """The entity that remembers this operation's key."""
-        return EntityInstanceId(RECORD, self.operation.operation_id)
+        """The entity that keeps the record of this operation's key."""
+        return EntityInstanceId(IDEMPOTENCY_RECORD, self.operation.operation_id)
+
+    def follow(self, answer: Answer) -> Action:
+        """Move the retry loop on by an answer, and return what to do now."""
+        self.state, action = after(self.operation, self.state, answer, self.now)
+        return action
 
     def status(self, state: OperationState, **more: Any) -> OperationStatus:
-        """Return the status document's value for this moment."""
+        """Return the status of this moment."""
         return OperationStatus(
-            operation=self.operation, state=state, history=self.history, updated_at=self.now, **more
+            operation=self.operation, state=state, history=self.state.history, updated_at=self.now, **more
         )
 
     def show(self, state: OperationState, *, next_attempt_at: datetime | None = None) -> None:
         """Let status queries see where the operation stands."""
         self.ctx.set_custom_status(moving_parts(self.status(state, next_attempt_at=next_attempt_at)))
 
-    def wait_until(
-        self,
-        state: OperationState,
-        instant: datetime,
-        *,
-        reasons: tuple[str, ...],
-        kind: WaitKind | None = None,
-    ) -> Steps[None]:
-        """Wait for an instant, unless someone cancels, asks to go on now, or changes the circuit.
-
-        Args:
-            state: What status queries see meanwhile.
-            instant: The end of the wait.
-            reasons: Why then.
-            kind: What holds the operation up; None when it is the pause before a retry.
-        """
-        self.show(state, next_attempt_at=instant)
+    def wait(self, wait: Wait) -> Steps[None]:
+        """Wait as decided, unless someone cancels, retries now, or changes the circuit waited for."""
+        for_circuit = wait.kind is WaitKind.CIRCUIT
+        self.show(
+            OperationState.WAITING_CIRCUIT if for_circuit else OperationState.WAITING_RETRY,
+            next_attempt_at=wait.until,
+        )
         began_at = self.now
-        named = _RETRY if kind is None else kind.value
+        kind = _RETRY if wait.kind is None else wait.kind.value
         if not self.ctx.is_replaying:
-            wait_begun(self.operation, named, instant, reasons)
-        yield from self._wait(state, instant, began_at)
+            wait_begun(self.operation, kind, wait.until, wait.reasons)
+        yield from self._wait(wait.until, began_at, for_circuit=for_circuit)
         if not self.ctx.is_replaying:
-            wait_over(self.operation, named, (self.now - began_at).total_seconds())
+            wait_over(self.operation, kind, (self.now - began_at).total_seconds())
 
-    def _wait(self, state: OperationState, instant: datetime, began_at: datetime) -> Steps[None]:
-        timer = self.ctx.create_timer(instant)
+    def _wait(self, until: datetime, began_at: datetime, *, for_circuit: bool) -> Steps[None]:
+        timer = self.ctx.create_timer(until)
         while True:
-            winner = yield task.when_any([timer, self.cancel, self.hurry, self.nudge])
-            if winner is self.hurry:
-                ends = self._was_hurried()
-            elif winner is self.nudge:
-                ends = self._was_nudged(began_at) and state is OperationState.WAITING_CIRCUIT
+            winner = yield task.when_any([timer, self.cancel, self.retry_now, self.circuit_changed])
+            if winner is self.retry_now:
+                ends = self._is_retried_now()
+            elif winner is self.circuit_changed:
+                ends = self._has_circuit_changed(began_at) and for_circuit
             else:
                 return
             if ends:
                 return
 
-    def _was_hurried(self) -> bool:
-        """Whether it was meant for this wait, and not for an earlier one that had ended before it arrived."""
-        request = self.hurry.get_result()
-        self.hurry = self.ctx.wait_for_external_event(RETRY_NOW_EVENT)
-        return isinstance(request, dict) and request.get("attempt") == self.history.next_attempt
+    def _is_retried_now(self) -> bool:
+        """Whether the request means this wait, and not an earlier one that ended before it arrived."""
+        request = self.retry_now.get_result()
+        self.retry_now = self.ctx.wait_for_external_event(RETRY_NOW_EVENT)
+        return isinstance(request, dict) and request.get("attempt") == self.state.history.next_attempt
 
-    def _was_nudged(self, began_at: datetime) -> bool:
-        """Whether the circuit changed since this wait began; the wait knew of what happened earlier."""
-        told = self.nudge.get_result()
-        self.nudge = self.ctx.wait_for_external_event(CIRCUIT_EVENT)
+    def _has_circuit_changed(self, began_at: datetime) -> bool:
+        """Whether the circuit changed since this wait began: earlier changes are part of the wait."""
+        change = self.circuit_changed.get_result()
+        self.circuit_changed = self.ctx.wait_for_external_event(CIRCUIT_EVENT)
         try:
-            return from_rfc3339(told["at"]) >= began_at
+            return from_rfc3339(change["at"]) >= began_at
         except (KeyError, TypeError, ValueError):
             return False  # Anyone may send an event, and in any form.

@@ -1,4 +1,4 @@
-"""The orchestration of a saga: it carries out what `engine.saga` says, one operation after the other."""
+"""The orchestration of a saga: one operation after the other, in the order of `engine.workflows.saga`."""
 
 from dataclasses import replace
 from datetime import UTC
@@ -7,14 +7,13 @@ from typing import Any, Final
 import azure.durable_functions as df
 from durabletask import task
 
-from engine.ending import Ending
-from engine.operation import OperationInput
-from engine.saga import Over, Saga, saga_document
-from orchestrators.effort import insist
-from orchestrators.run import Steps
-from orchestrators.waiting import Reports
-from stores.saga_status import moving_parts
-from stores.task_hub import SAGA, SUBMIT
+from durable_retry.engine.base.durable_names import SAGA, SUBMIT
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.workflows.saga import Over, Saga, saga_document
+from durable_retry.stores.workflows.sagas import saga_progress
+from orchestrators.call_until_success import Steps, call_until_success
+from orchestrators.completions import CompletionReports
 
 blueprint = df.Blueprint()
 
@@ -33,11 +32,11 @@ def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[s
         Its document; None when the orchestration continues as new.
     """
     state = Saga.from_json(input_["saga"])
-    reports = Reports(ctx)
+    reports = CompletionReports(ctx)
     looks = 0
     while not isinstance(action := state.next_action, Over):
         _show(ctx, state)
-        ending: Ending | None = None
+        ending: Completion | None = None
         while ending is None:
             if looks == LOOKS_PER_HISTORY:
                 ctx.continue_as_new({"saga": state.to_json()}, save_events=True)
@@ -50,13 +49,13 @@ def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[s
 
 
 def _look(
-    ctx: task.OrchestrationContext, operation: OperationInput, reports: Reports
-) -> Steps[Ending | None]:
-    """Start an operation, or find it started before, and wait for its end for a while."""
+    ctx: task.OrchestrationContext, operation: OperationInput, reports: CompletionReports
+) -> Steps[Completion | None]:
+    """Start an operation unless it was started before, and wait for its end until the next look is due."""
     started = replace(operation, reports_to=ctx.instance_id)
-    answer = yield from insist(ctx, SUBMIT, {"operation": started.to_json()})
+    answer = yield from call_until_success(ctx, SUBMIT, {"operation": started.to_json()})
     if answer["ending"] is not None:
-        return Ending.from_json(answer["ending"])
+        return Completion.from_json(answer["ending"])
     while endings := (yield from reports.wait()):
         for ending in endings:
             if ending.operation_id == operation.operation_id:
@@ -65,7 +64,7 @@ def _look(
 
 
 def _show(ctx: task.OrchestrationContext, state: Saga) -> None:
-    ctx.set_custom_status(moving_parts(state))
+    ctx.set_custom_status(saga_progress(state))
 
 
 blueprint.orchestration_trigger(context_name="context", orchestration=SAGA)(saga)

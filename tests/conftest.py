@@ -1,13 +1,15 @@
 """What holds for every test, and what many tests share."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.storage import Storage
-from tests.e2e.target import Target
-from tools.processes import running
+from scripts.processes import ROOT, running
+from tests.support.azurite import Storage
+from tests.support.target import Target
 
 STRICT_TYPING = "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING"
 ONEBOX = frozenset({"hub", "onebox"})
@@ -33,9 +35,29 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         yield target
 
 
+@pytest.fixture(scope="session")
+def azurites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Storage]]:
+    """Storage accounts by name, each with an Azurite of its own that runs until the session ends."""
+    with ExitStack() as started:
+
+        @cache
+        def account(name: str) -> Storage:
+            storage = Storage(tmp_path_factory.mktemp(name))
+            started.enter_context(running(storage.server))
+            return storage
+
+        yield account
+
+
+@pytest.fixture(scope="module")
+def azurite(request: pytest.FixtureRequest, azurites: Callable[[str], Storage]) -> Storage:
+    """The storage account of this test's folder: no other folder's rows and messages are in it."""
+    return azurites("-".join(request.path.parent.relative_to(ROOT).parts))
+
+
 @pytest.fixture
 def storage(azurite: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    """The storage account of this process as the app; each folder has an Azurite of its own."""
+    """The same, as the account of the app in this process."""
     monkeypatch.setenv("AzureWebJobsStorage", azurite.connection_string)
     return azurite
 

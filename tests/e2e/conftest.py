@@ -1,22 +1,19 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.storage import Storage
-from tests.e2e.system import System
-from tests.e2e.target import Target
-from tools.processes import running
+from tests.support.app import System
+from tests.support.azurite import Storage
+from tests.support.target import Target
 
 SECRETS = ("token-that-nobody-may-see", "key-that-nobody-may-see")
 
 
 @pytest.fixture(scope="session")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
+def storage(azurites: Callable[[str], Storage]) -> Storage:
     """The storage account of `system`."""
-    storage = Storage(tmp_path_factory.mktemp("storage"))
-    with running(storage.server):
-        yield storage
+    return azurites("system")
 
 
 @pytest.fixture(scope="session")
@@ -31,11 +28,9 @@ def system(tmp_path_factory: pytest.TempPathFactory, target: Target, storage: St
 
 
 @pytest.fixture(scope="session")
-def tailored_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
+def tailored_storage(azurites: Callable[[str], Storage]) -> Storage:
     """The storage account of `tailored`: with that of `system` it would take messages meant for the other."""
-    storage = Storage(tmp_path_factory.mktemp("tailored_storage"))
-    with running(storage.server):
-        yield storage
+    return azurites("tailored")
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +43,7 @@ def tailored(
         target,
         AzureWebJobsStorage=tailored_storage.connection_string,
         DEPENDENCIES_FILE=str(Path(__file__).with_name("tailored.toml")),
-        HANDLERS="tests.e2e.tailored_handlers",
+        HANDLERS="tests.support.handlers",
         TENANT_HEADER="X-Tenant",
         TAILORED_TOKEN=SECRETS[0],
         TAILORED_KEY=SECRETS[1],

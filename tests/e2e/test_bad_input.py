@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.system import System, operation
+from tests.support.app import System, operation
 
 
 def pointers(answer: httpx.Response) -> set[str]:

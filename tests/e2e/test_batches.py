@@ -5,8 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.system import System, operation
-from tools.processes import eventually
+from scripts.processes import eventually
+from tests.support.app import System, operation
 
 
 def submitted(system: System, items: list[Any], key: str | None = None, **more: Any) -> httpx.Response:

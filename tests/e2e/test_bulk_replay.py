@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.system import System
-from tools.processes import eventually
+from scripts.processes import eventually
+from tests.support.app import System
+
+pytestmark = pytest.mark.long
 
 COUNT = 500
 RATE = 20

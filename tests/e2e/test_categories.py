@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from tests.e2e.system import System
+from tests.support.app import System
 
 
 @dataclass(frozen=True)

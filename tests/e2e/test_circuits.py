@@ -16,12 +16,12 @@ import httpx
 import pytest
 from azure.storage.queue import QueueClient
 
-from engine.idempotency import operation_id_for
-from engine.naming import explicit_scope
-from tests.e2e.storage import Storage
-from tests.e2e.system import System, operation
-from tests.e2e.target import Target
-from tools.processes import eventually, running
+from durable_retry.engine.operations.idempotency import operation_id_for
+from durable_retry.engine.operations.naming import explicit_scope
+from scripts.processes import eventually, running
+from tests.support.app import System, operation
+from tests.support.azurite import Storage
+from tests.support.target import Target
 
 SETTINGS = Path(__file__).with_name("circuits.toml")
 COPY_SECONDS = 1.5
@@ -51,7 +51,7 @@ def circuits(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> It
         INTAKE_DEPENDENCY_LAG_SECONDS="1",
     )
     port = str(httpx.URL(system.url).port)
-    system.server.command = [sys.executable, "-m", "tests.e2e.two_workers", str(folder), port]
+    system.server.command = [sys.executable, "-m", "tests.support.two_workers", str(folder), port]
     system.server.start()
     yield system
     system.client.close()

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.e2e.system import FINISHED, System
-from tools.processes import eventually
+from scripts.processes import eventually
+from tests.support.app import FINISHED, System
 
 
 def in_flight(system: System, key: str) -> bool:

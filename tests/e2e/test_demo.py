@@ -3,13 +3,17 @@
 import subprocess
 import sys
 
-from tools.demo.scenes import SCENES, Verdict
-from tools.processes import ROOT
+import pytest
+
+from examples.demo.scenes import SCENES, Verdict
+from scripts.processes import ROOT
+
+pytestmark = pytest.mark.long
 
 
 def test_the_demo_tells_its_story_and_everything_ends_as_it_should() -> None:
     demo = subprocess.run(
-        [sys.executable, "-m", "tools.demo"],
+        [sys.executable, "-m", "examples.demo"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import Document, documents
-from tools.processes import ROOT, ServerProcess, free_port
+from scripts.processes import ROOT, ServerProcess, free_port
+from tests.support.documents import Document, documents
+
+pytestmark = pytest.mark.long
 
 PRELUDE = """
 curl() { command curl --silent --show-error --fail-with-body "$@"; }
@@ -62,7 +64,9 @@ def copied_to(folder: Path) -> Path:
         if not name.startswith(LEFT_OUT) and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
-    for made in (".venv", "onebox/azurite/node_modules"):
+    example = folder / "local.settings.example.json"
+    shutil.copy(example, folder / "local.settings.json")  # as `make setup` does
+    for made in (".venv", "packages/onebox/onebox/azurite/node_modules"):
         (folder / made).symlink_to(ROOT / made)
     return folder
 
@@ -73,7 +77,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     found = Checkout(copied_to(tmp_path_factory.mktemp("checkout")), free_port(), free_port())
     options = f"--port {found.port} --target-port {found.target_port} --storage-ports auto --reload"
     # What `make run` does after `make setup`, which would set up anew here what is only lent.
-    serve = f"cd {found.folder} && exec .venv/bin/python -m tools.run {options}"
+    serve = f"cd {found.folder} && exec .venv/bin/python -m scripts.run {options}"
     server = ServerProcess(
         [shutil.which("bash") or "bash", "-c", serve],
         ready_url=f"http://127.0.0.1:{found.port}/admin/host/status",
@@ -103,7 +107,7 @@ def test_every_command_of_a_document_runs(document: Document, checkout: Checkout
 
 @pytest.mark.parametrize(
     ("target", "recipe"),
-    [("run", ".venv/bin/python -m tools.run --port 1"), ("test", "tools/check.sh --port 1")],
+    [("run", ".venv/bin/python -m scripts.run --port 1"), ("test", "scripts/check.sh --port 1")],
 )
 def test_make_run_and_make_test_are_what_is_run_here_and_by_ci(target: str, recipe: str) -> None:
     told = subprocess.run(

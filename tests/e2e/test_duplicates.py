@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 
-from tests.e2e.system import System, operation
+from tests.support.app import System, operation
 
 
 def is_replay(answer: httpx.Response) -> bool:

@@ -3,8 +3,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.e2e.target import Target
-from tools.processes import eventually
+from scripts.processes import eventually
+from tests.support.target import Target
 
 
 @pytest.fixture

@@ -11,13 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.documents import readme_curl
-from tools.processes import ServerProcess, eventually, free_port
-from tools.run import port_in_use
+from scripts.processes import ServerProcess, eventually, free_port
+from scripts.run import port_in_use
+from tests.support.documents import readme_curl
+
+pytestmark = pytest.mark.long
 
 
 class Run:
-    """`python -m tools.run` on free ports."""
+    """`python -m scripts.run` on free ports."""
 
     def __init__(self, folder: Path) -> None:
         self.port, self.target_port = free_port(), free_port()
@@ -31,7 +33,7 @@ class Run:
             str(folder / "data"),
         ]
         self.server = ServerProcess(
-            [sys.executable, "-m", "tools.run", *options, "--storage-ports", "auto"],
+            [sys.executable, "-m", "scripts.run", *options, "--storage-ports", "auto"],
             ready_url=f"http://127.0.0.1:{self.port}/admin/host/status",
             log=folder / "run.log",
             env={},
@@ -92,7 +94,7 @@ def test_a_taken_port_is_said_before_anything_starts(run: Run, tmp_path: Path) -
     command = [
         sys.executable,
         "-m",
-        "tools.run",
+        "scripts.run",
         "--port",
         str(run.port),
         "--target-port",

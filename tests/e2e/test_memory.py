@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.system import System, operation
-from tools.processes import eventually
+from scripts.processes import eventually
+from tests.support.app import System, operation
 
 INSTANCES = "/runtime/webhooks/durabletask/instances"
 STARTS = "/runtime/webhooks/durabletask/orchestrators/operation"

@@ -19,12 +19,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.e2e.storage import Storage
-from tests.e2e.system import System
-from tests.e2e.target import Target
-from triggers.openapi import described
-from triggers.openapi.parts import Route
-from triggers.openapi.routes import ROUTES
+from durable_retry.triggers.http.api import described, table
+from durable_retry.triggers.http.routes import Route
+from tests.support.app import System
+from tests.support.azurite import Storage
+from tests.support.target import Target
 
 type Operation = APIOperation[Any, Any, Any, Any]
 type Case = schemathesis.Case[Any]
@@ -61,7 +60,7 @@ class Fuzzed:
         self.schemas = {name: schemathesis.openapi.from_dict(each) for name, each in documents.items()}
 
     def operation(self, route: Route, aim: str) -> Operation:
-        found: Operation = self.schemas[aim]["/api" + route.path.replace("{*", "{")][route.method]
+        found: Operation = self.schemas[aim]["/api/" + route.path.replace("{*", "{")][route.method]
         return found
 
 
@@ -95,7 +94,7 @@ def seeded(system: System) -> dict[str, list[str]]:
     saga = system.client.post("/api/sagas", json={"steps": [step]}).json()
     dead = system.until(ids[-1], "dead_lettered")["dead_letter"]
     bulk = system.client.post("/api/dead-letters/replays", json={"filter": {"group": "none"}}).json()
-    system.until(ids[0], "succeeded")
+    succeeded = system.until(ids[0], "succeeded")
     return {
         "operation_id": ids,
         "batch_id": [batch["batch_id"]],
@@ -103,7 +102,7 @@ def seeded(system: System) -> dict[str, list[str]]:
         "dependency": ["flaky", "held"],
         "dead_letter_id": [dead["id"]],
         "replay_id": [bulk["replay_id"]],
-        "event_id": [f"{ids[0]}.1"],
+        "event_id": [succeeded["events"][0]["event_id"]],
         "path": ["app.js", "charts.css"],
     }
 
@@ -154,7 +153,7 @@ def test_the_document_says_what_the_code_says(fuzzed: Fuzzed) -> None:
 
 
 def cases() -> Iterator[Any]:
-    for route in ROUTES:
+    for route in table():
         ways = [("aimed", VALID)]
         if route.body is not None or route.parameters:
             ways += [("wild", VALID), ("wild", INVALID)]
@@ -164,6 +163,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(route, aim, mode, id=f"{route.function}-{aim}-{mode.value}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("route", "aim", "mode"), list(cases()))
 def test_fuzzing_finds_no_server_error_and_no_undocumented_answer(
     fuzzed: Fuzzed, route: Route, aim: str, mode: GenerationMode

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
-from tests.e2e.system import System
-from tools.processes import eventually
+from scripts.processes import eventually
+from tests.support.app import System
 
 
 def instant(text: str) -> datetime:

@@ -6,9 +6,9 @@ from typing import Any
 from azure.data.tables import TableClient
 from azure.storage.queue import QueueClient
 
-from tests.e2e.storage import Storage
-from tests.e2e.system import System
-from tools.processes import eventually
+from scripts.processes import eventually
+from tests.support.app import System
+from tests.support.azurite import Storage
 
 
 def queue_event(queue: str, **data: Any) -> dict[str, Any]:
@@ -36,6 +36,11 @@ def ended(system: System, operation_id: str, *states: str) -> dict[str, Any]:
     return eventually(look, f"the events of {operation_id} are {states}", within_seconds=30)
 
 
+def ids_in(document: dict[str, Any]) -> list[str]:
+    """The ids of an operation's events, in their order."""
+    return [event["event_id"] for event in document["events"]]
+
+
 def listed(system: System, state: str, operation_id: str) -> list[dict[str, Any]]:
     answer = system.client.get("/api/outbox", params={"state": state, "limit": 200})
     assert answer.status_code == 200, answer.text
@@ -48,10 +53,10 @@ def test_events_to_a_queue_arrive_in_order_as_cloud_events(
     queue = "in-order"
     events = [queue_event(queue, number=number) for number in range(5)]
     operation_id = system.accepted(key, "/echo", on_success=events, correlation_id="order-42")
-    ended(system, operation_id, *["sent"] * 5)
+    document = ended(system, operation_id, *["sent"] * 5)
     messages = received(storage, queue)
     assert [message["data"]["number"] for message in messages] == [0, 1, 2, 3, 4]
-    assert [message["id"] for message in messages] == [f"{operation_id}.{n}" for n in range(1, 6)]
+    assert [message["id"] for message in messages] == ids_in(document)
     first = messages[0]
     assert (first["specversion"], first["type"]) == ("1.0", "charge.completed")
     assert first["source"] == f"/api/operations/{operation_id}"
@@ -60,8 +65,8 @@ def test_events_to_a_queue_arrive_in_order_as_cloud_events(
 
 def test_a_webhook_carries_its_id_and_is_retried_under_it(system: System, key: str) -> None:
     operation_id = system.accepted(key, "/echo", on_success=[webhook("/fail/1")])
-    ended(system, operation_id, "sent")
-    assert system.target.received(f"{operation_id}.1")["count"] == 2
+    (event_id,) = ids_in(ended(system, operation_id, "sent"))
+    assert system.target.received(event_id)["count"] == 2
 
 
 def test_of_two_events_the_one_whose_target_is_down_holds_nothing_up_and_becomes_a_dead_letter(
@@ -73,26 +78,24 @@ def test_of_two_events_the_one_whose_target_is_down_holds_nothing_up_and_becomes
     system.until(operation_id, "succeeded")
     document = ended(system, operation_id, "failed", "sent", "sent")
     assert document["status"] == "succeeded"
-    assert [message["id"] for message in received(storage, queue)] == [f"{operation_id}.2"]
+    absent, queued, sent = ids_in(document)
+    assert [message["id"] for message in received(storage, queue)] == [queued]
     [failed] = listed(system, "failed", operation_id)
-    assert failed["event_id"] == f"{operation_id}.1"
+    assert failed["event_id"] == absent
     assert "dead letter dl-" in failed["detail"]
     assert listed(system, "pending", operation_id) == []
-    assert {item["event_id"] for item in listed(system, "sent", operation_id)} == {
-        f"{operation_id}.2",
-        f"{operation_id}.3",
-    }
+    assert {item["event_id"] for item in listed(system, "sent", operation_id)} == {queued, sent}
 
 
 def test_an_event_is_sent_again_by_hand_under_the_same_id(system: System, storage: Storage, key: str) -> None:
     queue = "again"
     operation_id = system.accepted(key, "/echo", on_success=[queue_event(queue)])
-    ended(system, operation_id, "sent")
-    answer = system.client.post(f"/api/outbox/{operation_id}.1/resend")
+    (event_id,) = ids_in(ended(system, operation_id, "sent"))
+    answer = system.client.post(f"/api/outbox/{event_id}/resend")
     assert (answer.status_code, answer.json()["state"]) == (202, "pending")
     # The orchestration of the first time may be about to end, and see the event as well.
     eventually(lambda: len(received(storage, queue)) >= 2, "it was sent again")
-    assert {message["id"] for message in received(storage, queue)} == {f"{operation_id}.1"}
+    assert {message["id"] for message in received(storage, queue)} == {event_id}
     ended(system, operation_id, "sent")
     eventually(lambda: len(listed(system, "sent", operation_id)) == 1, "it is listed once")
 
@@ -110,26 +113,26 @@ def test_a_list_of_the_outbox_refuses_what_it_does_not_know(system: System) -> N
 def test_an_undeliverable_event_is_replayed_from_its_dead_letter(system: System, key: str) -> None:
     """The target fails four times: three attempts, then the first one of the replay."""
     operation_id = system.accepted(key, "/echo", on_success=[webhook("/fail/4")])
-    ended(system, operation_id, "failed")
+    (event_id,) = ids_in(ended(system, operation_id, "failed"))
     found = system.client.get("/api/dead-letters", params={"reason": "OutboxUndeliverable", "limit": 200})
-    [letter] = [item for item in found.json()["items"] if item["key"] == f"{operation_id}.1"]
+    [letter] = [item for item in found.json()["items"] if item["key"] == event_id]
     assert (letter["operation_id"], letter["dependency"]) == (operation_id, "flaky")
     assert len(letter["attempts"]) == 3
     replay = system.client.post(f"/api/dead-letters/{letter['id']}/replay", json={})
     assert (replay.status_code, replay.json()["operation_id"]) == (202, operation_id)
     ended(system, operation_id, "sent")
-    assert system.target.received(f"{operation_id}.1")["count"] == 5
+    assert system.target.received(event_id)["count"] == 5
 
 
 def test_the_sweeper_sends_what_nobody_sends_any_more(system: System, storage: Storage, key: str) -> None:
     queue = "swept"
     down = {"type": "t", "dependency": "patient", "path": "/fail/1", "data": None}
     operation_id = system.accepted(key, "/echo", on_success=[down, queue_event(queue)])
-    ended(system, operation_id, "pending", "sent")
-    stopped = system.client.post(f"/runtime/webhooks/durabletask/instances/outbox-{operation_id}/terminate")
+    outbox_id = ids_in(ended(system, operation_id, "pending", "sent"))[0].rpartition(".")[0]
+    stopped = system.client.post(f"/runtime/webhooks/durabletask/instances/outbox-{outbox_id}/terminate")
     assert stopped.status_code == 202, stopped.text
     with TableClient.from_connection_string(storage.connection_string, "OutboxIndex") as index:
-        old = {"PartitionKey": "pending", "RowKey": operation_id, "noted_at": "2026-01-01T00:00:00Z"}
+        old = {"PartitionKey": "pending", "RowKey": outbox_id, "noted_at": "2026-01-01T00:00:00Z"}
         index.update_entity(old)
     swept = system.client.post("/admin/functions/outbox_sweeper", json={"input": ""})
     assert swept.status_code == 202, swept.text
@@ -140,8 +143,9 @@ def test_the_sweeper_sends_what_nobody_sends_any_more(system: System, storage: S
 def test_pages_of_the_outbox_are_of_the_size_asked_for_and_lead_to_all(system: System, key: str) -> None:
     events = [webhook(f"/hook/{number}", dependency="absent") for number in range(3)]
     ids = [system.accepted(f"{key}-{number}", "/echo", on_success=events) for number in range(2)]
-    for operation_id in ids:
-        ended(system, operation_id, *["failed"] * 3)
+    event_ids = {
+        event_id for operation_id in ids for event_id in ids_in(ended(system, operation_id, *["failed"] * 3))
+    }
     seen: list[str] = []
     cursor: str | None = None
     while True:
@@ -153,4 +157,4 @@ def test_pages_of_the_outbox_are_of_the_size_asked_for_and_lead_to_all(system: S
         if cursor is None:
             break
     assert len(set(seen)) == len(seen)
-    assert {f"{operation_id}.{n}" for operation_id in ids for n in (1, 2, 3)} <= set(seen)
+    assert event_ids <= set(seen)

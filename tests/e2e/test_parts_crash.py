@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.e2e.system import System, operation
-from tools.processes import eventually
+from scripts.processes import eventually
+from tests.support.app import System, operation
 
 ITEMS = 40
 

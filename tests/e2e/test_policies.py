@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import SECRETS
-from tests.e2e.system import System
+from tests.support.app import System
 
 
 def preview(system: System, question: dict[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,10 @@ import pytest
 from azure.core.exceptions import ResourceExistsError
 from azure.storage.queue import QueueClient
 
-from tests.e2e.storage import Storage
-from tests.e2e.system import System, operation
-from tests.e2e.target import Target
-from tools.processes import eventually
+from scripts.processes import eventually
+from tests.support.app import System, operation
+from tests.support.azurite import Storage
+from tests.support.target import Target
 
 UNREACHABLE_HUB = Path(__file__).with_name("apps") / "unreachable_hub"
 

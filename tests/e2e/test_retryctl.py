@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from retryctl.cli import main
-from tests.e2e.storage import Storage
-from tests.e2e.system import System
-from tests.e2e.target import Target
-from tools.processes import ROOT, eventually
+from scripts.processes import ROOT, eventually
+from tests.support.app import System
+from tests.support.azurite import Storage
+from tests.support.target import Target
 
 DOCUMENT = ROOT / "docs" / "retryctl.md"
 QUICK = ["--retry", "jitter=none", "--retry", "initial_seconds=0.2"]
@@ -43,9 +43,9 @@ class Shell:
         return json.loads(self.run(*argv, "--json", code=code))
 
     def submitted(self, key: str, path: str, *more: str) -> str:
-        """Hands an operation in and returns its id."""
+        """Submits an operation and returns its id."""
         path, _, query = path.partition("?")
-        argv = ["submit", "--dependency", "flaky", "--path", path, "--operation-key", key, *QUICK, *more]
+        argv = ["submit", "--dependency", "flaky", "--path", path, "--key", key, *QUICK, *more]
         operation_id: str = self.json(*argv, *(["--query", query] if query else []))["operation_id"]
         return operation_id
 
@@ -71,36 +71,36 @@ def shell(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[
     storage.server.stop()
 
 
-def test_submit_and_watch_tell_every_attempt_and_how_it_ended(shell: Shell, key: str) -> None:
+def test_submit_and_watch_show_every_attempt_and_the_end(shell: Shell, key: str) -> None:
     operation_id = shell.submitted(key, "/fail/1")
-    told = shell.run("watch", operation_id, terminal=True)
-    assert "attempt 1  503" in told
-    assert "waits 200 ms (exponential 0.2 s)" in told
-    assert "attempt 2  200" in told
-    assert told.rstrip().endswith(f"{operation_id}  succeeded")
+    shown = shell.run("watch", operation_id, terminal=True)
+    assert "attempt 1  503" in shown
+    assert "waits 200 ms (exponential 0.2 s)" in shown
+    assert "attempt 2  200" in shown
+    assert shown.rstrip().endswith(f"{operation_id}  succeeded")
     assert "status      succeeded" in shell.run("get", operation_id)
     assert shell.json("get", operation_id)["attempt_count"] == 2
 
 
 def test_an_operation_that_ends_badly_exits_with_1(shell: Shell, key: str) -> None:
     argv = ["submit", "--dependency", "flaky", "--path", "/fail/1", "--query", "status=400"]
-    told = shell.run(*argv, "--operation-key", key, "--watch", code=1)
-    assert "RejectedByDependency" in told
-    shell.run(*argv, "--operation-key", key, "--wait", "5", code=1)
+    shown = shell.run(*argv, "--key", key, "--watch", code=1)
+    assert "RejectedByDependency" in shown
+    shell.run(*argv, "--key", key, "--wait", "5", code=1)
 
 
 def test_a_handlers_operation_is_submitted_too(shell: Shell, key: str) -> None:
-    mistakes = shell.run("submit", "--handler", "nobody", "--input", "{}", "--operation-key", key, code=1)
+    mistakes = shell.run("submit", "--handler", "nobody", "--input", "{}", "--key", key, code=1)
     assert "/handler: no handler has the name nobody" in mistakes
 
 
-def test_what_waits_is_listed_hurried_and_cancelled(shell: Shell, key: str) -> None:
+def test_a_waiting_operation_is_listed_retried_now_and_cancelled(shell: Shell, key: str) -> None:
     operation_id = shell.submitted(key, "/fail/9", "--retry", "initial_seconds=30")
     shell.system.until(operation_id, "waiting_retry")
     assert operation_id in shell.run("list", "--status", "waiting_retry")
     assert operation_id in shell.run("list", "--dependency", "flaky", "--all", "--ids").split()
     shell.run("retry-now", operation_id)
-    eventually(lambda: shell.system.status(operation_id)["attempt_count"] == 2, "it was hurried")
+    eventually(lambda: shell.system.status(operation_id)["attempt_count"] == 2, "it is retried")
     shell.system.until(operation_id, "waiting_retry")
     shell.run("cancel", operation_id)
     shell.run("watch", operation_id, code=1)
@@ -138,9 +138,9 @@ def test_a_bulk_replay_is_counted_drawn_shown_and_not_cancelled_twice(shell: She
         shell.dead_letter(f"{key}-{number}")
     group = shell.json("dead-letters", "list", "--limit", "1")["items"][0]["group"]
     assert shell.json("replays", "start", "--group", group, "--dry-run")["matched"] >= 3
-    told = shell.run("replays", "start", "--group", group, "--rate", "50", "--watch", terminal=True)
-    assert "] 100%" in told or "completed" in told
-    replay_id = told[told.index("replay-") :].split()[0]
+    shown = shell.run("replays", "start", "--group", group, "--rate", "50", "--watch", terminal=True)
+    assert "] 100%" in shown or "completed" in shown
+    replay_id = shown[shown.index("replay-") :].split()[0]
     assert "completed" in shell.run("replays", "show", replay_id)
     shell.run("replays", "watch", replay_id)
     assert "409" in shell.run("replays", "cancel", replay_id, code=1)
@@ -174,11 +174,11 @@ def test_events_are_listed_and_sent_once_more(shell: Shell, key: str, tmp_path: 
 def test_a_batch_with_a_bad_item_ends_badly_and_shows_which(shell: Shell, tmp_path: Path) -> None:
     item = {"dependency": "flaky", "request": {"method": "POST", "path": "/echo"}}
     (tmp_path / "items.json").write_text(json.dumps([item, {}]))
-    told = shell.run("batch", "submit", str(tmp_path / "items.json"), "--watch", code=1, terminal=True)
-    batch_id = told[told.index("batch-") :].split()[0]
+    shown = shell.run("batch", "submit", str(tmp_path / "items.json"), "--watch", code=1, terminal=True)
+    batch_id = shown[shown.index("batch-") :].split()[0]
     assert "ValidationFailed" in shell.run("batch", "show", batch_id)
     shell.run("batch", "watch", batch_id, code=1)
-    argv = ["batch", "submit", str(tmp_path / "items.json"), "--tolerated-failures", "1", "--batch-key", "b"]
+    argv = ["batch", "submit", str(tmp_path / "items.json"), "--tolerated-failures", "1", "--key", "b"]
     shell.run(*argv, "--watch")
     assert shell.json(*argv)["batch_id"] != batch_id
 
@@ -192,8 +192,8 @@ def test_a_saga_that_is_undone_ends_badly_and_shows_what_stands(shell: Shell, tm
         {"name": "charge", "operation": call("/fail/1", status="400")},
     ]
     (tmp_path / "steps.json").write_text(json.dumps({"steps": steps}))
-    told = shell.run("saga", "submit", str(tmp_path / "steps.json"), "--watch", code=1, terminal=True)
-    saga_id = told[told.index("saga-") :].split()[0]
+    shown = shell.run("saga", "submit", str(tmp_path / "steps.json"), "--watch", code=1, terminal=True)
+    saga_id = shown[shown.index("saga-") :].split()[0]
     assert "undone" in shell.run("saga", "show", saga_id)
     shell.run("saga", "watch", saga_id, code=1)
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.system import System
-from tools.processes import eventually
+from scripts.processes import eventually
+from tests.support.app import System
 
 OVER = {"succeeded", "compensated", "compensation_failed"}
 

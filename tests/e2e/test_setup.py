@@ -7,16 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from tools.processes import ROOT
+from scripts.processes import ROOT
 
-NEEDED = ["requirements.txt", "requirements-dev.txt", "constraints.txt", "onebox/azurite/package-lock.json"]
+NEEDED = [
+    "local.settings.example.json",
+    "requirements.txt",
+    "requirements-dev.txt",
+    "constraints.txt",
+    "packages/onebox/pyproject.toml",
+    "packages/retryctl/pyproject.toml",
+    "packages/onebox/onebox/azurite/package-lock.json",
+]
 COMMANDS = ["bash", "cat", "cksum", "dirname"]
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """What setup.sh looks at, in a folder where nothing was set up yet."""
-    for name in [*NEEDED, "tools/setup.sh"]:
+    for name in [*NEEDED, "scripts/setup.sh"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
@@ -36,7 +44,7 @@ def bare_path(tmp_path: Path) -> Path:
 
 
 def setup(folder: Path, path: str, **env: str) -> subprocess.CompletedProcess[str]:
-    command = ["bash", str(folder / "tools" / "setup.sh")]  # as make would
+    command = ["bash", str(folder / "scripts" / "setup.sh")]  # as make would
     return subprocess.run(
         command, env={"PATH": path, **env}, capture_output=True, text=True, check=False, timeout=60
     )
@@ -64,7 +72,7 @@ def set_up(clone: Path, bare_path: Path) -> Path:
     for program in (python, bare_path / "node", bare_path / "npm"):
         program.write_text(f'#!/bin/sh\necho "{program.name} $*" >> {clone}/asked\n')
         program.chmod(0o755)
-    (clone / "onebox" / "azurite" / "node_modules" / "azurite").mkdir(parents=True)
+    (clone / "packages" / "onebox" / "onebox" / "azurite" / "node_modules" / "azurite").mkdir(parents=True)
     assert setup(clone, str(bare_path)).returncode == 0
     return clone
 
@@ -79,6 +87,29 @@ def test_a_first_setup_installs_the_packages_and_azurite(set_up: Path) -> None:
     assert "npm ci" in asked(set_up)
 
 
+def test_a_first_setup_makes_local_settings_that_only_the_owner_reads(set_up: Path) -> None:
+    made = set_up / "local.settings.json"
+    assert made.read_text() == (set_up / "local.settings.example.json").read_text()
+    assert made.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_later_setup_leaves_local_settings_as_they_are(set_up: Path, bare_path: Path) -> None:
+    (set_up / "local.settings.json").write_text("edited")
+    assert setup(set_up, str(bare_path)).returncode == 0
+    assert (set_up / "local.settings.json").read_text() == "edited"
+
+
+def test_git_ignores_the_local_settings() -> None:
+    ignored = subprocess.run(
+        ["git", "check-ignore", "local.settings.json"],  # noqa: S607 # git as it is found
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ignored.stdout == "local.settings.json\n"
+
+
 def test_a_second_setup_does_nothing_and_says_nothing(set_up: Path, bare_path: Path) -> None:
     before = asked(set_up)
     ended = setup(set_up, str(bare_path))
@@ -91,4 +122,6 @@ def test_a_changed_requirement_is_installed(set_up: Path, bare_path: Path) -> No
     with (set_up / "requirements.txt").open("a") as requirements:
         requirements.write("another==1.0\n")
     assert setup(set_up, str(bare_path)).returncode == 0
-    assert asked(set_up).count("pip install") == before.count("pip install") + 1
+    assert (
+        asked(set_up).count("pip install") == before.count("pip install") + 2
+    )  # the packages, and those under packages/

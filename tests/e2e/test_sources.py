@@ -14,13 +14,19 @@ from typing import Any
 import pytest
 from azure.storage.queue import QueueClient
 
-from engine.envelope import EventName
-from engine.idempotency import operation_id_for
-from engine.naming import Name, event_name, explicit_scope, fields_name, source_name
-from tests.e2e.storage import Storage
-from tests.e2e.system import System, operation
-from tests.e2e.target import Target
-from tools.processes import ROOT, ServerDidNotStartError, eventually
+from durable_retry.engine.operations.idempotency import operation_id_for
+from durable_retry.engine.operations.naming import (
+    EventName,
+    ScopedKey,
+    event_name,
+    explicit_scope,
+    fields_name,
+    source_name,
+)
+from scripts.processes import ROOT, ServerDidNotStartError, eventually
+from tests.support.app import System, operation
+from tests.support.azurite import Storage
+from tests.support.target import Target
 
 SETTINGS = {
     "SERVICE_BUS_QUEUE": "orders",
@@ -114,7 +120,7 @@ class Sources:
             TimestampArray=["2026-11-21T09:30:00Z"] * count,
         )
 
-    def ends(self, name: Name) -> dict[str, Any]:
+    def ends(self, name: ScopedKey) -> dict[str, Any]:
         """Returns the status document of the operation of a name, once it succeeded."""
         operation_id = operation_id_for(name.scope, name.key)
 
@@ -314,7 +320,7 @@ def test_one_event_by_http_queue_and_event_grid_runs_once(sources: Sources, key:
 def test_what_is_enqueued_runs_under_the_id_that_was_told(sources: Sources, key: str) -> None:
     answer = sources.system.client.post("/api/operations/enqueue", json=operation(key, "/echo"))
     assert answer.status_code == 202, answer.text
-    assert sources.ends(Name(explicit_scope(""), key))["operation_id"] == answer.json()["operation_id"]
+    assert sources.ends(ScopedKey(explicit_scope(""), key))["operation_id"] == answer.json()["operation_id"]
 
 
 def test_half_configured_sources_stop_the_start_and_all_that_is_missing_is_told(

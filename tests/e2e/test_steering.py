@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.system import System, operation
-from tools.processes import eventually
+from scripts.processes import eventually
+from tests.support.app import System, operation
 
 
 def cancel(system: System, operation_id: str) -> httpx.Response:

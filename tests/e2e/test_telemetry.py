@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from engine.cloud_event import CONTENT_TYPE
-from telemetry.metrics import BLIND_CALLS, METRICS
-from tests.e2e.system import System, operation
-from tests.e2e.target import Target
-from tests.otlp_receiver import OtlpReceiver, Received, otlp_receiver
-from tools.processes import eventually
+from durable_retry.engine.outbox.cloud_event import CONTENT_TYPE
+from durable_retry.telemetry.metrics import FAILED_OPEN_CALLS, METRICS
+from scripts.processes import eventually
+from tests.support.app import System, operation
+from tests.support.otlp import OtlpReceiver, Received, otlp_receiver
+from tests.support.target import Target
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 CALLER_ID = "b7ad6b7169203331"
@@ -90,10 +90,11 @@ def test_one_trace_leads_from_the_caller_to_what_the_target_received(
 def test_follow_up_messages_go_on_with_the_trace(told: System, collector: OtlpReceiver, key: str) -> None:
     event = {"type": "charged", "dependency": "flaky", "path": "/echo", "data": {"of": key}}
     operation_id = carried_out(told, key, "/echo", on_success=[event])
-    (delivery,) = spans_of(collector, f"{operation_id}.1", "attempt flaky")
+    event_id = told.status(operation_id)["events"][0]["event_id"]
+    (delivery,) = spans_of(collector, event_id, "attempt flaky")
     (submitted,) = spans_of(collector, operation_id, "submit flaky")
     assert (delivery.trace_id, delivery.parent_id) == (TRACE_ID, submitted.span_id)
-    (sent,) = told.target.received(f"{operation_id}.1")["tries"]
+    (sent,) = told.target.received(event_id)["tries"]
     assert sent["headers"]["traceparent"].startswith(f"00-{TRACE_ID}-")
 
 
@@ -119,7 +120,7 @@ def test_every_metric_arrives_under_its_name_with_its_labels_alone(
         told.accepted(f"{key}-{number}-thrifty", "/fail/1", dependency="thrifty")
     carried_out(told, f"{key}-fragile", "/fail/1", dependency="fragile")
     told.client.post("/admin/functions/watch", json={"input": ""}).raise_for_status()
-    wanted = {metric.name for metric in METRICS} - {BLIND_CALLS.name}
+    wanted = {metric.name for metric in METRICS} - {FAILED_OPEN_CALLS.name}
     eventually(lambda: wanted <= {point.name for point in collector.points}, "all of them arrived")
 
     labels = {metric.name: set(metric.labels) for metric in METRICS}

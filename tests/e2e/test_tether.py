@@ -4,12 +4,12 @@ import sys
 
 import pytest
 
-from tools.processes import ROOT, eventually
+from scripts.processes import ROOT, eventually
 
 PARENT = """
 import os, subprocess, sys
 command = [sys.executable, "-c", "print(1, flush=True); input()"]
-tethered = [sys.executable, "-m", "tools.tether", str(os.getpid()), "--", *command]
+tethered = [sys.executable, "-m", "scripts.tether", str(os.getpid()), "--", *command]
 child = subprocess.Popen(tethered, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 child.stdout.readline()
 print(child.pid, flush=True)
@@ -38,7 +38,7 @@ def test_a_tethered_process_ends_when_its_parent_is_killed() -> None:
 
 
 def test_a_tether_to_a_parent_that_is_gone_starts_nothing() -> None:
-    command = [sys.executable, "-m", "tools.tether", str(os.getpid() + 1), "--", "/bin/echo", "started"]
+    command = [sys.executable, "-m", "scripts.tether", str(os.getpid() + 1), "--", "/bin/echo", "started"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "the parent ended" in ended.stderr

@@ -23,21 +23,21 @@ from azure_functions_runtime.bindings.generic import GenericBinding
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.config import parse_config
-from engine.operation import OperationInput
-from engine.pressure import LagLimits
-from stores.configuration import using
-from stores.intake_settings import IntakeSettings
-from stores.submission import Started, Submission
-from stores.task_hub import TaskHubUnavailableError
-from triggers import intake as intake_module
-from triggers.cosmos_db import operations_cosmos_db
-from triggers.event_grid import operations_event_grid
-from triggers.event_hubs import operations_event_hubs
-from triggers.intake import NotTakenOverError, intake
-from triggers.kafka import operations_kafka
-from triggers.operations_queue import operations_queue
-from triggers.service_bus import operations_service_bus
+from durable_retry.engine.config.reader import parse_config
+from durable_retry.engine.intake.backpressure import LagLimits
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.services import intake as intake_module
+from durable_retry.services.intake import NotAcceptedError, intake
+from durable_retry.services.submit import Started, SubmitResult
+from durable_retry.settings.configuration import using
+from durable_retry.settings.intake import IntakeSettings
+from durable_retry.stores.task_hub.client import TaskHubUnavailableError
+from durable_retry.triggers.events.cosmos_db import operations_cosmos_db
+from durable_retry.triggers.events.event_grid import operations_event_grid
+from durable_retry.triggers.events.event_hubs import operations_event_hubs
+from durable_retry.triggers.events.kafka import operations_kafka
+from durable_retry.triggers.events.queue import operations_queue
+from durable_retry.triggers.events.service_bus import operations_service_bus
 
 CONFIG = parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"', {})
 CALL: dict[str, Any] = {
@@ -58,7 +58,7 @@ class Ends:
     started: list[OperationInput] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
 
-    async def submit(self, _hub: str, operation: OperationInput) -> Submission:
+    async def submit(self, _hub: str, operation: OperationInput) -> SubmitResult:
         if self.hub_is_away:
             raise TaskHubUnavailableError("away, as this test wants it")
         json.dumps(operation.to_json()).encode()  # whatever is started can be stored
@@ -240,7 +240,7 @@ async def test_while_the_hub_is_away_all_is_kept_or_left_to_the_source(source: s
     with ends(hub_is_away=True) as found:
         try:
             await (SINGLE | BATCHES)[source](body, context(is_last_run=False))
-        except NotTakenOverError:
+        except NotAcceptedError:
             return
     assert len(found.kept) >= 1
     assert source in SINGLE or source == "cosmos_db"

@@ -6,18 +6,19 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from engine.budget import BudgetPostponed
-from engine.circuit import CircuitSettings, Refused
-from engine.gate import NeedsProbe, Stop, stop_to_json
-from engine.operation import OperationInput
-from engine.policy import RetryPolicy
-from engine.vocabulary import Category
-from stores import clock
-from stores import task_hub as hub
-from stores.waiting_operations import wake
-from tests.operation_stage import Answer, an_operation, failing
+from durable_retry import clock
+from durable_retry.engine.base import durable_names
+from durable_retry.engine.base.enums import Category
+from durable_retry.engine.circuit import CircuitSettings, Refused
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.admission import Blocked, NeedsProbe, blocked_to_json
+from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.stores.circuit.waiting import wake
+from durable_retry.stores.task_hub import client as hub
 from tests.replay.recording import Shape, Steer
-from tests.task_hub_stage import TaskHubStage
+from tests.support.builders import Answer, an_operation, failing
+from tests.support.hub import TaskHubStage
 
 
 def _shape(operation: OperationInput, answer: Answer, steer: Steer | None = None) -> Shape:
@@ -33,14 +34,14 @@ async def _cancel(stage: TaskHubStage) -> None:
     while not stage.activities:  # noqa: ASYNC110 - the worker runs on threads of its own
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.5)
-    await hub.raise_event(stage.binding, "op-test", hub.CANCEL_EVENT, {})
+    await hub.raise_event(stage.binding, "op-test", durable_names.CANCEL_EVENT, {})
 
 
 async def _hurry(stage: TaskHubStage) -> None:
     while not stage.activities:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.5)
-    await hub.raise_event(stage.binding, "op-test", hub.RETRY_NOW_EVENT, {"attempt": 2})
+    await hub.raise_event(stage.binding, "op-test", durable_names.RETRY_NOW_EVENT, {"attempt": 2})
 
 
 def _worker_failing_once() -> Answer:
@@ -55,13 +56,13 @@ def _worker_failing_once() -> Answer:
     return answer
 
 
-def _held_up_once(stop: Callable[[], Stop], then: Answer) -> Answer:
+def _held_up_once(stop: Callable[[], Blocked], then: Answer) -> Answer:
     """Hold the first run of the attempt up, and no later one."""
     stops = iter([stop])
 
     def answer(name: str, given: dict[str, Any]) -> Any:
         held = next(stops, None) if name == "attempt" else None
-        return then(name, given) if held is None else {"stopped": stop_to_json(held())}
+        return then(name, given) if held is None else {"stopped": blocked_to_json(held())}
 
     return answer
 
@@ -79,7 +80,7 @@ async def _wake(stage: TaskHubStage) -> None:
     while not stage.activities:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.5)
-    await wake(stage.binding, ["op-test"], clock.now())
+    await wake(stage.binding, "payments", ["op-test"], clock.now())
 
 
 def operation_shapes() -> dict[str, Shape]:

@@ -5,26 +5,43 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, Final
 
-from engine.batch import Progress
-from engine.budget import BudgetPostponed
-from engine.circuit import CircuitSettings, Hand, HandAction, HandMessage, Refused
-from engine.dead_letter_filter import Filter
-from engine.dependency import Dependency
-from engine.ending import Ending
-from engine.gate import NeedsProbe, Stop, stop_to_json
-from engine.instants import to_rfc3339
-from engine.outbox import EventState, StoredEvent, event_id_for
-from engine.policy import RetryPolicy
-from engine.saga import Saga, Step
-from engine.vocabulary import Category, OperationState
-from stores import clock
-from stores import task_hub as hub
-from stores.replays import CANCEL_REPLAY_EVENT, REPLAY, REPLAY_PAGE
-from stores.task_hub import BATCH, ENDED_EVENT, OUTBOX, OUTBOX_PENDING, PUBLISH, SAGA, SUBMIT
-from stores.waiting_operations import RELEASE_WAITING
-from tests.operation_stage import an_operation, outcome
+from durable_retry import clock
+from durable_retry.engine.base import durable_names
+from durable_retry.engine.base.durable_names import (
+    BATCH,
+    CANCEL_REPLAY_EVENT,
+    ENDED_EVENT,
+    OUTBOX,
+    OUTBOX_PENDING,
+    PUBLISH,
+    RELEASE_WAITING,
+    REPLAY,
+    REPLAY_PAGE,
+    SAGA,
+    SUBMIT,
+)
+from durable_retry.engine.base.enums import Category, OperationState
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.circuit import (
+    CircuitSettings,
+    ManualAction,
+    ManualControl,
+    ManualControlMessage,
+    Refused,
+)
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.outbox.delivery import EventState, StoredEvent, event_id_for
+from durable_retry.engine.retry.admission import Blocked, NeedsProbe, blocked_to_json
+from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.engine.workflows.batch import BatchProgress
+from durable_retry.engine.workflows.saga import Saga, Step
+from durable_retry.stores.task_hub import client as hub
 from tests.replay.recording import Shape, Steer
-from tests.task_hub_stage import TaskHubStage
+from tests.support.builders import an_operation, outcome
+from tests.support.hub import TaskHubStage
 
 TARGET: Final = Dependency(
     name="payments",
@@ -64,8 +81,8 @@ def _failure(number: int) -> dict[str, Any]:
     return outcome(number, category=Category.TRANSIENT, status_code=503, error="no")
 
 
-def _stopped(stop: Stop) -> dict[str, Any]:
-    return {"stopped": stop_to_json(stop)}
+def _stopped(stop: Blocked) -> dict[str, Any]:
+    return {"stopped": blocked_to_json(stop)}
 
 
 def _outbox(targets: Iterable[str], *first_answers: dict[str, Any]) -> Shape:
@@ -113,11 +130,11 @@ def _batch(total: int, *, silent: set[int]) -> Shape:
     """Run items two at a time; those that are silent have ended when somebody starts them."""
 
     def answer(name: str, given: dict[str, Any]) -> Any:
-        if name != hub.BATCH_STEP:
+        if name != durable_names.BATCH_STEP:
             return None
         return {"running": [[index, f"op-{index}"] for index in given["start"] if index not in silent]}
 
-    given = {"batch_id": "batch-1", "progress": Progress(total=total, max_concurrency=2).to_json()}
+    given = {"batch_id": "batch-1", "progress": BatchProgress(total=total, max_concurrency=2).to_json()}
     return Shape("batch-1", given, answer, _telling("batch-1", [f"op-{index}" for index in range(total)]))
 
 
@@ -144,8 +161,8 @@ async def _until_given(stage: TaskHubStage, operation_id: str) -> None:
         await asyncio.sleep(0.02)
 
 
-def _ending(operation_id: str) -> Ending:
-    return Ending(operation_id=operation_id, status=OperationState.SUCCEEDED, attempt_count=1)
+def _ending(operation_id: str) -> Completion:
+    return Completion(operation_id=operation_id, status=OperationState.SUCCEEDED, attempt_count=1)
 
 
 def _sagas() -> dict[str, Shape]:
@@ -170,7 +187,7 @@ def _saga(*failing: str) -> Shape:
         operation_id = given["operation"]["operation_id"]
         if operation_id not in failing:
             return {"ending": _ending(operation_id).to_json()}
-        ending = Ending(
+        ending = Completion(
             operation_id=operation_id, status=OperationState.DEAD_LETTERED, category=Category.MALFORMED
         )
         return {"ending": ending.to_json()}
@@ -226,7 +243,7 @@ def _replay(
 
     given = {
         "replay_id": "replay-1",
-        "filter": Filter().to_json(),
+        "filter": DeadLetterFilter().to_json(),
         "rate_per_second": rate,
         "matched": count,
         "note": None,
@@ -236,8 +253,8 @@ def _replay(
 
 
 def _releases() -> dict[str, Shape]:
-    action = HandAction(Hand.CLOSE, clock.now(), by="ada", reason="mended", for_seconds=None)
-    given = {"dependency": "payments", "hand": HandMessage(action).to_json()}
+    action = ManualAction(ManualControl.CLOSE, clock.now(), by="ada", reason="mended", for_seconds=None)
+    given = {"dependency": "payments", "hand": ManualControlMessage(action).to_json()}
     one_waits = {"changed_at": to_rfc3339(clock.now()), "position": None, "woken": 1, "woken_in_pass": 0}
     return {
         "nobody_waits": Shape("release-1", given, _nothing),

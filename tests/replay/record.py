@@ -3,8 +3,8 @@
 import asyncio
 import sys
 
+from durable_retry.engine.base.durable_names import OPERATION, SAGA
 from orchestrators.saga import saga
-from stores.task_hub import OPERATION, SAGA
 from tests.replay.operation_shapes import operation_shapes
 from tests.replay.part_shapes import part_shapes
 from tests.replay.recording import record

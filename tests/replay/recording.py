@@ -17,11 +17,11 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from stores import task_hub as hub
-from stores.instances import start
-from tests.operation_stage import Answer
-from tests.task_hub_stage import TaskHubStage, task_hub_stage
-from tools.processes import ROOT
+from durable_retry.stores.task_hub import client as hub
+from durable_retry.stores.task_hub.instances import start_instance
+from scripts.processes import ROOT
+from tests.support.builders import Answer
+from tests.support.hub import TaskHubStage, task_hub_stage
 
 FOLDER: Final = Path(__file__).parent / "histories"
 
@@ -90,7 +90,7 @@ async def record(orchestrator: str, name: str, shape: Shape, *, foreign: Any = N
     """
     with task_hub_stage(parts=True, instead={} if foreign is None else {orchestrator: foreign}) as stage:
         stage.answer = shape.answer
-        await start(stage.binding, orchestrator, shape.instance_id, shape.given, again=False)
+        await start_instance(stage.binding, orchestrator, shape.instance_id, shape.given, again=False)
         if shape.steer is not None:
             await shape.steer(stage)
         instance = await hub.wait_for_operation(stage.binding, shape.instance_id, _WAIT_SECONDS)

@@ -14,11 +14,9 @@ import pytest
 from azure.durable_functions.worker import DurableFunctionsWorker
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from orchestrators import batch, operation, outbox, passage, release_waiting, replay, saga
-from stores.configuration import harden_runtime
-from stores.replays import REPLAY
-from stores.task_hub import BATCH, OPERATION, OUTBOX, SAGA
-from stores.waiting_operations import RELEASE_WAITING
+from durable_retry.engine.base.durable_names import BATCH, OPERATION, OUTBOX, RELEASE_WAITING, REPLAY, SAGA
+from durable_retry.settings.configuration import harden_runtime
+from orchestrators import batch, bulk_replay, operation, outbox, saga, wake_waiting
 from tests.replay.recording import FOREIGN, Recording, load, shapes
 from tests.replay.with_a_wait import with_a_wait
 
@@ -27,17 +25,17 @@ ORCHESTRATORS: Final[dict[str, Any]] = {
     OUTBOX: outbox.outbox,
     BATCH: batch.batch,
     SAGA: saga.saga,
-    REPLAY: replay.replay,
-    RELEASE_WAITING: release_waiting.release_waiting,
+    REPLAY: bulk_replay.replay,
+    RELEASE_WAITING: wake_waiting.release_waiting,
 }
 
 ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
-    OPERATION: (passage, ("ATTEMPT",)),
+    OPERATION: (operation, ("ATTEMPT",)),
     OUTBOX: (outbox, ("OUTBOX_PENDING", "PUBLISH")),
     BATCH: (batch, ("BATCH_STEP", "BATCH_CLOSE")),
     SAGA: (saga, ("SUBMIT",)),
-    REPLAY: (replay, ("REPLAY_PAGE", "REPLAY_BATCH")),
-    RELEASE_WAITING: (release_waiting, ("WAKE_WAITING",)),
+    REPLAY: (bulk_replay, ("REPLAY_PAGE", "REPLAY_BATCH")),
+    RELEASE_WAITING: (wake_waiting, ("WAKE_WAITING",)),
 }
 """Where each orchestrator has the names of the activities that it calls in every history."""
 

@@ -17,24 +17,39 @@ import httpx
 from azure.core.exceptions import ServiceResponseError
 from pydantic import BaseModel
 
-from activities import attempt, batch_step, commit, dead_letter, downstream, publish, replay_steps, submit
+from activities import attempt, commit, dead_letter, submit
+from activities import batch as batch_step
+from activities import bulk_replay as replay_steps
+from activities import outbox as publish
 from activities import wake_waiting as waking
-from activities.handling import Call as HandlerCall
-from activities.handling import Outcome, TableWrite, Throttled
-from engine.circuit import ENTITY
-from engine.config import parse_config
+from durable_retry import clock
+from durable_retry import handlers as handler_registry
+from durable_retry.engine.base import durable_names
+from durable_retry.engine.base.durable_names import (
+    CIRCUIT_BREAKER,
+    RELEASE_WAITING,
+    REPLAY,
+    REPLAY_BATCH,
+    REPLAY_PAGE,
+    WAKE_WAITING,
+)
+from durable_retry.engine.config.reader import parse_config
+from durable_retry.handlers import Call as HandlerCall
+from durable_retry.handlers import Outcome, TableWrite, Throttled
+from durable_retry.services.attempt import http_client as downstream
+from durable_retry.settings.configuration import harden_runtime, using
+from durable_retry.stores.storage import tables
+from durable_retry.stores.task_hub import client as task_hub
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
-from orchestrators import batch, operation, outbox, release_waiting, replay, saga
-from stores import clock, handler_registry, tables, task_hub
-from stores.configuration import harden_runtime, using
-from stores.replays import REPLAY, REPLAY_BATCH, REPLAY_PAGE
-from stores.waiting_operations import RELEASE_WAITING, WAKE_WAITING
+from orchestrators import batch, operation, outbox, saga
+from orchestrators import bulk_replay as replay
+from orchestrators import wake_waiting as release_waiting
 from tests.simulation.client import Client
 from tests.simulation.hub import Activity, Hub
 from tests.simulation.targets import Network, Queues, Target
 from tests.simulation.world import Worker, World, acting
-from tests.table_fake import TablesInMemory
+from tests.support.tables import TablesInMemory
 
 DEPENDENCIES: Final = """
 [defaults.timeouts]
@@ -146,10 +161,10 @@ class App:
             for each in (
                 patch.object(tables, "_run", self._run),
                 patch.object(tables, "_service", lambda _account: self.tables),
-                patch("activities.delivery.send_message", self.queues.send_message),
+                patch("durable_retry.services.outbox.send_message", self.queues.send_message),
                 patch.object(downstream, "_make_client", client_on_network),
                 patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),
-                patch("stores.dead_letter_index.tally_lock", _lock_of_worker),
+                patch("durable_retry.stores.dead_letters.index.counter_lock", _lock_of_worker),
                 patch.object(uuid, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4)),
                 patch.dict(handler_registry._handlers, {"reserve": _HANDLER}),
                 patch.dict("os.environ", {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}),
@@ -168,7 +183,8 @@ class App:
         clients[worker.name] = Client(self.hub)
 
     async def _run[T](self, table: str, action: Callable[[Any], T]) -> T:
-        """Stand in for `stores.tables._run`: every request is a place to die, and may fail either way."""
+        """Stand in for `stores.storage.tables._run`: every request is a place to die, and may fail either
+        way."""
         await self.world.point()
         fails = self.world.happens(self.world.chances.storage_fails)
         if fails and self.world.happens(0.5):
@@ -205,24 +221,24 @@ _HANDLER: Final = handler_registry.Handler(
     name="reserve", dependency="stock", input_model=Order, function=reserve
 )
 _ORCHESTRATORS: Final = {
-    task_hub.OPERATION: operation.operation,
-    task_hub.OUTBOX: outbox.outbox,
-    task_hub.BATCH: batch.batch,
-    task_hub.SAGA: saga.saga,
+    durable_names.OPERATION: operation.operation,
+    durable_names.OUTBOX: outbox.outbox,
+    durable_names.BATCH: batch.batch,
+    durable_names.SAGA: saga.saga,
     REPLAY: replay.replay,
     RELEASE_WAITING: release_waiting.release_waiting,
 }
-_ENTITIES: Final = {task_hub.RECORD: IdempotencyRecord, ENTITY: CircuitBreaker}
+_ENTITIES: Final = {durable_names.IDEMPOTENCY_RECORD: IdempotencyRecord, CIRCUIT_BREAKER: CircuitBreaker}
 _ACTIVITIES: Final[dict[str, Activity]] = {
-    task_hub.ATTEMPT: attempt.attempt,
-    task_hub.COMMIT: _without_hub(commit.commit),
-    task_hub.DEAD_LETTER: _without_hub(dead_letter.dead_letter),
-    task_hub.OUTBOX_PENDING: _without_hub(publish.outbox_pending),
-    task_hub.PUBLISH: publish.publish,
-    task_hub.OUTBOX_GIVE_UP: _without_hub(publish.outbox_give_up),
-    task_hub.SUBMIT: submit.submit,
-    task_hub.BATCH_STEP: batch_step.batch_step,
-    task_hub.BATCH_CLOSE: _without_hub(batch_step.batch_close),
+    durable_names.ATTEMPT: attempt.attempt,
+    durable_names.COMMIT: commit.commit,
+    durable_names.DEAD_LETTER: _without_hub(dead_letter.dead_letter),
+    durable_names.OUTBOX_PENDING: _without_hub(publish.outbox_pending),
+    durable_names.PUBLISH: publish.publish,
+    durable_names.OUTBOX_GIVE_UP: _without_hub(publish.outbox_give_up),
+    durable_names.SUBMIT: submit.submit,
+    durable_names.BATCH_STEP: batch_step.batch_step,
+    durable_names.BATCH_CLOSE: _without_hub(batch_step.batch_close),
     REPLAY_PAGE: _without_hub(replay_steps.replay_page),
     REPLAY_BATCH: replay_steps.replay_batch,
     WAKE_WAITING: waking.wake_waiting,

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from engine.dead_letter import DeadLetterRecord, Status
-from engine.operation import OperationInput
-from engine.vocabulary import DeadLetterReason
+from durable_retry.engine.base.enums import DeadLetterReason
+from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
+from durable_retry.engine.operations.operation import OperationInput
 from tests.simulation.story import Story
 
 

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 
-from engine.saga import Saga
-from engine.vocabulary import FINISHED, DeadLetterReason, OperationState
-from stores.task_hub import SAGA
+from durable_retry.engine.base.durable_names import SAGA
+from durable_retry.engine.base.enums import FINISHED, DeadLetterReason, OperationState
+from durable_retry.engine.workflows.saga import Saga
 from tests.simulation.app import WRITES
 from tests.simulation.story import RunEnd, Story
 
@@ -68,7 +68,7 @@ def records_agree(story: Story) -> Iterator[str]:
         if record is None or record["document"] != end.document:
             state = None if record is None else (record["document"] or {"status": "none"})["status"]
             yield f"{end.operation.operation_id} ended {end.document['status']}, its record says {state}"
-        elif record["owner"] != end.operation.run_id:
+        elif record["owner"] != end.operation.owner:
             yield f"{end.operation.operation_id} is owned by {record['owner']}"
 
 

@@ -12,39 +12,31 @@ from typing import Any
 
 import azure.functions as func
 
-from engine.dead_letter import Status
-from engine.dead_letter_filter import Filter
-from engine.intake import Arrival
-from stores import clock
-from stores.dead_letter_list import list_dead_letters
-from stores.intake_settings import intake_settings
-from stores.outbox_sending import sweep
-from stores.pressure import Gauge
+from durable_retry import clock
+from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import Status
+from durable_retry.engine.intake.message import Arrival
+from durable_retry.services.backpressure import BackpressureMonitor
+from durable_retry.services.intake import Intake, NotAcceptedError
+from durable_retry.services.outbox import sweep
+from durable_retry.services.retention import finish_left_over
+from durable_retry.settings.intake import intake_settings
+from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.triggers.http import circuits, dead_letters, operations, replays, submissions, workflows
 from tests.simulation.app import App
 from tests.simulation.targets import STORM_SECONDS
 from tests.simulation.world import Worker, World, acting
-from triggers import (
-    batches,
-    circuits,
-    dead_letter_changes,
-    dead_letter_replays,
-    operation_steering,
-    operations,
-    sagas,
-)
-from triggers.intake import Intake, NotTakenOverError
-from triggers.maintenance import finish_left_over
 
 ROUTES = {
-    "submit": operations.submit_operation,
-    "cancel": operation_steering.cancel_operation,
-    "hurry": operation_steering.retry_operation_now,
-    "batch": batches.submit_batch,
-    "saga": sagas.submit_saga,
-    "replay": dead_letter_changes.replay_one_dead_letter,
-    "archive": dead_letter_changes.archive_dead_letter,
-    "restore": dead_letter_changes.restore_dead_letter,
-    "replay many": dead_letter_replays.start_replay_of_many,
+    "submit": submissions.submit_operation,
+    "cancel": operations.cancel_operation,
+    "hurry": operations.retry_operation_now,
+    "batch": workflows.submit_batch,
+    "saga": workflows.submit_saga,
+    "replay": replays.replay_one_dead_letter,
+    "archive": dead_letters.archive_dead_letter,
+    "restore": dead_letters.restore_dead_letter,
+    "replay many": replays.start_replay_of_many,
     "open": circuits.open_circuit,
     "close": circuits.close_circuit,
     "reset": circuits.reset_circuit,
@@ -235,7 +227,9 @@ class People:
         page = None
         while page is None:
             page = await self.on_some_worker(
-                lambda _worker: _listed(list_dead_letters(Filter(status=Status.OPEN), limit=100, cursor=None))
+                lambda _worker: _listed(
+                    list_dead_letters(DeadLetterFilter(status=Status.OPEN), limit=100, cursor=None)
+                )
             )
         return [record.id for record in page.records]
 
@@ -270,7 +264,7 @@ async def _invoked(route: str, hub: str, body: Any, parameters: dict[str, str]) 
         route_params=parameters,
         body=b"" if body is None else json.dumps(body).encode(),
     )
-    function = ROUTES[route]._function._func
+    function = ROUTES[route]
     given = {"hub": hub} if route not in {"archive", "restore"} else {}
     answer = await function(req=request, **given)
     return answer.status_code, json.loads(answer.get_body())
@@ -279,8 +273,8 @@ async def _invoked(route: str, hub: str, body: Any, parameters: dict[str, str]) 
 async def _taken(worker: Worker, arrival: Arrival) -> bool:
     settings = intake_settings()
     try:
-        await Intake(settings, Gauge(settings.lag, 0)).take(worker.name, arrival)
-    except NotTakenOverError:
+        await Intake(settings, BackpressureMonitor(settings.lag, 0)).accept(worker.name, arrival)
+    except NotAcceptedError:
         return False
     return True
 

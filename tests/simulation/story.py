@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from activities.downstream import close_clients
-from engine.circuit import breaker_from_json
-from engine.dead_letter import DeadLetterRecord, Status
-from engine.dead_letter_filter import Filter
-from engine.operation import OperationInput
-from stores import tables
-from stores.batches import document_of, find_batch
-from stores.circuits import close_circuits
-from stores.configuration import find_dependency
-from stores.dead_letter_list import list_dead_letters
-from stores.dead_letter_tally import Summary, read_summary
-from stores.task_hub import OPERATION, RECORD
+from durable_retry.engine.base.durable_names import IDEMPOTENCY_RECORD, OPERATION
+from durable_retry.engine.circuit import breaker_from_json
+from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.services.attempt.http_client import close_clients
+from durable_retry.settings.configuration import find_dependency
+from durable_retry.stores.circuit.cache import close_circuits
+from durable_retry.stores.dead_letters.counters import Summary, read_summary
+from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.storage import tables
+from durable_retry.stores.workflows.batches import document_of, find_batch
 from tests.simulation import virtual_loop
 from tests.simulation.app import App
 from tests.simulation.hub import Instance
@@ -110,7 +110,7 @@ class Story:
         ]
         cursor: str | None = None
         while True:
-            page = await list_dead_letters(Filter(status=Status.OPEN), limit=200, cursor=cursor)
+            page = await list_dead_letters(DeadLetterFilter(status=Status.OPEN), limit=200, cursor=cursor)
             self.open_ids += [record.id for record in page.records]
             cursor = page.cursor
             if cursor is None:
@@ -128,7 +128,7 @@ class Story:
         self.outliving = [name for name, record in self._records().items() if record is not None]
 
     def _records(self) -> dict[str, dict[str, Any] | None]:
-        prefix = f"@{RECORD}@"
+        prefix = f"@{IDEMPOTENCY_RECORD}@"
         states = self.app.hub.states.items()
         return {name.removeprefix(prefix): state for name, state in states if name.startswith(prefix)}
 

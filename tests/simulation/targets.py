@@ -10,7 +10,7 @@ from typing import Any, Final, override
 
 import httpx
 
-from engine.operation import OperationInput
+from durable_retry.engine.operations.operation import OperationInput
 from tests.simulation.world import Execution, World, executing
 
 STORM_SECONDS: Final = 3_600.0
@@ -161,7 +161,7 @@ class Queues:
     messages: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     async def send_message(self, queue: str, text: str) -> None:
-        """Stand in for `stores.queues.send_message`."""
+        """Stand in for `stores.storage.queues.send_message`."""
         await self.world.point()
         fails = self.world.happens(self.world.chances.storage_fails * 10)
         if fails and self.world.happens(0.5):

@@ -45,12 +45,13 @@ from unittest.mock import patch
 
 import pytest
 
-from activities import http_attempt
-from engine.circuit import probes
-from engine.operation import AttemptOutcome, OperationInput
+from durable_retry import clock
+from durable_retry.engine.circuit import probes
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.services.attempt import http_request as http_attempt
+from durable_retry.settings.app import APP_ROOT
 from orchestrators.run import Run
-from stores import clock
-from stores.settings import APP_ROOT
 from tests.simulation import __main__ as simulation
 from tests.simulation.invariants import INVARIANTS, broken
 from tests.simulation.story import told
@@ -60,6 +61,8 @@ FEW: Final = 40
 
 ROUGH: Final = range(3, 60, 3)
 """Worlds in which trouble is thrice as likely."""
+
+pytestmark = pytest.mark.long
 
 FRESH: Final = randbelow(simulation.SEEDS)
 """Another world in every run; when it fails, its number is in what is printed."""
@@ -104,26 +107,34 @@ MISTAKES: Final = (
     Mistake(
         "no_early_attempt", lambda: patch.object(http_attempt, "parse_retry_after", lambda *_, **__: None)
     ),
-    Mistake("events_arrive", lambda: patch("activities.publish.deliver", _sends_nothing)),
+    Mistake("events_arrive", lambda: patch("activities.outbox.deliver", _sends_nothing)),
     Mistake(
         "dead_letters_are_kept",
         lambda: patch("activities.dead_letter.keep_operation", _says_that_it_was_kept),
     ),
     Mistake("circuits_probe_within_limits", lambda: patch.object(probes, "probes_free", lambda *_: 1)),
     Mistake(
-        "records_agree", lambda: patch.object(OperationInput, "run_id", property(_run_without_its_replay))
+        "records_agree", lambda: patch.object(OperationInput, "owner", property(_run_without_its_replay))
     ),
-    Mistake("lists_agree", lambda: patch("stores.dead_letter_index.list_open", _does_nothing)),
+    Mistake("lists_agree", lambda: patch("durable_retry.stores.dead_letters.index.list_open", _does_nothing)),
     Mistake("nothing_unexpected", lambda: patch.object(Run, "now", property(lambda _run: clock.now()))),
 )
 
 
-@pytest.mark.parametrize("seed", [2, 3, FRESH], ids=["2", "3", "fresh"])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(2, id="2"),
+        pytest.param(3, id="3", marks=pytest.mark.long),
+        pytest.param(FRESH, id="fresh", marks=pytest.mark.long),
+    ],
+)
 def test_everything_holds_in_a_world_where_nothing_goes_smoothly(seed: int) -> None:
     again = f"python -m tests.simulation --seed {seed} --operations {OPERATIONS}"
     assert broken(told(seed, OPERATIONS)) == {}, f"play it again with: {again}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.invariant)
 def test_a_mistake_in_the_app_is_seen(mistake: Mistake) -> None:
     worlds = (told(seed, FEW, mistake.patch()) for seed in ROUGH)

@@ -9,21 +9,21 @@ from typing import Any, cast
 import jsonschema_rs
 import pytest
 
-from engine.config import parse_config
-from engine.policy import PRESETS
-from engine.schedules import parse_schedules
-from stores.setting import Number
-from stores.setting_catalogue import CATALOGUE
-from tests.documents import Block, Document, blocks, documents, readme_curl
-from tools.first_run import CURL
-from tools.processes import ROOT
-from tools.run import build_parser, what_to_try
-from triggers.openapi.document import openapi_document
-from triggers.openapi.routes import ROUTES
+from durable_retry.engine.config.reader import parse_config
+from durable_retry.engine.intake.schedules import parse_schedules
+from durable_retry.engine.retry.policy import PRESETS
+from durable_retry.settings.catalogue import CATALOGUE
+from durable_retry.settings.setting import Number
+from durable_retry.triggers.http.api import described
+from scripts.first_run import CURL
+from scripts.processes import ROOT
+from scripts.run import build_parser, what_to_try
+from tests.support.documents import Block, Document, blocks, documents, readme_curl
 
 NOT_RUN = Counter(
     {
         ("README.md", "covered-by=tests/e2e/test_document_commands.py,.ci/run"): 1,
+        ("CONTRIBUTING.md", "covered-by=tests/e2e/test_document_commands.py,.ci/run"): 1,
         ("docs/deploying.md", "needs=az"): 3,
         ("docs/deploying.md", "needs=azd"): 1,
         ("docs/deploying.md", "needs=func"): 1,
@@ -202,7 +202,7 @@ def test_a_body_that_would_be_refused_does_not_pass() -> None:
 def schema_of(route: str, *, is_body: bool) -> dict[str, Any]:
     """The JSON schema of `POST:/api/operations`, with the definitions that it refers to."""
     method, _, path = route.partition(":")
-    whole = openapi_document(ROUTES, "0")
+    whole = described()
     operation = whole["paths"][path][method.lower()]
     answers = [operation["responses"][code] for code in sorted(operation["responses"]) if code < "3"]
     content = operation["requestBody"]["content"] if is_body else answers[0]["content"]

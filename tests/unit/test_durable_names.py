@@ -7,18 +7,14 @@ from typing import Any
 
 import pytest
 
-from stores import (
-    alerts,
-    attempt_markers,
-    batches,
-    dead_letter_keys,
-    dead_letters,
-    outbox_index,
-    outbox_place,
-    replays,
-    task_hub,
-    waiting_operations,
-)
+from durable_retry.engine.base import durable_names
+from durable_retry.stores import alerts
+from durable_retry.stores.dead_letters import keys as dead_letter_keys
+from durable_retry.stores.dead_letters import records as dead_letters
+from durable_retry.stores.operations import attempt_markers
+from durable_retry.stores.outbox import index as outbox_index
+from durable_retry.stores.outbox import index as outbox_place
+from durable_retry.stores.workflows import batches
 
 HTTP = {
     "submit_operation": ("POST", "operations"),
@@ -48,13 +44,16 @@ HTTP = {
     "restore_dead_letter": ("POST", "dead-letters/{dead_letter_id}/restore"),
     "note_dead_letter": ("POST", "dead-letters/{dead_letter_id}/notes"),
     "start_replay_of_many": ("POST", "dead-letters/replays"),
+    "list_replays_of_many": ("GET", "dead-letters/replays"),
     "get_replay_of_many": ("GET", "dead-letters/replays/{replay_id}"),
     "cancel_replay_of_many": ("DELETE", "dead-letters/replays/{replay_id}"),
     "list_outbox": ("GET", "outbox"),
     "resend_event": ("POST", "outbox/{event_id}/resend"),
     "submit_batch": ("POST", "batches"),
+    "list_all_batches": ("GET", "batches"),
     "get_batch": ("GET", "batches/{batch_id}"),
     "submit_saga": ("POST", "sagas"),
+    "list_all_sagas": ("GET", "sagas"),
     "get_saga": ("GET", "sagas/{saga_id}"),
 }
 
@@ -141,11 +140,11 @@ def test_only_health_the_openapi_document_and_the_dashboards_files_answer_withou
 
 
 def test_events_and_tables_keep_their_names() -> None:
-    assert (task_hub.CANCEL_EVENT, task_hub.RETRY_NOW_EVENT) == ("cancel", "retry_now")
-    assert waiting_operations.CIRCUIT_EVENT == "circuit_changed"
+    assert (durable_names.CANCEL_EVENT, durable_names.RETRY_NOW_EVENT) == ("cancel", "retry_now")
+    assert durable_names.CIRCUIT_EVENT == "circuit_changed"
     assert attempt_markers.TABLE == "AttemptMarkers"
     assert (dead_letters.TABLE, dead_letter_keys.TABLE) == ("DeadLetters", "DeadLetterIndex")
     assert (outbox_place.OUTBOX_TABLE, outbox_index.INDEX_TABLE) == ("Outbox", "OutboxIndex")
-    assert (batches.TABLE, task_hub.ENDED_EVENT) == ("Batches", "operation_ended")
-    assert task_hub.outbox_instance("op-1") == "outbox-op-1"
-    assert (alerts.TABLE, replays.CANCEL_REPLAY_EVENT) == ("Alerts", "cancel_replay")
+    assert (batches.TABLE, durable_names.ENDED_EVENT) == ("Batches", "operation_ended")
+    assert durable_names.outbox_instance("op-1") == "outbox-op-1"
+    assert (alerts.TABLE, durable_names.CANCEL_REPLAY_EVENT) == ("Alerts", "cancel_replay")

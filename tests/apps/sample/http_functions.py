@@ -1,5 +1,6 @@
 """HTTP functions that show what a request and a response can be."""
 
+import asyncio
 import json
 import logging
 import time
@@ -21,6 +22,11 @@ async def echo(req: func.HttpRequest) -> func.HttpResponse:
         "body": req.get_body().decode(),
     }
     return func.HttpResponse(json.dumps(document), mimetype="application/json", status_code=201)
+
+
+@blueprint.route(route="trace", methods=["GET"])
+def trace(req: func.HttpRequest, context: func.Context) -> str:  # noqa: ARG001 # the binding names it
+    return f"{context.trace_context.trace_parent} {context.trace_context.trace_state}"
 
 
 @blueprint.route(route="items/{id:int}", methods=["GET"])
@@ -57,8 +63,17 @@ def unsendable(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001 # th
 
 
 @blueprint.route(methods=["GET"])
-async def leaves(req: func.HttpRequest) -> str:  # noqa: ARG001 # the binding names it
-    raise SystemExit(3)
+async def leaves(req: func.HttpRequest) -> str:
+    """Raise what would end a task or an event loop, here or (`?later`) in a task of its own."""
+    how = {"exit": SystemExit(3), "interrupt": KeyboardInterrupt(), "cancel": asyncio.CancelledError()}
+    if "later" in req.params:
+        asyncio.get_running_loop().call_soon(_throw, how[req.params["how"]])
+        return "later"
+    raise how[req.params["how"]]
+
+
+def _throw(error: BaseException) -> None:
+    raise error
 
 
 @blueprint.route(methods=["GET"])

@@ -4,10 +4,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.e2e.browser import Window, chromium
-from tests.e2e.dashboard.letters import dead_letter
-from tests.e2e.system import System
-from tests.e2e.target import Target
+from tests.support.app import System, dead_letter
+from tests.support.browser import Window, chromium
+from tests.support.target import Target
 
 SETTINGS = Path(__file__).with_name("dependencies.toml")
 

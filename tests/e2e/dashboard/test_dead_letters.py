@@ -4,9 +4,8 @@ import re
 
 from playwright.sync_api import expect
 
-from tests.e2e.browser import Window
-from tests.e2e.dashboard.letters import dead_letter, shown
-from tests.e2e.system import System
+from tests.support.app import System, dead_letter, shown
+from tests.support.browser import Window
 
 
 def test_a_dead_letter_is_edited_and_replayed_with_what_changed_in_view(

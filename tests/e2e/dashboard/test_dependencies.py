@@ -4,8 +4,8 @@ import re
 
 from playwright.sync_api import expect
 
-from tests.e2e.browser import Window
-from tests.e2e.system import System
+from tests.support.app import System
+from tests.support.browser import Window
 
 
 def test_a_circuit_is_switched_with_a_reason_that_the_trail_keeps(window: Window, seen: System) -> None:

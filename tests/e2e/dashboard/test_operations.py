@@ -6,9 +6,9 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.e2e.browser import Window
-from tests.e2e.system import System, operation
-from tools.processes import eventually
+from scripts.processes import eventually
+from tests.support.app import System, operation
+from tests.support.browser import Window
 
 
 def test_the_overview_shows_states_circuits_causes_and_the_outbox(window: Window) -> None:

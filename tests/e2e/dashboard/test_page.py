@@ -8,11 +8,10 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.e2e.browser import NARROW, WIDE, Window
 from tests.e2e.dashboard.conftest import SETTINGS
-from tests.e2e.dashboard.letters import dead_letter
-from tests.e2e.system import System, operation
-from tests.e2e.target import Target
+from tests.support.app import System, dead_letter, operation
+from tests.support.browser import NARROW, WIDE, Window
+from tests.support.target import Target
 
 
 def test_a_lost_connection_is_told_with_since_when_and_found_again(window: Window) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.e2e.browser import Window
 from tests.e2e.dashboard.conftest import SETTINGS
-from tests.e2e.dashboard.letters import dead_letter
-from tests.e2e.system import System
-from tests.e2e.target import Target
+from tests.support.app import System, dead_letter
+from tests.support.browser import Window
+from tests.support.target import Target
+
+pytestmark = pytest.mark.long
 
 COPIES = 3_300
 MOST_ELEMENTS = 4_000

@@ -2,10 +2,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.config import parse_config
-from stores.configuration import using
-from tests.e2e.storage import Storage
-from tools.processes import running
+from durable_retry.engine.config.reader import parse_config
+from durable_retry.settings.configuration import using
+from tests.support.azurite import Storage
 
 DEPENDENCIES = """
 [defaults.retry]
@@ -21,13 +20,6 @@ enabled = false
 [dependencies.absent]
 base_url = "http://127.0.0.1:1"
 """
-
-
-@pytest.fixture(scope="session")
-def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
-    storage = Storage(tmp_path_factory.mktemp("storage"))
-    with running(storage.server):
-        yield storage
 
 
 @pytest.fixture

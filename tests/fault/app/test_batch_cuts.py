@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from activities.batch_step import batch_close, batch_step
-from engine.batch import Progress
-from engine.dead_letter_filter import Filter
-from engine.operation import OperationInput
-from engine.vocabulary import DeadLetterReason, OperationState
+from activities.batch import batch_close, batch_step
+from durable_retry.engine.base.enums import DeadLetterReason, OperationState
+from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.workflows.batch import BatchProgress
+from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.workflows.batches import Batch, Item, document_of, find_batch, keep_batch
 from orchestrators.batch import batch
-from stores.batches import Batch, Item, document_of, find_batch, keep_batch
-from stores.dead_letter_list import list_dead_letters
-from tests.operation_stage import an_operation
-from tests.part_hub import PartHub
-from tests.part_stage import CutError, Cuts, PartStage, Steps, on_the_clock_of
+from tests.support.builders import an_operation
+from tests.support.cuts import CutError, Cuts, PartStage, Steps, on_the_clock_of
+from tests.support.workflow_items import PartHub
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -59,7 +59,7 @@ def lived(batch_id: str, cuts: Cuts, rng: Random, *, twice: bool, cut_ratio: flo
     steps = Steps(
         {"batch_step": lambda given: batch_step(given, "hub"), "batch_close": batch_close}, twice=twice
     )
-    progress = Progress(total=TOTAL, max_concurrency=CONCURRENCY)
+    progress = BatchProgress(total=TOTAL, max_concurrency=CONCURRENCY)
     given = {"batch_id": batch_id, "progress": progress.to_json()}
     stage = PartStage(batch, batch_id, given, steps.answer)
     stage.before_turn = lambda _: hub.move_on(stage)
@@ -81,7 +81,7 @@ async def document(batch_id: str) -> dict[str, Any]:
 
 
 async def bad_letters(batch_id: str) -> list[str]:
-    wanted = Filter(reason=DeadLetterReason.VALIDATION_FAILED.value)
+    wanted = DeadLetterFilter(reason=DeadLetterReason.VALIDATION_FAILED.value)
     page = await list_dead_letters(wanted, limit=200, cursor=None)
     records = list(page.records)
     while page.cursor is not None:

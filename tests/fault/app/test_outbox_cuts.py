@@ -16,24 +16,36 @@ import pytest
 from azure.storage.queue import QueueClient
 
 from activities.commit import commit
-from activities.publish import outbox_give_up, outbox_pending, publish
-from engine.dead_letter import DeadLetterRecord
-from engine.dead_letter_filter import Filter
-from engine.outbox import EventState
-from engine.vocabulary import DeadLetterReason
+from activities.outbox import outbox_give_up, outbox_pending, publish
+from durable_retry.engine.base.enums import DeadLetterReason
+from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import DeadLetterRecord
+from durable_retry.engine.outbox.delivery import EventState
+from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.outbox.events import events_of, mark_pending
+from durable_retry.stores.outbox.index import list_ended, list_notes, read_note
 from orchestrators.outbox import outbox
-from stores.dead_letter_list import list_dead_letters
-from stores.outbox import events_of, mark_pending
-from stores.outbox_index import list_ended, list_notes, read_note
-from tests.e2e.storage import Storage
-from tests.operation_stage import START
-from tests.part_stage import Activity, CutError, Cuts, Mode, PartStage, Steps, on_the_clock_of
+from tests.support.azurite import Storage
+from tests.support.builders import NOON
+from tests.support.cuts import Activity, CutError, Cuts, Mode, PartStage, Steps, on_the_clock_of
+
+
+@pytest.fixture(autouse=True)
+def no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no task hub here, so no key has a record."""
+
+    async def read_record(_hub: str, _operation_id: str) -> None:
+        return None
+
+    monkeypatch.setattr("activities.commit.read_record", read_record)
+
 
 ACTIVITIES: dict[str, Activity] = {
     "outbox_pending": outbox_pending,
     "publish": lambda request: publish(request, "hub"),
     "outbox_give_up": outbox_give_up,
 }
+COMMIT: dict[str, Activity] = {"commit": lambda success: commit(success, "hub")}
 ROWS = {"table": "Orders", "partition_key": "customer-1", "row_key": "order-1", "values": {}, "mode": "merge"}
 
 type Place = Literal["own", "beside a handler's writes"]
@@ -55,7 +67,7 @@ def success_of(operation_id: str, queue: str, place: Place) -> dict[str, Any]:
 
 def played(cuts: Cuts, operation_id: str, queue: str, *, place: Place = "own", twice: bool = False) -> None:
     """Commit a success and send its events, whatever it takes."""
-    steps = Steps({"commit": commit, **ACTIVITIES}, twice=twice)
+    steps = Steps({**COMMIT, **ACTIVITIES}, twice=twice)
     stage = PartStage(outbox, f"outbox-{operation_id}", {"operation_id": operation_id}, steps.answer)
     with cuts.in_place(), on_the_clock_of(stage):
         while isinstance(steps.answer("commit", success_of(operation_id, queue, place)), Exception):
@@ -77,7 +89,7 @@ async def ended(state: EventState) -> list[dict[str, Any]]:
 
 
 async def dead_letters() -> list[DeadLetterRecord]:
-    wanted = Filter(reason=DeadLetterReason.OUTBOX_UNDELIVERABLE.value)
+    wanted = DeadLetterFilter(reason=DeadLetterReason.OUTBOX_UNDELIVERABLE.value)
     page = await list_dead_letters(wanted, limit=200, cursor=None)
     records = list(page.records)
     while page.cursor is not None:
@@ -162,7 +174,7 @@ def resent(cuts: Cuts, event_id: str) -> bool:
     """Make an event pending again; True when that was cut short."""
     with cuts.in_place():
         try:
-            asyncio.run(mark_pending(event_id, START))
+            asyncio.run(mark_pending(event_id, NOON))
         except CutError:
             return True
     return False
@@ -178,9 +190,9 @@ def sent_by_the_sweeper(operation_id: str) -> None:
 @pytest.mark.usefixtures("storage")
 def test_a_note_without_events_stays_as_long_as_a_commit_may_be_under_way() -> None:
     cuts = Cuts(2, "before")  # After the note, before the transaction.
-    steps = Steps({"commit": commit})
+    steps = Steps(COMMIT)
     with cuts.in_place():
         assert isinstance(steps.answer("commit", success_of("op-cut", "cut", "own")), CutError)
     sent_by_the_sweeper("op-cut")
     notes, _ = asyncio.run(list_notes(200, None))
-    assert "op-cut" in {note.operation_id for note in notes}
+    assert "op-cut" in {note.outbox_id for note in notes}

@@ -19,21 +19,20 @@ from typing import Any
 import pytest
 from azure.storage.queue import QueueClient
 
-from engine.dead_letter import Status
-from engine.dead_letter_filter import Filter
+from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import Status
+from durable_retry.stores.dead_letters.counters import read_summary
+from durable_retry.stores.dead_letters.intents import left_over
+from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.outbox.index import list_notes
+from durable_retry.stores.workflows.batches import document_of, find_batch
 from onebox.hub import FaultPoint
-from stores.batches import document_of, find_batch
-from stores.dead_letter_intents import left_over
-from stores.dead_letter_list import list_dead_letters
-from stores.dead_letter_tally import read_summary
-from stores.outbox import events_of
-from stores.outbox_index import list_notes
-from tests.e2e.storage import Storage
-from tests.e2e.target import Target
-from tests.fault.app.flow import QUEUE, Expected
-from tests.fault.app.flows import FLOWS, dependencies, flow_of
-from tests.fault.app.part_lives import Life, exit_code_of
-from tests.fault.app.places import CLIENT
+from tests.support.azurite import Storage
+from tests.support.crash.flow import QUEUE, Expected, events_of_operation, without_run
+from tests.support.crash.flows import FLOWS, dependencies, flow_of
+from tests.support.crash.lives import Life, exit_code_of
+from tests.support.crash.places import CLIENT
+from tests.support.target import Target
 
 WRITE_NOTHING = {"replay_page", "wake_waiting", "BuiltIn__HttpActivity"}
 """Activities that only read or wake, and the SDK's own, which nobody calls."""
@@ -101,7 +100,7 @@ def _storage(aftermath: Aftermath, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AzureWebJobsStorage", aftermath.storage.connection_string)
 
 
-pytestmark = [pytest.mark.usefixtures("_storage"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.usefixtures("_storage"), pytest.mark.timeout(240), pytest.mark.long]
 
 
 def test_every_activity_that_writes_was_killed_behind_a_write(aftermath: Aftermath) -> None:
@@ -130,25 +129,25 @@ async def test_every_batch_says_how_each_item_has_ended(aftermath: Aftermath) ->
 
 async def test_every_event_is_where_it_belongs(aftermath: Aftermath) -> None:
     wanted = aftermath.expected.events
-    found = [await events_of(each) for each in sorted({each.partition(".")[0] for each in wanted})]
-    assert {event.event_id: event.state.value for events in found for event in events} == wanted
+    found = [await events_of_operation(each) for each in sorted({each.partition(".")[0] for each in wanted})]
+    assert {without_run(event.event_id): event.state.value for events in found for event in events} == wanted
     notes, _ = await list_notes(200, None)
     assert notes == [], "nothing is left to be sent"
 
 
 def test_what_was_sent_has_arrived_under_its_id(aftermath: Aftermath) -> None:
-    arrived = set(ids_in(aftermath.storage))
+    arrived = set(map(without_run, ids_in(aftermath.storage)))
     assert arrived == aftermath.expected.queued
 
 
 async def test_no_dead_letter_is_missing_or_doubled(aftermath: Aftermath) -> None:
-    page = await list_dead_letters(Filter(), limit=200, cursor=None)
+    page = await list_dead_letters(DeadLetterFilter(), limit=200, cursor=None)
     records = list(page.records)
     while page.cursor is not None:
-        page = await list_dead_letters(Filter(), limit=200, cursor=page.cursor)
+        page = await list_dead_letters(DeadLetterFilter(), limit=200, cursor=page.cursor)
         records += page.records
     assert max(Counter(record.id for record in records).values()) == 1
-    found = Counter((record.key, record.reason.value, record.status.value) for record in records)
+    found = Counter((without_run(record.key), record.reason.value, record.status.value) for record in records)
     wanted = aftermath.expected.letters.items()
     assert found == Counter({(*failed, status): 1 for failed, status in wanted})
     summary = await read_summary()

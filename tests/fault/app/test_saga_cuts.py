@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from activities.submit import submit
-from engine.operation import OperationInput
-from engine.saga import Saga, Step
-from engine.vocabulary import OperationState
+from durable_retry.engine.base.enums import OperationState
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.workflows.saga import Saga, Step
+from durable_retry.stores.workflows.sagas import saga_progress
 from orchestrators.saga import saga
-from stores.saga_status import moving_parts
-from tests.operation_stage import START, an_operation
-from tests.part_hub import PartHub
-from tests.part_stage import PartStage, Steps, on_the_clock_of
+from tests.support.builders import NOON, an_operation
+from tests.support.cuts import PartStage, Steps, on_the_clock_of
+from tests.support.workflow_items import PartHub
 
 
 def part(name: str) -> OperationInput:
@@ -27,7 +27,7 @@ def part(name: str) -> OperationInput:
 def a_saga(steps: int) -> Saga:
     return Saga(
         saga_id="saga-1",
-        created_at=START,
+        created_at=NOON,
         steps=tuple(
             Step(name=f"s{at}", operation=part(f"do-{at}"), compensation=part(f"undo-{at}"))
             for at in range(steps)
@@ -87,4 +87,4 @@ def test_a_custom_status_of_any_saga_fits() -> None:
     hub_document, _, stage = lived(0, fails_at=5)
     assert [step["status"] for step in hub_document["steps"]][-1] == "dead_lettered"
     assert stage.custom_status["endings"][5][0]["status"] == "dead_lettered"
-    assert moving_parts(a_saga(50)) == {"endings": [[None, None]] * 50}
+    assert saga_progress(a_saga(50)) == {"endings": [[None, None]] * 50}

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.storage import Storage
+from scripts.processes import running
 from tests.fault.onebox.lives import Lives
-from tools.processes import running
+from tests.support.azurite import Storage
 
 
 @pytest.fixture(scope="package")

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 from azure.storage.queue import QueueClient, TextBase64DecodePolicy, TextBase64EncodePolicy
 
-from tests.e2e.storage import Storage
-from tools.processes import ROOT, ServerDidNotStartError, ServerProcess, eventually, free_port
+from scripts.processes import ROOT, ServerDidNotStartError, ServerProcess, eventually, free_port
+from tests.support.azurite import Storage
 
 APP = ROOT / "tests" / "apps" / "ledger"
 STATUS = "/runtime/webhooks/durabletask/instances"

@@ -5,6 +5,8 @@ import pytest
 from onebox.faults import HostPoint
 from tests.fault.onebox.lives import Lives
 
+pytestmark = pytest.mark.long
+
 
 def check(lives: Lives, bad: list[str], cuts: int) -> None:
     """Everything has been done, and again only where a cut left no trace of the first time."""

@@ -1,15 +1,13 @@
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
-from activities.downstream import close_clients
-from engine.config import Config, parse_config
-from stores import task_hub
-from stores.circuits import close_circuits
-from stores.configuration import using
-from tests.e2e.storage import Storage
-from tests.e2e.target import Target
-from tools.processes import running
+from durable_retry.engine.config.reader import Config, parse_config
+from durable_retry.services.attempt.http_client import close_clients
+from durable_retry.settings.configuration import using
+from durable_retry.stores.circuit.cache import close_circuits
+from durable_retry.stores.task_hub import client as task_hub
+from tests.support.target import Target
 
 DEPENDENCIES = """
 [dependencies.safe]
@@ -34,13 +32,6 @@ idempotency = { header = "" }
 [dependencies.below]
 base_url = "${TARGET}/echo/api"
 """
-
-
-@pytest.fixture(scope="session")
-def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
-    storage = Storage(tmp_path_factory.mktemp("storage"))
-    with running(storage.server):
-        yield storage
 
 
 @pytest.fixture(autouse=True)

@@ -1,17 +1,29 @@
+import math
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 import pytest
 from pydantic import BaseModel
 
-from activities.attempt import make_attempt
-from activities.handling import Call, Outcome, Rejected, TableWrite, Throttled, Transient, operation_handler
-from engine.operation import AttemptOutcome
-from engine.policy import Timeouts
-from engine.vocabulary import Category
-from stores import handler_registry
-from tests.e2e.target import Target
-from tests.operation_stage import an_operation
+from durable_retry import handlers as handler_registry
+from durable_retry.engine.base.enums import Category
+from durable_retry.engine.circuit import CallHealth
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.policy import Timeouts
+from durable_retry.handlers import (
+    Call,
+    Outcome,
+    Rejected,
+    TableWrite,
+    Throttled,
+    Transient,
+    operation_handler,
+)
+from durable_retry.services.attempt.attempt import health_shown_by, make_attempt
+from tests.support.builders import an_operation
+from tests.support.target import Target
 
 
 class ShipOrder(BaseModel):
@@ -67,7 +79,7 @@ async def test_the_client_calls_nobody_else() -> None:
         (Transient("not yet", retry_after=3), Category.TRANSIENT, 3),
         (Throttled(retry_after=5), Category.THROTTLED, 5),
         (Rejected("never"), Category.BUSINESS_RULE, None),
-        (KeyError("anything else"), Category.TRANSIENT, None),
+        (ValueError("anything else"), Category.TRANSIENT, None),
         (ConnectionError("away"), Category.TRANSIENT, None),
     ],
 )
@@ -135,3 +147,66 @@ async def test_what_can_never_be_committed_is_a_mistake_of_the_handler(returned:
     assert outcome.category is Category.MALFORMED
     assert outcome.error is not None
     assert outcome.error.startswith("HandlerReturnError")
+
+
+@pytest.mark.parametrize("bug", [TypeError("x"), AttributeError("x"), NameError("x"), KeyError("x")])
+async def test_a_bug_in_a_handler_is_logged_with_its_traceback_and_says_nothing_of_the_dependency(
+    bug: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ship(_order: ShipOrder, _call: Call) -> None:
+        raise bug
+
+    outcome = await run(ship)
+    assert outcome.category is Category.MALFORMED
+    assert (outcome.error or "").startswith(f"bug in handler ship-order: {type(bug).__name__}")
+    assert health_shown_by(outcome) is CallHealth.SILENT
+    (logged,) = [entry for entry in caplog.records if entry.exc_info and entry.exc_info[1] is bug]
+    assert logged.levelname == "ERROR"
+
+
+@pytest.mark.parametrize(
+    ("status_code", "category"),
+    [
+        (429, Category.THROTTLED),
+        (503, Category.THROTTLED),
+        (422, Category.MALFORMED),
+        (404, Category.NOT_FOUND),
+    ],
+)
+async def test_an_answer_that_raised_for_its_status_is_classified_by_it(
+    status_code: int, category: Category
+) -> None:
+    async def ship(_order: ShipOrder, _call: Call) -> None:
+        request = httpx.Request("GET", "https://payments.example.com/v1")
+        answer = httpx.Response(status_code, headers={"Retry-After": "7"}, request=request)
+        answer.raise_for_status()
+
+    outcome = await run(ship)
+    assert (outcome.category, outcome.status_code) == (category, status_code)
+    assert outcome.retry_hint is not None
+    assert outcome.retry_hint.delay_seconds == 7
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"values": {"at": datetime(2026, 11, 21, tzinfo=UTC)}},
+        {"values": {"amount": 2**63}},
+        {"values": {"amount": math.nan}},
+        {"values": {"text": "x" * 32_769}},
+        {"values": {"not a name": 1}},
+        {"table": "no"},
+        {"table": "Orders-1"},
+        {"row_key": "a/b"},
+        {"partition_key": "x" * 513},
+    ],
+    ids=str,
+)
+async def test_a_write_that_can_never_be_made_rejects_the_operation_at_once(changes: dict[str, Any]) -> None:
+    async def ship(_order: ShipOrder, _call: Call) -> Outcome:
+        write = {"table": "Orders", "partition_key": "p", "row_key": "r", "values": {}} | changes
+        return Outcome(None, writes=[TableWrite(**write)])
+
+    outcome = await run(ship)
+    assert outcome.category is Category.MALFORMED
+    assert (outcome.error or "").startswith("HandlerReturnError")

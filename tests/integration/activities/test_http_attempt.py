@@ -6,16 +6,18 @@ from unittest.mock import AsyncMock
 import httpx
 import pytest
 
-from activities import http_attempt
-from activities.attempt import attempt, make_attempt
-from engine.operation import AttemptOutcome
-from engine.policy import Timeouts
-from engine.vocabulary import Category
-from stores import clock
-from tests.e2e.target import Target
-from tests.operation_stage import an_operation
-from tests.task_hub_stage import binding_for
-from tools.processes import free_port
+from activities.attempt import attempt
+from durable_retry import clock
+from durable_retry.engine.base.enums import Category
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.policy import Timeouts
+from durable_retry.services.attempt import attempt as attempt_module
+from durable_retry.services.attempt import http_request as http_attempt
+from durable_retry.services.attempt.attempt import make_attempt
+from scripts.processes import free_port
+from tests.support.builders import an_operation
+from tests.support.hub import binding_for
+from tests.support.target import Target
 
 
 async def attempted(
@@ -210,3 +212,18 @@ class TestUnprotected:
 
 def a_get() -> dict[str, Any]:
     return {"method": "GET", "path": "/echo", "query": {}, "headers": {}}
+
+
+async def test_slow_storage_of_ours_takes_no_time_from_the_dependency(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present = clock.monotonic_seconds
+
+    async def insert_slowly(*_: Any) -> None:
+        monkeypatch.setattr(clock, "monotonic_seconds", lambda: present() + 3_600)
+
+    monkeypatch.setattr(attempt_module, "insert_marker", insert_slowly)
+    monkeypatch.setattr(attempt_module, "write_outcome", AsyncMock())
+    outcome = await attempted(key, "/echo", dependency="unsafe")
+    assert (outcome.category, outcome.status_code) == (None, 200)
+    assert outcome.duration_ms < 60_000

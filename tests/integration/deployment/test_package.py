@@ -1,14 +1,14 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.deployment.package import ROOT, copy_app, deployed_files, link_packages
+from scripts.processes import ROOT
+from tests.support.deployment import copy_app, deployed_files, link_packages
 
-INDEXING = Path(__file__).with_name("indexing.py")
+INDEXING = ROOT / "tests" / "support" / "indexing.py"
 
 ENVIRONMENT = {
     "AzureWebJobsStorage__accountName": "retries",
@@ -51,20 +51,18 @@ def test_only_the_app_is_deployed() -> None:
     assert {file.parts[0] for file in deployed_files()} == {
         "activities",
         "constraints.txt",
-        "dashboard",
         "dependencies.toml",
-        "engine",
+        "durable_retry",
         "entities",
         "function_app.py",
         "host.json",
         "orchestrators",
         "requirements.txt",
-        "stores",
-        "telemetry",
-        "triggers",
     }
 
 
 def test_the_dashboard_is_deployed_whole() -> None:
-    deployed = {file for file in deployed_files() if file.parts[0] == "dashboard"}
-    assert deployed == {file.relative_to(ROOT) for file in (ROOT / "dashboard").rglob("*") if file.is_file()}
+    deployed = {file for file in deployed_files() if file.parts[:2] == ("durable_retry", "dashboard")}
+    assert deployed == {
+        file.relative_to(ROOT) for file in (ROOT / "durable_retry" / "dashboard").rglob("*") if file.is_file()
+    }

@@ -40,7 +40,7 @@ async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
 def in_memory_differs(reason: str) -> pytest.MarkDecorator:
     """Mark a case that Microsoft's in-memory backend is not held to, and say why."""
     not_run = pytest.mark.xfail(run=False, reason=f"the in-memory backend: {reason}")
-    both = ["hub", pytest.param("in_memory", marks=not_run)]
+    both = ["hub", "hub_locally", pytest.param("in_memory", marks=not_run)]
     return pytest.mark.parametrize("backend", both, indirect=True)
 
 
@@ -79,13 +79,13 @@ async def running_hub(
 
 
 @asynccontextmanager
-async def hub_backend(folder: Path, app: App) -> AsyncIterator[Backend]:
+async def hub_backend(folder: Path, app: App, *, locally: bool = False) -> AsyncIterator[Backend]:
     """The hub runs functions through the Functions worker, so its clients speak that one's JSON."""
-    async with (
-        running_hub(folder, app) as hub,
-        client_of(hub.grpc_address, DEFAULT_FUNCTIONS_DATA_CONVERTER) as client,
-    ):
-        yield Backend(client, hub.grpc_address)
+    async with running_hub(folder, app) as hub:
+        if locally:
+            hub.serve_locally()
+        async with client_of(hub.grpc_address, DEFAULT_FUNCTIONS_DATA_CONVERTER) as client:
+            yield Backend(client, hub.grpc_address)
 
 
 @contextmanager

@@ -14,11 +14,11 @@ def in_memory() -> Iterator[tuple[InMemoryOrchestrationBackend, str]]:
         yield running
 
 
-@pytest.fixture(params=["hub", "in_memory"])
+@pytest.fixture(params=["hub", "hub_locally", "in_memory"])
 async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
     """Each backend in turn, empty, with the sample app."""
-    if request.param == "hub":
-        async with hub_backend(tmp_path, make_app()) as made:
+    if request.param != "in_memory":
+        async with hub_backend(tmp_path, make_app(), locally=request.param == "hub_locally") as made:
             yield made
         return
     server, address = request.getfixturevalue("in_memory")

@@ -1,14 +1,30 @@
 """An app of plain SDK functions, and the invoker that runs it in this process as the Functions host would."""
 
 import asyncio
+import base64
 import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+import durabletask.internal.orchestrator_service_pb2 as pb
 from azure.durable_functions.worker import DurableFunctionsWorker
 
 from onebox.hub import InvocationFailed
+from onebox.hub.invoker import TurnRequest
+from onebox.worker.executors import Orchestrators
+
+
+def comparable(response: pb.OrchestratorResponse) -> pb.OrchestratorResponse:
+    """Return an answer without what differs at each run, and the trace context, which the hub ignores."""
+    copy = pb.OrchestratorResponse()
+    copy.CopyFrom(response)
+    copy.ClearField("orchestrationTraceContext")
+    for action in copy.actions:
+        for event in action.rewindOrchestration.newHistory:
+            event.executionStarted.orchestrationInstance.executionId.Clear()
+        action.completeOrchestration.failureDetails.stackTrace.Clear()
+    return copy
 
 
 @dataclass(frozen=True)
@@ -46,10 +62,15 @@ class App:
 
 
 class AppInvoker:
-    """Runs an app's functions through the SDK's own worker."""
+    """Runs an app's functions through the SDK's own worker.
+
+    Each turn of an orchestrator runs twice: replayed by the SDK as in the host, and by onebox's executors,
+    which go on wherever they can. Both must answer the same.
+    """
 
     def __init__(self, app: App) -> None:
         self._app = app
+        self.executors = Orchestrators(replayed_first=0, replayed_then=1_000_000)
         self._workers: dict[str, DurableFunctionsWorker] = {}
         self.turns = 0
         self.activities_run: list[str] = []
@@ -66,16 +87,22 @@ class AppInvoker:
     def activities(self) -> Collection[str]:
         return self._app.activities_by_name.keys()
 
-    async def orchestrator(self, name: str, request: str) -> str:
+    def is_immediate(self, name: str, *, is_entity: bool) -> bool:  # noqa: ARG002 # no function here waits
+        return True
+
+    async def orchestrator(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse:
         self.turns += 1
         function = self._app.orchestrators_by_name[name]
-        answer: str = self._worker(name).execute_orchestration_request(function, Body(request))
-        return answer
+        body = Body(base64.b64encode(request.serialized()).decode())
+        answer = self._worker(name).execute_orchestration_request(function, body)
+        replayed = pb.OrchestratorResponse.FromString(base64.b64decode(answer))
+        gone_on = self.executors.turn(name, function, request)
+        assert comparable(gone_on) == comparable(replayed)
+        return gone_on
 
-    async def entity(self, name: str, request: str) -> str:
+    async def entity(self, name: str, request: pb.EntityBatchRequest) -> pb.EntityBatchResult:
         function = self._app.entities_by_name[name]
-        answer: str = self._worker("@" + name).execute_entity_batch_request(function, Body(request))
-        return answer
+        return self._worker("@" + name)._run_entity_batch(function, request)
 
     async def activity(self, name: str, instance_id: str, task_id: int, input_json: str | None) -> str | None:
         self.activities_run.append(f"{instance_id}/{name}/{task_id}")

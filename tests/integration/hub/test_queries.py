@@ -13,7 +13,7 @@ from onebox.hub.store.database import open_writer
 from onebox.hub.store.listing import InstanceFilter, Listing
 from onebox.hub.store.sql import QUERIES
 
-_HUB = Path(__file__).parents[3] / "onebox" / "hub"
+_HUB = Path(__file__).parents[3] / "packages" / "onebox" / "onebox" / "hub"
 
 # Run once per start, or by hand: they are meant to look at everything.
 _LOOK_AT_EVERYTHING = {"message.ready", "activity.ready", "entity.delete_empty", "entity.orphans"}

@@ -1,7 +1,6 @@
 """Time in the hub: handed in, waited for in one place, and cheap however much of it is pending."""
 
 import asyncio
-import base64
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import durabletask.internal.orchestrator_service_pb2 as pb
 
 from onebox.clock import ManualClock
 from onebox.hub import Hub, HubSettings
+from onebox.hub.invoker import TurnRequest
 from onebox.hub.model import Start, Status
 from tests.integration.hub.backends import SDK_NOTICE, running_hub
 from tests.integration.hub.durable_app import App, AppInvoker
@@ -108,11 +108,10 @@ async def test_a_scheduled_signal_is_delivered_when_it_is_due(tmp_path: Path) ->
 class CountingInvoker(AppInvoker):
     """Lets entities count their operations without the SDK, which is most of the cost of many."""
 
-    async def entity(self, name: str, request: str) -> str:  # noqa: ARG002 # there is one entity
-        asked = pb.EntityBatchRequest.FromString(base64.b64decode(request))
-        result = pb.EntityBatchResult(results=[pb.OperationResult(success={})] * len(asked.operations))
-        result.entityState.value = str(int(asked.entityState.value or 0) + len(asked.operations))
-        return base64.b64encode(result.SerializeToString()).decode()
+    async def entity(self, name: str, request: pb.EntityBatchRequest) -> pb.EntityBatchResult:  # noqa: ARG002 # there is one entity
+        result = pb.EntityBatchResult(results=[pb.OperationResult(success={})] * len(request.operations))
+        result.entityState.value = str(int(request.entityState.value or 0) + len(request.operations))
+        return result
 
 
 async def test_fifty_thousand_pending_timers_hold_and_fire(tmp_path: Path) -> None:
@@ -215,7 +214,10 @@ class RecordingInvoker(AppInvoker):
         super().__init__(app)
         self.ran: list[str] = []
 
-    async def orchestrator(self, name: str, request: str) -> str:
+    def is_immediate(self, name: str, *, is_entity: bool) -> bool:  # noqa: ARG002 # all of them wait
+        return False
+
+    async def orchestrator(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse:
         self.ran.append(name)
         await asyncio.sleep(0)
         return await super().orchestrator(name, request)

@@ -2,12 +2,15 @@
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from onebox.clock import ManualClock
+from onebox.hub.errors import StoreUnwritable
 from onebox.hub.faults import FaultPoint
 from onebox.hub.model import Effects, Kind
 from onebox.hub.store.database import open_reader, open_writer
@@ -23,18 +26,31 @@ class Setting:
     def __init__(self, path: Path) -> None:
         self.applied: list[Effects] = []
         self.lost = 0
+        self.outages: list[bool] = []
+        self.clock = ManualClock()
         self.groups = 0
         self.raise_at: FaultPoint | None = None
         self.db = open_writer(path)
         self.reader = open_reader(path)
         self.writer = Writer(
             self.db,
-            ManualClock(),
+            self.clock,
             apply=self.applied.append,
             lost=self._count_lost,
             faults=self._pass,
             first_seq=0,
+            outage=self._note_outage,
         )
+
+    def _note_outage(self, *, outage: bool) -> None:
+        self.outages.append(outage)
+
+    async def until_writable(self) -> None:
+        """Let time pass until a try of the writer's own has succeeded."""
+        async with asyncio.timeout(10):
+            while self.writer.outage.reason:
+                self.clock.advance(timedelta(seconds=1))
+                await asyncio.sleep(0)
 
     def _count_lost(self) -> None:
         self.lost += 1
@@ -149,3 +165,53 @@ async def test_a_commit_is_durable_before_it_is_answered(setting: Setting) -> No
 async def test_a_reader_cannot_write(setting: Setting) -> None:
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         setting.reader.execute("DELETE FROM messages")
+
+
+def fill(setting: Setting) -> None:
+    """Let the store's file grow no further."""
+    (pages,) = setting.db.execute("PRAGMA page_count").fetchone()
+    setting.db.execute(f"PRAGMA max_page_count = {pages}")
+
+
+def make_room(setting: Setting) -> None:
+    setting.db.execute("PRAGMA max_page_count = 1000000")
+
+
+def post_much(tx: Transaction) -> None:
+    tx.post(ENTITY, Kind.OPERATION, b"x" * 100_000)
+
+
+async def test_on_a_full_disk_a_request_is_refused_and_work_waits_for_room(setting: Setting) -> None:
+    await setting.writer.commit(post)
+    fill(setting)
+    with pytest.raises(StoreUnwritable, match="database or disk is full"):
+        await setting.writer.commit(post_much)
+    assert "disk is full" in setting.writer.outage.reason
+    working = asyncio.create_task(setting.writer.commit_surely(post_much))
+    await asyncio.sleep(0)
+    make_room(setting)
+    await setting.until_writable()
+    await working
+    assert setting.stored() == 2
+    assert setting.outages == [True, False]
+    assert setting.lost == 0
+
+
+async def test_a_lock_of_another_process_does_not_stop_the_loop(setting: Setting, tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "hub.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    began = time.monotonic()
+    with pytest.raises(StoreUnwritable, match="database is locked"):
+        await setting.writer.commit(post)
+    assert time.monotonic() - began < 4  # SQLite itself would wait for 5 s
+    other.execute("ROLLBACK")
+    other.close()
+    await setting.until_writable()
+    await setting.writer.commit(post)
+    assert setting.stored() == 1
+
+
+async def test_a_mistake_in_a_statement_is_no_outage(setting: Setting) -> None:
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        await setting.writer.commit(lambda tx: tx.db.execute("SELECT * FROM nowhere"))
+    assert setting.writer.outage.reason == ""

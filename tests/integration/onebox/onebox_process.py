@@ -13,7 +13,7 @@ from azure.storage.queue import QueueClient, TextBase64EncodePolicy
 
 from onebox.storage.azurite import StoragePorts, free_ports
 from onebox.storage.blobs import BlobAccount, signed_headers
-from tools.processes import ROOT, ServerProcess, eventually, free_port
+from scripts.processes import ROOT, ServerProcess, eventually, free_port
 
 SAMPLE = ROOT / "tests" / "apps" / "sample"
 FEATURES = ROOT / "tests" / "apps" / "features"

@@ -1,7 +1,7 @@
 from typing import Any
 
+from scripts.processes import eventually
 from tests.integration.onebox.onebox_process import OneboxProcess
-from tools.processes import eventually
 
 WEBHOOK = "/runtime/webhooks/EventGrid"
 

@@ -1,5 +1,7 @@
 import socket
 
+import pytest
+
 from tests.integration.onebox.onebox_process import OneboxProcess
 
 
@@ -57,15 +59,25 @@ def test_a_response_that_http_cannot_carry_is_500(onebox: OneboxProcess) -> None
     onebox.until_logged("unsendable: its response cannot be sent: ")
 
 
-def test_a_function_that_leaves_fails_alone(onebox: OneboxProcess) -> None:
-    assert onebox.client.get("/api/leaves").status_code == 500
-    assert onebox.client.get("/api/items/special").text == "special"
+@pytest.mark.parametrize("how", ["exit", "interrupt", "cancel"])
+def test_a_function_that_leaves_fails_alone(onebox: OneboxProcess, how: str) -> None:
+    assert onebox.client.get("/api/leaves", params={"how": how}).status_code == 500
+    assert onebox.client.get("/api/leaves", params={"how": how, "later": ""}).text == "later"
+    assert onebox.client.get("/api/empty").status_code == 204
+
+
+def test_a_function_sees_its_callers_trace(onebox: OneboxProcess) -> None:
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    answer = onebox.client.get("/api/trace", headers={"traceparent": parent, "tracestate": "vendor=1"})
+    assert answer.text == f"{parent} vendor=1"
 
 
 def test_a_body_over_the_limit_is_413(onebox: OneboxProcess) -> None:
     address = onebox.client.base_url
     with socket.create_connection((address.host, address.port or 0), timeout=10) as connection:
-        connection.sendall(b"POST /api/echo/x HTTP/1.1\r\nHost: x\r\nContent-Length: 104857601\r\n\r\n")
+        connection.sendall(
+            b"POST /api/echo/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857601\r\n\r\n"
+        )
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
@@ -73,7 +85,7 @@ def test_the_root_says_that_the_app_runs(onebox: OneboxProcess) -> None:
     assert onebox.client.get("/").status_code == 200
 
 
-def test_the_host_tells_its_status_and_its_functions(onebox: OneboxProcess) -> None:
+def test_the_host_shows_its_status_and_its_functions(onebox: OneboxProcess) -> None:
     assert onebox.client.get("/admin/host/status").json()["state"] == "Running"
     functions = {each["name"]: each for each in onebox.client.get("/admin/functions").json()}
     assert functions["item_by_number"]["invoke_url_template"] == f"{onebox.url}/api/items/{{id:int}}"
@@ -88,4 +100,28 @@ def test_a_function_without_http_trigger_can_be_fired_by_hand(onebox: OneboxProc
     assert onebox.client.post("/admin/functions/verbs", json={}).status_code == 400
     assert onebox.client.post("/admin/functions/greet", json={"input": ""}).status_code == 400
     assert onebox.client.post("/admin/functions/none", json={}).status_code == 404
-    assert onebox.client.post("/admin/functions/work", content="{").status_code == 400
+    broken = onebox.client.post(
+        "/admin/functions/work", content="{", headers={"Content-Type": "application/json"}
+    )
+    assert broken.status_code == 400
+
+
+@pytest.mark.parametrize(
+    "path", ["/admin/host/status", "/api/items/1", "/runtime/webhooks/durabletask/instances"]
+)
+@pytest.mark.parametrize("header", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}])
+def test_a_web_page_of_elsewhere_is_refused_everywhere(
+    onebox: OneboxProcess, path: str, header: dict[str, str]
+) -> None:
+    assert onebox.client.get(path, headers=header).status_code == 403
+
+
+def test_a_form_of_a_web_page_fires_nothing(onebox: OneboxProcess) -> None:
+    fired = onebox.client.post("/admin/functions/work", data={"input": "x"})
+    assert fired.status_code == 415
+
+
+def test_the_status_shows_where_storage_is(onebox: OneboxProcess) -> None:
+    shown = onebox.client.get("/admin/host/status").json()["storage"]
+    assert shown == {"kind": "own", **onebox.ports.endpoints}
+    assert f"Storage: queue {onebox.ports.endpoints['queue']}\n" in onebox.log()

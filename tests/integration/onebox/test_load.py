@@ -5,9 +5,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import pytest
 
+from scripts.processes import eventually
 from tests.integration.onebox.onebox_process import OneboxProcess
-from tools.processes import eventually
+
+pytestmark = pytest.mark.long
 
 AT_ONCE = 50
 

@@ -4,8 +4,8 @@ from typing import Any
 import httpx
 import pytest
 
+from scripts.processes import eventually
 from tests.integration.onebox.onebox_process import OneboxProcess
-from tools.processes import eventually
 
 JSON = {"Content-Type": "application/json"}
 

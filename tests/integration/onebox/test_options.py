@@ -5,9 +5,10 @@ from pathlib import Path
 from threading import Thread
 
 import httpx
+from durabletask.client import TaskHubGrpcClient
 
+from scripts.processes import eventually
 from tests.integration.onebox.onebox_process import SAMPLE, OneboxProcess
-from tools.processes import eventually
 
 APP = """
 import azure.functions as func
@@ -45,6 +46,9 @@ def test_with_auth_each_level_asks_for_its_key(tmp_path: Path) -> None:
         api = "/runtime/webhooks/durabletask/instances"
         assert client.get(api).status_code == 401
         assert client.get(api, params={"code": keys["system"]}).json() == []
+        assert onebox.data.stat().st_mode & 0o777 == 0o700
+        with TaskHubGrpcClient(host_address=f"unix:{onebox.data / 'hub.sock'}") as hub:
+            assert hub.get_orchestration_state("none") is None
     finally:
         assert onebox.close() == 0
 

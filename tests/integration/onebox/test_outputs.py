@@ -1,7 +1,7 @@
 import base64
 
+from scripts.processes import eventually
 from tests.integration.onebox.onebox_process import OneboxProcess
-from tools.processes import eventually
 
 
 def test_a_list_becomes_a_message_per_item_in_a_queue_named_by_the_route(onebox: OneboxProcess) -> None:

@@ -3,8 +3,8 @@ from typing import Any
 
 from azure.storage.queue import QueueClient
 
+from scripts.processes import eventually
 from tests.integration.onebox.onebox_process import OneboxProcess
-from tools.processes import eventually
 
 
 def seen(onebox: OneboxProcess, body: str, times: int = 1) -> list[dict[str, Any]]:

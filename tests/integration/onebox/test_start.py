@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.processes import eventually, free_port
 from tests.integration.onebox.onebox_process import SAMPLE, OneboxProcess, run_to_end
-from tools.processes import eventually, free_port
 
 HOST_JSON = '{"version": "2.0"}'
 APP = """
@@ -110,3 +110,11 @@ def test_the_banner_lists_functions_and_routes(onebox: OneboxProcess) -> None:
     assert f"\techo: [all methods] {onebox.url}/api/echo/{{*rest}}\n" in log
     assert "\tgreet: orchestrationTrigger\n" in log
     assert "\twork: queueTrigger (%WORK_QUEUE%)\n" in log
+
+
+def test_listening_to_other_machines_without_keys_is_warned_of(app: Path) -> None:
+    (app / "function_app.py").unlink()  # it ends soon
+    warning = "0.0.0.0 is reachable from other machines, and every endpoint is open: start with --auth"
+    assert warning in message_of(app, "--host", "0.0.0.0")  # noqa: S104 # what is warned of
+    assert "reachable" not in message_of(app, "--host", "0.0.0.0", "--auth")  # noqa: S104 # as above
+    assert "reachable" not in message_of(app, "--host", "localhost")

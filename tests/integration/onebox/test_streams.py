@@ -51,7 +51,9 @@ def test_two_hundred_megabytes_stream_in_and_out_in_little_memory(streams: Onebo
 def test_a_function_reads_and_answers_before_the_whole_body_has_come(streams: OneboxProcess) -> None:
     address = streams.client.base_url
     with socket.create_connection((address.host, address.port or 0), timeout=10) as connection:
-        connection.sendall(b"POST /api/first-piece HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\nearly")
+        connection.sendall(
+            b"POST /api/first-piece HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\nearly"
+        )
         heard = b""
         while not heard.endswith(b"early"):
             heard += connection.recv(1000)
@@ -89,7 +91,7 @@ def test_a_response_that_breaks_off_is_cut_and_told_in_the_log(streams: OneboxPr
 def test_a_body_over_the_limit_is_413_whether_it_is_declared_or_not(streams: OneboxProcess) -> None:
     address = streams.client.base_url
     with socket.create_connection((address.host, address.port or 0), timeout=10) as connection:
-        declared = f"POST /api/upload/x HTTP/1.1\r\nHost: x\r\nContent-Length: {LARGE * 2}\r\n\r\n"
+        declared = f"POST /api/upload/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LARGE * 2}\r\n\r\n"
         connection.sendall(declared.encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
     too_much = (PIECE for _ in range(LARGE // len(PIECE) + 8))

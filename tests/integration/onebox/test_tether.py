@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.processes import ROOT, eventually
+from scripts.processes import ROOT, eventually
 
-TETHER = ROOT / "onebox" / "tether.py"
+TETHER = ROOT / "packages" / "onebox" / "onebox" / "tether.py"
 
 COMMAND = """
 import os, pathlib, signal, sys

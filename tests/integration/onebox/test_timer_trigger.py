@@ -1,8 +1,8 @@
 import json
 from typing import Any
 
+from scripts.processes import eventually
 from tests.integration.onebox.onebox_process import OneboxProcess
-from tools.processes import eventually
 
 
 def runs(onebox: OneboxProcess, kind: str, at_least: int) -> list[dict[str, Any]]:

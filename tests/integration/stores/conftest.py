@@ -1,20 +1,11 @@
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
-from stores import tables
-from stores.task_hub import close_clients
-from tests.e2e.storage import Storage
-from tests.table_fake import TablesInMemory
-from tests.task_hub_stage import TaskHubStage, task_hub_stage
-from tools.processes import running
-
-
-@pytest.fixture(scope="session")
-def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
-    storage = Storage(tmp_path_factory.mktemp("storage"))
-    with running(storage.server):
-        yield storage
+from durable_retry.stores.storage import tables
+from durable_retry.stores.task_hub.client import close_clients
+from tests.support.hub import TaskHubStage, task_hub_stage
+from tests.support.tables import TablesInMemory
 
 
 @pytest.fixture(params=["Azurite", "in memory"])

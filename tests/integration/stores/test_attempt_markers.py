@@ -1,34 +1,68 @@
 import asyncio
 
 import pytest
+from azure.core.exceptions import ServiceResponseError
 
-from stores.attempt_markers import Marked, mark_attempt, note_outcome
-from tests.operation_stage import START
+from durable_retry.stores.operations.attempt_markers import Marked, insert_marker, write_outcome
+from durable_retry.stores.storage import tables
+from tests.support.builders import NOON
 
 pytestmark = pytest.mark.usefixtures("storage")
 
 
 async def test_the_first_execution_of_an_attempt_may_make_it() -> None:
-    assert await mark_attempt("op-first", 1, START) is None
+    assert await insert_marker("op-first", 1, NOON) is None
 
 
 async def test_a_second_execution_finds_that_nobody_knows_how_it_ended() -> None:
-    await mark_attempt("op-second", 1, START)
-    assert await mark_attempt("op-second", 1, START) == Marked(None)
+    await insert_marker("op-second", 1, NOON)
+    assert await insert_marker("op-second", 1, NOON) == Marked(None)
 
 
 async def test_a_second_execution_finds_the_outcome_that_was_noted() -> None:
-    await mark_attempt("op-noted", 1, START)
-    await note_outcome("op-noted", 1, {"status_code": 201})
-    assert await mark_attempt("op-noted", 1, START) == Marked({"status_code": 201})
+    await insert_marker("op-noted", 1, NOON)
+    await write_outcome("op-noted", 1, {"status_code": 201})
+    assert await insert_marker("op-noted", 1, NOON) == Marked({"status_code": 201})
 
 
 async def test_attempts_and_operations_have_markers_of_their_own() -> None:
-    assert await mark_attempt("op-a", 1, START) is None
-    assert await mark_attempt("op-a", 2, START) is None
-    assert await mark_attempt("op-b", 1, START) is None
+    assert await insert_marker("op-a", 1, NOON) is None
+    assert await insert_marker("op-a", 2, NOON) is None
+    assert await insert_marker("op-b", 1, NOON) is None
 
 
 async def test_of_executions_at_the_same_time_one_may_make_the_attempt() -> None:
-    marked = await asyncio.gather(*(mark_attempt("op-race", 1, START) for _ in range(10)))
+    marked = await asyncio.gather(*(insert_marker("op-race", 1, NOON) for _ in range(10)))
     assert marked.count(None) == 1
+
+
+@pytest.mark.parametrize("answer", ["a conflict with itself", "none"])
+async def test_an_insert_whose_answer_was_lost_still_allows_this_execution(
+    answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client library repeats a request without an answer, and may get a second none."""
+    insert = tables.insert_if_absent
+
+    async def insert_and_lose_the_answer(table: str, row: tables.Row) -> bool:
+        assert await insert(table, row)
+        if answer == "none":
+            raise ServiceResponseError("the connection was reset")
+        return await insert(table, row)
+
+    with monkeypatch.context() as fault:
+        fault.setattr(tables, "insert_if_absent", insert_and_lose_the_answer)
+        assert await insert_marker(f"op-lost-{answer}", 1, NOON) is None
+    assert await insert_marker(f"op-lost-{answer}", 1, NOON) == Marked(None)
+
+
+async def test_an_insert_that_never_arrived_fails_and_leaves_no_marker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def lose(*_: object) -> bool:
+        raise ServiceResponseError("the connection was reset")
+
+    with monkeypatch.context() as fault:
+        fault.setattr(tables, "insert_if_absent", lose)
+        with pytest.raises(ServiceResponseError):
+            await insert_marker("op-never", 1, NOON)
+    assert await insert_marker("op-never", 1, NOON) is None

@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from engine.ending import Ending
-from engine.instants import to_rfc3339
-from engine.vocabulary import OperationState
-from stores import tables
-from stores.batch_retention import remove_batches
-from stores.batches import (
+from durable_retry.engine.base.enums import OperationState
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.services.retention import remove_batches
+from durable_retry.stores.storage import tables
+from durable_retry.stores.workflows.batches import (
     TABLE,
     Batch,
     Item,
@@ -22,7 +22,7 @@ from stores.batches import (
     note_running,
     read_item,
 )
-from tests.operation_stage import START, an_operation
+from tests.support.builders import NOON, an_operation
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -34,7 +34,7 @@ def a_batch(batch_id: str, total: int, *, days: int = 0) -> Batch:
         total=total,
         max_concurrency=10,
         tolerated_failures=0,
-        created_at=to_rfc3339(START + timedelta(days=days)),
+        created_at=to_rfc3339(NOON + timedelta(days=days)),
     )
 
 
@@ -57,7 +57,7 @@ async def test_large_items_are_stored_whole_however_many_transactions_that_takes
 async def test_storing_a_batch_again_takes_nothing_back() -> None:
     batch, items = a_batch("batch-again", 1), [an_item(0)]
     await keep_batch(batch, items)
-    ending = Ending(operation_id="op-0", status=OperationState.SUCCEEDED)
+    ending = Completion(operation_id="op-0", status=OperationState.SUCCEEDED)
     await note_ended("batch-again", [0], ending)
     await keep_batch(batch, items)
     assert (await document_of(batch))["items"][0]["status"] == "succeeded"
@@ -66,7 +66,7 @@ async def test_storing_a_batch_again_takes_nothing_back() -> None:
 async def test_a_late_execution_does_not_say_running_of_what_has_ended() -> None:
     await keep_batch(a_batch("batch-late", 1), [an_item(0)])
     late = await read_item("batch-late", 0)
-    failed = Ending(operation_id="op-0", status=OperationState.DEAD_LETTERED, error="no")
+    failed = Completion(operation_id="op-0", status=OperationState.DEAD_LETTERED, error="no")
     await note_ended("batch-late", [0], failed)
     await note_running("batch-late", late)
     told = (await document_of(a_batch("batch-late", 1)))["items"][0]
@@ -86,10 +86,10 @@ async def test_finished_batches_go_after_their_time_and_others_stay() -> None:
     for name in ("batch-old", "batch-young"):
         stored = await find_batch(name)
         assert stored is not None
-        await close_batch(stored, START)
+        await close_batch(stored, NOON)
 
-    assert await remove_batches(START - timedelta(days=7)) == 1
-    assert await remove_batches(START - timedelta(days=7)) == 0
+    assert await remove_batches(NOON - timedelta(days=7)) == 1
+    assert await remove_batches(NOON - timedelta(days=7)) == 0
 
     assert await find_batch("batch-old") is None
     assert (await tables.rows_between(TABLE, "batch-old")).rows == []

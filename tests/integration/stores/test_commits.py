@@ -1,12 +1,14 @@
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from stores import tables
-from stores.commits import commit_success
-from stores.outbox_index import INDEX_TABLE, PENDING_PARTITION
-from stores.outbox_place import OUTBOX_TABLE
-from tests.operation_stage import START
+from durable_retry.services.retention import remove_old_commits
+from durable_retry.stores.operations.commits import commit_success
+from durable_retry.stores.outbox.events import events_of
+from durable_retry.stores.outbox.index import INDEX_TABLE, OUTBOX_TABLE, PENDING_PARTITION
+from durable_retry.stores.storage import tables
+from tests.support.builders import NOON
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -24,7 +26,7 @@ def a_write(row_key: str, mode: str = "replace", **values: Any) -> dict[str, Any
 
 
 async def test_result_writes_and_events_stand_side_by_side() -> None:
-    shown = await commit_success("op-1", {"value": 1}, [a_write("o-1", amount=5)], [EVENT], START)
+    shown = await commit_success("op-1", {"value": 1}, [a_write("o-1", amount=5)], [EVENT], NOON)
     assert shown == [{"event_id": "op-1.1", "type": "order.placed", "state": "pending"}]
     order = await tables.read("Orders", "customer-1", "o-1")
     outbox = await tables.read("Orders", "customer-1", "outbox-op-1.1")
@@ -37,16 +39,16 @@ async def test_result_writes_and_events_stand_side_by_side() -> None:
 
 
 async def test_pending_events_are_found_through_a_small_index() -> None:
-    await commit_success("op-2", {"value": 1}, [], [EVENT], START)
+    await commit_success("op-2", {"value": 1}, [], [EVENT], NOON)
     noted = await tables.read(INDEX_TABLE, PENDING_PARTITION, "op-2")
     assert noted is not None
     assert (noted["table"], noted["partition_key"]) == (OUTBOX_TABLE, "op-2")
 
 
 async def test_a_repeated_commit_changes_nothing_and_answers_the_same() -> None:
-    first = await commit_success("op-3", {"value": 1}, [a_write("o-3", amount=5)], [EVENT], START)
+    first = await commit_success("op-3", {"value": 1}, [a_write("o-3", amount=5)], [EVENT], NOON)
     await tables.merge("Orders", {"PartitionKey": "customer-1", "RowKey": "o-3", "amount": 6})
-    again = await commit_success("op-3", {"value": 1}, [a_write("o-3", amount=5)], [EVENT], START)
+    again = await commit_success("op-3", {"value": 1}, [a_write("o-3", amount=5)], [EVENT], NOON)
     kept = await tables.read("Orders", "customer-1", "o-3")
     assert again == first
     assert kept is not None
@@ -56,15 +58,35 @@ async def test_a_repeated_commit_changes_nothing_and_answers_the_same() -> None:
 async def test_a_row_that_must_be_new_and_is_not_refuses_all_of_it() -> None:
     await tables.merge("Orders", {"PartitionKey": "customer-1", "RowKey": "o-4"})
     with pytest.raises(tables.StorageRefusedError, match="EntityAlreadyExists"):
-        await commit_success("op-4", {"value": 1}, [a_write("o-4", "insert")], [EVENT], START)
+        await commit_success("op-4", {"value": 1}, [a_write("o-4", "insert")], [EVENT], NOON)
     assert await tables.read("Orders", "customer-1", "outbox-op-4.1") is None
+
+
+async def test_a_later_run_of_the_key_commits_its_own_writes_and_events() -> None:
+    first = await commit_success("op-7", {"value": 1}, [a_write("o-7", amount=5)], [EVENT], NOON)
+    second = await commit_success("op-7.2", {"value": 1}, [a_write("o-7", amount=6)], [EVENT], NOON)
+    order = await tables.read("Orders", "customer-1", "o-7")
+    assert order is not None
+    assert order["amount"] == 6
+    assert [shown[0]["event_id"] for shown in (first, second)] == ["op-7.1", "op-7.2.1"]
+    assert [event.event_id for event in await events_of("op-7")] == ["op-7.1"]
+    assert [event.event_id for event in await events_of("op-7.2")] == ["op-7.2.1"]
+
+
+async def test_a_commit_without_events_is_removed_after_its_time() -> None:
+    await commit_success("op-8", {"value": 1}, [a_write("o-8", amount=5)], [], NOON)
+    await commit_success("op-9", {"value": 1}, [a_write("o-9", amount=5)], [], NOON + timedelta(days=9))
+    await remove_old_commits(NOON + timedelta(days=1))
+    rows = [await tables.read("Orders", "customer-1", f"commit-op-{number}") for number in (8, 9)]
+    assert [row is None for row in rows] == [True, False]
+    assert await tables.read("Orders", "customer-1", "o-8") is not None
 
 
 async def test_rows_can_be_merged_and_deleted() -> None:
     await tables.merge("Orders", {"PartitionKey": "customer-1", "RowKey": "o-5", "kept": "yes"})
     await tables.merge("Orders", {"PartitionKey": "customer-1", "RowKey": "o-6"})
     writes = [a_write("o-5", "merge", amount=1), a_write("o-6", "delete")]
-    await commit_success("op-5", {"value": 1}, writes, [], START)
+    await commit_success("op-5", {"value": 1}, writes, [], NOON)
     merged = await tables.read("Orders", "customer-1", "o-5")
     assert merged is not None
     assert (merged["kept"], merged["amount"]) == ("yes", 1)

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from engine.dead_letter import (
+from durable_retry.engine.base.enums import DeadLetterReason
+from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     Replay,
     Status,
@@ -14,21 +16,22 @@ from engine.dead_letter import (
     replayed,
     restored,
 )
-from engine.dead_letter_filter import Filter
-from engine.vocabulary import DeadLetterReason
-from stores import dead_letter_index, dead_letters, tables
-from stores.dead_letter_intents import left_over
-from stores.dead_letter_list import count_dead_letters, list_dead_letters
-from stores.dead_letter_tally import read_groups, read_summary
-from stores.dead_letters import (
+from durable_retry.stores.dead_letters import index as dead_letter_index
+from durable_retry.stores.dead_letters import list as dead_letter_list
+from durable_retry.stores.dead_letters import records as dead_letters
+from durable_retry.stores.dead_letters.counters import read_groups, read_summary
+from durable_retry.stores.dead_letters.intents import left_over
+from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
+from durable_retry.stores.dead_letters.records import (
     change_dead_letter,
     find_dead_letter,
     keep_message,
     keep_operation,
     move_dead_letter,
 )
-from tests.dead_letter_samples import an_entry, use_own_tables
-from tests.operation_stage import START
+from durable_retry.stores.storage import tables
+from tests.support.builders import NOON, an_entry
+from tests.support.tables import use_own_tables
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -41,12 +44,12 @@ def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 async def keep(number: int, **changes: Any) -> DeadLetterRecord:
     """Keep the dead letter of operation `number`, written that many seconds after the start."""
     entry = an_entry(changes.pop("operation_id", f"op-{number}"), **changes)
-    record = await find_dead_letter(await keep_operation(entry, START + timedelta(seconds=number)))
+    record = await find_dead_letter(await keep_operation(entry, NOON + timedelta(seconds=number)))
     assert record is not None
     return record
 
 
-async def listed(wanted: Filter, limit: int = 50) -> list[str | None]:
+async def listed(wanted: DeadLetterFilter, limit: int = 50) -> list[str | None]:
     """Return the operations of all pages, each page as full as it can be."""
     found: list[str | None] = []
     cursor = None
@@ -62,18 +65,18 @@ async def listed(wanted: Filter, limit: int = 50) -> list[str | None]:
 async def test_an_operation_is_kept_with_all_that_a_person_needs() -> None:
     document = (await keep(1)).shown()
     assert document["request"]["path"] == "/charges"
-    assert document["first_failed_at"] == "2026-11-21T09:00:00Z"
+    assert document["first_failed_at"] == "2026-11-21T12:00:00Z"
     assert document["status"] == "open"
     assert document["group"].startswith("g-")
 
 
 async def test_keeping_it_again_changes_nothing_but_what_is_missing() -> None:
-    first = await keep_operation(an_entry("op-1"), START)
-    assert await keep_operation(an_entry("op-1"), START + timedelta(hours=1)) == first
+    first = await keep_operation(an_entry("op-1"), NOON)
+    assert await keep_operation(an_entry("op-1"), NOON + timedelta(hours=1)) == first
     record = await find_dead_letter(first)
     assert record is not None
-    assert record.created_at == START
-    assert await listed(Filter()) == ["op-1"]
+    assert record.created_at == NOON
+    assert await listed(DeadLetterFilter()) == ["op-1"]
     assert (await read_summary()).total.count == 1
 
 
@@ -83,11 +86,11 @@ async def test_a_crash_between_row_and_lists_is_made_up_by_the_repetition(
     with monkeypatch.context() as crash:
         crash.setattr(dead_letter_index, "list_open", _crash)
         with pytest.raises(ConnectionError):
-            await keep_operation(an_entry("op-1"), START)
-    assert await listed(Filter()) == []
-    await keep_operation(an_entry("op-1"), START + timedelta(seconds=9))
-    assert await listed(Filter()) == ["op-1"]
-    assert (await read_summary()).total.oldest_at == START
+            await keep_operation(an_entry("op-1"), NOON)
+    assert await listed(DeadLetterFilter()) == []
+    await keep_operation(an_entry("op-1"), NOON + timedelta(seconds=9))
+    assert await listed(DeadLetterFilter()) == ["op-1"]
+    assert (await read_summary()).total.oldest_at == NOON
 
 
 async def test_a_message_is_kept_with_its_raw_text() -> None:
@@ -97,7 +100,7 @@ async def test_a_message_is_kept_with_its_raw_text() -> None:
         message_id="m-1",
         reason=DeadLetterReason.MALFORMED_JSON,
         detail="no",
-        now=START,
+        now=NOON,
     )
     record = await find_dead_letter(dead_letter_id)
     assert record is not None
@@ -107,25 +110,27 @@ async def test_a_message_is_kept_with_its_raw_text() -> None:
 async def test_a_list_has_the_newest_first_page_by_page() -> None:
     for number in range(7):
         await keep(number)
-    assert await listed(Filter(), limit=3) == [f"op-{number}" for number in reversed(range(7))]
-    assert await listed(Filter(status=Status.OPEN), limit=7) == await listed(Filter(), limit=2)
+    assert await listed(DeadLetterFilter(), limit=3) == [f"op-{number}" for number in reversed(range(7))]
+    assert await listed(DeadLetterFilter(status=Status.OPEN), limit=7) == await listed(
+        DeadLetterFilter(), limit=2
+    )
 
 
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (Filter(reason="RetriesExhausted"), ["op-3", "op-1"]),
-        (Filter(category="transient"), ["op-3", "op-1"]),
-        (Filter(dependency="stock/room #2"), ["op-3", "op-2"]),
-        (Filter(dependency="stock/room #2", reason="RetriesExhausted"), ["op-3"]),
-        (Filter(dependency="payments", category="malformed", status=Status.OPEN), ["op-0"]),
-        (Filter(created_after=START + timedelta(seconds=2)), ["op-3", "op-2"]),
-        (Filter(created_before=START + timedelta(seconds=2)), ["op-1", "op-0"]),
-        (Filter(reason="PoisonMessage"), []),
-        (Filter(status=Status.ARCHIVED), []),
+        (DeadLetterFilter(reason="RetriesExhausted"), ["op-3", "op-1"]),
+        (DeadLetterFilter(category="transient"), ["op-3", "op-1"]),
+        (DeadLetterFilter(dependency="stock/room #2"), ["op-3", "op-2"]),
+        (DeadLetterFilter(dependency="stock/room #2", reason="RetriesExhausted"), ["op-3"]),
+        (DeadLetterFilter(dependency="payments", category="malformed", status=Status.OPEN), ["op-0"]),
+        (DeadLetterFilter(created_after=NOON + timedelta(seconds=2)), ["op-3", "op-2"]),
+        (DeadLetterFilter(created_before=NOON + timedelta(seconds=2)), ["op-1", "op-0"]),
+        (DeadLetterFilter(reason="PoisonMessage"), []),
+        (DeadLetterFilter(status=Status.ARCHIVED), []),
     ],
 )
-async def test_every_filter_finds_what_it_names(wanted: Filter, expected: list[str]) -> None:
+async def test_every_filter_finds_what_it_names(wanted: DeadLetterFilter, expected: list[str]) -> None:
     transient = {"category": "transient", "reason": "RetriesExhausted"}
     await keep(0)
     await keep(1, **transient)
@@ -135,51 +140,67 @@ async def test_every_filter_finds_what_it_names(wanted: Filter, expected: list[s
     assert await count_dead_letters(wanted) == len(expected)
 
 
+async def test_counting_reads_a_page_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        await keep(number)
+    limits: list[int | None] = []
+
+    async def rows_between(*args: Any, limit: int | None = None, **more: Any) -> tables.Page:
+        limits.append(limit)
+        return await whole(*args, limit=limit, **more)
+
+    whole = tables.rows_between
+    monkeypatch.setattr(tables, "rows_between", rows_between)
+    monkeypatch.setattr(dead_letter_list, "_MANY_ROWS", 2)
+    assert await count_dead_letters(DeadLetterFilter(status=Status.OPEN)) == 5
+    assert limits == [2, 2, 2]
+
+
 async def test_a_group_is_a_filter_too() -> None:
     record = await keep(0)
     await keep(1, error="something else")
     await keep(2)
-    assert await listed(Filter(group=record.group)) == ["op-2", "op-0"]
+    assert await listed(DeadLetterFilter(group=record.group)) == ["op-2", "op-0"]
 
 
 async def test_a_list_of_all_statuses_is_in_one_order() -> None:
     records = [await keep(number) for number in range(6)]
     for record in records[::2]:
-        await move_dead_letter(record.id, lambda kept: archived(kept, START))
-    assert await listed(Filter(), limit=2) == [f"op-{number}" for number in reversed(range(6))]
-    assert await listed(Filter(status=Status.ARCHIVED), limit=2) == ["op-4", "op-2", "op-0"]
-    assert await listed(Filter(status=Status.OPEN), limit=2) == ["op-5", "op-3", "op-1"]
+        await move_dead_letter(record.id, lambda kept: archived(kept, NOON))
+    assert await listed(DeadLetterFilter(), limit=2) == [f"op-{number}" for number in reversed(range(6))]
+    assert await listed(DeadLetterFilter(status=Status.ARCHIVED), limit=2) == ["op-4", "op-2", "op-0"]
+    assert await listed(DeadLetterFilter(status=Status.OPEN), limit=2) == ["op-5", "op-3", "op-1"]
 
 
 async def test_the_summary_counts_open_ones_and_knows_the_oldest() -> None:
     records = [await keep(number) for number in range(3)]
     await keep(5, dependency="stock", reason="DeadlineExceeded")
-    await move_dead_letter(records[0].id, lambda kept: archived(kept, START))
+    await move_dead_letter(records[0].id, lambda kept: archived(kept, NOON))
     summary = await read_summary()
-    assert (summary.total.count, summary.total.oldest_at) == (3, START + timedelta(seconds=1))
+    assert (summary.total.count, summary.total.oldest_at) == (3, NOON + timedelta(seconds=1))
     assert {name: waiting.count for name, waiting in summary.by_reason.items()} == {
         "DeadlineExceeded": 1,
         "RejectedByDependency": 2,
     }
-    assert summary.by_dependency["stock"].oldest_at == START + timedelta(seconds=5)
+    assert summary.by_dependency["stock"].oldest_at == NOON + timedelta(seconds=5)
 
 
 async def test_a_restored_dead_letter_counts_again() -> None:
     record = await keep(0)
-    await move_dead_letter(record.id, lambda kept: archived(kept, START))
+    await move_dead_letter(record.id, lambda kept: archived(kept, NOON))
     assert (await read_summary()).total.count == 0
     assert await read_groups() == []
     await move_dead_letter(record.id, restored)
     assert (await read_summary()).total.count == 1
     assert [group.count for group in await read_groups()] == [1]
-    assert await listed(Filter(status=Status.OPEN)) == ["op-0"]
+    assert await listed(DeadLetterFilter(status=Status.OPEN)) == ["op-0"]
 
 
 async def test_a_group_shows_count_first_last_and_a_sample() -> None:
     records = [await keep(number) for number in (0, 4, 2)]
     (group,) = await read_groups()
-    assert (group.count, group.first_seen_at) == (3, START)
-    assert group.last_seen_at == START + timedelta(seconds=4)
+    assert (group.count, group.first_seen_at) == (3, NOON)
+    assert group.last_seen_at == NOON + timedelta(seconds=4)
     assert group.sample["id"] == records[1].id
 
 
@@ -196,16 +217,16 @@ async def test_a_crash_in_the_middle_of_a_move_leaves_an_intent_and_no_wrong_lis
 ) -> None:
     record = await keep(0)
     with monkeypatch.context() as crash:
-        crash.setattr(dead_letter_index, "place", _crash)
+        crash.setattr(dead_letter_index, "move_to_status", _crash)
         with pytest.raises(ConnectionError):
-            await move_dead_letter(record.id, lambda kept: archived(kept, START))
-    assert await listed(Filter(status=Status.OPEN)) == []
+            await move_dead_letter(record.id, lambda kept: archived(kept, NOON))
+    assert await listed(DeadLetterFilter(status=Status.OPEN)) == []
     (intent,) = await left_over(10)
     assert intent.dead_letter_id == record.id
     moved = await find_dead_letter(record.id)
     assert moved is not None
     await dead_letters.settle(moved)
-    assert await listed(Filter(status=Status.ARCHIVED)) == ["op-0"]
+    assert await listed(DeadLetterFilter(status=Status.ARCHIVED)) == ["op-0"]
     assert (await read_summary()).total.count == 0
 
 
@@ -218,15 +239,15 @@ async def test_a_change_whose_answer_got_lost_counts_as_made(monkeypatch: pytest
         return False
 
     monkeypatch.setattr(tables, "replace_version", told_wrong)
-    moved = await move_dead_letter(record.id, lambda kept: archived(kept, START))
+    moved = await move_dead_letter(record.id, lambda kept: archived(kept, NOON))
     assert moved.status is Status.ARCHIVED
-    assert await listed(Filter(status=Status.ARCHIVED)) == ["op-0"]
+    assert await listed(DeadLetterFilter(status=Status.ARCHIVED)) == ["op-0"]
 
 
 async def test_notes_are_kept_in_order() -> None:
     record = await keep(0)
-    await change_dead_letter(record.id, lambda kept: noted(kept, "first", START))
-    await change_dead_letter(record.id, lambda kept: noted(kept, "second", START))
+    await change_dead_letter(record.id, lambda kept: noted(kept, "first", NOON))
+    await change_dead_letter(record.id, lambda kept: noted(kept, "second", NOON))
     changed = await find_dead_letter(record.id)
     assert changed is not None
     assert [note["text"] for note in changed.notes] == ["first", "second"]
@@ -234,7 +255,7 @@ async def test_notes_are_kept_in_order() -> None:
 
 async def test_a_dead_letter_of_a_replay_is_linked_both_ways() -> None:
     first = await keep(0)
-    replay = Replay(operation_id="op-0", requested_at=START, operation=dict(first.operation or {}))
+    replay = Replay(operation_id="op-0", requested_at=NOON, operation=dict(first.operation or {}))
     await move_dead_letter(first.id, lambda kept: replayed(kept, replay))
     again = await keep(1, operation_id="op-0", replay_of=first.id)
     parent = await find_dead_letter(first.id)
@@ -249,7 +270,7 @@ async def test_who_is_open_though_its_replay_has_failed_was_replayed() -> None:
     parent = await find_dead_letter(first.id)
     assert parent is not None
     assert (parent.status, parent.replays[0].dead_letter_id) == (Status.REPLAYED, again.id)
-    page = await list_dead_letters(Filter(status=Status.OPEN), limit=9, cursor=None)
+    page = await list_dead_letters(DeadLetterFilter(status=Status.OPEN), limit=9, cursor=None)
     assert [record.id for record in page.records] == [again.id]
 
 
@@ -262,8 +283,8 @@ async def test_many_at_once_are_all_counted() -> None:
 async def test_writers_of_other_processes_count_into_the_same_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     record = await keep(0)
     await keep(1)
-    monkeypatch.setattr("stores.dead_letter_tally._WRITER", "other")
-    await move_dead_letter(record.id, lambda kept: archived(kept, START))
+    monkeypatch.setattr("durable_retry.stores.dead_letters.counters._WRITER", "other")
+    await move_dead_letter(record.id, lambda kept: archived(kept, NOON))
     assert (await read_summary()).total.count == 1
     assert [group.count for group in await read_groups()] == [1]
 

@@ -4,16 +4,21 @@ from typing import Any
 
 import pytest
 
-from engine.operation import OperationInput
-from engine.vocabulary import Category, OperationState
-from stores import instance_pages
-from stores.operation_scan import BadCursorError, Glimpse, runtimes_of, scan_operations
-from stores.status import find_status
-from stores.submission import submit
-from stores.task_hub import client_for, read_operation, wait_for_operation
-from tests.operation_stage import an_operation as an_old_operation
-from tests.operation_stage import failing
-from tests.task_hub_stage import TaskHubStage
+from durable_retry.engine.base.enums import Category, OperationState
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.services.submit import submit
+from durable_retry.stores.operations.scan import (
+    BadCursorError,
+    OperationPreview,
+    runtimes_of,
+    scan_operations,
+)
+from durable_retry.stores.operations.status import find_status
+from durable_retry.stores.task_hub import instances as instance_pages
+from durable_retry.stores.task_hub.client import client_for, read_operation, wait_for_operation
+from tests.support.builders import an_operation as an_old_operation
+from tests.support.builders import failing
+from tests.support.hub import TaskHubStage
 
 WAIT_SECONDS = 20
 COUNT, ROWS, TAKEN = 45, 20, 7
@@ -28,7 +33,7 @@ async def finished(hub: TaskHubStage, operation_id: str) -> None:
     assert await wait_for_operation(hub.binding, operation_id, WAIT_SECONDS) is not None
 
 
-async def seen(hub: TaskHubStage, **wanted: Any) -> dict[str, Glimpse]:
+async def seen(hub: TaskHubStage, **wanted: Any) -> dict[str, OperationPreview]:
     return {each.operation_id: each async for each in scan_operations(hub.binding, **wanted)}
 
 

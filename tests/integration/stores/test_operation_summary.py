@@ -3,14 +3,14 @@ from typing import Any
 
 import pytest
 
-from engine.operation import OperationInput
-from stores import operation_summary as summaries
-from stores.operation_summary import operation_summary
-from stores.submission import submit
-from stores.task_hub import wait_for_operation
-from tests.operation_stage import an_operation as an_old_operation
-from tests.operation_stage import failing
-from tests.task_hub_stage import TaskHubStage
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.services.submit import submit
+from durable_retry.stores.operations import summary as summaries
+from durable_retry.stores.operations.summary import operation_summary
+from durable_retry.stores.task_hub.client import wait_for_operation
+from tests.support.builders import an_operation as an_old_operation
+from tests.support.builders import failing
+from tests.support.hub import TaskHubStage
 
 WAIT_SECONDS = 20
 WINDOW_SECONDS = 900
@@ -51,7 +51,7 @@ async def test_what_ended_and_what_goes_on_is_counted(task_hub: TaskHubStage) ->
 async def test_of_too_many_the_last_part_of_the_window_is_a_sample_and_says_so(
     task_hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(summaries, "MOST_COUNTED", 2)
+    monkeypatch.setattr(summaries, "MAX_SCANNED", 2)
     await ended(task_hub, "op-1", "op-2", "op-3")
     told = await operation_summary(task_hub.binding, WINDOW_SECONDS)
     assert (told["operations"], told["complete"]) == (2, False)
@@ -67,5 +67,5 @@ async def test_whoever_asks_at_the_same_time_gets_the_same_count(task_hub: TaskH
 async def test_windows_asked_for_once_are_forgotten(task_hub: TaskHubStage) -> None:
     for seconds in range(60, 60 + 20):
         await operation_summary(task_hub.binding, seconds)
-    desk = summaries._desks[asyncio.get_running_loop()]
+    desk = summaries._loop_caches[asyncio.get_running_loop()]
     assert len(desk.answers) == 16

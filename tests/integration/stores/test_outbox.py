@@ -5,14 +5,26 @@ from typing import Any
 
 import pytest
 
-from engine.outbox import EventState
-from stores import tables
-from stores.commits import commit_success
-from stores.outbox import events_of, find_event, list_pending, mark_failed, mark_sent, pending_of
-from stores.outbox_index import list_ended, read_note
-from stores.outbox_place import OUTBOX_TABLE, Place, own_place
-from stores.outbox_retention import remove_sent_events
-from tests.operation_stage import START
+from durable_retry.engine.outbox.delivery import EventState
+from durable_retry.services.retention import remove_sent_events
+from durable_retry.stores.operations.commits import commit_success
+from durable_retry.stores.outbox.events import (
+    events_of,
+    find_event,
+    list_pending,
+    mark_failed,
+    mark_sent,
+    pending_of,
+)
+from durable_retry.stores.outbox.index import (
+    OUTBOX_TABLE,
+    OutboxLocation,
+    list_ended,
+    own_location,
+    read_note,
+)
+from durable_retry.stores.storage import tables
+from tests.support.builders import NOON
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -25,7 +37,7 @@ def a_write(customer: str) -> dict[str, Any]:
 
 async def committed(operation_id: str, count: int, *, days: int = 0, customer: str | None = None) -> None:
     writes = [] if customer is None else [a_write(customer)]
-    at = START + timedelta(days=days)
+    at = NOON + timedelta(days=days)
     await commit_success(operation_id, {"value": 1}, writes, [EVENT] * count, at)
 
 
@@ -33,7 +45,7 @@ async def sent(operation_id: str, *numbers: int) -> None:
     for number in numbers:
         kept = await find_event(f"{operation_id}.{number}")
         assert kept is not None
-        await mark_sent(kept, START)
+        await mark_sent(kept, NOON)
 
 
 async def test_events_are_in_their_order_also_past_the_ninth() -> None:
@@ -47,7 +59,7 @@ async def test_an_event_beside_a_handlers_writes_is_found_by_its_id_alone() -> N
     await committed("op-beside", 1, customer="customer-7")
     kept = await find_event("op-beside.1")
     assert kept is not None
-    assert kept.place == Place("Kept", "customer-7")
+    assert kept.location == OutboxLocation("Kept", "customer-7")
     assert [event.event_id for event in await events_of("op-beside")] == ["op-beside.1"]
     assert await find_event("op-beside.2") is None
     assert await find_event("op-beside") is None
@@ -71,12 +83,12 @@ async def test_pending_events_are_listed_page_by_page_and_never_parted_wrongly()
 async def test_a_note_goes_with_the_last_pending_event() -> None:
     await committed("op-note", 2)
     await sent("op-note", 1)
-    await pending_of("op-note", START)
+    await pending_of("op-note", NOON)
     assert await read_note("op-note") is not None
     kept = await find_event("op-note.2")
     assert kept is not None
     await mark_failed(kept, "nobody there")
-    assert await pending_of("op-note", START) == (own_place("op-note"), [])
+    assert await pending_of("op-note", NOON) == (own_location("op-note"), [])
     assert await read_note("op-note") is None
 
 
@@ -84,7 +96,7 @@ async def test_an_event_that_changed_meanwhile_is_marked_as_what_happened_to_it(
     await committed("op-race", 1)
     first = await find_event("op-race.1")
     assert first is not None
-    await mark_sent(first, START)
+    await mark_sent(first, NOON)
     await mark_failed(first, "a late execution gave up")
     assert [event.state for event in await events_of("op-race")] == [EventState.SENT]
 
@@ -100,8 +112,8 @@ async def test_sent_events_go_after_their_time_and_failed_and_younger_ones_stay(
     assert kept is not None
     await mark_failed(kept, "nobody there")
 
-    assert await remove_sent_events(START - timedelta(days=7)) == 3
-    assert await remove_sent_events(START - timedelta(days=7)) == 0
+    assert await remove_sent_events(NOON - timedelta(days=7)) == 3
+    assert await remove_sent_events(NOON - timedelta(days=7)) == 0
 
     assert await events_of("op-old") == []
     assert await tables.read(OUTBOX_TABLE, "op-old", "commit-op-old") is None

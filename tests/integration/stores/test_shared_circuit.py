@@ -5,15 +5,23 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.circuit import Breaker, CircuitState, Hand, HandAction, HandMessage, ReportMessage
-from engine.dependency import Dependency
-from stores.circuit_entity import CircuitEntity, SharedCircuit
-from stores.circuits import circuit_of, close_circuits
-from stores.task_hub import TaskHubUnavailableError
-from tests.circuit_samples import BUDGET, NOON, SETTINGS, Desk
-from tests.shared_circuit_fake import CircuitInMemory
-from tests.task_hub_stage import TaskHubStage, binding_for
-from tools.processes import free_port
+from durable_retry.engine.circuit import (
+    Breaker,
+    CircuitState,
+    ManualAction,
+    ManualControl,
+    ManualControlMessage,
+    ReportMessage,
+)
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.stores.circuit.cache import circuit_of, close_circuits
+from durable_retry.stores.circuit.entity import CircuitEntity, SharedCircuit
+from durable_retry.stores.task_hub.client import TaskHubUnavailableError
+from scripts.processes import free_port
+from tests.support.builders import NOON
+from tests.support.circuit import BUDGET, SETTINGS, Desk
+from tests.support.hub import TaskHubStage, binding_for
+from tests.support.shared_circuit import CircuitInMemory
 
 WAIT_SECONDS = 10
 
@@ -68,7 +76,7 @@ async def test_a_task_hub_that_does_not_answer_is_unavailable(unreachable: Share
 
 async def test_a_hand_is_taken_by_signal(task_hub: TaskHubStage) -> None:
     entity = CircuitEntity(task_hub.binding, "payments")
-    await entity.hand(HandMessage(HandAction(Hand.OPEN, NOON, "ada", "maintenance")))
+    await entity.control(ManualControlMessage(ManualAction(ManualControl.OPEN, NOON, "ada", "maintenance")))
     breaker = await until(entity, lambda seen: seen.state is CircuitState.FORCED_OPEN)
     assert (breaker.changed_by, breaker.reason) == ("ada", "maintenance")
 

@@ -23,8 +23,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from stores import queues, storage_account, tables
-from tests.e2e.storage import Storage
+from durable_retry.settings import storage_account
+from durable_retry.stores.storage import queues, tables
+from tests.support.azurite import Storage
 
 CLIENT_ID = "0000-client"
 TABLE = "Notes"

@@ -1,7 +1,7 @@
 import pytest
 
-from stores import tables
-from tests.e2e.storage import Storage
+from durable_retry.stores.storage import tables
+from tests.support.azurite import Storage
 
 
 def row(key: str) -> dict[str, str]:

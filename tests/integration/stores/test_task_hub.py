@@ -3,15 +3,15 @@ from typing import Any
 
 import pytest
 
-from engine.operation import OperationInput
-from stores import task_hub as hub_store
-from stores.status import document_of, find_status
-from stores.submission import KeyReused, Replayed, Started, submit
-from stores.task_hub import TaskHubUnavailableError
-from tests.operation_stage import an_operation as an_old_operation
-from tests.operation_stage import failing
-from tests.task_hub_stage import TaskHubStage, binding_for
-from tools.processes import free_port
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.services.submit import KeyReused, Replayed, Started, submit
+from durable_retry.stores.operations.status import document_of, find_status
+from durable_retry.stores.task_hub import client as hub_store
+from durable_retry.stores.task_hub.client import TaskHubUnavailableError
+from scripts.processes import free_port
+from tests.support.builders import an_operation as an_old_operation
+from tests.support.builders import failing
+from tests.support.hub import TaskHubStage, binding_for
 
 WAIT_SECONDS = 20
 

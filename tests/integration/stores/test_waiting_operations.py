@@ -4,21 +4,26 @@ from typing import Any
 
 import pytest
 
-from engine.circuit import Hand, HandAction, HandMessage, Refused
-from engine.gate import stop_to_json
-from engine.operation import OperationInput
-from orchestrators import release_waiting
-from stores.task_hub import read_operation, start_operation
-from stores.waiting_operations import WAKE_WAITING, start_release, waiting_page
-from tests.operation_stage import an_operation, failing
-from tests.task_hub_stage import TaskHubStage
+from durable_retry.engine.base.durable_names import OUTBOX, OUTBOX_PENDING, PUBLISH, WAKE_WAITING
+from durable_retry.engine.circuit import ManualAction, ManualControl, ManualControlMessage, Refused
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.outbox.delivery import EventState, StoredEvent
+from durable_retry.engine.retry.admission import blocked_to_json
+from durable_retry.stores.circuit.waiting import start_release, waiting_page
+from durable_retry.stores.task_hub.client import close_clients, read_operation, start_operation
+from durable_retry.stores.task_hub.instances import start_instance
+from orchestrators import wake_waiting as release_waiting
+from tests.support.builders import an_operation, failing
+from tests.support.hub import TaskHubStage, task_hub_stage
 
 WAIT_SECONDS = 30
 ROWS, MORE_THAN_A_PAGE = 20, 25
 
 
-def close_by_hand() -> HandMessage:
-    return HandMessage(HandAction(Hand.CLOSE, datetime.now(UTC), "ada", "it is well again"))
+def close_by_hand() -> ManualControlMessage:
+    return ManualControlMessage(
+        ManualAction(ManualControl.CLOSE, datetime.now(UTC), "ada", "it is well again")
+    )
 
 
 def held_up_once(name: str, given: dict[str, Any]) -> Any:
@@ -26,7 +31,7 @@ def held_up_once(name: str, given: dict[str, Any]) -> Any:
     if name != "attempt" or given["ticket"]["waiting"] or given["attempt"] > 1:
         return failing(0)(name, given)
     base = datetime.now(UTC) + timedelta(hours=1)
-    return {"stopped": stop_to_json(Refused(base, 0, base, "the circuit is open"))}
+    return {"stopped": blocked_to_json(Refused(base, 0, base, "the circuit is open"))}
 
 
 async def waiting(hub: TaskHubStage, dependency: str, operations: int) -> list[str]:
@@ -58,7 +63,7 @@ async def test_a_circuit_closed_by_hand_lets_go_of_whoever_waits_for_it_and_of_n
     task_hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("activities.wake_waiting.PAGES_PER_STEP", 1)
-    monkeypatch.setattr("stores.instance_pages.LIGHT_ROWS", ROWS)
+    monkeypatch.setattr("durable_retry.stores.task_hub.instances.LIGHT_ROWS", ROWS)
     monkeypatch.setattr(release_waiting, "SETTLE", timedelta(milliseconds=10))
     monkeypatch.setattr(release_waiting, "BETWEEN_PASSES", timedelta(milliseconds=10))
     task_hub.answer = held_up_once
@@ -78,6 +83,58 @@ async def test_a_page_shows_only_who_waits_for_this_circuit(task_hub: TaskHubSta
     await waiting(task_hub, "mail", 1)
     now = datetime.now(UTC)
     page = await waiting_page(task_hub.binding, "payments", now, None)
-    assert (sorted(page.waiting), page.following) == (ids, None)
+    assert sorted(page.waiting) == ids
+    assert page.following is not None
+    outboxes = await waiting_page(task_hub.binding, "payments", now, page.following)
+    assert (outboxes.waiting, outboxes.following) == ((), None)
     earlier = await waiting_page(task_hub.binding, "payments", now - timedelta(hours=1), None)
     assert earlier.waiting == ()
+
+
+async def test_a_circuit_closed_by_hand_lets_the_webhooks_of_an_outbox_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(release_waiting, "SETTLE", timedelta(milliseconds=10))
+    monkeypatch.setattr(release_waiting, "BETWEEN_PASSES", timedelta(milliseconds=10))
+    sent: list[str] = []
+    events = {"payments": _an_event(1, "payments"), "mail": _an_event(2, "mail")}
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        if name == OUTBOX_PENDING:
+            pending = [each for lane, each in events.items() if lane not in sent]
+            return {"place": {}, "deliveries": [each.to_delivery(None).to_json() for each in pending]}
+        if name != PUBLISH:
+            return failing(0)(name, given)
+        lane = given["delivery"]["operation"]["dependency"]
+        if not given["delivery"]["ticket"]["waiting"]:
+            base = datetime.now(UTC) + timedelta(minutes=10)
+            return {"stopped": blocked_to_json(Refused(base, 0, base, "the circuit is open"))}
+        sent.append(lane)
+        return failing(0)("attempt", given)
+
+    with task_hub_stage(parts=True) as stage:
+        stage.answer = answer
+        hub = stage.binding
+        await start_instance(hub, OUTBOX, "outbox-op-1", {"operation_id": "op-1"}, again=False)
+        async with asyncio.timeout(WAIT_SECONDS):
+            while await _blocked_lanes(hub) != ["mail", "payments"]:  # noqa: ASYNC110 # asks over gRPC
+                await asyncio.sleep(0.05)
+            await start_release(hub, "payments", close_by_hand())
+            while await _blocked_lanes(hub) != ["mail"]:  # noqa: ASYNC110 # as above
+                await asyncio.sleep(0.05)
+        await close_clients()
+    assert sent == ["payments"]
+
+
+def _an_event(number: int, dependency: str) -> StoredEvent:
+    now = datetime.now(UTC)
+    event = {"type": "t", "data": None, "dependency": dependency, "path": "/"}
+    return StoredEvent(
+        event_id=f"op-1.{number}", event=event, state=EventState.PENDING, created_at=now, pending_since=now
+    )
+
+
+async def _blocked_lanes(hub: str) -> list[str]:
+    instance = await read_operation(hub, "outbox-op-1")
+    shown = {} if instance is None else instance.custom_status or {}
+    return sorted(shown.get("waiting_circuit", {}))

@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
-from tests.post_server import PostServer
-from tests.telemetry_stage import TRACE_ID
-from tools.processes import ROOT
+from scripts.processes import ROOT
+from tests.support.post_server import PostServer
+from tests.support.telemetry import TRACE_ID
 
 TELL = """
 import logging, os, sys
 sys.path.insert(0, ".")
 logging.basicConfig(level=logging.INFO, stream=sys.stdout)
-from stores.telemetry_settings import receivers_in
-from telemetry.start import start_telemetry
+from durable_retry.settings.telemetry import receivers_in
+from durable_retry.telemetry.setup import start_telemetry
 start_telemetry(receivers_in(os.environ))
 from opentelemetry import _logs, metrics, trace
-from telemetry import happenings, spans
-from tests.engine_samples import an_outcome
-from tests.telemetry_stage import CALLED, an_end
+from durable_retry.telemetry import events, spans
+from tests.support.builders import an_outcome
+from tests.support.telemetry import CALLED, an_end
 with spans.attempt(CALLED, 1) as span:
-    spans.attempt_ended(span, an_outcome(), happenings.FAILURE)
-    happenings.attempted(CALLED, an_outcome())
-happenings.operation_ended(an_end(), CALLED.trace)
+    spans.attempt_ended(span, an_outcome(), events.FAILURE)
+    events.attempted(CALLED, an_outcome())
+events.operation_ended(an_end(), CALLED.trace)
 for provider in (trace.get_tracer_provider(), metrics.get_meter_provider(), _logs.get_logger_provider()):
     provider.shutdown()
 os._exit(0)  # The exporter's own threads go on otherwise.

@@ -1,26 +1,17 @@
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
-from engine.config import parse_config
-from stores.configuration import using
-from stores.task_hub import close_clients
-from tests.e2e.storage import Storage
-from tests.task_hub_stage import TaskHubStage, task_hub_stage
-from tools.processes import running
+from durable_retry.engine.config.reader import parse_config
+from durable_retry.settings.configuration import using
+from durable_retry.stores.task_hub.client import close_clients
+from tests.support.hub import TaskHubStage, task_hub_stage
 
 DEPENDENCIES = """
 [dependencies.payments]
 base_url = "https://payments.example.com"
 retry = { strategy = "fixed", initial_seconds = 60.0, jitter = "none" }
 """
-
-
-@pytest.fixture(scope="session")
-def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
-    storage = Storage(tmp_path_factory.mktemp("storage"))
-    with running(storage.server):
-        yield storage
 
 
 @pytest.fixture

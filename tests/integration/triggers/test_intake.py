@@ -7,23 +7,22 @@ from typing import Any
 
 import pytest
 
-from engine.config import parse_config
-from engine.envelope import EventName
-from engine.idempotency import operation_id_for
-from engine.intake import Arrival
-from engine.naming import event_name, explicit_scope
-from engine.pressure import LagLimits, Pressure
-from stores import task_hub
-from stores.configuration import using
-from stores.dead_letters import keep_message
-from stores.intake_settings import IntakeSettings
-from stores.operation_scan import scan_operations
-from stores.pressure import LOOK_EVERY, Gauge
-from stores.submission import submit
-from tests.task_hub_stage import TaskHubStage, binding_for
-from tools.processes import free_port
-from triggers import intake as intake_module
-from triggers.intake import Intake, NotTakenOverError
+from durable_retry.engine.config.reader import parse_config
+from durable_retry.engine.intake.backpressure import LagLimits, Pressure
+from durable_retry.engine.intake.message import Arrival
+from durable_retry.engine.operations.idempotency import operation_id_for
+from durable_retry.engine.operations.naming import EventName, event_name, explicit_scope
+from durable_retry.services import intake as intake_module
+from durable_retry.services.backpressure import SAMPLE_INTERVAL, BackpressureMonitor
+from durable_retry.services.intake import Intake, NotAcceptedError
+from durable_retry.services.submit import submit
+from durable_retry.settings.configuration import using
+from durable_retry.settings.intake import IntakeSettings
+from durable_retry.stores.dead_letters.records import keep_message
+from durable_retry.stores.operations.scan import scan_operations
+from durable_retry.stores.task_hub import client as task_hub
+from scripts.processes import free_port
+from tests.support.hub import TaskHubStage, binding_for
 
 CALL: dict[str, Any] = {
     "dependency": "payments",
@@ -39,7 +38,7 @@ EVENT: dict[str, Any] = {
 
 
 def make(**changes: Any) -> Intake:
-    return Intake(replace(IntakeSettings(), **changes), Gauge(LagLimits(), pause_seconds=0))
+    return Intake(replace(IntakeSettings(), **changes), BackpressureMonitor(LagLimits(), pause_seconds=0))
 
 
 def arrival(document: Any, native_id: str = "m-1", **more: Any) -> Arrival:
@@ -70,16 +69,16 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 async def test_an_arrival_that_comes_twice_is_one_operation(hub: TaskHubStage) -> None:
     for _ in range(2):
-        await make().take(hub.binding, arrival(CALL | {"key": "k"}))
+        await make().accept(hub.binding, arrival(CALL | {"key": "k"}))
     assert await started(hub) == {"k": "queue"}
 
 
 async def test_the_first_name_that_is_there_is_taken(hub: TaskHubStage) -> None:
     fields = make(key_pointers={"kafka": ("/request/json/order",)})
-    await make().take(hub.binding, arrival(CALL))
-    await make().take(hub.binding, arrival(EVENT, "m-2"))
-    await fields.take(hub.binding, arrival(EVENT, "m-3", source="kafka"))
-    await fields.take(hub.binding, arrival(CALL | {"key": "mine"}, "m-4", source="kafka"))
+    await make().accept(hub.binding, arrival(CALL))
+    await make().accept(hub.binding, arrival(EVENT, "m-2"))
+    await fields.accept(hub.binding, arrival(EVENT, "m-3", source="kafka"))
+    await fields.accept(hub.binding, arrival(CALL | {"key": "mine"}, "m-4", source="kafka"))
     found = await started(hub)
     assert {key: found[key] for key in ("m-1", "/shop#e-1", "mine")} == {
         "m-1": "queue",
@@ -91,7 +90,7 @@ async def test_the_first_name_that_is_there_is_taken(hub: TaskHubStage) -> None:
 
 async def test_an_event_is_one_operation_whatever_brings_it(hub: TaskHubStage) -> None:
     for number, source in enumerate(("queue", "service_bus", "event_grid", "event_hubs", "kafka")):
-        await make().take(hub.binding, arrival(EVENT, f"id-{number}", source=source, place=source))
+        await make().accept(hub.binding, arrival(EVENT, f"id-{number}", source=source, place=source))
     assert await started(hub) == {"/shop#e-1": "queue"}
     assert event_name(EventName("/shop", "e-1")).key == "/shop#e-1"
 
@@ -115,7 +114,7 @@ async def test_what_is_no_operation_is_kept_and_done(
     hub: TaskHubStage, kept: list[tuple[str, str]], body: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        await make().take(hub.binding, arrival(body))
+        await make().accept(hub.binding, arrival(body))
     assert kept == [(reason, body.decode())]
     assert all(record.exc_info is None for record in caplog.records)
 
@@ -124,7 +123,7 @@ async def test_what_is_no_operation_is_kept_and_done(
 async def test_bytes_that_are_no_text_are_kept_in_base64(
     hub: TaskHubStage, kept: list[tuple[str, str]]
 ) -> None:
-    await make().take(hub.binding, arrival(b"\xff\x00"))
+    await make().accept(hub.binding, arrival(b"\xff\x00"))
     assert kept == [("MalformedJson", "data:application/octet-stream;base64,/wA=")]
 
 
@@ -133,8 +132,8 @@ async def test_a_key_that_stands_for_another_request_is_kept(
     hub: TaskHubStage, kept: list[tuple[str, str]]
 ) -> None:
     other = CALL | {"key": "k", "request": {"method": "GET", "path": "/"}}
-    await make().take(hub.binding, arrival(CALL | {"key": "k"}, "m-1"))
-    await make().take(hub.binding, arrival(other, "m-2"))
+    await make().accept(hub.binding, arrival(CALL | {"key": "k"}, "m-1"))
+    await make().accept(hub.binding, arrival(other, "m-2"))
     assert [reason for reason, _ in kept] == ["ValidationFailed"]
 
 
@@ -146,14 +145,14 @@ async def test_a_mistake_of_ours_does_not_hold_up_the_source(
         raise KeyError("a bug")
 
     monkeypatch.setattr(intake_module, "resolve", broken)
-    await make().take(hub.binding, arrival(CALL))
+    await make().accept(hub.binding, arrival(CALL))
     assert [reason for reason, _ in kept] == ["PoisonMessage"]
 
 
 async def test_trouble_of_our_own_leaves_the_arrival_to_its_source() -> None:
     config = parse_config('[dependencies.payments]\nbase_url = "http://127.0.0.1:9"', {})
-    with using(config), pytest.raises(NotTakenOverError):
-        await make().take(binding_for(free_port()), arrival(CALL))
+    with using(config), pytest.raises(NotAcceptedError):
+        await make().accept(binding_for(free_port()), arrival(CALL))
     await task_hub.close_clients()
 
 
@@ -165,7 +164,7 @@ async def test_a_bad_arrival_neither_fails_nor_blocks_its_neighbours(
     batch = [arrival(CALL, f"m-{number}", partition="0") for number in range(5)]
     batch[2] = arrival(b"{", "m-2", partition="0")
     for _ in range(2):
-        assert await make(keeps_order=keeps_order).take_all(hub.binding, batch) == []
+        assert await make(keeps_order=keeps_order).accept_all(hub.binding, batch) == []
     assert sorted(await started(hub)) == ["m-0", "m-1", "m-3", "m-4"]
     assert {reason for reason, _ in kept} == {"MalformedJson"}
 
@@ -177,28 +176,28 @@ async def test_what_could_not_start_is_left_and_in_order_holds_up_its_partition_
     refused = operation_id_for(explicit_scope(""), "a-1")
     start = task_hub.start_operation
 
-    async def start_unless_refused(binding: str, operation: Any) -> bool:
+    async def start_unless_refused(binding: str, operation: Any, start_id: str) -> bool:
         if operation.operation_id == refused:
             raise task_hub.TaskHubUnavailableError("the hub is away, as this test wants it")
-        return await start(binding, operation)
+        return await start(binding, operation, start_id)
 
-    monkeypatch.setattr("stores.submission.start_operation", start_unless_refused)
+    monkeypatch.setattr("durable_retry.services.submit.start_operation", start_unless_refused)
     keys = ["a-0", "b-0", "a-1", "b-1", "a-2"]
     batch = [arrival(CALL | {"key": key}, key, partition=key[0]) for key in keys]
-    left = await make(keeps_order=keeps_order).take_all(hub.binding, batch)
+    left = await make(keeps_order=keeps_order).accept_all(hub.binding, batch)
     assert [each.native_id for each in left] == (["a-1", "a-2"] if keeps_order else ["a-1"])
     assert sorted(await started(hub)) == sorted(set(keys) - {each.native_id for each in left})
 
 
 async def test_what_is_far_behind_is_left_to_a_source_that_brings_it_again(hub: TaskHubStage) -> None:
     behind = make()
-    await behind.take(hub.binding, arrival(CALL | {"key": "first"}))
-    (canary,) = behind.gauge.canaries.values()
-    canary.pressure = Pressure.DEPENDENCY
-    canary.looked_at += LOOK_EVERY * 1000  # it is not looked at again while the test lasts
-    with pytest.raises(NotTakenOverError, match="the dependency payments is far behind"):
-        await behind.take(hub.binding, arrival(CALL | {"key": "second"}, may_be_left=True))
-    await behind.take(hub.binding, arrival(CALL | {"key": "third"}, may_be_left=False))
+    await behind.accept(hub.binding, arrival(CALL | {"key": "first"}))
+    (probe,) = behind.backpressure.probes.values()
+    probe.pressure = Pressure.DEPENDENCY
+    probe.sampled_at += SAMPLE_INTERVAL * 1000  # it is not looked at again while the test lasts
+    with pytest.raises(NotAcceptedError, match="the dependency payments is far behind"):
+        await behind.accept(hub.binding, arrival(CALL | {"key": "second"}, may_be_left=True))
+    await behind.accept(hub.binding, arrival(CALL | {"key": "third"}, may_be_left=False))
     assert await started(hub) == {"first": "queue", "third": "queue"}
 
 
@@ -218,6 +217,6 @@ async def test_no_more_starts_are_under_way_than_the_setting_allows(
 
     monkeypatch.setattr(intake_module, "submit", counted)
     batch = [arrival(CALL | {"key": f"k-{number}"}) for number in range(20)]
-    assert await make(concurrency=3).take_all(hub.binding, batch) == []
+    assert await make(concurrency=3).accept_all(hub.binding, batch) == []
     assert max(seen) == 3
     assert len(await started(hub)) == 20

@@ -5,14 +5,20 @@ from hashlib import sha256
 
 import pytest
 
-from stores import retention
-from stores.attempt_markers import FIRST, Marked, mark_attempt, marked_runs, note_outcome, removal_place
-from stores.retention import MARKERS_KEPT, remove_attempt_markers
-from stores.submission import submit
-from stores.task_hub import wait_for_operation
-from tests.operation_stage import an_operation, failing
-from tests.task_hub_stage import TaskHubStage
-from triggers.maintenance import upkeep
+from durable_retry.services import retention
+from durable_retry.services.retention import MARKERS_KEPT, remove_attempt_markers, run_maintenance
+from durable_retry.services.submit import submit
+from durable_retry.stores.operations.attempt_markers import (
+    FIRST,
+    Marked,
+    insert_marker,
+    marked_runs,
+    read_removal_cursor,
+    write_outcome,
+)
+from durable_retry.stores.task_hub.client import wait_for_operation
+from tests.support.builders import an_operation, failing
+from tests.support.hub import TaskHubStage
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 OLD = NOW - MARKERS_KEPT - timedelta(seconds=1)
@@ -24,7 +30,7 @@ def markers_of_its_own(
 ) -> None:
     suffix = sha256(request.node.name.encode()).hexdigest()[:16]
     assert storage is not None
-    monkeypatch.setattr("stores.attempt_markers.TABLE", f"Markers{suffix}")
+    monkeypatch.setattr("durable_retry.stores.operations.attempt_markers.TABLE", f"Markers{suffix}")
 
 
 async def names() -> list[str]:
@@ -46,29 +52,29 @@ async def test_markers_go_when_the_operation_has_ended_and_they_are_old(hub: Tas
         ("op-gone", 1, OLD),
         ("op-young", 1, NOW),
     ):
-        assert await mark_attempt(run, attempt, marked_at) is None
-    await upkeep(hub.binding, NOW)
+        assert await insert_marker(run, attempt, marked_at) is None
+    await run_maintenance(hub.binding, NOW)
     assert await names() == ["op-young"]
 
 
 async def test_an_operation_that_goes_on_keeps_its_markers_however_old(hub: TaskHubStage) -> None:
     hub.answer = failing(99)
     await submit(hub.binding, an_operation(operation_id="op-waits", created_at=NOW, deadline_at=None))
-    await mark_attempt("op-waits", 1, OLD)
-    await mark_attempt("op-waits.dl-7", 1, OLD)
+    await insert_marker("op-waits", 1, OLD)
+    await insert_marker("op-waits.dl-7", 1, OLD)
     assert await removed(hub) == 0
-    assert await mark_attempt("op-waits", 1, NOW) == Marked(None)
+    assert await insert_marker("op-waits", 1, NOW) == Marked(None)
 
 
 async def test_a_run_with_one_young_marker_keeps_all(hub: TaskHubStage) -> None:
-    await mark_attempt("op-both", 1, OLD)
-    await mark_attempt("op-both", 2, NOW)
+    await insert_marker("op-both", 1, OLD)
+    await insert_marker("op-both", 2, NOW)
     assert await removed(hub) == 0
     assert [run.attempts for run in (await marked_runs(FIRST, 10))[0]] == [(1, 2)]
 
 
 async def test_an_outcome_that_was_noted_too_late_goes_as_well(hub: TaskHubStage) -> None:
-    await note_outcome("op-late", 1, {"status_code": 201})
+    await write_outcome("op-late", 1, {"status_code": 201})
     assert await removed(hub) == 1
     assert await names() == []
 
@@ -78,15 +84,15 @@ async def test_each_step_is_bounded_and_goes_on_behind_the_last(
 ) -> None:
     monkeypatch.setattr(retention, "MARKERS_PER_STEP", 3)
     for number in range(2):
-        await mark_attempt(f"op-a-young-{number}", 1, NOW)
+        await insert_marker(f"op-a-young-{number}", 1, NOW)
     for attempt in range(1, 6):  # more than one step looks at
-        await mark_attempt("op-b-many", attempt, OLD)
-    await mark_attempt("op-c-last", 1, OLD)
+        await insert_marker("op-b-many", attempt, OLD)
+    await insert_marker("op-c-last", 1, OLD)
     steps = [await removed(hub)]
-    while await removal_place() != FIRST:
+    while await read_removal_cursor() != FIRST:
         steps.append(await removed(hub))
     assert max(steps) <= 3
     assert await names() == ["op-a-young-0", "op-a-young-1", "op-b-many"]
-    while await removed(hub) or await removal_place() != FIRST:
+    while await removed(hub) or await read_removal_cursor() != FIRST:
         pass
     assert await names() == ["op-a-young-0", "op-a-young-1"]

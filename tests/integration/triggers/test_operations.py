@@ -3,14 +3,18 @@ from typing import Any
 
 import pytest
 
-from engine.vocabulary import Category
-from tests.integration.triggers.http import Answered, call
-from tests.operation_stage import failing
-from tests.task_hub_stage import TaskHubStage, binding_for
-from tools.processes import free_port
-from triggers.operation_list import list_operations
-from triggers.operation_steering import cancel_operation, retry_operation_now
-from triggers.operations import get_operation, submit_operation
+from durable_retry.engine.base.enums import Category
+from durable_retry.triggers.http.operations import (
+    cancel_operation,
+    get_operation,
+    list_operations,
+    retry_operation_now,
+)
+from durable_retry.triggers.http.submissions import submit_operation
+from scripts.processes import free_port
+from tests.support.builders import failing
+from tests.support.http import Answered, call
+from tests.support.hub import TaskHubStage, binding_for
 
 CALL = {
     "dependency": "payments",

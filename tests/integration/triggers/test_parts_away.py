@@ -11,15 +11,15 @@ from typing import Any, Final
 import azure.functions as func
 import pytest
 
-from engine.config import parse_config
-from stores import queues, tables
-from stores.configuration import using
-from stores.task_hub import close_clients
+from durable_retry.engine.config.reader import parse_config
+from durable_retry.settings.configuration import using
+from durable_retry.stores.storage import queues, tables
+from durable_retry.stores.task_hub.client import close_clients
+from durable_retry.triggers.http.api import table
+from durable_retry.triggers.http.routes import AWAY
+from scripts.processes import free_port
 from tests.integration.triggers.conftest import DEPENDENCIES
-from tests.task_hub_stage import binding_for, task_hub_stage
-from tools.processes import free_port
-from triggers.openapi.common_parts import AWAY
-from triggers.openapi.routes import ROUTES
+from tests.support.hub import binding_for, task_hub_stage
 
 PARAMETERS: Final = {
     "operation_id": "op-unknown",
@@ -41,7 +41,7 @@ BODIES: Final[dict[str, Any]] = {
     "preview_policy": {"dependency": "payments"},
     **{f"{hand}_circuit": {"reason": "why"} for hand in ("open", "close", "disable", "reset")},
 }
-NEEDS_A_PART: Final = {route.function for route in ROUTES if AWAY in route.problems}
+NEEDS_A_PART: Final = {route.function for route in table() if AWAY in route.problems}
 NEEDS_STORAGE_ONLY: Final = {
     "get_dead_letters",
     "get_dead_letter_groups",
@@ -52,6 +52,9 @@ NEEDS_STORAGE_ONLY: Final = {
     "note_dead_letter",
     "list_outbox",
     "get_batch",
+    "list_all_batches",
+    "list_all_sagas",
+    "list_replays_of_many",
     "enqueue_operation",
 }
 

@@ -7,13 +7,12 @@ import azure.functions as func
 import pytest
 from azure.storage.queue import QueueClient
 
-from stores.task_hub import read_operation
-from tests.e2e.storage import Storage
-from tests.integration.triggers.http import Answered, call
+from durable_retry.stores.task_hub.client import read_operation
+from durable_retry.triggers.http.submissions import enqueue_operation, submit_operation
 from tests.integration.triggers.test_intake import CALL, EVENT, arrival, make
-from tests.task_hub_stage import TaskHubStage
-from triggers.enqueued_operations import enqueue_operation
-from triggers.operations import submit_operation
+from tests.support.azurite import Storage
+from tests.support.http import Answered, call
+from tests.support.hub import TaskHubStage
 
 HEADERS = {"ce-specversion": "1.0", "ce-id": "e-1", "ce-source": "/shop", "ce-type": "order.placed"}
 
@@ -29,14 +28,14 @@ async def enqueued(body: Any, headers: dict[str, str] | None = None) -> Answered
         headers=headers or {},
         body=json.dumps(body).encode(),
     )
-    answer = await enqueue_operation._function._func(request)
+    answer = await enqueue_operation(request)
     return Answered(answer.status_code, dict(answer.headers), json.loads(answer.get_body()))
 
 
 async def test_an_event_by_http_is_what_it_is_by_any_source(hub: TaskHubStage) -> None:
     first = await submitted(hub, EVENT, **{"content-type": "application/cloudevents+json"})
     binary = await submitted(hub, CALL, **HEADERS)
-    await make().take(hub.binding, arrival(EVENT))
+    await make().accept(hub.binding, arrival(EVENT))
     assert (first.status, first.body["key"]) == (202, "/shop#e-1")
     assert binary.body["operation_id"] == first.body["operation_id"]
     assert binary.headers["Idempotent-Replayed"] == "true"
@@ -100,7 +99,7 @@ async def test_what_is_no_operation_is_not_put_on_the_queue() -> None:
 
 @pytest.mark.usefixtures("hub", "storage")
 async def test_tenants_do_not_meet_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triggers.bodies.app_settings", _TenantSettings)
+    monkeypatch.setattr("durable_retry.triggers.http.requests.app_settings", _TenantSettings)
     keys = {(await enqueued(CALL | {"key": "k"}, {"x-tenant": name})).body["key"] for name in ("a", "b")}
     assert len(keys) == 2
 

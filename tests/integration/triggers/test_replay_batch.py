@@ -7,22 +7,28 @@ from typing import Any
 
 import pytest
 
-from activities.replay_steps import replay_batch, replay_page
-from engine.circuit import CircuitState, Hand, HandAction, HandMessage
-from engine.dead_letter import Status, archived
-from engine.dead_letter_filter import Filter
-from stores import clock, replay_start
-from stores.circuit_entity import CircuitEntity
-from stores.dead_letter_list import list_dead_letters
-from stores.dead_letter_tally import read_summary
-from stores.dead_letters import find_dead_letter, find_dead_letters, keep_operation, move_dead_letter
-from stores.instances import start
-from stores.replay_gate import RECHECK, held_until
-from stores.task_hub import wait_for_operation
-from tests.dead_letter_samples import an_entry, use_own_tables
-from tests.operation_stage import failing
-from tests.part_stage import CutError, Cuts, Mode
-from tests.task_hub_stage import TaskHubStage
+from activities.bulk_replay import replay_batch, replay_page
+from durable_retry import clock
+from durable_retry.engine.circuit import CircuitState, ManualAction, ManualControl, ManualControlMessage
+from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import Status, archived
+from durable_retry.services import replay as replay_start
+from durable_retry.services.replay import RECHECK, held_until
+from durable_retry.stores.circuit.entity import CircuitEntity
+from durable_retry.stores.dead_letters.counters import read_summary
+from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.dead_letters.records import (
+    find_dead_letter,
+    find_dead_letters,
+    keep_operation,
+    move_dead_letter,
+)
+from durable_retry.stores.task_hub.client import wait_for_operation
+from durable_retry.stores.task_hub.instances import start_instance
+from tests.support.builders import an_entry, failing
+from tests.support.cuts import CutError, Cuts, Mode
+from tests.support.hub import TaskHubStage
+from tests.support.tables import use_own_tables
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -32,12 +38,12 @@ def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     use_own_tables(request.node.name, monkeypatch)
 
 
-async def by_hand(hub: TaskHubStage, hand: Hand, seconds: float | None = None) -> None:
+async def by_hand(hub: TaskHubStage, hand: ManualControl, seconds: float | None = None) -> None:
     """Put the circuit of payments into another state and wait until it is."""
     circuit = CircuitEntity(hub.binding, "payments")
-    action = HandAction(hand, clock.now(), by="ada", reason="maintenance", for_seconds=seconds)
-    await circuit.hand(HandMessage(action))
-    wanted = CircuitState.FORCED_OPEN if hand is Hand.OPEN else CircuitState.CLOSED
+    action = ManualAction(hand, clock.now(), by="ada", reason="maintenance", for_seconds=seconds)
+    await circuit.control(ManualControlMessage(action))
+    wanted = CircuitState.FORCED_OPEN if hand is ManualControl.OPEN else CircuitState.CLOSED
     async with asyncio.timeout(10):
         while (await circuit.read()).state is not wanted:  # noqa: ASYNC110 # asks another process
             await asyncio.sleep(0.02)
@@ -60,7 +66,7 @@ async def status_of(dead_letter_id: str) -> Status:
 
 async def test_a_page_holds_the_newest_first() -> None:
     ids = await kept(3)
-    request = {"filter": Filter(status=Status.OPEN).to_json(), "limit": 2, "cursor": None}
+    request = {"filter": DeadLetterFilter(status=Status.OPEN).to_json(), "limit": 2, "cursor": None}
     page = await replay_page(request)
     assert page["ids"] == [ids[2], ids[1]]
     assert (await replay_page(request | {"cursor": page["cursor"]}))["ids"] == [ids[0]]
@@ -109,11 +115,11 @@ async def test_a_batch_that_is_cut_at_the_start_is_all_done_when_it_is_made_agai
 
     async def cut(*given: Any, **more: Any) -> bool:
         if after:
-            await start(*given, **more)
+            await start_instance(*given, **more)
         raise CutError
 
     with monkeypatch.context() as crash:
-        crash.setattr(replay_start, "start", cut)
+        crash.setattr(replay_start, "start_instance", cut)
         with pytest.raises(CutError):
             await batch(hub, ids)
     await check_all_done(hub, ids)
@@ -123,7 +129,9 @@ async def check_all_done(hub: TaskHubStage, ids: list[str]) -> None:
     """Make the batch again, as a host does: each is started, once, and on no list of open ones."""
     assert (await batch(hub, ids))["replayed"] == len(ids)
     assert (await read_summary()).total.count == 0
-    assert (await list_dead_letters(Filter(status=Status.OPEN), limit=10, cursor=None)).records == []
+    assert (
+        await list_dead_letters(DeadLetterFilter(status=Status.OPEN), limit=10, cursor=None)
+    ).records == []
     for record in await find_dead_letters(ids):
         assert record is not None
         instance = await wait_for_operation(hub.binding, record.operation_id or "", 20)
@@ -147,17 +155,17 @@ async def test_an_open_circuit_leaves_its_dead_letters_until_it_may_close(hub: T
     hub.answer = failing(0)
     ids = await kept(2)
     until = clock.now() + timedelta(minutes=10)
-    await by_hand(hub, Hand.OPEN, 600)
+    await by_hand(hub, ManualControl.OPEN, 600)
     step = await batch(hub, ids)
     assert (step["replayed"], step["left"]) == (0, ids)
     assert abs(datetime.fromisoformat(step["held_until"]) - until) < timedelta(seconds=1)
     assert await status_of(ids[0]) is Status.OPEN
-    await by_hand(hub, Hand.CLOSE)
+    await by_hand(hub, ManualControl.CLOSE)
     assert (await batch(hub, step["left"]))["replayed"] == 2
 
 
 async def test_a_circuit_that_is_open_without_end_is_asked_again(hub: TaskHubStage) -> None:
-    await by_hand(hub, Hand.OPEN)
+    await by_hand(hub, ManualControl.OPEN)
     held = await held_until(hub.binding, "payments")
     assert held is not None
     assert timedelta(0) < held - clock.now() <= RECHECK

@@ -1,36 +1,40 @@
 """Replays of dead letters, cut at every request to storage and to the task hub."""
 
 import asyncio
+import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from activities.publish import outbox_give_up, outbox_pending
-from engine.dead_letter import DeadLetterRecord, Status
-from engine.dead_letter_edit import ReplayBody
-from engine.dead_letter_filter import Filter
-from engine.operation import OperationInput
-from engine.outbox import EventState, StoredEvent
-from engine.vocabulary import Category, DeadLetterReason
-from stores import clock, replay_start, tables
-from stores.commits import commit_success
-from stores.dead_letter_intents import left_over
-from stores.dead_letter_list import list_dead_letters
-from stores.dead_letter_tally import read_groups, read_summary
-from stores.dead_letters import find_dead_letter, keep_message, keep_operation
-from stores.instances import start
-from stores.outbox import events_of
-from stores.outbox_sending import resend
-from stores.replay_start import KeyTakenError
-from stores.submission import submit
-from stores.task_hub import TaskHubUnavailableError, wait_for_operation
-from tests.dead_letter_samples import an_entry, use_own_tables
-from tests.operation_stage import an_operation, failing
-from tests.task_hub_stage import TaskHubStage
-from triggers import replaying
-from triggers.maintenance import finish_left_over
-from triggers.replaying import replay_dead_letter
+from activities.outbox import outbox_give_up, outbox_pending
+from durable_retry import clock
+from durable_retry.engine.base.enums import Category, DeadLetterReason
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.dead_letters.edit import ReplayBody
+from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status, of_message
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.outbox.delivery import EventState, StoredEvent
+from durable_retry.services import replay as replay_start
+from durable_retry.services import replay as replaying
+from durable_retry.services.outbox import resend
+from durable_retry.services.replay import KeyTakenError, replay_dead_letter
+from durable_retry.services.retention import finish_left_over
+from durable_retry.services.submit import submit
+from durable_retry.stores.dead_letters.counters import read_groups, read_summary
+from durable_retry.stores.dead_letters.intents import left_over
+from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.dead_letters.records import find_dead_letter, keep_message, keep_operation
+from durable_retry.stores.operations.commits import commit_success
+from durable_retry.stores.outbox.events import events_of
+from durable_retry.stores.storage import tables
+from durable_retry.stores.task_hub.client import TaskHubUnavailableError, wait_for_operation
+from durable_retry.stores.task_hub.instances import start_instance
+from tests.support.builders import an_entry, an_operation, failing
+from tests.support.hub import TaskHubStage
+from tests.support.tables import use_own_tables
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -81,7 +85,7 @@ def attempts_for(hub: TaskHubStage, operation_id: str) -> int:
 
 
 async def ids_of(status: Status) -> list[str]:
-    page = await list_dead_letters(Filter(status=status), limit=200, cursor=None)
+    page = await list_dead_letters(DeadLetterFilter(status=status), limit=200, cursor=None)
     return [record.id for record in page.records]
 
 
@@ -124,7 +128,7 @@ async def test_a_task_hub_that_is_gone_leaves_the_dead_letter_open(
         raise TaskHubUnavailableError("gone")
 
     with monkeypatch.context() as outage:
-        outage.setattr(replay_start, "start", gone)
+        outage.setattr(replay_start, "start_instance", gone)
         with pytest.raises(TaskHubUnavailableError):
             await replay(hub, record)
     assert await found(record.id) == record
@@ -183,7 +187,7 @@ async def test_a_crash_around_the_start_ends_in_one_replay(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, *, after: bool
 ) -> None:
     record = await failed(hub)
-    real = start
+    real = start_instance
 
     async def cut(*given: Any, **more: Any) -> bool:
         if after:
@@ -191,7 +195,7 @@ async def test_a_crash_around_the_start_ends_in_one_replay(
         raise CutError
 
     with monkeypatch.context() as crash:
-        crash.setattr(replay_start, "start", cut)
+        crash.setattr(replay_start, "start_instance", cut)
         with pytest.raises(CutError):
             await replay(hub, record)
     await finish_left_over(hub.binding, clock.now() + timedelta(hours=1))
@@ -205,7 +209,7 @@ async def test_what_a_crash_left_is_not_started_again_once_it_has_failed_again(
     first = await failed(hub)
     hub.answer = failing(9, Category.MALFORMED, 422)
     with monkeypatch.context() as crash:
-        crash.setattr(replaying, "withdraw", cut_off)
+        crash.setattr(replaying, "finish_change", cut_off)
         with pytest.raises(CutError):
             await replay(hub, first)
     await ended(hub, "op-one")
@@ -302,3 +306,56 @@ async def _check_one_replay(hub: TaskHubStage, record: DeadLetterRecord) -> None
     assert record.id not in await ids_of(Status.OPEN)
     assert (await ids_of(Status.REPLAYED)).count(record.id) == 1
     assert await left_over(10) == []
+
+
+def sent_by(hub: TaskHubStage) -> list[OperationInput]:
+    """The operation of each attempt."""
+    return [
+        OperationInput.from_json(given["operation"]) for name, given in hub.activities if name == "attempt"
+    ]
+
+
+async def test_an_edited_replay_sends_a_new_key_and_keeps_its_own(hub: TaskHubStage) -> None:
+    record = await failed(hub)
+    edits = ReplayBody.model_validate({"request": {"json": {"amount": 6}}})
+    operation_id = await replay_dead_letter(hub.binding, record.id, edits, clock.now())
+    assert (await ended(hub, operation_id))["key"] == "key-one"
+    sent = sent_by(hub)
+    assert [each.key for each in sent] == ["key-one", "key-one"]
+    assert sent[0].sent_key == "key-one"
+    assert sent[1].sent_key.startswith("key-one.")
+
+
+async def test_a_replay_as_it_was_sends_the_same_key(hub: TaskHubStage) -> None:
+    record = await failed(hub)
+    await ended(hub, await replay_dead_letter(hub.binding, record.id, NOTHING, clock.now()))
+    sent = sent_by(hub)
+    assert [each.sent_key for each in sent] == ["key-one", "key-one"]
+
+
+async def test_a_message_that_was_cut_is_replayed_only_as_a_whole_one(hub: TaskHubStage) -> None:
+    whole = json.dumps({"dependency": "payments", "request": {"method": "GET"}}) + " " * 100_000
+    reason = DeadLetterReason.VALIDATION_FAILED
+    dead_letter_id = await keep_message(
+        whole, source="queue", message_id="m-long", reason=reason, detail="too large", now=clock.now()
+    )
+    record = await found(dead_letter_id)
+    assert (len(record.message or ""), record.message_chars) == (100_000, len(whole))
+    with pytest.raises(InvalidInputError, match="the whole message"):
+        await replay_dead_letter(hub.binding, dead_letter_id, NOTHING, clock.now())
+    edits = ReplayBody(message=whole.strip())
+    await ended(hub, await replay_dead_letter(hub.binding, dead_letter_id, edits, clock.now()))
+
+
+def test_a_message_of_an_older_version_of_the_longest_length_counts_as_cut() -> None:
+    message = of_message(
+        "dl-1",
+        "x" * 100_000,
+        source="queue",
+        message_id="m",
+        reason=DeadLetterReason.MALFORMED_JSON,
+        detail="",
+        now=clock.now(),
+    )
+    assert not message.is_cut
+    assert replace(message, message_chars=None).is_cut

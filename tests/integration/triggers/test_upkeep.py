@@ -8,28 +8,37 @@ from typing import Any
 
 import pytest
 
-from engine.alert import Thresholds
-from engine.dead_letter import Status, archived, restored
-from engine.dead_letter_filter import Filter
-from engine.idempotency import operation_id_for
-from stores import clock, tables
-from stores.alerts import known_alerts
-from stores.dead_letter_index import due
-from stores.dead_letter_intents import Intent, Purpose, announce, left_over
-from stores.dead_letter_list import count_dead_letters
-from stores.dead_letters import find_dead_letter, keep_operation, move_dead_letter
-from stores.retention import DEAD_LETTERS_PER_STEP, clean_expired_records
-from stores.submission import submit
-from stores.task_hub import TaskHubUnavailableError, read_operation, read_record, wait_for_operation
-from stores.upkeep_settings import UpkeepSettings, Webhook
-from stores.watched import read_all
-from tests.dead_letter_samples import an_entry, use_own_tables
-from tests.operation_stage import an_operation, failing
-from tests.task_hub_stage import TaskHubStage
-from triggers import maintenance, watch
-from triggers.maintenance import finish_left_over, upkeep
-from triggers.replaying import finish_replay
-from triggers.watch import look
+from durable_retry import clock
+from durable_retry.engine.alerts import Thresholds
+from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import Status, archived, restored
+from durable_retry.engine.operations.idempotency import operation_id_for
+from durable_retry.services import alerts, retention
+from durable_retry.services.alerts import check_alerts, read_health_metrics
+from durable_retry.services.replay import finish_replay
+from durable_retry.services.retention import (
+    DEAD_LETTERS_PER_STEP,
+    clean_expired_records,
+    finish_left_over,
+    run_maintenance,
+)
+from durable_retry.services.submit import submit
+from durable_retry.settings.maintenance import MaintenanceSettings, Webhook
+from durable_retry.stores.alerts import known_alerts
+from durable_retry.stores.dead_letters.index import due
+from durable_retry.stores.dead_letters.intents import Intent, Purpose, begin_change, left_over
+from durable_retry.stores.dead_letters.list import count_dead_letters
+from durable_retry.stores.dead_letters.records import find_dead_letter, keep_operation, move_dead_letter
+from durable_retry.stores.storage import tables
+from durable_retry.stores.task_hub.client import (
+    TaskHubUnavailableError,
+    read_operation,
+    read_record,
+    wait_for_operation,
+)
+from tests.support.builders import an_entry, an_operation, failing
+from tests.support.hub import TaskHubStage
+from tests.support.tables import use_own_tables
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -45,9 +54,9 @@ def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 
 
 def settle_on(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
-    chosen = UpkeepSettings(**({"thresholds": ONE_AT_MOST} | settings))
-    monkeypatch.setattr(watch, "upkeep_settings", lambda: chosen)
-    monkeypatch.setattr(maintenance, "upkeep_settings", lambda: chosen)
+    chosen = MaintenanceSettings(**({"thresholds": ONE_AT_MOST} | settings))
+    monkeypatch.setattr(alerts, "maintenance_settings", lambda: chosen)
+    monkeypatch.setattr(retention, "maintenance_settings", lambda: chosen)
 
 
 async def keep(number: int) -> str:
@@ -59,26 +68,26 @@ async def test_an_alert_is_raised_once_and_told_again_when_it_clears(
 ) -> None:
     settle_on(monkeypatch)
     first, _ = await keep(1), await keep(2)
-    with caplog.at_level(logging.WARNING, logger="triggers.watch"):
-        assert [alert.condition for alert in await look(hub.binding, NOW)] == ["dead_letters"]
+    with caplog.at_level(logging.WARNING, logger="durable_retry.services.alerts"):
+        assert [alert.condition for alert in await check_alerts(hub.binding, NOW)] == ["dead_letters"]
     assert [record.getMessage() for record in caplog.records] == [
         "alert dead_letters raised: 2.0, threshold 1"
     ]
-    assert await look(hub.binding, NOW + timedelta(minutes=1)) == []
+    assert await check_alerts(hub.binding, NOW + timedelta(minutes=1)) == []
     await move_dead_letter(first, lambda record: archived(record, NOW))
-    (cleared,) = await look(hub.binding, NOW + timedelta(minutes=2))
+    (cleared,) = await check_alerts(hub.binding, NOW + timedelta(minutes=2))
     assert not cleared.is_raised
-    assert await look(hub.binding, NOW + timedelta(minutes=3)) == []
+    assert await check_alerts(hub.binding, NOW + timedelta(minutes=3)) == []
 
 
 async def test_age_and_circuits_are_watched_too(hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch) -> None:
     thresholds = Thresholds(dead_letters=0, dead_letter_age_seconds=3600)
     settle_on(monkeypatch, thresholds=thresholds)
     await keep(1)
-    (alert,) = await look(hub.binding, NOW)
+    (alert,) = await check_alerts(hub.binding, NOW)
     assert (alert.condition, alert.value) == ("dead_letter_age_seconds", 86_400)
-    watched = await read_all(hub.binding, NOW)
-    assert {reading.condition for reading in watched.readings(thresholds)} >= {
+    watched = await read_health_metrics(hub.binding, NOW)
+    assert {reading.condition for reading in watched.with_thresholds(thresholds)} >= {
         "outbox_lag_seconds",
         "circuit_open_seconds:payments",
     }
@@ -92,7 +101,7 @@ async def test_a_webhook_is_an_operation_with_a_key_of_the_alert(
     await keep(1)
     await keep(2)
     # The task hub has a clock of its own, and the operation a deadline.
-    (alert,) = await look(hub.binding, datetime.now(UTC))
+    (alert,) = await check_alerts(hub.binding, datetime.now(UTC))
     operation_id = operation_id_for("source:watch", alert.id)
     await wait_for_operation(hub.binding, operation_id, 20)
     (call,) = [given for name, given in hub.activities if name == "attempt"]
@@ -111,11 +120,11 @@ async def test_what_could_not_be_told_is_told_by_the_next_run(
         raise TaskHubUnavailableError("gone")
 
     with monkeypatch.context() as outage:
-        outage.setattr(watch, "submit", gone)
+        outage.setattr(alerts, "submit", gone)
         with pytest.raises(TaskHubUnavailableError):
-            await look(hub.binding, NOW)
-    assert not (await known_alerts())["dead_letters"].is_told
-    (told,) = await look(hub.binding, NOW + timedelta(minutes=1))
+            await check_alerts(hub.binding, NOW)
+    assert not (await known_alerts())["dead_letters"].is_delivered
+    (told,) = await check_alerts(hub.binding, NOW + timedelta(minutes=1))
     assert told.since == NOW
 
 
@@ -128,10 +137,10 @@ async def test_archived_dead_letters_go_after_their_time_and_others_stay(
         await move_dead_letter(dead_letter_id, lambda record: archived(record, NOW - timedelta(days=31)))
     await move_dead_letter(young, lambda record: archived(record, NOW - timedelta(days=29)))
     await move_dead_letter(back, restored)
-    await upkeep(hub.binding, NOW)
+    await run_maintenance(hub.binding, NOW)
     assert [await find_dead_letter(one) is None for one in (old, young, back, opened)] == [True] + [False] * 3
-    assert await count_dead_letters(Filter(status=Status.ARCHIVED)) == 1
-    assert await count_dead_letters(Filter(status=Status.OPEN)) == 2
+    assert await count_dead_letters(DeadLetterFilter(status=Status.ARCHIVED)) == 1
+    assert await count_dead_letters(DeadLetterFilter(status=Status.OPEN)) == 2
     assert await due(NOW - timedelta(days=30), 10) == []
 
 
@@ -144,10 +153,10 @@ async def test_a_crash_in_the_middle_of_a_removal_is_made_up(
     with monkeypatch.context() as crash:
         crash.setattr(tables, "transact", None)
         with pytest.raises(TypeError):
-            await upkeep(hub.binding, NOW)
+            await run_maintenance(hub.binding, NOW)
     assert await find_dead_letter(dead_letter_id) is None
-    await upkeep(hub.binding, NOW)
-    assert await count_dead_letters(Filter()) == 0
+    await run_maintenance(hub.binding, NOW)
+    assert await count_dead_letters(DeadLetterFilter()) == 0
     assert await due(NOW, DEAD_LETTERS_PER_STEP) == []
 
 
@@ -160,9 +169,9 @@ async def test_finished_histories_go_after_their_time(
     await submit(hub.binding, operation)
     await wait_for_operation(hub.binding, "op-old", 20)
     started_at = datetime.now(UTC)
-    await upkeep(hub.binding, started_at + timedelta(days=6))
+    await run_maintenance(hub.binding, started_at + timedelta(days=6))
     assert await read_operation(hub.binding, "op-old") is not None
-    await upkeep(hub.binding, started_at + timedelta(days=8))
+    await run_maintenance(hub.binding, started_at + timedelta(days=8))
     assert await read_operation(hub.binding, "op-old") is None
 
 
@@ -171,7 +180,7 @@ async def test_an_intent_that_cannot_be_finished_does_not_hold_up_the_others(
 ) -> None:
     good, bad = await keep(0), await keep(1)
     for dead_letter_id in (good, bad):
-        await announce(dead_letter_id, Purpose.MOVE)
+        await begin_change(dead_letter_id, Purpose.MOVE)
     real = finish_replay
 
     async def broken(binding: str, intent: Intent) -> None:
@@ -179,7 +188,7 @@ async def test_an_intent_that_cannot_be_finished_does_not_hold_up_the_others(
             raise KeyError("operation")
         await real(binding, intent)
 
-    monkeypatch.setattr(maintenance, "finish_replay", broken)
+    monkeypatch.setattr(retention, "finish_replay", broken)
     assert await finish_left_over(hub.binding, NOW + timedelta(hours=1)) == 1
     assert [intent.dead_letter_id for intent in await left_over(10)] == [bad]
 

@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.batch import BatchState, Progress, counts_of, verdict_of
+from durable_retry.engine.workflows.batch import BatchProgress, BatchState, batch_state_of, counts_of
 
 
 @st.composite
@@ -22,14 +22,14 @@ def test_every_item_is_started_once_and_no_more_run_than_allowed(
     batch: tuple[int, int, list[str | None]], rng: Random, *, crashing: bool
 ) -> None:
     total, concurrency, items = batch
-    progress = Progress(total=total, max_concurrency=concurrency)
+    progress = BatchProgress(total=total, max_concurrency=concurrency)
     started: list[int] = []
     turns = 0
     while not progress.is_over:
         turns += 1
         assert turns <= 4 * total + 4
         if crashing:
-            progress = Progress.from_json(progress.to_json())
+            progress = BatchProgress.from_json(progress.to_json())
         start = progress.startable
         started += start
         running = {index: name for index in start if (name := items[index]) is not None}
@@ -52,7 +52,7 @@ def test_a_verdict_comes_last_and_counts_what_did_not_succeed(
         + ["cancelled"] * cancelled
         + ["running"] * running
     )
-    verdict = verdict_of(counts_of(statuses), tolerated)
+    verdict = batch_state_of(counts_of(statuses), tolerated)
     if running:
         assert verdict is BatchState.RUNNING
     else:

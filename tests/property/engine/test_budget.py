@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.budget import (
+from durable_retry.engine.circuit.retry_budget import (
     CREDIT_SECONDS,
     Budget,
     BudgetAllowed,
@@ -14,7 +14,7 @@ from engine.budget import (
     budget_allows,
     budget_snapshot,
 )
-from tests.circuit_samples import NOON, after
+from tests.support.builders import NOON, after
 
 SECONDS = 60
 

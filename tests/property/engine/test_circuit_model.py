@@ -20,23 +20,24 @@ from hypothesis.stateful import (
     rule,
 )
 
-from engine.circuit import (
+from durable_retry.engine.circuit import (
     AskForProbe,
     Breaker,
+    CallHealth,
     CircuitSettings,
     CircuitState,
-    Hand,
+    ManualControl,
     Permitted,
     ProbeResult,
     Refused,
     Report,
-    Verdict,
     advanced,
     breaker_from_json,
     breaker_to_json,
     permit,
 )
-from tests.circuit_samples import NOON, Desk, after
+from tests.support.builders import NOON, after
+from tests.support.circuit import Desk
 
 C = CircuitState
 FREE = {C.CLOSED, C.DISABLED}
@@ -121,13 +122,13 @@ class Reference:
         if self.state is C.CLOSED and (enough or self.in_a_row >= 5):
             self.open_for(30.0)
 
-    def hear_probe(self, name: str, epoch: int, verdict: Verdict) -> None:
+    def hear_probe(self, name: str, epoch: int, verdict: CallHealth) -> None:
         if self.state is not C.HALF_OPEN or epoch != self.epoch or name not in self.leases:
             return
         del self.leases[name]
-        if verdict is Verdict.FAILURE:
+        if verdict is CallHealth.FAILURE:
             self.open_for(min(600.0, self.break_seconds * 2))
-        elif verdict is Verdict.SUCCESS:
+        elif verdict is CallHealth.SUCCESS:
             self.successes += 1
             if self.successes >= self.half_open_calls:
                 self.go(C.CLOSED)
@@ -217,7 +218,7 @@ class Lives(RuleBasedStateMachine):
         if report.throttled_until is not None and report.throttled_until > self.model.clock:
             self.model.throttled_until = max(self.model.throttled_until, report.throttled_until)
         for probe in report.probes:
-            self.model.hear_probe(probe.lease_id, probe.epoch, probe.verdict)
+            self.model.hear_probe(probe.lease_id, probe.epoch, probe.health)
         if report.epoch == self.model.epoch and self.model.state in FREE:
             counts = report.window.everything()
             outcomes = [False] * (counts.calls - counts.failures) + [True] * counts.failures
@@ -253,8 +254,8 @@ class Lives(RuleBasedStateMachine):
         self.granted.append(grant)
         return grant
 
-    @rule(target=reports, grant=consumes(grants), verdict=st.sampled_from(Verdict))
-    def a_probe_ends(self, grant: Grant, verdict: Verdict) -> Report:
+    @rule(target=reports, grant=consumes(grants), verdict=st.sampled_from(CallHealth))
+    def a_probe_ends(self, grant: Grant, verdict: CallHealth) -> Report:
         """Its report may still be lost or late; an owner that dies never gets here."""
         grant.ended = True
         result = ProbeResult(grant.name, grant.epoch, verdict)
@@ -267,10 +268,10 @@ class Lives(RuleBasedStateMachine):
         name=st.sampled_from(["a", "b", "c", "d"]),
         lease_seconds=st.sampled_from([1.0, 20.0, 300.0]),
         takes_seconds=st.sampled_from([0.5, 5.0, 40.0]),
-        verdict=st.sampled_from(Verdict),
+        verdict=st.sampled_from(CallHealth),
     )
     def a_probe_is_made(
-        self, name: str, lease_seconds: float, takes_seconds: float, verdict: Verdict
+        self, name: str, lease_seconds: float, takes_seconds: float, verdict: CallHealth
     ) -> None:
         """Three of its kind in a row close a circuit; one that takes longer than its lease does not count."""
         if self.model.state is C.OPEN:
@@ -281,20 +282,20 @@ class Lives(RuleBasedStateMachine):
             self.a_probe_ends(grant, verdict)
 
     @precondition(lambda self: self.has_people)
-    @rule(hand=st.sampled_from(Hand), for_seconds=st.one_of(st.none(), st.floats(1, 300)))
-    def a_person_steps_in(self, hand: Hand, for_seconds: float | None) -> None:
+    @rule(hand=st.sampled_from(ManualControl), for_seconds=st.one_of(st.none(), st.floats(1, 300)))
+    def a_person_steps_in(self, hand: ManualControl, for_seconds: float | None) -> None:
         self.now = round(self.now + 0.001, 3)  # two hands in one millisecond are one message
         seconds = None if for_seconds is None else round(for_seconds, 3)
         at = max(self.model.clock, after(self.now))
         self.desk.hand(self.now, hand, seconds)
         self.model.tick(at)
-        targets = {Hand.OPEN: C.FORCED_OPEN, Hand.DISABLE: C.DISABLED}
+        targets = {ManualControl.OPEN: C.FORCED_OPEN, ManualControl.DISABLE: C.DISABLED}
         self.model.go(targets.get(hand, C.CLOSED), by_hand=True)
-        if hand is not Hand.OPEN:
+        if hand is not ManualControl.OPEN:
             self.model.break_seconds = 30.0
         if hand in targets and seconds is not None:
             self.model.expires_at = after(self.now) + timedelta(seconds=seconds)
-        if hand is Hand.RESET:
+        if hand is ManualControl.RESET:
             self.model.throttled_until = NOON
         self.model.tick(at)
 
@@ -355,7 +356,7 @@ class Lives(RuleBasedStateMachine):
         for number in range(self.settings.half_open_calls):
             if desk.read(at).state is C.HALF_OPEN:
                 assert isinstance(desk.ask(at, f"last-{number}"), Permitted)
-                desk.conclude(at, Verdict.SUCCESS, f"last-{number}")
+                desk.conclude(at, CallHealth.SUCCESS, f"last-{number}")
         assert desk.read(at).state is C.CLOSED
 
 

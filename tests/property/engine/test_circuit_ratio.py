@@ -6,9 +6,10 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.circuit import ReportBuffer, Verdict
-from engine.circuit.buffer import QUIET_CALLS
-from tests.circuit_samples import Desk, after, with_settings
+from durable_retry.engine.circuit import CallHealth, ReportBuffer
+from durable_retry.engine.circuit.report_buffer import QUIET_CALLS
+from tests.support.builders import after
+from tests.support.circuit import Desk, with_settings
 
 NEVER_TRIPS = with_settings(minimum_calls=10**9)
 SECONDS = 45
@@ -40,7 +41,7 @@ class Fleet:
 
     def _call(self, at: float, which: int, *, failed: bool) -> None:
         worker = self.workers[which]
-        verdict = Verdict.FAILURE if failed else Verdict.SUCCESS
+        verdict = CallHealth.FAILURE if failed else CallHealth.SUCCESS
         worker.ended(verdict, after(at), epoch=1, duration_seconds=0.1)
         self.truth.fail(at, failures=int(failed), successes=int(not failed))
         due = worker.due_at()

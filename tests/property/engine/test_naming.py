@@ -3,9 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.envelope import EventName
-from engine.models import parse_operation
-from engine.naming import event_name, source_name
+from durable_retry.engine.operations.naming import EventName, event_name, source_name
+from durable_retry.engine.operations.request import parse_operation
 
 ANY_TEXT = st.text(st.characters(), max_size=40)
 

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.idempotency import (
-    MOVES,
+from durable_retry.engine.operations.idempotency import (
+    RECORD_MOVES,
     ClaimAnswer,
     Record,
     RecordState,
@@ -17,7 +17,7 @@ from engine.idempotency import (
     fail,
     state_of,
 )
-from tests.engine_samples import after
+from tests.support.builders import after
 
 TTL_SECONDS = 50
 
@@ -111,7 +111,9 @@ def test_a_finished_record_gives_one_answer_until_it_expires_or_is_replayed(plan
 
 @given(steps)
 def test_every_change_is_a_legal_move(plan: list[Step]) -> None:
-    legal = {(start, end) for (start, _), end in MOVES.items()} | {(state, state) for state in RecordState}
+    legal = {(start, end) for (start, _), end in RECORD_MOVES.items()} | {
+        (state, state) for state in RecordState
+    }
     record: Record | None = None
     now = after(0)
     for step in plan:

@@ -7,11 +7,21 @@ and read again between any two actions; a duplicate is an action whose ending ar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.ending import Ending
-from engine.operation import OperationInput
-from engine.saga import Do, Effect, Over, Saga, SagaAction, SagaState, Step, Undo, saga_document
-from engine.vocabulary import Category, OperationState
-from tests.engine_samples import NOON, an_operation
+from durable_retry.engine.base.enums import Category, OperationState
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.workflows.saga import (
+    Do,
+    Effect,
+    Over,
+    Saga,
+    SagaAction,
+    SagaState,
+    Step,
+    Undo,
+    saga_document,
+)
+from tests.support.builders import NOON, an_operation
 
 FATES = st.sampled_from(["succeeds", "refused", "exhausted", "ambiguous", "cancelled", "never_tried"])
 
@@ -20,7 +30,7 @@ def part(name: str) -> OperationInput:
     return an_operation(operation_id=f"op-{name}", key=name)
 
 
-def ending_of(fate: str, operation: OperationInput) -> Ending:
+def ending_of(fate: str, operation: OperationInput) -> Completion:
     status, category, attempts = {
         "succeeds": (OperationState.SUCCEEDED, None, 1),
         "refused": (OperationState.DEAD_LETTERED, Category.BUSINESS_RULE, 1),
@@ -29,7 +39,7 @@ def ending_of(fate: str, operation: OperationInput) -> Ending:
         "cancelled": (OperationState.CANCELLED, None, 2),
         "never_tried": (OperationState.DEAD_LETTERED, Category.DEADLINE_EXCEEDED, 0),
     }[fate]
-    return Ending(
+    return Completion(
         operation_id=operation.operation_id, status=status, category=category, attempt_count=attempts
     )
 

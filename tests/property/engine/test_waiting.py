@@ -8,24 +8,19 @@ from statistics import mean
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from engine.backoff import backoff, bounds_of, ceiling_seconds
-from engine.deadline import latest_start
-from engine.decide import (
-    CircuitView,
-    DeadLetter,
-    Done,
-    RetryAt,
-    WaitForCircuit,
-    decide,
-    overdue,
-    record,
-)
-from engine.operation import AttemptOutcome, History, OperationInput
-from engine.policy import RetryPolicy, Timeouts
-from engine.preview import preview
-from engine.retry_after import RetryHint
-from engine.vocabulary import RETRYABLE, Category, DeadLetterReason
-from tests.engine_samples import NOON, a_record, after, an_operation, an_outcome
+from durable_retry.engine.base.enums import Category, DeadLetterReason
+from durable_retry.engine.circuit import Refused
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.backoff import backoff, bounds_of, ceiling_seconds
+from durable_retry.engine.retry.decide import after_attempt, overdue, record, while_blocked
+from durable_retry.engine.retry.decision import DeadLetter, Done, Wait
+from durable_retry.engine.retry.delay_constraints import latest_start
+from durable_retry.engine.retry.history import AttemptOutcome, History
+from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from durable_retry.engine.retry.preview import preview
+from durable_retry.engine.retry.retry_after import RetryHint
+from tests.support.builders import NOON, a_record, after, an_operation, an_outcome
 
 YEAR = 31_536_000.0
 seconds = st.floats(min_value=0, max_value=YEAR)
@@ -43,12 +38,12 @@ policies = st.builds(
     max_retry_after_seconds=seconds,
 )
 instants = st.floats(min_value=-1_000, max_value=10_000).map(after)
-circuits = st.builds(
-    CircuitView,
-    refuses=st.booleans(),
-    retry_at=st.none() | instants,
-    waiting=st.integers(0, 100_000),
+refusals = st.builds(
+    lambda base, waiting: Refused(base=base, waiting=waiting, until=base, reason="open"),
+    instants,
+    st.integers(0, 100_000),
 )
+postponements = st.builds(BudgetPostponed, until=st.floats(0, 10_000).map(after), reserved=st.booleans())
 hints = st.none() | st.builds(RetryHint, delay_seconds=seconds)
 outcomes = st.builds(
     AttemptOutcome,
@@ -105,83 +100,79 @@ def test_a_preview_holds_every_wait_that_can_happen(policy: RetryPolicy) -> None
         previous = drawn
 
 
-@given(operations, histories, outcomes, circuits)
-def test_no_decision_passes_the_deadline(
-    operation: OperationInput,
-    history: History,
-    outcome: AttemptOutcome,
-    circuit: CircuitView,
+@given(operations, histories, outcomes, refusals | postponements)
+def test_no_wait_passes_the_deadline(
+    operation: OperationInput, history: History, outcome: AttemptOutcome, blocked: Refused | BudgetPostponed
 ) -> None:
-    decision = decide(operation, history, outcome, circuit, NOON)
-    if operation.deadline_at is not None:
-        last = latest_start(operation.deadline_at, operation.timeouts)
-        match decision:
-            case RetryAt():
-                assert decision.at <= last
-            case WaitForCircuit():
-                assert decision.until <= last
-            case DeadLetter() | Done():
-                pass
-
-
-@given(operations, histories, outcomes, circuits)
-def test_a_retry_comes_no_earlier_than_anything_told(
-    operation: OperationInput,
-    history: History,
-    outcome: AttemptOutcome,
-    circuit: CircuitView,
-) -> None:
-    decision = decide(operation, history, outcome, circuit, NOON)
-    if not isinstance(decision, RetryAt):
+    if operation.deadline_at is None:
         return
-    assert decision.at >= NOON
-    assert decision.delay_seconds == (decision.at - NOON).total_seconds()
-    assert decision.reasons
-    if circuit.refuses and circuit.retry_at is not None:
-        assert decision.at >= circuit.retry_at
-    if outcome.retry_hint is not None and operation.policy.respect_retry_after:
-        told = min(outcome.retry_hint.delay_seconds, operation.policy.max_retry_after_seconds)
-        assert decision.at >= NOON + timedelta(seconds=told)
+    last = latest_start(operation.deadline_at, operation.timeouts)
+    for decision in (
+        after_attempt(operation, history, outcome, NOON),
+        while_blocked(operation, blocked, NOON),
+    ):
+        if isinstance(decision, Wait):
+            assert decision.until <= last
 
 
-@given(operations, histories, outcomes, circuits)
-def test_what_must_not_be_retried_never_is(
-    operation: OperationInput, history: History, outcome: AttemptOutcome, circuit: CircuitView
+@given(operations, histories, outcomes)
+def test_a_retry_comes_no_earlier_than_the_dependency_asked_for(
+    operation: OperationInput, history: History, outcome: AttemptOutcome
 ) -> None:
-    decision = decide(operation, history, outcome, circuit, NOON)
+    decision = after_attempt(operation, history, outcome, NOON)
+    if not isinstance(decision, Wait):
+        return
+    assert decision.until >= NOON
+    assert decision.delay_seconds == (decision.until - NOON).total_seconds()
+    assert decision.reasons
+    if outcome.counted and outcome.retry_hint is not None and operation.policy.respect_retry_after:
+        wish = min(outcome.retry_hint.delay_seconds, operation.policy.max_retry_after_seconds)
+        assert decision.until >= NOON + timedelta(seconds=wish)
+
+
+@given(operations, refusals | postponements)
+def test_a_blocked_attempt_waits_no_less_than_what_blocks_it_says(
+    operation: OperationInput, blocked: Refused | BudgetPostponed
+) -> None:
+    decision = while_blocked(operation, blocked, NOON)
+    if isinstance(decision, Wait):
+        assert decision.kind is not None
+        assert decision.until >= (blocked.base if isinstance(blocked, Refused) else blocked.until)
+
+
+@given(operations, histories, outcomes)
+def test_what_must_not_be_retried_never_is(
+    operation: OperationInput, history: History, outcome: AttemptOutcome
+) -> None:
+    decision = after_attempt(operation, history, outcome, NOON)
     if outcome.category is None:
         assert decision == Done()
-    elif outcome.category is Category.CIRCUIT_OPEN:
-        assert isinstance(decision, WaitForCircuit | DeadLetter)
-    elif outcome.category not in RETRYABLE:
+    elif outcome.category not in {Category.TRANSIENT, Category.THROTTLED}:
         assert isinstance(decision, DeadLetter)
         assert decision.category is outcome.category
     else:
-        assert isinstance(decision, RetryAt | DeadLetter)
+        assert isinstance(decision, Wait | DeadLetter)
     used_up = outcome.counted and operation.policy.max_attempts != -1
-    if isinstance(decision, RetryAt) and used_up:
+    if isinstance(decision, Wait) and used_up:
         assert outcome.number < operation.policy.max_attempts
 
 
-@given(operations, histories, outcomes, circuits)
+@given(operations, histories, outcomes, refusals | postponements)
 def test_the_same_input_gives_the_same_decision(
-    operation: OperationInput,
-    history: History,
-    outcome: AttemptOutcome,
-    circuit: CircuitView,
+    operation: OperationInput, history: History, outcome: AttemptOutcome, blocked: Refused | BudgetPostponed
 ) -> None:
     again = OperationInput.from_json(operation.to_json())
-    first = decide(operation, history, outcome, circuit, NOON)
-    assert decide(again, History.from_json(history.to_json()), outcome, circuit, NOON) == first
+    first = after_attempt(operation, history, outcome, NOON)
+    assert after_attempt(again, History.from_json(history.to_json()), outcome, NOON) == first
+    assert while_blocked(again, blocked, NOON) == while_blocked(operation, blocked, NOON)
 
 
-@given(operations, histories, outcomes, circuits)
+@given(operations, histories, outcomes)
 def test_only_counted_attempts_are_counted(
-    operation: OperationInput, history: History, outcome: AttemptOutcome, circuit: CircuitView
+    operation: OperationInput, history: History, outcome: AttemptOutcome
 ) -> None:
-    kept = record(history, outcome, decide(operation, history, outcome, circuit, NOON))
-    counts = outcome.counted and outcome.category is not Category.CIRCUIT_OPEN
-    assert kept.attempt_count == (outcome.number if counts else history.attempt_count)
+    kept = record(history, outcome, after_attempt(operation, history, outcome, NOON))
+    assert kept.attempt_count == (outcome.number if outcome.counted else history.attempt_count)
 
 
 @given(operations)
@@ -198,11 +189,11 @@ def test_an_operation_that_always_fails_makes_exactly_its_attempts() -> None:
     while True:
         made += 1
         outcome = an_outcome(number=history.next_attempt)
-        decision = decide(operation, history, outcome, CircuitView(), now)
+        decision = after_attempt(operation, history, outcome, now)
         history = record(history, outcome, decision)
-        if not isinstance(decision, RetryAt):
+        if not isinstance(decision, Wait):
             break
-        now = decision.at
+        now = decision.until
     assert made == operation.policy.max_attempts == history.attempt_count
     assert history.attempts[-1].next_delay_seconds is None
 

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from bench.outage import Outage, Scenario, Tally
-from engine.budget import RetryBudgetSettings
-from engine.circuit import CircuitSettings, CircuitState
+from durable_retry.engine.circuit import CircuitSettings, CircuitState
+from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 
 SHORT = Scenario(per_second=20, arrive_seconds=60, dead_from_seconds=0, dead_until_seconds=40)
 COPIES_SECONDS = 1.5

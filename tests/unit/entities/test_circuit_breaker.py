@@ -4,27 +4,25 @@ from typing import Any
 import pytest
 from azure.durable_functions.testing import EntityTestResult, execute_entity
 
-from engine.circuit import (
-    ENTITY,
-    HAND,
-    PERMIT,
-    REPORT,
+from durable_retry.engine.base.durable_names import CIRCUIT_BREAKER, MANUAL_CONTROL, PERMIT, REPORT
+from durable_retry.engine.circuit import (
+    CallHealth,
     CircuitState,
-    Hand,
-    HandAction,
-    HandMessage,
+    ManualAction,
+    ManualControl,
+    ManualControlMessage,
     PermitMessage,
     Permitted,
     ProbeRequest,
     ProbeResult,
     Refused,
     ReportMessage,
-    Verdict,
     answer_from_json,
     breaker_from_json,
 )
 from entities.circuit_breaker import CircuitBreaker, blueprint
-from tests.circuit_samples import BUDGET, SETTINGS, Desk, after
+from tests.support.builders import after
+from tests.support.circuit import BUDGET, SETTINGS, Desk
 
 
 class Entity:
@@ -37,7 +35,7 @@ class Entity:
     def run(self, operation: str, message: dict[str, Any]) -> EntityTestResult:
         stored = None if self.state is None else json.loads(self.state)
         result = execute_entity(
-            CircuitBreaker, operation, message, stored, entity_name=ENTITY, entity_key="payments"
+            CircuitBreaker, operation, message, stored, entity_name=CIRCUIT_BREAKER, entity_key="payments"
         )
         self.state = result.serialized_state
         self.desk.breaker = breaker_from_json(result.get_state(dict))
@@ -53,15 +51,15 @@ class Entity:
         assert document is not None
         return answer_from_json(document)
 
-    def conclude(self, at: float, answer: Permitted, verdict: Verdict) -> None:
+    def conclude(self, at: float, answer: Permitted, verdict: CallHealth) -> None:
         assert answer.lease_id is not None
         result = ProbeResult(answer.lease_id, answer.epoch, verdict)
         report = self.desk.report(at, probes=(result,))
         self.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json())
 
-    def hand(self, at: float, hand: Hand, for_seconds: float | None = None) -> None:
-        action = HandAction(hand, after(at), "ana", "drill", for_seconds)
-        self.run(HAND, HandMessage(action).to_json())
+    def hand(self, at: float, hand: ManualControl, for_seconds: float | None = None) -> None:
+        action = ManualAction(hand, after(at), "ana", "drill", for_seconds)
+        self.run(MANUAL_CONTROL, ManualControlMessage(action).to_json())
 
 
 def test_it_trips_is_probed_and_closes() -> None:
@@ -71,7 +69,7 @@ def test_it_trips_is_probed_and_closes() -> None:
     assert isinstance(entity.ask(10), Refused)
     answer = entity.ask(30)
     assert answer == Permitted(epoch=3, lease_id="op-1:2", lease_expires_at=after(45))
-    entity.conclude(31, answer, Verdict.SUCCESS)
+    entity.conclude(31, answer, CallHealth.SUCCESS)
     assert entity.desk.breaker.state is CircuitState.CLOSED
 
 
@@ -80,20 +78,20 @@ def test_a_failed_probe_makes_the_break_longer() -> None:
     entity.fail(0, 10)
     answer = entity.ask(30)
     assert isinstance(answer, Permitted)
-    entity.conclude(31, answer, Verdict.FAILURE)
+    entity.conclude(31, answer, CallHealth.FAILURE)
     assert entity.desk.breaker.retry_at == after(91)
 
 
 @pytest.mark.parametrize(
     ("hand", "state"),
     [
-        (Hand.OPEN, CircuitState.FORCED_OPEN),
-        (Hand.CLOSE, CircuitState.CLOSED),
-        (Hand.DISABLE, CircuitState.DISABLED),
-        (Hand.RESET, CircuitState.CLOSED),
+        (ManualControl.OPEN, CircuitState.FORCED_OPEN),
+        (ManualControl.CLOSE, CircuitState.CLOSED),
+        (ManualControl.DISABLE, CircuitState.DISABLED),
+        (ManualControl.RESET, CircuitState.CLOSED),
     ],
 )
-def test_hands_are_obeyed_and_noted(hand: Hand, state: CircuitState) -> None:
+def test_hands_are_obeyed_and_noted(hand: ManualControl, state: CircuitState) -> None:
     entity = Entity()
     entity.hand(0, hand, 60)
     assert entity.desk.breaker.state is state
@@ -112,16 +110,16 @@ def test_a_message_that_cannot_be_read_leaves_the_state_alone() -> None:
     entity = Entity()
     entity.fail(0, 3)
     before = entity.state
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="no stored Report"):
         entity.run(REPORT, {"report": {}})
     assert entity.state == before
 
 
 def test_its_durable_name_is_circuit_breaker() -> None:
-    assert ENTITY == "circuit_breaker"
+    assert CIRCUIT_BREAKER == "circuit_breaker"
     functions = {function.get_function_name(): function for function in blueprint_functions()}
-    trigger = functions[ENTITY].get_trigger()
-    assert trigger.get_dict_repr()["entityName"] == ENTITY
+    trigger = functions[CIRCUIT_BREAKER].get_trigger()
+    assert trigger.get_dict_repr()["entityName"] == CIRCUIT_BREAKER
 
 
 def blueprint_functions() -> list[Any]:

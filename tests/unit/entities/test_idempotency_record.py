@@ -4,10 +4,12 @@ from typing import Any
 from azure.durable_functions.testing import execute_entity
 from azure.durable_functions.testing.entity import EntitySignalAction
 
+from durable_retry.settings.configuration import harden_runtime
 from entities.idempotency_record import IdempotencyRecord
-from stores.configuration import harden_runtime
 
 NOW = "2026-11-21T09:00:00Z"
+RUN = 1_795_251_600_000
+"""That instant in milliseconds."""
 CLAIM = {"owner": "op-1", "fingerprint": "f", "now": NOW}
 COMPLETE = {**CLAIM, "document": {"status": "succeeded"}, "ttl_seconds": 60.0}
 
@@ -18,13 +20,13 @@ def run(operation: str, request: dict[str, Any], state: Any = None) -> Any:
 
 
 def test_the_first_claim_is_granted() -> None:
-    assert run("claim", CLAIM).get_result() == {"answer": "claimed", "document": None}
+    assert run("claim", CLAIM).get_result() == {"answer": "claimed", "run": RUN, "document": None}
 
 
 def test_a_finished_key_answers_with_its_document() -> None:
     state = run("complete", COMPLETE, run("claim", CLAIM).get_state()).get_state()
     answer = run("claim", CLAIM, state).get_result()
-    assert answer == {"answer": "finished", "document": {"status": "succeeded"}}
+    assert answer == {"answer": "finished", "run": RUN, "document": {"status": "succeeded"}}
 
 
 def test_a_finished_record_arranges_for_its_own_end() -> None:

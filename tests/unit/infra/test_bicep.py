@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.infra.bicep import BicepFile
+from tests.support.bicep import BicepFile
 
 INFRA = Path(__file__).parents[3] / "infra"
 FILES = [BicepFile.read(path) for path in sorted(INFRA.rglob("*.bicep"))]

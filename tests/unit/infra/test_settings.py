@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped] # ships no types, and one small file is read
 
-from engine.config import parse_config
-from stores.setting_catalogue import CATALOGUE
-from stores.storage_account import IdentityAccount, ManagedIdentity, storage_account
-from tests.unit.infra.bicep import BicepFile
+from durable_retry.engine.config.reader import parse_config
+from durable_retry.settings.catalogue import CATALOGUE
+from durable_retry.settings.storage_account import IdentityAccount, ManagedIdentity, storage_account
+from tests.support.bicep import BicepFile
 
 ROOT = Path(__file__).parents[3]
 APP = BicepFile.read(ROOT / "infra/modules/app.bicep")

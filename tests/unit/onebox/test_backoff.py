@@ -1,6 +1,6 @@
 from datetime import timedelta
 
-from onebox.triggers.backoff import Backoff
+from onebox.triggers.retrying import Backoff
 
 LEAST = timedelta(milliseconds=100)
 

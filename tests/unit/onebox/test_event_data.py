@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from onebox.triggers.event_data import event_data
+from onebox.triggers.manual import event_data
 from onebox.worker.functions import Binding, Function
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)

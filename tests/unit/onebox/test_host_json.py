@@ -41,9 +41,19 @@ def test_sections_of_other_extensions_are_passed_over(tmp_path: Path) -> None:
     read(tmp_path, {"version": "2.0", "extensions": {"eventHubs": {"anything": 1}}, "logging": {"x": 1}})
 
 
+def test_limits_of_requests_are_numbers_or_none(tmp_path: Path) -> None:
+    http = {"maxOutstandingRequests": 2, "maxConcurrentRequests": -1}
+    limits = read(tmp_path, {"version": "2.0", "extensions": {"http": http}}).extensions.http
+    assert (limits.max_outstanding_requests, limits.max_concurrent_requests) == (2, None)
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
+        (
+            {"version": "2.0", "extensions": {"http": {"maxOutstandingRequests": 0}}},
+            "greater than or equal to 1",
+        ),
         ({"version": "3.0"}, "host.json: version: Input should be '2.0'"),
         ({"version": "2.0", "functionTimeout": "00:00:00"}, "functionTimeout must be positive"),
         ({"version": "2.0", "extensions": {"queues": {"batchSize": 33}}}, "extensions.queues.batchSize"),

@@ -6,7 +6,8 @@ from starlette.types import Message
 
 from onebox.app_settings import AppSettings
 from onebox.errors import CannotStartError
-from onebox.http.messages import BodyTooLargeError, body_limit_bytes, declares_more, read_body
+from onebox.http.messages import BodyTooLargeError, body_limit_bytes, declares_more, read_body, trace_of
+from onebox.worker.runner import Trace
 
 
 def request_of(*pieces: bytes, **headers: str) -> Request:
@@ -53,3 +54,24 @@ def test_the_largest_body_is_100_mib_unless_an_app_setting_says_otherwise() -> N
 def test_a_limit_that_is_no_number_of_bytes_keeps_it_from_starting(text: str) -> None:
     with pytest.raises(CannotStartError, match="FUNCTIONS_REQUEST_BODY_SIZE_LIMIT must be a number of bytes"):
         body_limit_bytes(AppSettings({"FUNCTIONS_REQUEST_BODY_SIZE_LIMIT": text}))
+
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def test_the_callers_trace_is_passed_on() -> None:
+    assert trace_of(request_of(traceparent=PARENT, tracestate="a=1")) == Trace(PARENT, "a=1")
+    assert trace_of(request_of()) == Trace()
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        PARENT.upper(),
+        PARENT + "-x",
+        "ff" + PARENT[2:],
+        PARENT.replace("4bf92f3577b34da6a3ce929d0e0e4736", "0" * 32),
+    ],
+)
+def test_a_malformed_trace_is_none(malformed: str) -> None:
+    assert trace_of(request_of(traceparent=malformed, tracestate="a=1")) == Trace()

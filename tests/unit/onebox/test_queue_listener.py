@@ -12,7 +12,7 @@ from azure.storage.queue import QueueMessage
 from onebox.clock import ManualClock
 from onebox.host_json import Queues
 from onebox.storage.queues import MessageLostError, StorageQueue
-from onebox.triggers.queue import HIDDEN_SECONDS, QueueListener, poison_name
+from onebox.triggers.queue_listener import HIDDEN_SECONDS, QueueListener, poison_name
 
 
 class QueueInMemory:

@@ -4,7 +4,8 @@ import pytest
 from azure.functions.queue import QueueMessageInConverter
 from azure.storage.queue import QueueMessage
 
-from onebox.triggers.queue_message import UndecodableError, body_datum, decode, encode, metadata_of
+from onebox.storage.queues import UndecodableError, decode, encode
+from onebox.triggers.queue_trigger import body_datum, metadata_of
 
 
 @pytest.mark.parametrize("encoding", ["base64", "none"])

@@ -1,7 +1,6 @@
 import pytest
 
-from onebox.http.route_constraints import RouteError
-from onebox.http.routes import RouteTemplate
+from onebox.http.routes import RouteError, RouteTemplate
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 
 from onebox.clock import ManualClock
 from onebox.triggers.schedule import parse_schedule
-from onebox.triggers.timer import Timer
-from onebox.triggers.timer_record import TimerRecords, TimerStatus
+from onebox.triggers.timer import Timer, TimerRecords, TimerStatus
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

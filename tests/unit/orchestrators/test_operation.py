@@ -3,9 +3,10 @@ from typing import Any
 
 import pytest
 
-from engine.policy import RetryPolicy, Timeouts
-from engine.vocabulary import Category
-from tests.operation_stage import START, Answer, Stage, an_operation, failing, outcome
+from durable_retry.engine.base.enums import Category
+from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from tests.support.builders import NOON, Answer, an_operation, failing, outcome
+from tests.support.stage import Stage
 
 HEALTHY_TURNS = 3
 TURNS_PER_FAILURE = 2
@@ -39,7 +40,7 @@ def test_waits_are_shown_with_their_end_and_their_reasons() -> None:
     stage = Stage(an_operation(), failing(1))
     status = stage.run_until_waiting()
     assert status["status"] == "waiting_retry"
-    assert status["next_attempt_at"] == "2026-11-21T09:00:10Z"
+    assert status["next_attempt_at"] == "2026-11-21T12:00:10Z"
     assert status["attempts"][0]["next_delay_seconds"] == 10.0
     assert status["attempts"][0]["delay_reasons"] == ["fixed 10 s"]
 
@@ -47,18 +48,18 @@ def test_waits_are_shown_with_their_end_and_their_reasons() -> None:
 def test_the_waits_are_the_policys() -> None:
     stage = Stage(an_operation(), failing(2))
     stage.run()
-    assert stage.now == START + timedelta(seconds=20)
+    assert stage.now == NOON + timedelta(seconds=20)
 
 
 def test_the_late_end_of_the_run_before_a_replay_does_not_speak_for_the_replay() -> None:
     failed = Stage(an_operation(), failing(99))
     failed.run()
     replayed = Stage(an_operation(replay_of="dl-1"), failing(0))
-    replayed.signal("claim", {"owner": "op-test", "fingerprint": "f1", "now": "2026-11-21T09:00:00Z"})
+    replayed.signal("claim", {"owner": "op-test", "fingerprint": "f1", "now": "2026-11-21T12:00:00Z"})
     while not replayed.made("attempt"):
         replayed.turn()
     late = {"owner": "op-test", "fingerprint": "f1", "document": failed.output, "ttl_seconds": 60}
-    replayed.signal("complete", late | {"now": "2026-11-21T09:00:00Z"})
+    replayed.signal("complete", late | {"now": "2026-11-21T12:00:00Z"})
     replayed.run()
     assert replayed.record["document"]["status"] == "succeeded"
 
@@ -83,10 +84,10 @@ def test_what_is_useless_or_unsafe_to_repeat_is_attempted_once(category: Categor
 
 
 def test_a_wait_past_the_deadline_is_not_begun() -> None:
-    stage = Stage(an_operation(deadline_at=START + timedelta(seconds=11)), failing(99))
+    stage = Stage(an_operation(deadline_at=NOON + timedelta(seconds=11)), failing(99))
     document = stage.run()
     assert document["dead_letter"]["reason"] == "DeadlineExceeded"
-    assert stage.now == START
+    assert stage.now == NOON
 
 
 def test_an_attempt_that_never_left_is_made_again_under_its_number() -> None:
@@ -121,7 +122,7 @@ def test_our_own_storage_failing_does_not_lose_a_dead_letter() -> None:
 
     stage = Stage(an_operation(), answer)
     assert stage.run()["dead_letter"]["id"] == "dl-1"
-    assert stage.now == START + timedelta(seconds=2 + 4 + 8)
+    assert stage.now == NOON + timedelta(seconds=2 + 4 + 8)
 
 
 def test_cancelling_ends_the_wait() -> None:
@@ -129,7 +130,7 @@ def test_cancelling_ends_the_wait() -> None:
     stage.run_until_waiting()
     stage.raise_event("cancel", {})
     assert stage.run_until_waiting()["status"] == "cancelled"
-    assert stage.now == START
+    assert stage.now == NOON
     assert stage.record["document"]["status"] == "cancelled"
 
 
@@ -153,7 +154,7 @@ def test_retry_now_ends_the_wait_for_the_attempt_that_it_names() -> None:
     stage.run_until_waiting()
     stage.raise_event("retry_now", {"attempt": 2})
     assert stage.run_until_waiting()["status"] == "succeeded"
-    assert stage.now == START
+    assert stage.now == NOON
 
 
 def test_retry_now_for_an_earlier_wait_does_not_end_this_one() -> None:
@@ -192,8 +193,8 @@ def test_the_claim_of_a_run_that_vanished_is_taken_over() -> None:
 def test_the_record_is_kept_as_long_as_the_dependency_says() -> None:
     stage = Stage(an_operation(ttl_seconds=60.0), failing(0))
     stage.run()
-    assert stage.signals[-1] == ("expire", START + timedelta(seconds=60))
-    stage.signal("expire", {"now": "2026-11-21T09:01:00Z"})
+    assert stage.signals[-1] == ("expire", NOON + timedelta(seconds=60))
+    stage.signal("expire", {"now": "2026-11-21T12:01:00Z"})
     assert stage.record is None
 
 
@@ -202,7 +203,7 @@ def unlimited() -> dict[str, Any]:
     return {
         "policy": policy,
         "timeouts": Timeouts(deadline_seconds=1e6),
-        "deadline_at": START + timedelta(days=10),
+        "deadline_at": NOON + timedelta(days=10),
     }
 
 
@@ -269,6 +270,35 @@ def test_events_are_committed_with_the_result_before_the_operation_succeeds() ->
     assert stage.activities[-1][1]["result"] == document["result"]
 
 
+def test_every_side_effect_carries_the_run_number_of_the_claim() -> None:
+    event = {"type": "t", "queue": "events", "data": None}
+    shown = [{"event_id": "op-test.1", "type": "t", "state": "pending"}]
+    stage = Stage(an_operation(on_success=(event,)), committing(events=shown, rejected=None))
+    stage.run()
+    run = stage.record["run"]
+    assert run == round(NOON.timestamp() * 1000)
+    assert [given["run"] for _, given in stage.activities] == [run, run]
+    ((_, instance_id, given),) = stage.children
+    assert (instance_id, given) == (f"outbox-op-test.{run}", {"operation_id": f"op-test.{run}"})
+
+
+def test_a_run_keeps_its_number_when_it_continues_as_new() -> None:
+    stage = Stage(an_operation(**unlimited()), failing(25))
+    stage.run()
+    assert {given["run"] for _, given in stage.activities} == {stage.record["run"]}
+
+
+def test_the_second_start_of_a_replay_waits_for_the_end_of_the_first() -> None:
+    first = Stage(an_operation(replay_of="dl-1"), failing(99))
+    first.run()
+    second = Stage(an_operation(replay_of="dl-1", created_at=NOON + timedelta(seconds=5)), failing(0))
+    second.record = first.record | {"state": "in_progress", "document": None, "expires_at": None}
+    second.run_until_waiting()
+    second.record = first.record
+    assert second.run() == first.output
+    assert second.activities == []
+
+
 def test_attempts_do_not_carry_the_events() -> None:
     event = {"type": "t", "queue": "events", "data": "x" * 100}
     stage = Stage(an_operation(on_success=(event,)), committing(events=[], rejected=None))
@@ -311,7 +341,7 @@ def test_a_mistake_of_our_own_is_left_to_a_person(monkeypatch: pytest.MonkeyPatc
     def mistaken(*_: Any) -> None:
         raise KeyError("no such rule")
 
-    monkeypatch.setattr("orchestrators.operation.decide", mistaken)
+    monkeypatch.setattr("orchestrators.run.after", mistaken)
     stage = Stage(an_operation(), failing(1))
     document = stage.run()
     assert document["status"] == "dead_lettered"
@@ -323,3 +353,20 @@ def test_a_mistake_of_our_own_is_left_to_a_person(monkeypatch: pytest.MonkeyPatc
     }
     assert stage.made("attempt") == 1
     assert [name for name, _ in stage.signals] == ["claim", "complete", "expire"]
+
+
+def test_a_claim_that_fails_for_a_while_is_made_again() -> None:
+    stage = Stage(an_operation(), failing(0))
+    stage.record = {"state": "unreadable"}
+    stage.turn()
+    stage.turn()
+    stage.record = None
+    assert stage.run()["status"] == "succeeded"
+
+
+def test_a_claim_that_never_succeeds_is_a_dead_letter() -> None:
+    stage = Stage(an_operation(), failing(0))
+    stage.record = {"state": "unreadable"}
+    stage.before_turn = lambda at: setattr(at, "record", None) if at.made("dead_letter") else None
+    assert stage.run()["status"] == "dead_lettered"
+    assert stage.made("attempt") == 0

@@ -3,15 +3,14 @@
 from datetime import timedelta
 from typing import Any
 
-from engine.budget import BudgetPostponed
-from engine.circuit import CircuitSettings
-from engine.gate import NeedsProbe, stop_to_json
-from engine.outbox import EventState, StoredEvent, event_id_for
-from engine.vocabulary import Category
+from durable_retry.engine.base.enums import Category
+from durable_retry.engine.circuit import CircuitSettings
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.outbox.delivery import EventState, StoredEvent, event_id_for
+from durable_retry.engine.retry.admission import NeedsProbe, blocked_to_json
 from orchestrators.outbox import outbox
-from tests.engine_samples import PAYMENTS
-from tests.operation_stage import START, outcome
-from tests.part_stage import PartStage
+from tests.support.builders import NOON, PAYMENTS, outcome
+from tests.support.cuts import PartStage
 
 
 def an_event(number: int, **target: Any) -> StoredEvent:
@@ -19,8 +18,8 @@ def an_event(number: int, **target: Any) -> StoredEvent:
         event_id=event_id_for("op-1", number),
         event={"type": "t", "data": None, **target},
         state=EventState.PENDING,
-        created_at=START,
-        pending_since=START,
+        created_at=NOON,
+        pending_since=NOON,
     )
 
 
@@ -30,7 +29,7 @@ class World:
     def __init__(self, *events: StoredEvent) -> None:
         self.pending = {event.event_id: event for event in events}
         self.attempts: list[tuple[str, int]] = []
-        self.tickets: list[dict[str, Any]] = []
+        self.admissions: list[dict[str, Any]] = []
         self.given_up: dict[str, str] = {}
         self.answers: dict[str, list[Any]] = {}
 
@@ -50,7 +49,7 @@ class World:
 
     def attempt(self, event_id: str, given: dict[str, Any]) -> Any:
         self.attempts.append((event_id.rpartition(".")[2], given["attempt"]))
-        self.tickets.append(given["delivery"]["ticket"])
+        self.admissions.append(given["delivery"]["ticket"])
         answers = self.answers.get(event_id, [])
         told = answers.pop(0) if answers else outcome(given["attempt"])
         if isinstance(told, dict) and told.get("category", "stopped") is None:
@@ -81,7 +80,7 @@ def test_a_destination_that_fails_does_not_hold_up_another() -> None:
     stage = played(world)
     assert world.attempts[:3] == [("1", 1), ("2", 1), ("3", 1)]
     assert world.attempts[-1] == ("1", 3)
-    assert stage.now > START
+    assert stage.now > NOON
 
 
 def test_an_event_that_cannot_be_delivered_is_given_up_and_the_next_one_goes() -> None:
@@ -103,22 +102,22 @@ def test_a_worker_that_fails_costs_no_attempt() -> None:
 
 def test_a_spent_retry_budget_is_waited_for() -> None:
     world = World(an_event(1, dependency="payments", path="/"))
-    until = START + timedelta(seconds=30)
-    world.answers["op-1.1"] = [{"stopped": stop_to_json(BudgetPostponed(until, reserved=True))}]
+    until = NOON + timedelta(seconds=30)
+    world.answers["op-1.1"] = [{"stopped": blocked_to_json(BudgetPostponed(until, reserved=True))}]
     stage = played(world)
     assert stage.now == until
     assert world.attempts == [("1", 1), ("1", 1)]
-    assert world.tickets[1]["promised"]
+    assert world.admissions[1]["promised"]
 
 
 def test_a_half_open_circuit_is_asked_for_a_probe() -> None:
     world = World(an_event(1, dependency="payments", path="/"))
     settings = CircuitSettings()
-    world.answers["op-1.1"] = [{"stopped": stop_to_json(NeedsProbe(settings))}]
+    world.answers["op-1.1"] = [{"stopped": blocked_to_json(NeedsProbe(settings))}]
     stage = played(world)
     assert [name for name, _ in stage.circuit_calls] == ["permit"]
     assert world.attempts == [("1", 1), ("1", 1)]
-    assert world.tickets[1]["permit"] is not None
+    assert world.admissions[1]["permit"] is not None
 
 
 def test_a_long_wait_keeps_a_short_history() -> None:

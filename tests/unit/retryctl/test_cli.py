@@ -4,12 +4,13 @@ import io
 import json
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from retryctl import clock, watching
+from retryctl import __version__, watching
 from retryctl.cli import main
 
 type Answer = Callable[[httpx.Request], httpx.Response]
@@ -78,12 +79,12 @@ def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock on which nothing takes time but pauses."""
     instant = datetime.fromisoformat("2026-11-21T09:00:00Z")
     seconds = [0.0]
-    monkeypatch.setattr(clock, "now", lambda: instant)
-    monkeypatch.setattr(clock, "monotonic_seconds", lambda: seconds[0])
-    monkeypatch.setattr(clock, "pause", lambda pause: seconds.__setitem__(0, seconds[0] + pause))
+    monkeypatch.setattr(watching, "now", lambda: instant)
+    monkeypatch.setattr(watching, "monotonic_seconds", lambda: seconds[0])
+    monkeypatch.setattr(watching, "pause", lambda pause: seconds.__setitem__(0, seconds[0] + pause))
 
 
-def test_url_and_key_come_from_the_environment() -> None:
+def test_url_and_function_key_come_from_the_environment() -> None:
     run = Run(
         answers(STATUS), "get", "op-1", DURABLE_RETRY_URL="https://app.test/", DURABLE_RETRY_KEY="secret"
     )
@@ -93,7 +94,10 @@ def test_url_and_key_come_from_the_environment() -> None:
 
 @pytest.mark.parametrize(
     "argv",
-    [["--url", "http://a.test", "--key", "k", "health"], ["health", "--url", "http://a.test", "--key=k"]],
+    [
+        ["--url", "http://a.test", "--function-key", "k", "health"],
+        ["health", "--url", "http://a.test", "--function-key=k"],
+    ],
 )
 def test_flags_win_over_the_environment_on_either_side_of_the_command(argv: list[str]) -> None:
     run = Run(answers({"status": "healthy", "parts": {}}), *argv, DURABLE_RETRY_URL="http://b.test")
@@ -106,7 +110,7 @@ def test_an_id_cannot_lead_to_another_route() -> None:
     assert run.requests[0].url.raw_path == b"/api/operations/..%2Fcircuits%3Fx%23y"
 
 
-def test_every_mistake_is_told_with_its_pointer() -> None:
+def test_every_invalid_field_is_shown_with_its_pointer() -> None:
     errors = [
         {"pointer": "/retry/max_attempts", "detail": "must be\x1b[31m red"},
         {"pointer": "", "detail": "no"},
@@ -115,24 +119,25 @@ def test_every_mistake_is_told_with_its_pointer() -> None:
     run = Run(answers(problem, 400), "submit", "--dependency", "payments")
     assert run.code == 1
     assert run.err == (
-        "retryctl: 400 Bad Request: 2 mistakes\n  /retry/max_attempts: must be [31m red\n  (the whole): no\n"
+        "retryctl: 400 Bad Request: 2 mistakes\n  /retry/max_attempts: must be [31m red\n  (document): no\n"
     )
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "told"),
+    ("answer", "code", "message"),
     [
-        (refuses, 3, "does not answer"),
+        (refuses, 3, "http://localhost:7071 does not answer"),
+        (refuses, 3, "Set --url or DURABLE_RETRY_URL"),
         (answers({"detail": "the task hub is away"}, 503), 3, "the task hub is away"),
-        (lambda _: httpx.Response(401), 1, "DURABLE_RETRY_KEY"),
+        (lambda _: httpx.Response(401), 1, "set --function-key or DURABLE_RETRY_KEY"),
         (lambda _: httpx.Response(502, text="<html>"), 1, "is the URL right?"),
         (lambda _: httpx.Response(200, text="<html>"), 1, "is the URL right?"),
     ],
 )
-def test_what_goes_wrong_has_its_exit_code_and_a_word_of_advice(answer: Answer, code: int, told: str) -> None:
+def test_an_error_has_its_exit_code_and_advice(answer: Answer, code: int, message: str) -> None:
     run = Run(answer, "get", "op-1")
     assert (run.code, run.out) == (code, "")
-    assert told in run.err
+    assert message in run.err
     assert "Traceback" not in run.err
 
 
@@ -144,11 +149,12 @@ def test_what_goes_wrong_has_its_exit_code_and_a_word_of_advice(answer: Answer, 
         ["submit", "--dependency", "a", "--body", "{"],
         ["submit", "--dependency", "a", "--retry", "max_attempts"],
         ["submit", "no-such-file.json"],
+        ["submit", "no-such-file.json", "--handler", "b"],
         ["policy", "preview"],
         ["list", "--url", "ftp://app.test"],
     ],
 )
-def test_a_wrong_command_is_told_from_a_refusal(argv: list[str]) -> None:
+def test_a_wrong_command_has_another_exit_code_than_a_refusal(argv: list[str]) -> None:
     def fails(request: httpx.Request) -> httpx.Response:
         raise httpx.UnsupportedProtocol("no", request=request)
 
@@ -178,7 +184,7 @@ def test_options_make_the_body_of_an_operation() -> None:
         "--header",
         "X: y",
     ]
-    more = ["--body", "null", "--operation-key", "k", "--retry", "max_attempts=3", "--retry", "jitter=none"]
+    more = ["--body", "null", "--key", "k", "--retry", "max_attempts=3", "--retry", "jitter=none"]
     run = Run(answers(accepted, 202), *argv, *more, "--deadline-seconds", "60", "--correlation-id", "c")
     request = {
         "method": "POST",
@@ -196,6 +202,50 @@ def test_options_make_the_body_of_an_operation() -> None:
         "retry": {"max_attempts": 3, "jitter": "none"},
     }
     assert (run.code, run.out) == (0, "op-1  pending\n")
+
+
+def test_a_generated_key_is_sent_and_printed() -> None:
+    run = Run(answers({"operation_id": "op-1", "status": "pending"}, 202), "submit", "--handler", "ship")
+    sent = json.loads(run.requests[0].content)["key"]
+    assert run.out == f"key {sent} (generated)\nop-1  pending\n"
+    again = Run(answers({"operation_id": "op-1", "status": "pending"}, 202), "submit", "--handler", "ship")
+    assert json.loads(again.requests[0].content)["key"] != sent
+
+
+def test_the_generated_key_of_an_unanswered_submission_is_shown_for_a_repeat() -> None:
+    run = Run(refuses, "submit", "--handler", "ship")
+    assert run.code == 3
+    assert f"repeat with --key {json.loads(run.requests[0].content)['key']}" in run.err
+
+
+def test_key_fills_in_the_key_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "body.json"
+    file.write_text('{"handler": "ship"}')
+    run = Run(answers({"operation_id": "op-1", "status": "pending"}, 202), "submit", str(file), "--key", "k")
+    assert json.loads(run.requests[0].content) == {"handler": "ship", "key": "k"}
+    assert run.out == "op-1  pending\n"
+
+
+def test_another_key_than_that_of_the_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "body.json"
+    file.write_text('{"handler": "ship", "key": "a"}')
+    run = Run(answers({}), "submit", str(file), "--key", "b")
+    assert (run.code, run.requests) == (2, [])
+
+
+@pytest.mark.parametrize("kind", ["batch", "saga"])
+def test_key_names_a_batch_or_a_saga(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "body.json"
+    file.write_text("[]")
+    run = Run(answers({f"{kind}_id": "id-1"}, 202), kind, "submit", str(file), "--key", "k")
+    assert run.requests[0].headers["idempotency-key"] == "k"
+    assert "x-functions-key" not in run.requests[0].headers
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"retryctl {__version__}\n")
 
 
 def test_a_list_is_gathered_from_its_pages_up_to_the_limit() -> None:
@@ -218,7 +268,7 @@ def test_all_goes_on_to_the_last_page() -> None:
     assert (len(document["items"]), document["next_cursor"]) == (3, None)
 
 
-def test_watching_counts_down_and_tells_each_attempt_once() -> None:
+def test_watching_counts_down_and_shows_each_attempt_once() -> None:
     documents = iter([STATUS, STATUS, DEAD])
     run = Run(lambda _: httpx.Response(200, json=next(documents)), "watch", "op-1", out=Terminal())
     assert run.code == 1

@@ -1,7 +1,6 @@
 import pytest
 
-from retryctl.plot import WIDTH, waits_plot
-from retryctl.tables import bar, cell, facts, span, table
+from retryctl.tables import PLOT_WIDTH, bar, cell, facts, plot_waits, span, table
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
@@ -35,7 +34,7 @@ def test_a_cell_is_one_line_without_control_characters() -> None:
         (90_061, "1 d 1 h"),
     ],
 )
-def test_spans_are_told_as_a_person_says_them(seconds: float, text: str) -> None:
+def test_spans_read_as_a_person_writes_them(seconds: float, text: str) -> None:
     assert span(seconds) == text
 
 
@@ -62,16 +61,16 @@ def wait(attempt: int, least: float, expected: float, most: float) -> dict[str, 
 
 
 def test_a_plot_is_drawn_to_scale() -> None:
-    first, second, axis, scale = waits_plot([wait(1, 0, 1, 2), wait(2, 2, 3, 4)]).splitlines()
+    first, second, axis, scale = plot_waits([wait(1, 0, 1, 2), wait(2, 2, 3, 4)]).splitlines()
     assert first == "1 |" + "|" + "-" * 14 + "o" + "-" * 14 + "|"
     assert second == "2 |" + " " * 30 + "|" + "-" * 14 + "o" + "-" * 14 + "|"
-    assert len(axis) == len(second) == WIDTH + 4
+    assert len(axis) == len(second) == PLOT_WIDTH + 4
     assert scale.endswith("4 s")
 
 
 def test_a_plot_of_no_wait_at_all_stays_at_zero() -> None:
-    assert waits_plot([wait(1, 0, 0, 0)]).splitlines()[0] == "1 |o"
+    assert plot_waits([wait(1, 0, 0, 0)]).splitlines()[0] == "1 |o"
 
 
 def test_a_long_policy_is_cut() -> None:
-    assert waits_plot([wait(number, 1, 1, 1) for number in range(1, 31)]).endswith("(and 10 more)")
+    assert plot_waits([wait(number, 1, 1, 1) for number in range(1, 31)]).endswith("(and 10 more)")

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.telemetry_stage import Told, telemetry_stage
+from tests.support.telemetry import Told, telemetry_stage
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from telemetry import metrics, readings
-from telemetry.metrics import METRICS, Kind, Metric
-from tests.telemetry_stage import Told
-from tools.processes import ROOT
+from durable_retry.telemetry import gauges, metrics
+from durable_retry.telemetry.metrics import METRICS, Kind, Metric
+from scripts.processes import ROOT
+from tests.support.telemetry import Told
 
 DOCUMENT = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
 ROW = re.compile(
@@ -49,7 +49,7 @@ def test_receivers_see_names_units_and_buckets_of_the_table(told: Told) -> None:
     for metric in METRICS:
         labels = dict.fromkeys(metric.labels, "x")
         if metric.kind is Kind.GAUGE:
-            readings.show({metric.name: [(1, labels)]})
+            gauges.show({metric.name: [(1, labels)]})
         else:
             metrics.record(metric, 1, labels)
     seen = recorded(told)
@@ -72,9 +72,9 @@ def test_durations_are_in_seconds_and_have_buckets_that_grow(metric: Metric) -> 
 def test_a_reading_is_shown_until_the_next_one_is_overdue(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readings.show({metrics.OUTBOX_LAG.name: [(7.0, {})]})
+    gauges.show({metrics.OUTBOX_LAG.name: [(7.0, {})]})
     assert told.points(metrics.OUTBOX_LAG) == [({}, 7.0)]
-    later_seconds = time.monotonic() + readings.SHOWN_SECONDS
+    later_seconds = time.monotonic() + gauges.SHOWN_SECONDS
     monkeypatch.setattr(time, "monotonic", lambda: later_seconds)
     assert told.points(metrics.OUTBOX_LAG) == []
-    assert readings.latest("never read") == ()
+    assert gauges.latest("never read") == ()

@@ -8,12 +8,12 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, StatusCode
 
-from activities.downstream import TracedTransport
-from engine.operation import AttemptOutcome
-from engine.vocabulary import Category
-from telemetry import spans
-from tests.engine_samples import NOON, an_operation, an_outcome
-from tests.telemetry_stage import CALLED, CALLER, CALLER_ID, TRACE_ID, Told, an_end, ids
+from durable_retry.engine.base.enums import Category
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.services.attempt.http_client import TracedTransport
+from durable_retry.telemetry import spans
+from tests.support.builders import NOON, an_operation, an_outcome
+from tests.support.telemetry import CALLED, CALLER, CALLER_ID, TRACE_ID, Told, an_end, ids
 
 OPERATION_ID = "durable_retry.operation.id"
 
@@ -88,8 +88,8 @@ def test_an_attempt_says_how_it_ended(told: Told) -> None:
         spans.attempt_ended(span, failed, "failure")
     attempted = told.span("attempt payments")
     assert attempted.attributes == {
-        OPERATION_ID: "op-sample",
-        "durable_retry.operation.key": "evt-1",
+        OPERATION_ID: "op-test",
+        "durable_retry.operation.key": "key-1",
         "durable_retry.dependency": "payments",
         "durable_retry.attempt.number": 3,
         "durable_retry.outcome": "failure",

@@ -7,12 +7,13 @@ from typing import Any
 import azure.functions as func
 import pytest
 
-from engine.envelope import opened
-from engine.intake import Arrival, read_arrival
-from engine.naming import Name, explicit_scope
-from engine.trace_context import TraceContext
-from triggers import enqueued_operations, event_hubs, kafka, parts
-from triggers.posted import read_posted
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.intake.envelope import parse_envelope
+from durable_retry.engine.intake.message import Arrival, read_message
+from durable_retry.services.submit import Naming, parse
+from durable_retry.triggers.events import event_hubs, kafka
+from durable_retry.triggers.http import workflows
+from durable_retry.triggers.http.submissions import message_of, read_submission
 
 BODY = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}
 EVENT = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order"}
@@ -42,28 +43,28 @@ def posted(document: Any, headers: dict[str, str]) -> func.HttpRequest:
 def test_http_gives_the_events_place_before_the_callers(
     document: Any, headers: dict[str, str], place: TraceContext | None
 ) -> None:
-    assert read_posted(posted(document, headers)).trace == place
+    assert read_submission(posted(document, headers)).trace == place
 
 
 def test_a_batch_has_its_callers_place() -> None:
-    whole = parts.whole_of(posted([], {**CALLER.to_json(), "Idempotency-Key": "b-1"}), "batch", "unused")
+    whole = workflows.workflow_of(posted([], {**CALLER.to_json(), "Idempotency-Key": "b-1"}), "batch")
     assert whole.trace == CALLER
 
 
 @pytest.mark.parametrize("document", [BODY, {**EVENT, "data": BODY}])
 def test_what_is_enqueued_keeps_its_place_and_its_name(document: Any) -> None:
     request = posted(document, CALLER.to_json())
-    taken = read_posted(request)
-    name = taken.name or Name(explicit_scope(""), "gen-1")
-    message = enqueued_operations.message_of(taken, name)
-    arrived = Arrival(source="queue", body=json.dumps(message).encode(), native_id="m-1")
-    wanted = read_arrival(arrived, max_bytes=10_000)
-    assert (wanted.trace, wanted.name) == (CALLER, name)
+    submission = read_submission(request)
+    message = json.dumps(message_of(submission)).encode()
+    arrival = Arrival(source="queue", body=message, native_id="m-1")
+    envelope = parse_envelope(read_message(arrival.body, max_bytes=10_000))
+    parsed = parse(envelope, Naming(own=arrival.name), arrival.trace)
+    assert (parsed.trace, parsed.name) == (CALLER, submission.name)
 
 
 def test_what_is_enqueued_without_a_place_stays_a_plain_operation() -> None:
-    message = enqueued_operations.message_of(read_posted(posted(BODY, {})), Name(explicit_scope(""), "k-1"))
-    assert opened(message).payload == BODY | {"key": "k-1"}
+    message = message_of(read_submission(posted(BODY | {"key": "k-1"}, {})))
+    assert parse_envelope(message).payload == BODY | {"key": "k-1"}
 
 
 def test_an_event_of_event_hubs_has_it_in_its_properties() -> None:

@@ -1,5 +1,5 @@
+from scripts.processes import eventually
 from tests.integration.onebox.onebox_process import OneboxProcess
-from tools.processes import eventually
 
 
 def deposit(features: OneboxProcess, key: str, amount: int) -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx
 
+from scripts.processes import eventually
 from tests.integration.onebox.onebox_process import OneboxProcess
-from tools.processes import eventually
 
 
 def start(features: OneboxProcess, name: str, instance_id: str, given: Any = None) -> httpx.Response:

@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx
 
+from scripts.processes import eventually
 from tests.integration.onebox.onebox_process import INSTANCES, OneboxProcess
-from tools.processes import eventually
 
 TEXT = "payload " * 10_000
 

@@ -50,3 +50,40 @@ async def test_the_system_clock_waits_for_an_instant() -> None:
     while clock.now() < until:
         await clock.wait(until, asyncio.Event())
     assert clock.now() - until < timedelta(seconds=5)
+
+
+class Machine:
+    """A wall clock that can be set, and a monotonic one that cannot."""
+
+    def __init__(self) -> None:
+        self.wall_ns = int(NOON.timestamp()) * 10**9
+        self.monotonic_ns = 5
+        self.clock = SystemClock(lambda: self.wall_ns, lambda: self.monotonic_ns)
+
+    def pass_seconds(self, seconds: float) -> datetime:
+        self.wall_ns += round(seconds * 1e9)
+        self.monotonic_ns += round(seconds * 1e9)
+        return self.clock.now()
+
+    def step(self, seconds: float) -> datetime:
+        self.wall_ns += round(seconds * 1e9)
+        return self.clock.now()
+
+
+def test_the_clock_is_the_machines() -> None:
+    machine = Machine()
+    assert machine.clock.now() == NOON
+    assert machine.pass_seconds(1.5) == NOON + timedelta(seconds=1.5)
+    assert machine.clock.monotonic() == pytest.approx(1.5)
+
+
+def test_a_step_forward_is_followed() -> None:
+    assert Machine().step(3600) == NOON + timedelta(hours=1)
+
+
+def test_after_a_step_back_time_goes_on_at_half_speed_until_the_machine_has_caught_up() -> None:
+    machine = Machine()
+    assert machine.step(-1) == NOON
+    assert machine.pass_seconds(1) == NOON + timedelta(seconds=0.5)
+    assert machine.pass_seconds(1) == NOON + timedelta(seconds=1)
+    assert machine.pass_seconds(1) == NOON + timedelta(seconds=2)

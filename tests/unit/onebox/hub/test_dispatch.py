@@ -131,3 +131,53 @@ async def test_closing_does_not_wait_for_what_ignores_that_it_is_cancelled() -> 
         await queue.close(seconds=0)
     released.set()
     await _until_idle(queue)
+
+
+async def test_a_key_that_is_held_is_not_run_before_its_release() -> None:
+    ran: list[str] = []
+
+    async def handle(key: str, _: Lane) -> None:
+        ran.append(key)
+
+    queue = WorkQueue[str](1, handle, done=lambda _key, _error: None)
+    queue.open()
+    assert queue.hold("a")
+    queue.put("a", Lane.GOING)
+    queue.put("b", Lane.GOING)
+    await asyncio.sleep(0)
+    assert ran == ["b"]
+    assert not queue.is_idle
+    queue.release("a")
+    await asyncio.sleep(0)
+    assert ran == ["b", "a"]
+
+
+async def test_a_key_that_waits_or_runs_cannot_be_held() -> None:
+    release = asyncio.Event()
+
+    async def handle(_key: str, _: Lane) -> None:
+        await release.wait()
+
+    queue = WorkQueue[str](1, handle, done=lambda _key, _error: None)
+    assert not queue.hold("early"), "nothing is handed out yet"
+    queue.open()
+    queue.put("runs", Lane.GOING)
+    queue.put("waits", Lane.GOING)
+    await asyncio.sleep(0)
+    assert not queue.hold("runs")
+    assert not queue.hold("waits")
+    release.set()
+    await queue.close(1)
+
+
+async def test_work_that_leaks_a_cancellation_is_no_success() -> None:
+    failures: list[Exception | None] = []
+
+    async def leak(_: str, __: Lane) -> None:
+        raise asyncio.CancelledError
+
+    queue = WorkQueue[str](1, leak, done=lambda _, failure: failures.append(failure))
+    queue.open()
+    queue.put("one", Lane.NEW)
+    await _until_idle(queue)
+    assert [str(failure) for failure in failures] == ["the work was cancelled by something that it awaited"]

@@ -25,6 +25,11 @@ def answer(*actions: pb.OrchestratorAction) -> pb.OrchestratorResponse:
     return pb.OrchestratorResponse(actions=actions)
 
 
+def failure_of(turn: Turn) -> bytes:
+    assert isinstance(turn.outcome, Ended)
+    return turn.outcome.failure or b""
+
+
 def kinds(turn: Turn) -> list[str]:
     return [event.WhichOneof("eventType") for event in events_in(turn.history)]
 
@@ -135,3 +140,15 @@ class TestInterpret:
         assert (post.target, post.kind) == ("@counter@x", Kind.OPERATION)
         (sent,) = events_in(post.events)
         assert sent.entityOperationCalled.parentExecutionId.value == "e"
+
+    def test_an_action_that_the_hub_cannot_read_fails_its_orchestration(self) -> None:
+        turn = read(answer(pb.OrchestratorAction(id=1)))
+        assert turn.status is Status.FAILED
+        assert b"does not support this action" in failure_of(turn)
+
+    def test_a_child_whose_id_is_an_entitys_fails_its_parent(self) -> None:
+        child = pb.CreateSubOrchestrationAction(instanceId="@counter@a", name="child")
+        turn = read(answer(pb.OrchestratorAction(id=1, createSubOrchestration=child)))
+        assert turn.status is Status.FAILED
+        assert b"must not begin with '@': '@counter@a'" in failure_of(turn)
+        assert turn.children == []

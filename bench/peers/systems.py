@@ -1,0 +1,232 @@
+"""The systems of this benchmark, each in processes of its own, and the processor time of those."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from bench.peers.environment import PYTHON, restate_server
+from scripts.processes import LOG_END, ROOT, ServerProcess, free_port
+
+READY_SECONDS = 60
+REGISTER_SECONDS = 30
+POLL_SECONDS = 0.2
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+EMULATOR = "azurite"
+
+DEPENDENCIES = """[dependencies.flaky]
+base_url = "{target_url}"
+idempotency = {{ header = "Idempotency-Key" }}
+retry = {{ strategy = "fixed", initial_seconds = 0.2, jitter = "none", max_attempts = 6 }}
+# Half of the jobs fail at first. Circuit and budget count every call, and must not hold the jobs up.
+circuit = {{ failure_ratio = 1.0 }}
+retry_budget = {{ ratio = 1.0 }}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A system that serves.
+
+    Attributes:
+        address: What its client connects to.
+        groups: Process ids per group (`worker`, `store`); their descendants count with them.
+    """
+
+    address: str
+    groups: dict[str, tuple[int, ...]]
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """Returns the processor time, user and system, that each group has used so far.
+
+        onebox starts the storage emulator: that counts as the store, wherever it was started.
+        """
+        used: dict[str, float] = {}
+        for group, pids in self.groups.items():
+            for pid in family(pids):
+                shown = "store" if EMULATOR in _command(pid) else group
+                used[shown] = used.get(shown, 0.0) + _cpu_seconds(pid)
+        return used
+
+
+type System = Callable[[Path, str], AbstractAsyncContextManager[Running]]
+
+
+@asynccontextmanager
+async def spoken(
+    log: Path, python: Path | str, *arguments: str, **env: str
+) -> AsyncIterator[tuple[int, str]]:
+    """Runs a Python module that prints "ready" once it serves; gives its id and what followed the word.
+
+    Raises:
+        RuntimeError: It ended instead.
+        TimeoutError: It did not get ready within 60 s.
+    """
+    command = [str(python), "-m", *arguments]
+    with log.open("ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "scripts.tether", str(os.getpid()), "--", *command),
+            cwd=ROOT,
+            env={**os.environ, **env},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+        )
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            line = await process.stdout.readline() if process.stdout else b""
+        word, _, rest = line.decode().strip().partition(" ")
+        if word != "ready":
+            said = await asyncio.to_thread(log.read_text)
+            raise RuntimeError(f"{' '.join(arguments)} did not start:\n{said[-LOG_END:]}")
+        yield process.pid, rest
+    finally:
+        if process.returncode is None:
+            process.kill()  # It holds nothing that is worth an orderly end.
+        await process.wait()
+
+
+@asynccontextmanager
+async def target(folder: Path) -> AsyncIterator[str]:
+    """Serves the flaky target and gives its URL."""
+    async with spoken(folder / "target.log", sys.executable, "bench.peers.target") as (_, port):
+        yield f"http://127.0.0.1:{port}"
+
+
+@asynccontextmanager
+async def _serving(server: ServerProcess) -> AsyncIterator[int]:
+    await asyncio.to_thread(server.start)
+    try:
+        yield server.process.pid if server.process else 0
+    finally:
+        await asyncio.to_thread(server.stop)
+
+
+@asynccontextmanager
+async def durable_retry(folder: Path, target_url: str) -> AsyncIterator[Running]:
+    """This project on onebox at its defaults, but for the wait and for thresholds above half of the calls."""
+    dependencies = folder / "dependencies.toml"
+    dependencies.write_text(DEPENDENCIES.format(target_url=target_url))
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    command = [sys.executable, "-m", "onebox", "start", "--app", str(ROOT), "--port", str(port)]
+    server = ServerProcess(
+        [*command, "--data", str(folder / "data"), "--storage-ports", "free"],
+        ready_url=f"{url}/admin/host/status",
+        log=folder / "onebox.log",
+        env={"DEPENDENCIES_FILE": str(dependencies)},
+    )
+    async with _serving(server) as pid:
+        yield Running(url, {"worker": (pid,)})
+
+
+@asynccontextmanager
+async def restate(folder: Path, target_url: str) -> AsyncIterator[Running]:
+    """Restate's server, one node with its default 24 partitions, and a service in Python."""
+    ingress, admin, node, service = (str(free_port()) for _ in range(4))
+    env = {
+        "RESTATE_BASE_DIR": str(folder / "restate"),
+        "RESTATE_BIND_IP": "127.0.0.1",
+        "RESTATE_ADVERTISED_HOST": "127.0.0.1",
+        "RESTATE_LISTEN_MODE": "tcp",
+        "RESTATE_NODE_NAME": "bench",
+        "RESTATE_BIND_PORT": node,
+        "RESTATE_INGRESS__BIND_PORT": ingress,
+        "RESTATE_ADMIN__BIND_PORT": admin,
+        "RESTATE_LOG_FILTER": "error",
+        "RESTATE_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "1",
+    }
+    server = ServerProcess(
+        [str(restate_server()), "--no-logo"],
+        ready_url=f"http://127.0.0.1:{admin}/health",
+        log=folder / "restate.log",
+        env=env,
+    )
+    async with _serving(server) as store, _worker(folder, target_url, "restate", service) as worker:
+        await _register(admin, service)
+        yield Running(f"http://127.0.0.1:{ingress}", {"worker": (worker,), "store": (store,)})
+
+
+async def _register(admin: str, service: str) -> None:
+    async with asyncio.timeout(REGISTER_SECONDS), httpx.AsyncClient(timeout=20) as client:
+        deployment = {"uri": f"http://127.0.0.1:{service}"}
+        url = f"http://127.0.0.1:{admin}/deployments"
+        while (await client.post(url, json=deployment)).is_error:  # noqa: ASYNC110 # asks over HTTP
+            await asyncio.sleep(POLL_SECONDS)
+
+
+@asynccontextmanager
+async def dbos(folder: Path, target_url: str) -> AsyncIterator[Running]:
+    """DBOS on SQLite with the library's defaults; its client writes to the same file."""
+    url = f"sqlite:///{folder}/dbos.sqlite"
+    async with _worker(folder, target_url, "dbos", url) as worker:
+        yield Running(url, {"worker": (worker,)})
+
+
+@asynccontextmanager
+async def durabletask(folder: Path, target_url: str) -> AsyncIterator[Running]:
+    """Microsoft's in-memory backend in one process, the SDK's worker in another."""
+    port = str(free_port())
+    async with (
+        _worker(folder, target_url, "durabletask-backend", port) as store,
+        _worker(folder, target_url, "durabletask-worker", port) as worker,
+    ):
+        yield Running(f"127.0.0.1:{port}", {"worker": (worker,), "store": (store,)})
+
+
+@asynccontextmanager
+async def plain(folder: Path, target_url: str) -> AsyncIterator[Running]:
+    """Tasks of one event loop, nothing durable: the floor."""
+    port = str(free_port())
+    async with _worker(folder, target_url, "plain", port) as worker:
+        yield Running(f"127.0.0.1:{port}", {"worker": (worker,)})
+
+
+SYSTEMS: dict[str, System] = {
+    "durable-retry": durable_retry,
+    "restate": restate,
+    "dbos-sqlite": dbos,
+    "durabletask-mem": durabletask,
+    "plain-asyncio": plain,
+}
+
+
+@asynccontextmanager
+async def _worker(folder: Path, target_url: str, name: str, address: str) -> AsyncIterator[int]:
+    arguments = ("bench.peers.workers", name, address)
+    async with spoken(folder / f"{name}.log", PYTHON, *arguments, TARGET_URL=target_url) as (pid, _):
+        yield pid
+
+
+def family(pids: Iterable[int]) -> set[int]:
+    """Returns the processes and all their descendants that run now (Linux: read from /proc)."""
+    parents = {int(path.name): _stat(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
+    found, fresh = set[int](), set(pids)
+    while fresh:
+        found |= fresh
+        fresh = {pid for pid, stat in parents.items() if stat and int(stat[1]) in fresh} - found
+    return found
+
+
+def _stat(pid: int) -> list[str]:
+    """Returns the fields of proc_pid_stat(5) from the third on; none when the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _cpu_seconds(pid: int) -> float:
+    stat = _stat(pid)
+    return (int(stat[11]) + int(stat[12])) / TICKS_PER_SECOND if stat else 0.0
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""

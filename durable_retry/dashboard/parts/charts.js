@@ -1,0 +1,166 @@
+// Charts: operations by state over time, calls of a circuit, and the life of one operation to scale.
+
+import { h, s } from "../dom.js";
+import { at, duration, now, number, percent, plural, time, until, words } from "../format.js";
+import { FINISHED, STATES } from "./pieces.js";
+
+const BARS_HEIGHT = 100;
+// From the ground up: what went well lies low, what needs a look lies on top.
+const ORDER = ["succeeded", "cancelled", "pending", "running", "waiting_retry", "waiting_circuit", "dead_lettered"];
+
+const total = (counts) => STATES.reduce((sum, state) => sum + counts[state], 0);
+
+/** Bars of operations by the time of acceptance, of a summary's buckets. */
+export function stateBars({ buckets, by_status: counts, from, to }) {
+  if (!STATES.some((state) => counts[state])) return h("p", { class: "empty" }, "None in this time.");
+  const most = Math.max(...buckets.map((bucket) => total(bucket.by_status)));
+  const told = STATES.filter((state) => counts[state]).map((state) => `${number(counts[state])} ${words(state).toLowerCase()}`);
+  const [begin, end] = [Date.parse(from), Date.parse(to)];
+  return h("figure", { class: "bars" },
+    h("span", { class: "most dim", "aria-hidden": "true" }, number(most)),
+    s("svg", { viewBox: `0 0 ${buckets.length * 10} ${BARS_HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": told.join(", ") },
+      s("line", { x1: 0, x2: buckets.length * 10, y1: BARS_HEIGHT - 0.5, y2: BARS_HEIGHT - 0.5, class: "ground" }),
+      buckets.map((bucket, index) => stack(bucket, index, most))),
+    h("div", { class: "axis", "aria-hidden": "true" }, [0, 0.5, 1].map((part) => h("span", {}, time(new Date(begin + (end - begin) * part).toISOString())))));
+}
+
+function stack({ from, by_status: counts }, index, most) {
+  const shown = ORDER.filter((state) => counts[state]);
+  const told = shown.map((state) => `${number(counts[state])} ${words(state).toLowerCase()}`).join("\n");
+  let top = BARS_HEIGHT;
+  const parts = shown.map((state) => {
+    const height = (counts[state] / most) * (BARS_HEIGHT - 4);
+    top -= height;
+    return s("rect", { x: index * 10 + 1, y: top, width: 8, height, class: `fill-${state}` });
+  });
+  return s("g", {}, s("title", {}, `${time(from)}\n${told || "none"}`), s("rect", { x: index * 10, y: 0, width: 10, height: BARS_HEIGHT, class: "reach" }), parts);
+}
+
+// A circuit's window: the calls of its ten parts, and how many of them failed.
+
+
+const [CALL_WIDTH, CALL_HEIGHT, ROOM] = [100, 100, 6];
+
+/**
+ * The chart of a window as `GET circuits` tells it.
+ *
+ * `threshold` is the share of failures that opens the circuit; undefined draws no mark.
+ */
+export function callWindow({ bucket_seconds: seconds, buckets }, threshold) {
+  const most = Math.max(1, ...buckets.map((bucket) => bucket.calls));
+  const sum = (name) => buckets.reduce((all, bucket) => all + bucket[name], 0);
+  const [calls, failures] = [sum("calls"), sum("failures")];
+  const told = `${plural(calls, "call")}, ${number(failures)} failed (${percent(failures / calls)})`;
+  if (!calls) return h("p", { class: "empty" }, `No call was heard of in the last ${duration(seconds * buckets.length)}.`);
+  return h("figure", { class: "call-window" },
+    h("figcaption", { class: "dim" }, `${told} in ${duration(seconds * buckets.length)}${threshold ? `; opens at ${percent(threshold)}` : ""}`),
+    h("div", { class: "plot" },
+      h("span", { class: "most dim", "aria-hidden": "true" }, number(most)),
+      s("svg", { viewBox: `0 0 ${buckets.length * CALL_WIDTH} ${CALL_HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${told}: ${buckets.map(wordsOf).join("; ")}` },
+        buckets.map((bucket, index) => column(bucket, index, most, threshold)),
+        s("line", { x1: 0, x2: buckets.length * CALL_WIDTH, y1: CALL_HEIGHT - 0.5, y2: CALL_HEIGHT - 0.5, class: "ground" }))),
+    h("div", { class: "axis", "aria-hidden": "true" }, h("span", {}, time(buckets[0].from)),
+      h("span", {}, `${duration(seconds)} each`), h("span", {}, time(new Date(Date.parse(buckets.at(-1).from) + seconds * 1000).toISOString()))));
+}
+
+const wordsOf = ({ from, calls, failures, slow_calls: slow }) =>
+  `${time(from)} ${plural(calls, "call")}${failures ? `, ${number(failures)} failed` : ""}${slow ? `, ${number(slow)} slow` : ""}`;
+
+function column(bucket, index, most, threshold) {
+  const scale = (count) => (count / most) * (CALL_HEIGHT - ROOM);
+  const [x, tall, bad] = [index * CALL_WIDTH, scale(bucket.calls), scale(bucket.failures)];
+  return s("g", {}, s("title", {}, wordsOf(bucket)),
+    s("rect", { x, y: 0, width: CALL_WIDTH, height: CALL_HEIGHT, class: "reach" }),
+    s("rect", { x: x + 8, y: CALL_HEIGHT - tall, width: CALL_WIDTH - 16, height: tall - bad, class: "fill-succeeded" }),
+    s("rect", { x: x + 8, y: CALL_HEIGHT - bad, width: CALL_WIDTH - 16, height: bad, class: "fill-dead_lettered" }),
+    threshold && bucket.calls ? s("line", { x1: x + 4, x2: x + CALL_WIDTH - 4, y1: CALL_HEIGHT - tall * threshold, y2: CALL_HEIGHT - tall * threshold, class: "threshold" }) : null);
+}
+
+// An operation's life to scale: attempts, waits with their reasons, and what is next.
+
+
+const WIDTH = 1000;
+const LEAST = 3; // An attempt of 40 ms among waits of hours is still seen.
+
+/** What an operation's document or a dead letter tells, as spans `{kind, from, to, ...}` in milliseconds. */
+export function spansOf(document) {
+  const attempts = document.attempts ?? [];
+  const spans = [];
+  let last = Date.parse(document.created_at ?? document.first_failed_at);
+  attempts.forEach((attempt, index) => {
+    const from = Date.parse(attempt.started_at);
+    spans.push(...waitsBetween(document, attempts[index - 1], attempt.number, last, from));
+    last = from + attempt.duration_ms;
+    spans.push({ kind: attempt.category ? "failed" : "succeeded", from, to: last, attempt });
+  });
+  const next = document.next_attempt_at ? Date.parse(document.next_attempt_at) : null;
+  if (next) spans.push(...waitsBetween(document, attempts.at(-1), document.attempt_count + 1, last, next, document.next_attempt_at));
+  return spans;
+}
+
+function waitsBetween(document, before, number, from, to, pending = null) {
+  const held = (document.waits ?? []).filter((wait) => wait.before_attempt === number);
+  const edges = held.map((wait) => ({ kind: wait.kind, from: Date.parse(wait.began_at), reasons: wait.delay_reasons, times: wait.times }));
+  const first = before ? { kind: "retry", from, reasons: before.delay_reasons ?? [], times: 1 } : { kind: "queued", from, reasons: [], times: 1 };
+  const isKnown = before || number === 1; // Of many attempts only the last are kept.
+  const all = isKnown ? [first, ...edges] : edges;
+  return all
+    .map((wait, index) => ({ ...wait, to: all[index + 1]?.from ?? to, pending: index === all.length - 1 ? pending : null }))
+    .filter((wait) => wait.to - wait.from >= (wait.kind === "queued" ? 250 : 1));
+}
+
+/** The drawing and the list that tells the same. */
+export function timeline(document) {
+  const spans = spansOf(document);
+  if (!spans.length) return h("p", { class: "empty" }, "No attempt was made.");
+  const isOver = !document.status || FINISHED.includes(document.status) || !document.operation_id;
+  const begin = Math.min(...spans.map((span) => span.from));
+  const end = Math.max(...spans.map((span) => span.to), isOver ? 0 : now(), begin + 1);
+  const scale = (instant) => ((instant - begin) / (end - begin)) * WIDTH;
+  const dropped = (document.attempt_count ?? 0) - (document.attempts?.length ?? 0);
+  return h("div", { class: "timeline" }, strip(spans, scale, isOver ? null : now()), axis(begin, end),
+    dropped > 0 ? h("p", { class: "dim" }, `The first ${dropped} attempts are not kept.`) : null,
+    h("ol", {}, spans.map((span) => entry(span, scale))));
+}
+
+function strip(spans, scale, present) {
+  return s("svg", { viewBox: `0 0 ${WIDTH} 40`, preserveAspectRatio: "none", class: "strip", "aria-hidden": "true" },
+    spans.filter((span) => !span.attempt).map((span) => bar(span, scale, 14, 12)),
+    spans.filter((span) => span.attempt).map((span) => bar(span, scale, 4, 32)),
+    present ? s("line", { x1: scale(present), x2: scale(present), y1: 0, y2: 40, class: "present" }) : null);
+}
+
+function bar(span, scale, y, height) {
+  const x = scale(span.from);
+  const width = Math.max(span.attempt ? LEAST : 0.5, scale(span.to) - x);
+  return s("rect", { x: Math.min(x, WIDTH - width), y, width, height, class: `span is-${span.kind}` });
+}
+
+function axis(begin, end) {
+  const marks = [0, 0.25, 0.5, 0.75, 1];
+  return h("div", { class: "axis", "aria-hidden": "true" },
+    marks.map((part) => h("span", {}, part === 0 ? "0 s" : `+${duration(((end - begin) * part) / 1000)}`)));
+}
+
+function entry(span, scale) {
+  const small = s("svg", { viewBox: `0 0 ${WIDTH} 6`, preserveAspectRatio: "none", class: "place", "aria-hidden": "true" }, bar(span, scale, 0, 6));
+  return h("li", { class: `entry is-${span.kind}` }, span.attempt ? attemptWords(span) : waitWords(span), small);
+}
+
+function attemptWords({ attempt, kind }) {
+  const outcome = kind === "succeeded" ? "succeeded" : words(attempt.category).toLowerCase();
+  return h("div", { class: "said" }, h("strong", {}, `Attempt ${attempt.number}`),
+    h("span", { class: `outcome is-${kind}` }, [attempt.status_code, outcome].filter(Boolean).join(" ")),
+    h("span", { class: "dim" }, at(attempt.started_at), ` · ${duration(attempt.duration_ms / 1000)}`),
+    attempt.error ? h("p", {}, attempt.error) : null);
+}
+
+const WAIT_WORDS = { retry: "Waited", circuit: "Held by the circuit", retry_budget: "Held by the retry budget", queued: "Queued" };
+
+function waitWords({ kind, from, to, reasons, times, pending }) {
+  const name = pending ? (kind === "retry" ? "Waiting" : WAIT_WORDS[kind]) : WAIT_WORDS[kind];
+  return h("div", { class: "said" }, h("strong", {}, `${name} ${duration((to - from) / 1000)}`),
+    pending ? h("span", { class: "countdown" }, "next attempt ", until(pending)) : null,
+    times > 1 ? h("span", { class: "dim" }, `asked ${times} times`) : null,
+    reasons.length ? h("p", {}, "Because: ", reasons.join("; ")) : null);
+}

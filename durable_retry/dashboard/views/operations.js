@@ -1,0 +1,109 @@
+// Operations as a list.
+
+import { get, post, segment } from "../api.js";
+import { h, toast } from "../dom.js";
+import { ago, at, number, until, words } from "../format.js";
+import { timeline } from "../parts/charts.js";
+import { ask } from "../parts/dialog.js";
+import { filters, pageQuery, pager, table } from "../parts/list.js";
+import { badge, button, card, circuitLink, deadLetterLink, facts, FINISHED, json, mono, operationLink, STATES, WAITING } from "../parts/pieces.js";
+import { link } from "../route.js";
+
+const COLUMNS = [
+  { name: "State", cell: (one) => badge(one.status), text: (one) => one.status },
+  { name: "Key", class: "wide", cell: (one) => operationLink(one.operation_id, one.key), text: (one) => one.key },
+  { name: "Dependency", cell: (one) => circuitLink(one.dependency), text: (one) => one.dependency },
+  { name: "Attempts", class: "number", cell: (one) => number(one.attempt_count), text: (one) => one.attempt_count },
+  { name: "Next attempt", cell: (one) => until(one.next_attempt_at), text: (one) => one.next_attempt_at },
+  { name: "Last error", class: "wide", cell: (one) => h("span", { class: "clip", title: errorOf(one) }, errorOf(one)), text: errorOf },
+  { name: "Accepted", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
+  { name: "Changed", cell: (one) => ago(one.updated_at), text: (one) => one.updated_at },
+  { name: "Operation", class: "hidden", cell: () => "", text: (one) => one.operation_id },
+  { name: "Correlation", class: "hidden", cell: () => "", text: (one) => one.correlation_id },
+];
+const SHOWN = COLUMNS.filter((column) => column.class !== "hidden");
+
+function errorOf(one) {
+  if (one.status === "succeeded") return "";
+  return one.attempts.findLast((attempt) => attempt.category)?.error ?? "";
+}
+
+export function operationsView({ path, query }) {
+  return {
+    title: "Operations",
+    load: (signal) => get("operations", pageQuery(query, ["status", "dependency", "created_after"]), signal),
+    render: (page) => [
+      filters(path, query, [
+        { name: "status", label: "State", choices: STATES.map((state) => [state, words(state)]) },
+        { name: "dependency", label: "Dependency" },
+        { name: "created_after", label: "Accepted after (UTC)", instant: true },
+      ]),
+      table("Operations", SHOWN, page.items, { keyOf: (one) => one.operation_id, empty: page.next_cursor ? "None among those looked at so far; go on with the next page." : "No operation matches." }),
+      pager(path, query, page, COLUMNS, "operations"),
+    ],
+  };
+}
+
+// One operation: where it stands, what it went through and why, and the two things one can do.
+
+
+export function operationView({ parameters: [id], reload }) {
+  const path = `operations/${segment(id)}`;
+  return {
+    title: "Operation",
+    seconds: 2,
+    load: (signal) => get(path, {}, signal),
+    render: (one) => [headline(one, path, reload), dead(one), card("Timeline", timeline(one)), result(one), events(one), about(one)],
+  };
+}
+
+function headline(one, path, reload) {
+  const act = async (what, done) => {
+    try {
+      await post(`${path}/${what}`);
+      toast(done);
+    } catch (error) {
+      toast(error.message, "bad");
+    }
+    reload();
+  };
+  const cancel = async () => {
+    const words = "An attempt that is under way ends first and may still succeed. What was done downstream is not undone.";
+    if (await ask({ title: "Cancel this operation?", words, action: "Cancel it", kind: "danger" })) act("cancel", "Cancelling.");
+  };
+  return h("div", { class: "headline", data: { key: "headline" } },
+    h("div", { class: "headline-words" }, badge(one.status), h("strong", { class: "key" }, one.key),
+      one.next_attempt_at ? h("span", { class: "countdown" }, "next attempt ", until(one.next_attempt_at)) : null),
+    h("div", { class: "actions" },
+      WAITING.includes(one.status) ? button("Retry now", () => act("retry-now", "The wait is ended."), "main") : null,
+      FINISHED.includes(one.status) ? null : button("Cancel", cancel, "danger")));
+}
+
+function dead(one) {
+  if (!one.dead_letter) return null;
+  return h("div", { class: "notice bad", data: { key: "dead" } }, h("strong", {}, words(one.dead_letter.reason)), " ",
+    deadLetterLink(one.dead_letter.id, "Look at the dead letter"));
+}
+
+function result(one) {
+  return one.result === null || one.result === undefined ? null : card("Result", json(one.result));
+}
+
+function events(one) {
+  if (!one.events?.length) return null;
+  const line = (event) => h("li", {}, badge(event.state), h("span", {}, event.type), mono(event.event_id));
+  return card("Follow-up events", h("ul", { class: "lines" }, one.events.map(line)), { more: h("a", { href: link("outbox") }, "Outbox") });
+}
+
+function about(one) {
+  return card("About", facts([
+    ["Operation", mono(one.operation_id)],
+    ["Dependency", circuitLink(one.dependency)],
+    ["Source", one.source],
+    ["Correlation", one.correlation_id],
+    ["Attempts", number(one.attempt_count)],
+    ["Accepted", h("span", {}, at(one.created_at), " · ", ago(one.created_at))],
+    ["Changed", h("span", {}, at(one.updated_at), " · ", ago(one.updated_at))],
+    ["Deadline", one.deadline_at ? h("span", {}, at(one.deadline_at), FINISHED.includes(one.status) ? "" : " · ", FINISHED.includes(one.status) ? "" : until(one.deadline_at)) : "none"],
+  ]));
+}

@@ -1,0 +1,118 @@
+"""Counts of calls over the last seconds, in buckets, so that old ones drop out without a timer.
+
+A window of W seconds has ten buckets of W/10. The bucket that is being filled is one of the ten, so the
+totals cover between 0.9 W and W. Two windows of the same width add up bucket by bucket: that is how the
+report of a worker joins the shared counts at the times when the calls ended.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from durable_retry.engine.base.instants import from_ms, to_ms
+
+BUCKETS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many calls ended, how many of them failed, and how many were slow; a call can be both."""
+
+    calls: int = 0
+    failures: int = 0
+    slow: int = 0
+
+    def __add__(self, other: Self) -> "Counts":
+        return Counts(self.calls + other.calls, self.failures + other.failures, self.slow + other.slow)
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindow:
+    """Counts by bucket.
+
+    Attributes:
+        bucket_ms: width of one bucket in milliseconds, at least 1.
+        buckets: (bucket number since 1970, counts), oldest first, empty ones left out.
+    """
+
+    bucket_ms: int
+    buckets: tuple[tuple[int, Counts], ...] = ()
+
+    @classmethod
+    def over(cls, window_seconds: float) -> "SlidingWindow":
+        """Return an empty window that covers this many seconds."""
+        return cls(bucket_ms=max(1, round(window_seconds * 1000 / BUCKETS)))
+
+    def add(self, at: datetime, counts: Counts) -> "SlidingWindow":
+        """Count calls that ended at this instant."""
+        if counts == Counts():
+            return self
+        return self._joined([(self._number(at), counts)])
+
+    def merge(self, other: "SlidingWindow", at: datetime) -> "SlidingWindow":
+        """Add the counts of another window.
+
+        Windows of another width (the settings changed while a report was sent) have other buckets: then all
+        their counts go to the bucket of `at`.
+        """
+        if other.bucket_ms == self.bucket_ms:
+            return self._joined(other.buckets)
+        return self.add(at, other.everything())
+
+    def trimmed(self, at: datetime) -> "SlidingWindow":
+        """Return the window without the buckets that are too old at this instant."""
+        oldest = self._number(at) - BUCKETS + 1
+        return SlidingWindow(self.bucket_ms, tuple(b for b in self.buckets if b[0] >= oldest))
+
+    def totals(self, at: datetime) -> Counts:
+        """Return the totals at this instant; buckets of the future do not count yet."""
+        newest = self._number(at)
+        # A machine whose clock is ahead fills buckets of the future.
+        return _sum(counts for number, counts in self.trimmed(at).buckets if number <= newest)
+
+    def rows(self, at: datetime) -> list[tuple[datetime, Counts]]:
+        """Return the ten buckets up to this instant, oldest first: where each begins, and its counts."""
+        newest, held = self._number(at), dict(self.buckets)
+        numbers = range(newest - BUCKETS + 1, newest + 1)
+        return [(from_ms(number * self.bucket_ms), held.get(number, Counts())) for number in numbers]
+
+    @property
+    def newest_at(self) -> datetime | None:
+        """Where the newest bucket that holds calls begins; None while none does."""
+        return from_ms(self.buckets[-1][0] * self.bucket_ms) if self.buckets else None
+
+    def covered_seconds(self, at: datetime) -> float:
+        """Return the length of the time that `totals` covers: nine whole buckets and part of the tenth."""
+        return ((BUCKETS - 1) * self.bucket_ms + to_ms(at) % self.bucket_ms) / 1000
+
+    def everything(self) -> Counts:
+        """Return the totals of all buckets, whatever the time."""
+        return _sum(counts for _, counts in self.buckets)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the bucket width, and one row `[number, calls, failures, slow]` per bucket."""
+        rows = [[number, counts.calls, counts.failures, counts.slow] for number, counts in self.buckets]
+        return {"bucket_ms": self.bucket_ms, "rows": rows}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> "SlidingWindow":
+        """Read what `to_json` returned."""
+        rows = tuple((row[0], Counts(row[1], row[2], row[3])) for row in document["rows"])
+        return cls(bucket_ms=document["bucket_ms"], buckets=rows)
+
+    def _number(self, at: datetime) -> int:
+        return to_ms(at) // self.bucket_ms
+
+    def _joined(self, more: Iterable[tuple[int, Counts]]) -> "SlidingWindow":
+        by_number = dict(self.buckets)
+        for number, counts in more:
+            by_number[number] = by_number.get(number, Counts()) + counts
+        return SlidingWindow(self.bucket_ms, tuple(sorted(by_number.items())))
+
+
+def _sum(all_counts: Iterable[Counts]) -> Counts:
+    total = Counts()
+    for counts in all_counts:
+        total += counts
+    return total

@@ -1,0 +1,72 @@
+"""The circuit breaker of one dependency, shared by every instance. See `README.md` and `docs/circuit.md`.
+
+Worker side: `Snapshot`, `permit`, `ReportBuffer`. Entity side: `Breaker` and the messages that change it
+(`ReportMessage`, `PermitMessage`, `ManualControlMessage`). API side: `view_of`.
+"""
+
+from durable_retry.engine.circuit.audit import AuditEntry, ManualControl
+from durable_retry.engine.circuit.breaker import Breaker, advanced, breaker_from_json, breaker_to_json
+from durable_retry.engine.circuit.manual_control import ManualAction
+from durable_retry.engine.circuit.messages import (
+    ManualControlMessage,
+    PermitMessage,
+    ReportMessage,
+    answer_from_json,
+    answer_to_json,
+)
+from durable_retry.engine.circuit.probes import ProbeRequest
+from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report, call_health
+from durable_retry.engine.circuit.report_buffer import ReportBuffer
+from durable_retry.engine.circuit.settings import CircuitSettings
+from durable_retry.engine.circuit.snapshot import (
+    RELEASE,
+    AskForProbe,
+    Permit,
+    Permitted,
+    Refused,
+    ReleaseSettings,
+    Snapshot,
+    TakenHere,
+    permit,
+    release_at,
+)
+from durable_retry.engine.circuit.states import CIRCUIT_MOVES, CircuitMove, CircuitState, IllegalMoveError
+from durable_retry.engine.circuit.views import snapshot_of, view_of
+
+__all__ = [
+    "CIRCUIT_MOVES",
+    "RELEASE",
+    "AskForProbe",
+    "AuditEntry",
+    "Breaker",
+    "CallHealth",
+    "CircuitMove",
+    "CircuitSettings",
+    "CircuitState",
+    "IllegalMoveError",
+    "ManualAction",
+    "ManualControl",
+    "ManualControlMessage",
+    "Permit",
+    "PermitMessage",
+    "Permitted",
+    "ProbeRequest",
+    "ProbeResult",
+    "Refused",
+    "ReleaseSettings",
+    "Report",
+    "ReportBuffer",
+    "ReportMessage",
+    "Snapshot",
+    "TakenHere",
+    "advanced",
+    "answer_from_json",
+    "answer_to_json",
+    "breaker_from_json",
+    "breaker_to_json",
+    "call_health",
+    "permit",
+    "release_at",
+    "snapshot_of",
+    "view_of",
+]

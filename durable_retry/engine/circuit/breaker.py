@@ -1,0 +1,245 @@
+"""The shared circuit of one dependency: its state and the moves between states.
+
+Time is an argument: each report, request and manual control brings the instant at which it was made.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, Self
+
+from durable_retry.engine.base.instants import from_ms, to_ms
+from durable_retry.engine.base.json_record import JsonRecord, MsInstant
+from durable_retry.engine.base.sliding_window import SlidingWindow
+from durable_retry.engine.circuit.audit import AuditTrail
+from durable_retry.engine.circuit.report import Reporters
+from durable_retry.engine.circuit.retry_budget import Budget
+from durable_retry.engine.circuit.settings import CircuitSettings
+from durable_retry.engine.circuit.snapshot import CLOCK_LEAD, RELEASE
+from durable_retry.engine.circuit.states import CircuitMove, CircuitState, target_of
+
+VERSION: Final = 1
+"""Of the stored form; goes up when an older engine could not read it."""
+AUTOMATIC: Final = "circuit"
+"""`changed_by` of moves that nobody made by hand."""
+FREE = frozenset({CircuitState.CLOSED, CircuitState.DISABLED})
+"""States that let every call through."""
+_NO_CALLS = SlidingWindow.over(CircuitSettings().window_seconds)
+_NO_TRAIL = AuditTrail()
+_NO_REPORTERS = Reporters()
+_NO_BUDGET = Budget()
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to one probe, until its result arrives or it expires."""
+
+    lease_id: str
+    expires_at: datetime
+
+    def to_json(self) -> list[Any]:
+        """Return the stored row."""
+        return [self.lease_id, to_ms(self.expires_at)]
+
+    @classmethod
+    def from_json(cls, row: Sequence[Any]) -> Self:
+        """Read the stored row."""
+        return cls(row[0], from_ms(row[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker(JsonRecord):
+    """The shared state of one dependency.
+
+    Attributes:
+        state: One of five.
+        epoch: Goes up by one with each change of state. A result of an older epoch changes nothing.
+        clock: The latest instant of any message; time does not run backwards. None before the first message.
+        window: Calls that ended lately, in this closed or disabled epoch.
+        tripped_by: The window that opened the circuit the last time; empty when it never opened.
+        failures_in_a_row: As reported; successes that a worker has not reported yet do not interrupt it.
+        opened_at: Start of the break or of the forced break; None while not open.
+        retry_at: End of the break; None while not open, or when forced open without an end.
+        reopenings: Failed probe rounds since the circuit was last closed; each doubled the break.
+        leases: Probes in flight.
+        probe_successes: Of this half-open round.
+        throttled_until: End of the last throttling pause; kept when it is over.
+        waiting: Operations that began to wait, less those that were released.
+        reopened_at: The instant from which the release times of waiting operations count; None while they
+            wait, or when there was no wait.
+        draining_since: When the release really began; later than `reopened_at` by the duration of the probes.
+        expires_at: End of the manual control; None without an end.
+        reason: Why it is in this state.
+        changed_by: Who or what moved it there.
+        audit: The latest uses of manual control.
+        reporters: Which reports were counted.
+        budget: Level of the retry budget.
+    """
+
+    state: CircuitState = CircuitState.CLOSED
+    epoch: int = 1
+    clock: MsInstant | None = None
+    window: SlidingWindow = _NO_CALLS
+    tripped_by: SlidingWindow = _NO_CALLS
+    failures_in_a_row: int = 0
+    opened_at: MsInstant | None = None
+    retry_at: MsInstant | None = None
+    reopenings: int = 0
+    leases: tuple[Lease, ...] = ()
+    probe_successes: int = 0
+    throttled_until: MsInstant | None = None
+    waiting: int = 0
+    reopened_at: MsInstant | None = None
+    draining_since: MsInstant | None = None
+    expires_at: MsInstant | None = None
+    reason: str = "new"
+    changed_by: str = AUTOMATIC
+    audit: AuditTrail = _NO_TRAIL
+    reporters: Reporters = _NO_REPORTERS
+    budget: Budget = _NO_BUDGET
+
+    def is_throttled(self, now: datetime) -> bool:
+        """Whether a throttling pause is in force."""
+        return self.throttled_until is not None and now < self.throttled_until
+
+    def remaining_waiting(self, now: datetime) -> int:
+        """Return how many still wait: all until calls are possible, then fewer at the rate of release."""
+        drained_from = [t for t in (self.draining_since, self.throttled_until) if t is not None]
+        if self.state not in FREE or not drained_from:
+            return self.waiting
+        elapsed_seconds = max(0.0, (now - max(drained_from)).total_seconds())
+        return max(0, self.waiting - int(elapsed_seconds * RELEASE.per_second))
+
+
+def moved(breaker: Breaker, move: CircuitMove, now: datetime, *, reason: str, by: str = AUTOMATIC) -> Breaker:
+    """Change the state and begin a new epoch, whose counts start empty.
+
+    Raises:
+        IllegalMoveError: The state does not have this move.
+    """
+    return replace(
+        breaker,
+        state=target_of(breaker.state, move),
+        epoch=breaker.epoch + 1,
+        waiting=breaker.remaining_waiting(now),
+        # Results of the old epoch must neither trip nor close the circuit in the new one.
+        window=replace(breaker.window, buckets=()),
+        failures_in_a_row=0,
+        leases=(),
+        probe_successes=0,
+        expires_at=None,
+        reason=reason,
+        changed_by=by,
+    )
+
+
+def opened(
+    breaker: Breaker, move: CircuitMove, now: datetime, settings: CircuitSettings, *, reason: str
+) -> Breaker:
+    """Begin a break: the first one, or a longer one after a failed probe."""
+    # A trip begins with the shortest break; only failed probes lengthen it.
+    reopenings = breaker.reopenings + 1 if move is CircuitMove.PROBE_FAILED else 0
+    pause = timedelta(seconds=settings.break_seconds_after(reopenings))
+    return replace(
+        moved(breaker, move, now, reason=reason),
+        # Kept for the API, since the window itself is empty from now on.
+        tripped_by=breaker.window.trimmed(now) if move is CircuitMove.TRIP else breaker.tripped_by,
+        opened_at=now,
+        retry_at=now + pause,
+        reopenings=reopenings,
+        reopened_at=None,
+        draining_since=None,
+    )
+
+
+def freed(breaker: Breaker, move: CircuitMove, now: datetime, *, reason: str, by: str = AUTOMATIC) -> Breaker:
+    """Let every call through again.
+
+    The release times of waiting operations count from the end of the break, because that is the instant that
+    the operations were given. Counting from the end of the probe would give each of them a second time.
+    """
+    was_blocked = breaker.state not in FREE
+    after_probe = breaker.retry_at if move is CircuitMove.PROBES_SUCCEEDED else None
+    return replace(
+        moved(breaker, move, now, reason=reason, by=by),
+        opened_at=None,
+        retry_at=None,
+        reopenings=0,
+        reopened_at=(after_probe or now) if was_blocked else breaker.reopened_at,
+        draining_since=now if was_blocked else breaker.draining_since,
+    )
+
+
+def advanced(breaker: Breaker, at: datetime) -> Breaker:
+    """Return the circuit at an instant, with everything that the passing of time alone changes.
+
+    A break ends, a manual control expires, a lease expires. Readers and writers both call this, so no circuit
+    needs a timer to leave a state. An instant before the clock counts as the clock: reports take time to
+    arrive, and machines' clocks differ.
+    """
+    # The stored form has milliseconds: the state must be the same before and after it was stored.
+    now = from_ms(to_ms(at))
+    if breaker.clock is not None:
+        now = max(now, breaker.clock)
+    breaker = replace(breaker, clock=now, window=breaker.window.trimmed(now))
+    match breaker.state:
+        case CircuitState.OPEN if breaker.retry_at is not None and breaker.retry_at <= now:
+            breaker = moved(breaker, CircuitMove.BREAK_OVER, now, reason="the break is over")
+        case CircuitState.FORCED_OPEN if breaker.expires_at is not None and breaker.expires_at <= now:
+            held_until = breaker.expires_at
+            breaker = moved(breaker, CircuitMove.EXPIRE, now, reason="the hold by hand is over")
+            # The waiting operations were given this instant, so their release times count from it.
+            breaker = replace(breaker, retry_at=held_until)
+        case CircuitState.DISABLED if breaker.expires_at is not None and breaker.expires_at <= now:
+            breaker = freed(breaker, CircuitMove.EXPIRE, now, reason="disabling by hand is over")
+        case _:
+            pass
+    # The probe of a worker that died would otherwise block the half-open round for ever.
+    alive = tuple(lease for lease in breaker.leases if lease.expires_at > now)
+    return replace(breaker, leases=alive)
+
+
+def corrected(breaker: Breaker, at: datetime) -> Breaker:
+    """Move the clock back when it ran ahead of a caller that waits for the answer.
+
+    One machine whose clock is an hour fast would hold the circuit open for an hour. A report may be old when
+    it arrives and proves nothing about the time; a request for a probe or a manual control is recent.
+    Instants are moved back by the difference, and the window is emptied.
+    """
+    if breaker.clock is None or breaker.clock - at <= CLOCK_LEAD:
+        return breaker
+    ahead = breaker.clock - at
+    return replace(
+        breaker,
+        clock=at,
+        window=replace(breaker.window, buckets=()),
+        budget=_NO_BUDGET,
+        opened_at=_moved_back(breaker.opened_at, at, ahead),
+        retry_at=_moved_back(breaker.retry_at, at, ahead),
+        reopened_at=_moved_back(breaker.reopened_at, at, ahead),
+        draining_since=_moved_back(breaker.draining_since, at, ahead),
+        throttled_until=_moved_back(breaker.throttled_until, at, ahead),
+        leases=tuple(Lease(lease.lease_id, max(at, lease.expires_at - ahead)) for lease in breaker.leases),
+    )
+
+
+def _moved_back(instant: datetime | None, at: datetime, ahead: timedelta) -> datetime | None:
+    return instant if instant is None or instant <= at else instant - ahead
+
+
+def breaker_to_json(breaker: Breaker) -> dict[str, Any]:
+    """Return the entity's state: instants in milliseconds since 1970, lists of rows."""
+    return {"version": VERSION, **breaker.to_json()}
+
+
+def breaker_from_json(document: Mapping[str, Any] | None) -> Breaker:
+    """Read the entity's state; None means that nothing was stored yet.
+
+    Raises:
+        ValueError: A later version of the engine wrote it in a form that this one cannot read.
+    """
+    if document is None:
+        return Breaker()
+    if document["version"] != VERSION:
+        raise ValueError(f"a circuit of version {document['version']} cannot be read here")
+    return Breaker.from_json(document)

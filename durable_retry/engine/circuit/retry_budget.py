@@ -1,0 +1,184 @@
+"""The retry budget: how much a fleet may add to a dependency's load by retrying.
+
+A token bucket whose level may go below zero. Each first attempt adds `ratio` tokens, each second adds
+`minimum_per_second`, and each retry takes one. A retry that finds no token takes one all the same, which
+leaves the bucket in debt, and waits until the debt before it is paid. It then starts without asking again. So
+a postponed retry costs one timer, however many wait, and in the long run the rate of retries is what the
+settings allow.
+
+The level is part of the circuit's shared state. Workers spend from a copy that is at most a second old. Each
+may take an even share of the copy's tokens, so the workers together overdraw by less than one token each per
+copy, and later retries wait for that debt.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from durable_retry.engine.base.deterministic_hash import deterministic_fraction
+from durable_retry.engine.base.json_record import JsonRecord, MsInstant
+from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
+
+CREDIT_SECONDS = 10.0
+"""The bucket holds this many seconds of supply at most, so that a quiet hour allows no burst."""
+
+_NO_FIRSTS = SlidingWindow.over(CREDIT_SECONDS)
+_NO_SUPPLY_SECONDS = 60.0  # the wait when no supply would ever pay the debt
+
+
+@dataclass(frozen=True, slots=True)
+class RetryBudgetSettings(JsonRecord):
+    """`[dependencies.<name>.retry_budget]`.
+
+    Attributes:
+        ratio: Retries per first attempt, fleet-wide, at least 0; 0 means no budget.
+        minimum_per_second: Retries per second beyond that, at least 0.
+    """
+
+    ratio: float = 0.2
+    minimum_per_second: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Budget(JsonRecord):
+    """The shared level.
+
+    Attributes:
+        tokens: Retries that may go now; below zero, retries that were promised and are not paid for yet.
+        at: Instant of that level; None before the first report.
+        firsts: First attempts of the last ten seconds, counted as calls.
+    """
+
+    tokens: float = 0.0
+    at: MsInstant | None = None
+    firsts: SlidingWindow = _NO_FIRSTS
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSnapshot:
+    """A worker's copy of the level.
+
+    Attributes:
+        tokens: When the copy was taken.
+        per_second: Tokens that arrive each second at the present rate of first attempts.
+        reporters: Workers that share the level, at least 1.
+        taken_at: When the copy was taken.
+    """
+
+    tokens: float
+    per_second: float
+    reporters: int
+    taken_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetAllowed:
+    """The retry may go now; the worker counts its token as taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetPostponed:
+    """The retry waits.
+
+    Attributes:
+        until: When it may go.
+        reserved: True: its token is taken now, and it goes at `until` without asking again. False: nothing is
+            taken, and it asks again.
+    """
+
+    until: datetime
+    reserved: bool
+
+
+def account(
+    budget: Budget, *, at: datetime, first_attempts: int, retries: int, settings: RetryBudgetSettings
+) -> Budget:
+    """Add a report to the level. Time does not run backwards: an earlier instant counts as the last one.
+
+    Args:
+        budget: The level so far.
+        at: Of the report.
+        first_attempts: Started since the reporter's last report.
+        retries: Started or promised since then.
+        settings: Of the dependency's budget.
+    """
+    now = at if budget.at is None else max(at, budget.at)
+    firsts = budget.firsts.add(now, Counts(calls=first_attempts)).trimmed(now)
+    level = _accrued(budget, now, settings) + settings.ratio * first_attempts
+    # The cap applies before the retries are taken, which may leave the level in debt.
+    level = min(level, _capacity(firsts, now, settings)) - retries
+    # Rounded so that it is the same after a trip through storage.
+    return Budget(tokens=round(level, 6), at=now, firsts=firsts)
+
+
+def supply_per_second(budget: Budget, now: datetime, settings: RetryBudgetSettings) -> float:
+    """Return the tokens per second at the rate of first attempts in the last nine to ten seconds."""
+    first_attempts = budget.firsts.totals(now).calls
+    return settings.minimum_per_second + settings.ratio * first_attempts / budget.firsts.covered_seconds(now)
+
+
+def budget_snapshot(
+    budget: Budget, *, now: datetime, settings: RetryBudgetSettings, reporters: int
+) -> BudgetSnapshot:
+    """Return a worker's copy of the level, with what was added since the last report.
+
+    Args:
+        budget: The shared level.
+        now: Aware UTC.
+        settings: Of the dependency's budget.
+        reporters: Workers that reported lately; at least 1 is used, the reader itself.
+    """
+    per_second = supply_per_second(budget, now, settings)
+    tokens = min(_accrued(budget, now, settings), _capacity(budget.firsts, now, settings))
+    return BudgetSnapshot(tokens=tokens, per_second=per_second, reporters=max(1, reporters), taken_at=now)
+
+
+def budget_allows(
+    snapshot: BudgetSnapshot,
+    now: datetime,
+    *,
+    settings: RetryBudgetSettings,
+    taken_here: int,
+    operation_id: str,
+) -> BudgetAllowed | BudgetPostponed:
+    """Return whether a retry may go now.
+
+    A postponed retry waits for the debt of the copy, then for what this worker has taken times the number of
+    workers (all take alike), then for a fraction by the operation's name, so that workers do not choose the
+    same instants.
+
+    Args:
+        snapshot: Copy of the shared level.
+        now: Aware UTC.
+        settings: Of the dependency's budget; a ratio of 0 allows everything.
+        taken_here: Tokens that this worker took since the copy.
+        operation_id: Of the operation.
+    """
+    if settings.ratio <= 0:
+        return BudgetAllowed()
+    if taken_here < _share(snapshot):
+        return BudgetAllowed()
+    if snapshot.per_second <= 0:
+        wait_seconds = _NO_SUPPLY_SECONDS * (1.0 + deterministic_fraction("budget", operation_id))
+        return BudgetPostponed(until=now + timedelta(seconds=wait_seconds), reserved=False)
+    taken_before = taken_here + deterministic_fraction("budget", operation_id)
+    debt = max(0.0, 1.0 - snapshot.tokens) + taken_before * snapshot.reporters
+    until = snapshot.taken_at + timedelta(seconds=debt / snapshot.per_second)
+    return BudgetPostponed(until=max(now, until), reserved=True)
+
+
+def _share(snapshot: BudgetSnapshot) -> int:
+    if snapshot.tokens < 1.0:
+        return 0
+    # Of a few tokens among many workers each may take one: the overdraft is a debt that later retries wait
+    # for.
+    return max(1, int(snapshot.tokens / snapshot.reporters))
+
+
+def _capacity(firsts: SlidingWindow, now: datetime, settings: RetryBudgetSettings) -> float:
+    earned = CREDIT_SECONDS * settings.minimum_per_second + settings.ratio * firsts.totals(now).calls
+    return max(1.0, earned)
+
+
+def _accrued(budget: Budget, now: datetime, settings: RetryBudgetSettings) -> float:
+    elapsed_seconds = CREDIT_SECONDS if budget.at is None else (now - budget.at).total_seconds()
+    return budget.tokens + max(0.0, elapsed_seconds) * settings.minimum_per_second

@@ -1,0 +1,1 @@
+"""`dependencies.toml`: its tables, their checks, and the dependencies that they describe."""

@@ -1,0 +1,141 @@
+"""What a person may edit before a replay: the request, the input or the message; never key or dependency."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from durable_retry.engine.base.secret import MASK
+from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict, pointer_of
+from durable_retry.engine.dead_letters.record import MAX_MESSAGE_CHARS, DeadLetterRecord
+from durable_retry.engine.operations.credentials import missing_credentials
+from durable_retry.engine.operations.fingerprint import canonical_json
+from durable_retry.engine.operations.request import OperationRequest, parse_operation
+
+type NoteText = Annotated[str, Field(min_length=1, max_length=4_000)]
+
+_BODIES: Final = frozenset({"json", "body"})
+_MAX_CHANGES: Final = 100
+
+
+class ReplayBody(Strict):
+    """The body of `POST /api/dead-letters/{id}/replay`; all of it may be left out.
+
+    Attributes:
+        request: Keys of the request to put in place of what they were; the others stay.
+        input: In place of a handler's input.
+        message: In place of a message's text.
+        note: Why, for whoever looks later.
+        downstream_key: The key that the dependency deduplicates on: `same`, or `new` as for another request.
+            Left out, it is new when the call or the input was edited; other headers alone keep it.
+    """
+
+    request: dict[str, Any] | None = None
+    input: Any = None
+    message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] | None = None
+    note: NoteText | None = None
+    downstream_key: Literal["same", "new"] | None = None
+
+    @property
+    def edits(self) -> frozenset[str]:
+        """The names of the fields that are edited."""
+        return frozenset(self.model_fields_set) - {"note", "downstream_key"}
+
+
+def edited_operation(record: DeadLetterRecord, edits: ReplayBody) -> OperationRequest:
+    """Return the request of the operation that replays another one, validated like a new one.
+
+    Raises:
+        InvalidInputError: With every mistake, including fields that cannot be edited.
+    """
+    operation = record.operation or {}
+    is_handler = operation["handler"] is not None
+    refused = edits.edits - ({"input"} if is_handler else {"request"})
+    if refused:
+        detail = "cannot be edited: this dead letter has " + ("an input" if is_handler else "a request")
+        raise InvalidInputError(Problem(f"/{name}", detail) for name in sorted(refused))
+    return _parsed(
+        {"handler": operation["handler"], "input": operation["input"]}
+        if is_handler
+        else {"dependency": operation["dependency"], "request": operation["request"]},
+        edits,
+        record,
+    )
+
+
+def _parsed(document: dict[str, Any], edits: ReplayBody, record: DeadLetterRecord) -> OperationRequest:
+    operation = record.operation or {}
+    if "input" in edits.edits:
+        document["input"] = edits.input
+    if edits.request is not None:
+        document["request"] = _overlaid(document["request"], edits.request)
+    # Credentials were masked when the dead letter was stored, so the person must supply them again.
+    missing = list(missing_credentials(document.get("request")))
+    if missing:
+        raise InvalidInputError(missing)
+    # Older versions accepted spaces at the ends of a correlation id, which validation refuses today.
+    correlation_id = (operation["correlation_id"] or "").strip() or None
+    more = {"correlation_id": correlation_id, "on_success": list(operation["on_success"])}
+    return parse_operation(document | more)
+
+
+def _overlaid(request: Mapping[str, Any], edited: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply edited keys to a request; a body of either form replaces a body of the other."""
+    kept = {
+        name: value for name, value in request.items() if name not in _BODIES or not _BODIES & edited.keys()
+    }
+    return {**kept, **edited}
+
+
+def needs_new_key(edits: ReplayBody, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether the dependency must get a new key: it may refuse another request under the old one.
+
+    Args:
+        edits: What a person asked for.
+        before: `request` and `input` as they were.
+        after: The same, edited.
+    """
+    if edits.downstream_key is not None:
+        return edits.downstream_key == "new"
+    return _fingerprinted(before) != _fingerprinted(after)
+
+
+def _fingerprinted(content: Mapping[str, Any]) -> str:
+    """Return what dependencies compare under one key; credentials in headers may differ."""
+    request = {name: value for name, value in (content.get("request") or {}).items() if name != "headers"}
+    return canonical_json([request, content.get("input")])
+
+
+def changes_between(before: Any, after: Any) -> tuple[dict[str, Any], ...]:
+    """List the differences between two JSON documents, at most the first hundred.
+
+    Returns:
+        `{"pointer", "before", "after"}` of each; a side on which the value is missing lacks the key.
+    """
+    found: list[dict[str, Any]] = []
+    for change in _differences((), before, after):
+        if len(found) == _MAX_CHANGES:
+            break
+        found.append(change)
+    return tuple(found)
+
+
+def _differences(path: tuple[str | int, ...], before: Any, after: Any) -> Iterator[dict[str, Any]]:
+    # Documents are at most `engine.base.json_text.MAX_DEPTH` deep, and so is this recursion.
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in sorted(before.keys() | after.keys()):
+            place = (*path, str(name))
+            if name not in after:
+                yield {"pointer": pointer_of(*place), "before": before[name]}
+            elif name not in before:
+                yield {"pointer": pointer_of(*place), "after": after[name]}
+            else:
+                yield from _differences(place, before[name], after[name])
+    elif before != after or isinstance(before, bool) is not isinstance(after, bool):
+        yield {"pointer": pointer_of(*path), "before": before, "after": after}
+
+
+def is_masked(operation: Mapping[str, Any]) -> bool:
+    """Return whether credentials were masked when an operation was stored, so that it cannot start again."""
+    request = operation["request"]
+    return request is not None and MASK in request.get("headers", {}).values()

@@ -1,0 +1,1 @@
+"""Messages from sources other than HTTP: envelopes, keys, schedules, backpressure."""

@@ -1,0 +1,89 @@
+"""From the bytes that a source delivered to a valid request with a key.
+
+Every source makes an `Arrival`; `read_arrival` returns the request, or raises why these bytes never become
+one.
+"""
+
+import base64
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+from durable_retry.engine.base.json_text import json_problems, read_json
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.operations.naming import ScopedKey, source_name
+
+DATA_PREFIX: Final = "data:application/octet-stream;base64,"
+
+
+class MalformedBodyError(InvalidInputError):
+    """The body is not JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """One message or event, as its source delivered it.
+
+    Attributes:
+        source: `queue`, `service_bus`, `event_grid`, `event_hubs`, `cosmos_db`, `kafka`, `timer`.
+        body: Its bytes.
+        place: The scope in which its id is unique, such as the queue's name.
+        native_id: The source's own id; "" when there is none, and then a hash of the body is used.
+        partition: Within which the source keeps the order; "" when it keeps none.
+        may_be_left: Whether the source can deliver it later without using up a limited number of deliveries.
+        trace: The position in a trace that its properties carry; None when they carry none.
+    """
+
+    source: str
+    body: bytes
+    place: str = ""
+    native_id: str = ""
+    partition: str = ""
+    may_be_left: bool = False
+    trace: TraceContext | None = None
+
+    @property
+    def name(self) -> ScopedKey:
+        """The source's own name for it."""
+        return source_name(self.source, self.place, self.message_id)
+
+    @property
+    def message_id(self) -> str:
+        """The source's own id, or the body's hash where it has none."""
+        return self.native_id or id_of_body(self.body)
+
+
+def read_message(body: bytes, *, max_bytes: int) -> Any:
+    """Return the JSON document of a message.
+
+    Args:
+        body: As delivered.
+        max_bytes: A larger body is refused.
+
+    Raises:
+        MalformedBodyError: It is not JSON.
+        InvalidInputError: It is too large, or JSON that cannot be sent on.
+    """
+    if len(body) > max_bytes:
+        raise InvalidInputError([Problem("", f"is larger than {max_bytes} bytes")])
+    try:
+        document = read_json(body)
+    except InvalidInputError as error:
+        raise MalformedBodyError(error.problems) from None
+    if problems := json_problems(document):  # before anything walks it by recursion
+        raise InvalidInputError(problems)
+    return document
+
+
+def kept_text(body: bytes) -> str:
+    """Return a body as the text that a dead letter stores: as it is, or in base64 when it is not UTF-8."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return DATA_PREFIX + base64.b64encode(body).decode()
+
+
+def id_of_body(body: bytes) -> str:
+    """Return the id of a body that came without one: equal bytes are one message."""
+    return f"body-{sha256(body).hexdigest()[:40]}"

@@ -1,0 +1,1 @@
+"""Operations: requests, keys, the idempotency record, status documents."""

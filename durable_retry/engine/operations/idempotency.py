@@ -1,0 +1,308 @@
+"""Keys, and the record that makes one key mean one operation.
+
+A record is absent, in progress or completed; a completed one expires. `RECORD_MOVES` lists every legal move.
+The functions take the stored record and return the record to store, with the answer to give.
+
+    claim(record, ...)     absent -> in progress;   a dead owner's claim is taken over
+                           and so is that of an earlier run of the same instance, see `_is_earlier_run`
+    complete(record, ...)  in progress -> completed, with the status document that answers from then on
+    fail(record, ...)      in progress -> absent:   the owner gives up, so the key may be claimed again
+    expire(record, ...)    completed -> absent:     when its time is over
+"""
+
+import re
+from base64 import b32encode
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any, Final
+
+from durable_retry.engine.base.enums import OperationState
+from durable_retry.engine.base.json_record import JsonRecord
+from durable_retry.engine.base.validation import InvalidInputError, Problem
+
+_OPERATION_ID: Final = re.compile(r"op-[a-z0-9-]+")
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_SF_STRING: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
+
+
+def operation_id_for(scope: str, key: str) -> str:
+    """Return an operation's id: the same for the same scope and key on every machine; 35 URL-safe characters.
+
+    Args:
+        scope: Separates keys that are equal by accident, e.g. callers' keys from the ids of a source.
+        key: The caller's.
+    """
+    digest = sha256(f"{len(scope)}:{scope}{key}".encode("utf-8", "surrogatepass")).digest()
+    return "op-" + b32encode(digest[:20]).decode().lower()
+
+
+def is_operation_id(text: str) -> bool:
+    """Return whether a text has the form of an operation id; no other instance id has it."""
+    return _OPERATION_ID.fullmatch(text) is not None
+
+
+def parse_key(header: str) -> str:
+    """Read an `Idempotency-Key` header: an RFC 8941 string (`"abc"`, escapes undone) or bare (`abc`).
+
+    Raises:
+        InvalidInputError: if it is neither, or not 1 to 255 visible ASCII characters.
+    """
+    text = header.strip(" \t")
+    quoted = _SF_STRING.fullmatch(text)
+    if text.startswith('"') and quoted is None:
+        raise InvalidInputError(
+            [Problem("", "Idempotency-Key is not a quoted string (RFC 8941 section 3.3.3)")]
+        )
+    key = text if quoted is None else re.sub(r"\\(.)", r"\1", quoted[1])
+    if not _KEY.fullmatch(key):
+        raise InvalidInputError([Problem("", "Idempotency-Key must be 1 to 255 visible ASCII characters")])
+    return key
+
+
+class RecordState(StrEnum):
+    """The state of a record."""
+
+    ABSENT = "absent"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+
+
+class RecordMove(StrEnum):
+    """What can happen to a record."""
+
+    CLAIM = "claim"
+    TAKE_OVER = "take_over"
+    COMPLETE = "complete"
+    FAIL = "fail"
+    EXPIRE = "expire"
+    REOPEN = "reopen"
+
+
+RECORD_MOVES: Final[Mapping[tuple[RecordState, RecordMove], RecordState]] = {
+    (RecordState.ABSENT, RecordMove.CLAIM): RecordState.IN_PROGRESS,
+    (RecordState.IN_PROGRESS, RecordMove.TAKE_OVER): RecordState.IN_PROGRESS,
+    (RecordState.IN_PROGRESS, RecordMove.COMPLETE): RecordState.COMPLETED,
+    (RecordState.ABSENT, RecordMove.COMPLETE): RecordState.COMPLETED,
+    (RecordState.IN_PROGRESS, RecordMove.FAIL): RecordState.ABSENT,
+    (RecordState.COMPLETED, RecordMove.EXPIRE): RecordState.ABSENT,
+    (RecordState.COMPLETED, RecordMove.REOPEN): RecordState.IN_PROGRESS,
+}
+"""Every legal move and its end. An absent record is completed when it was lost and the work was not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(JsonRecord):
+    """The record of one key that is in progress or completed; an absent one is None.
+
+    Attributes:
+        state: In progress or completed.
+        owner: Who works on it, or did: `OperationInput.owner`.
+        run: The fencing token of the present claim, see `_run_after`; 1 in records of older versions.
+        accepted_at: When the start that holds the claim was accepted, which tells the starts of one owner
+            apart; None in records of older versions.
+        contended_at: When another start of the owner first claimed the key; None while none did.
+        fingerprint: Of the request that the key stands for.
+        claimed_at: When the present owner claimed it.
+        lease_until: After this the owner counts as dead; None means that it never does.
+        expires_at: When a completed record goes; None while it is in progress.
+        document: The status document of a completed operation; None while it is in progress.
+    """
+
+    state: RecordState
+    owner: str
+    fingerprint: str
+    claimed_at: datetime
+    lease_until: datetime | None = None
+    expires_at: datetime | None = None
+    document: Mapping[str, Any] | None = None
+    run: int = 1
+    accepted_at: datetime | None = None
+    contended_at: datetime | None = None
+
+
+COMPLETION_GRACE: Final = timedelta(seconds=30)
+"""How long a claim waits for the completion of an earlier start of the same owner."""
+
+
+class ClaimAnswer(StrEnum):
+    """The result of a claim."""
+
+    CLAIMED = "claimed"
+    TAKEN_OVER = "taken_over"
+    IN_PROGRESS = "in_progress"
+    FINISHED = "finished"
+    MISMATCH = "mismatch"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The record to store, and the answer to give.
+
+    `claimed` and `taken_over`: the caller owns the key now and may go on; a second claim by the same owner is
+    `claimed` again. `in_progress`: somebody else works on it. `finished`: `record.document` is the answer.
+    `mismatch`: the key stands for another request.
+    """
+
+    record: Record
+    answer: ClaimAnswer
+
+
+def state_of(record: Record | None, now: datetime) -> RecordState:
+    """Return the state now; an expired record counts as absent although it is still stored."""
+    if record is None or _is_expired(record, now):
+        return RecordState.ABSENT
+    return record.state
+
+
+def claim(
+    record: Record | None,
+    *,
+    owner: str,
+    fingerprint: str,
+    now: datetime,
+    accepted_at: datetime | None = None,
+    lease_seconds: float | None = None,
+    replay: bool = False,
+) -> Claim:
+    """Claim a key, before any side effect.
+
+    Every claim that changes the owner or the start gives a higher run number. The same start that claims
+    again, because its turn ran twice, keeps its number.
+
+    Args:
+        record: As it stands; None when absent.
+        owner: Who claims.
+        fingerprint: Of the request; compared unless `replay`.
+        now: The present.
+        accepted_at: When the claiming start was accepted; None from an older version.
+        lease_seconds: After this the claim may be taken over; None means never.
+        replay: Whether a person replays a dead letter: its completed record is opened again, once for each
+            owner, and an edited request may stand under the same key.
+    """
+    fresh = Record(
+        state=RecordState.IN_PROGRESS,
+        owner=owner,
+        fingerprint=fingerprint,
+        claimed_at=now,
+        lease_until=None if lease_seconds is None else now + timedelta(seconds=lease_seconds),
+        run=_run_after(record, now),
+        accepted_at=accepted_at,
+    )
+    state = state_of(record, now)
+    if record is None or state is RecordState.ABSENT:
+        return Claim(_moved(state, RecordMove.CLAIM, fresh), ClaimAnswer.CLAIMED)
+    if replay and _is_dead_lettered(record) and record.owner != owner:
+        return Claim(_moved(state, RecordMove.REOPEN, fresh), ClaimAnswer.CLAIMED)
+    if _is_earlier_run(record, owner) and (replay or record.fingerprint == fingerprint):
+        return Claim(_moved(state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
+    if record.fingerprint != fingerprint:
+        return Claim(record, ClaimAnswer.MISMATCH)
+    if state is RecordState.COMPLETED:
+        return Claim(record, ClaimAnswer.FINISHED)
+    return _contended(record, fresh, now)
+
+
+def _contended(record: Record, fresh: Record, now: datetime) -> Claim:
+    """Decide a claim on a key that is in progress: by its own owner, after a dead owner, or too late."""
+    if record.owner == fresh.owner:
+        if fresh.accepted_at is None or record.accepted_at in {None, fresh.accepted_at}:
+            same = replace(fresh, run=record.run, accepted_at=fresh.accepted_at or record.accepted_at)
+            return Claim(_moved(record.state, RecordMove.TAKE_OVER, same), ClaimAnswer.CLAIMED)
+        since = record.contended_at or now
+        if now - since < COMPLETION_GRACE:
+            return Claim(replace(record, contended_at=since), ClaimAnswer.IN_PROGRESS)
+        return Claim(_moved(record.state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
+    if record.lease_until is not None and record.lease_until <= now:
+        return Claim(_moved(record.state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
+    return Claim(record, ClaimAnswer.IN_PROGRESS)
+
+
+def complete(
+    record: Record | None,
+    *,
+    owner: str,
+    fingerprint: str,
+    document: Mapping[str, Any],
+    now: datetime,
+    ttl_seconds: float,
+    run: int | None = None,
+) -> Record:
+    """Keep the final status document. Not by a run whose claim was taken over, and not twice.
+
+    Args:
+        record: As it stands; None when absent.
+        owner: Who completes.
+        fingerprint: Of the request; used when the record was lost.
+        document: The status document.
+        now: The present.
+        ttl_seconds: How long it is kept.
+        run: The run number that the claim gave; None from an older version, which has its owner only.
+    """
+    state = state_of(record, now)
+    live = None if state is RecordState.ABSENT else record
+    # A higher number than the record's is no mistake: an older version of the entity drops it when it writes.
+    is_lost = live is not None and (live.owner != owner or (run or live.run) < live.run)
+    if live is not None and (is_lost or state is RecordState.COMPLETED):
+        return live
+    finished = Record(
+        state=RecordState.COMPLETED,
+        owner=owner,
+        fingerprint=fingerprint if live is None else live.fingerprint,
+        claimed_at=now if live is None else live.claimed_at,
+        expires_at=now + timedelta(seconds=ttl_seconds),
+        document=dict(document),
+        run=run or (1 if live is None else live.run),
+        accepted_at=None if live is None else live.accepted_at,
+    )
+    return _moved(state, RecordMove.COMPLETE, finished)
+
+
+def fail(record: Record | None, *, owner: str) -> Record | None:
+    """Release a claim without an outcome: nothing took effect, and the key may be claimed again."""
+    if record is None or record.owner != owner or record.state is not RecordState.IN_PROGRESS:
+        return record
+    return None
+
+
+def expire(record: Record | None, *, now: datetime) -> Record | None:
+    """Drop an expired record; a signal that arrives too early changes nothing."""
+    return None if record is None or _is_expired(record, now) else record
+
+
+def _moved(state: RecordState, move: RecordMove, after: Record) -> Record:
+    """Check a change against the table of moves."""
+    if RECORD_MOVES.get((state, move)) is not after.state:
+        raise AssertionError(f"a record cannot {move} from {state} to {after.state}")
+    return after
+
+
+def _run_after(record: Record | None, now: datetime) -> int:
+    """Return the number of the next run: milliseconds since 1970, above that of the record's run.
+
+    A clock, and not a counter, because an expired record is deleted: the number must grow all the same. The
+    record lives for `ttl_seconds` after the end, longer than the clocks of the machines differ.
+    """
+    last = 0 if record is None else record.run
+    return max(last + 1, int(now.timestamp() * 1000))
+
+
+def _is_expired(record: Record, now: datetime) -> bool:
+    return record.expires_at is not None and record.expires_at <= now
+
+
+def _is_earlier_run(record: Record, owner: str) -> bool:
+    """Return whether a claim is that of another run of the claimer's instance.
+
+    An instance makes one run after the other, so that one is over. Its `complete` is still on the way, and
+    must not speak for this run when it comes: by then its sender is no owner any more.
+    """
+    if record.state is not RecordState.IN_PROGRESS or record.owner == owner:
+        return False
+    return record.owner.partition(".")[0] == owner.partition(".")[0]
+
+
+def _is_dead_lettered(record: Record) -> bool:
+    return (record.document or {}).get("status") == OperationState.DEAD_LETTERED

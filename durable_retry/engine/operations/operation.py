@@ -1,0 +1,145 @@
+"""One operation as data: what it starts with, what each attempt gave, and the document that clients see.
+
+Every record has `to_json` and `from_json`: plain dicts, lists, strings, numbers and None, fit for an
+orchestration's input, an activity's answer, an entity's state or a table row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+from durable_retry.engine.base.enums import OperationState
+from durable_retry.engine.base.instants import (
+    optional_to_rfc3339,
+    to_rfc3339,
+)
+from durable_retry.engine.base.json_record import Form, JsonRecord
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.retry.history import History
+from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+
+
+def outbox_id_for(operation_id: str, run: int) -> str:
+    """Return the name of a run for its commit, its events and their orchestration."""
+    return operation_id if run == 1 else f"{operation_id}.{run}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationInput(JsonRecord):
+    """What the `operation` orchestration starts with; holds no secret.
+
+    Attributes:
+        operation_id: `op-...`, derived from scope and key; also the orchestration's instance id.
+        key: The caller's idempotency key, from which the id is derived; see `sent_key`.
+        source: Where it came from: `http`, `queue`, ...
+        dependency: The name in `dependencies.toml`; of a handler, the one that it names.
+        fingerprint: What makes two submissions under one key the same.
+        policy: Resolved at submit, so that editing the file never changes a running operation.
+        timeouts: As `policy`; `deadline_seconds` is the operation's own.
+        created_at: When it was accepted.
+        deadline_at: After this nothing more is tried; None means no deadline.
+        ttl_seconds: How long the finished operation's record is kept.
+        handler: The Python handler to run; None for an HTTP request.
+        request: The JSON form of `engine.operations.request.HttpCall`; None for a handler.
+        input: What the handler gets; any JSON.
+        correlation_id: The caller's name for the wider piece of work; None when not given.
+        on_success: JSON forms of `engine.operations.request.Event`, sent after success.
+        replay_of: The dead letter that this operation replays; None for a first run.
+        reports_to: The orchestration that waits for its end, a batch or a saga; None when none does.
+        undoes: The saga whose step it compensates; None when it is no compensation.
+        trace: Where in a trace it was submitted; None when nobody traces it.
+        downstream_key: Sent to the dependency in place of `key`, by an edited replay; else None.
+        run: The run number that the claim of the key gave; 1 before the claim. Not stored: it
+            travels beside the operation, where older versions ignore it.
+    """
+
+    operation_id: str
+    key: str
+    source: str
+    dependency: str
+    fingerprint: str
+    policy: RetryPolicy
+    timeouts: Timeouts
+    created_at: datetime
+    deadline_at: datetime | None = None
+    ttl_seconds: float = 86_400.0
+    handler: str | None = None
+    request: Mapping[str, Any] | None = None
+    input: Any = None
+    correlation_id: str | None = None
+    on_success: tuple[Mapping[str, Any], ...] = ()
+    replay_of: str | None = None
+    reports_to: str | None = None
+    undoes: str | None = None
+    trace: TraceContext | None = None
+    downstream_key: Annotated[str | None, Form(omits_none=True)] = None
+    run: Annotated[int, Form(is_stored=False)] = 1
+
+    @property
+    def sent_key(self) -> str:
+        """The key that the dependency deduplicates on, the same for every attempt."""
+        return self.key if self.downstream_key is None else self.downstream_key
+
+    @property
+    def owner(self) -> str:
+        """Names the claimer of the key: the instance and, for a replay, the dead letter behind a dot."""
+        return self.operation_id if self.replay_of is None else f"{self.operation_id}.{self.replay_of}"
+
+    @property
+    def run_id(self) -> str:
+        """Names one run, for its attempt markers; runs without a number have the name of their owner."""
+        return self.owner if self.run == 1 else self.outbox_id
+
+    @property
+    def outbox_id(self) -> str:
+        """Names one run, for its events and their orchestration."""
+        return outbox_id_for(self.operation_id, self.run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationStatus:
+    """The status document of one operation.
+
+    Attributes:
+        operation: What it started with.
+        state: Where it stands.
+        history: Its attempts.
+        updated_at: When it last changed.
+        next_attempt_at: When the present wait ends; None when it does not wait.
+        result: Of a success: `{"status_code", "headers", "json" | "body"}` or `{"value"}`.
+        dead_letter: `{"id", "category", "reason"}`; None unless dead-lettered.
+        events: `{"event_id", "type", "state"}` of each follow-up message.
+    """
+
+    operation: OperationInput
+    state: OperationState
+    history: History
+    updated_at: datetime
+    next_attempt_at: datetime | None = None
+    result: Any = None
+    dead_letter: Mapping[str, Any] | None = None
+    events: tuple[Mapping[str, Any], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of `GET /api/operations/{operation_id}`; `waits` once anything held it up."""
+        operation = self.operation
+        waits = [wait.to_json() for wait in self.history.waits]
+        document = {
+            "operation_id": operation.operation_id,
+            "key": operation.key,
+            "dependency": operation.dependency,
+            "correlation_id": operation.correlation_id,
+            "source": operation.source,
+            "status": self.state.value,
+            "attempt_count": self.history.attempt_count,
+            "attempts": [record.to_json() for record in self.history.attempts],
+            "next_attempt_at": optional_to_rfc3339(self.next_attempt_at),
+            "deadline_at": optional_to_rfc3339(operation.deadline_at),
+            "result": self.result,
+            "dead_letter": None if self.dead_letter is None else dict(self.dead_letter),
+            "events": [dict(event) for event in self.events],
+            "created_at": to_rfc3339(operation.created_at),
+            "updated_at": to_rfc3339(self.updated_at),
+        }
+        return document | ({"waits": waits} if waits else {})

@@ -1,0 +1,1 @@
+"""Retrying: policies, backoff, classification, the retry budget, and the decision what happens next."""

@@ -1,0 +1,120 @@
+"""The wait after a failed attempt: strategy, cap and jitter.
+
+The formulas of jitter are those of Brooker, "Exponential Backoff And Jitter" (AWS, 2015). The draw is always
+made inside the cap. Cutting a draw at the cap instead would let every caller at the cap return at the same
+time.
+"""
+
+from dataclasses import dataclass
+from math import inf, log
+from typing import assert_never
+
+from durable_retry.engine.base.deterministic_hash import deterministic_fraction
+from durable_retry.engine.base.text import seconds_text
+from durable_retry.engine.retry.policy import RetryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds of a wait, in seconds; `least` <= `most`."""
+
+    least: float
+    most: float
+
+    def at(self, share: float) -> float:
+        """Return the point at `share` (0 to 1) of the way from least to most."""
+        return min(self.most, self.least + share * (self.most - self.least))
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """A wait in seconds and the reasons for its length."""
+
+    delay_seconds: float
+    reasons: tuple[str, ...]
+
+
+def backoff(
+    policy: RetryPolicy,
+    operation_id: str,
+    attempt: int,
+    previous_delay_seconds: float | None = None,
+) -> Backoff:
+    """Return the wait after a failed attempt.
+
+    Args:
+        policy: Strategy, cap and jitter.
+        operation_id: Of the operation; the draw depends on it and on the attempt alone.
+        attempt: Number of the attempt that failed, from 1; any size.
+        previous_delay_seconds: The wait before that attempt, for `decorrelated`; None before the first wait.
+    """
+    bounds = bounds_of(policy, attempt, previous_delay_seconds)
+    # A replay must come to the same wait, so a hash takes the place of a random draw.
+    delay = bounds.at(deterministic_fraction("backoff", operation_id, str(attempt)))
+    reasons = [f"{policy.strategy} {seconds_text(ceiling_seconds(policy, attempt))}"]
+    if policy.jitter != "none":
+        reasons.append(f"{policy.jitter} jitter")
+    return Backoff(delay, tuple(reasons))
+
+
+def ceiling_seconds(policy: RetryPolicy, attempt: int) -> float:
+    """Return the wait after an attempt (from 1, any size) before jitter, in seconds."""
+    match policy.strategy:
+        case "exponential":
+            return _exponential(policy, attempt)
+        case "linear":
+            return min(policy.max_seconds, policy.initial_seconds * attempt)
+        case "fixed":
+            return min(policy.max_seconds, policy.initial_seconds)
+        case "schedule":
+            return _scheduled(policy, attempt)
+        case _ as never:
+            assert_never(never)
+
+
+def bounds_of(policy: RetryPolicy, attempt: int, previous_delay_seconds: float | None = None) -> Bounds:
+    """Return the bounds of the wait after an attempt."""
+    ceiling = ceiling_seconds(policy, attempt)
+    match policy.jitter:
+        case "none":
+            return Bounds(ceiling, ceiling)
+        case "full":
+            return Bounds(0.0, ceiling)
+        case "equal":
+            return Bounds(ceiling / 2, ceiling)
+        case "decorrelated":
+            return _decorrelated(policy, ceiling, previous_delay_seconds)
+        case _ as never:
+            assert_never(never)
+
+
+def _exponential(policy: RetryPolicy, attempt: int) -> float:
+    """Limit the exponent before the power: 2.0 ** 1024 overflows a float, and 10 ** 9 never ends."""
+    if policy.initial_seconds == 0 or policy.max_seconds == 0:
+        return 0.0
+    if policy.initial_seconds >= policy.max_seconds:
+        return policy.max_seconds
+    # Compared as logarithms: the power itself is computed below the cap only.
+    growth = log(policy.max_seconds) - log(policy.initial_seconds)
+    limit = growth / log(policy.factor) if policy.factor > 1 else inf
+    if attempt - 1 >= limit:
+        return policy.max_seconds
+    return min(policy.max_seconds, policy.initial_seconds * policy.factor ** (attempt - 1))
+
+
+def _scheduled(policy: RetryPolicy, attempt: int) -> float:
+    if not policy.schedule_seconds:
+        return 0.0
+    return policy.schedule_seconds[min(attempt, len(policy.schedule_seconds)) - 1]
+
+
+def _decorrelated(policy: RetryPolicy, ceiling: float, previous_delay_seconds: float | None) -> Bounds:
+    """From the initial wait to three times the previous one, at most the cap that the strategy can reach.
+
+    A growing strategy is replaced by the growth of the waits themselves; of the others the wait is the cap.
+    """
+    grows = policy.strategy in {"exponential", "linear"}
+    cap = policy.max_seconds if grows else ceiling
+    previous = policy.initial_seconds if previous_delay_seconds is None else previous_delay_seconds
+    most = min(cap, max(policy.initial_seconds, 3 * previous))
+    return Bounds(min(policy.initial_seconds, most), most)

@@ -1,0 +1,177 @@
+"""The category of a failure (contract section 3).
+
+Two questions decide it. What did the dependency say? And if the request may have taken effect, may it be sent
+again? A request is *unprotected* when repeating it could do its work twice: POST or PATCH to a dependency
+that deduplicates on no header. For an unprotected request:
+
+- not sent (no connection, or none free in the pool): safe for any method, `transient`;
+- refused before processing (408, 425, 429, 503): safe for any method, `transient` or `throttled`;
+- sent, then silence or a broken answer (read and write timeouts, a lost connection): `ambiguous`;
+- 500, 502, 504 and every other 5xx that is `transient` otherwise: a server failed while it processed the
+request,
+  or a proxy stopped waiting for it: `ambiguous`.
+
+The entries of `classify` in dependencies.toml take precedence over all of this, also over `ambiguous`: an
+owner who writes `500 = "transient"` states that a repeat is safe there.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from durable_retry.engine.base.enums import Category
+from durable_retry.engine.retry.retry_after import RetryHint
+
+_BY_STATUS: Final[Mapping[int, Category]] = {
+    **dict.fromkeys((408, 425), Category.TRANSIENT),
+    429: Category.THROTTLED,
+    **dict.fromkeys((401, 403, 407), Category.UNAUTHORIZED),
+    **dict.fromkeys((404, 410), Category.NOT_FOUND),
+    **dict.fromkeys((402, 409, 412, 423), Category.BUSINESS_RULE),
+    501: Category.MALFORMED,
+}
+"""Answers that are not what `_by_class` says of their class."""
+
+_REFUSED_UNPROCESSED: Final = frozenset({408, 425, 503})
+"""`transient` answers by which the dependency says that it did not process the request."""
+
+_UNSAFE_METHODS: Final = frozenset({"POST", "PATCH"})
+"""Methods that are not idempotent by themselves (RFC 9110 section 9.2.2, RFC 5789)."""
+
+
+class Sent(StrEnum):
+    """Whether a failed request can have reached the dependency."""
+
+    NO = "no"
+    MAYBE = "maybe"
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """What a failure is.
+
+    Attributes:
+        category: See the contract.
+        sent: Whether the request can have reached the dependency.
+        counted: False when the failure is this side's own: it costs no attempt, nobody else is at fault.
+    """
+
+    category: Category
+    sent: Sent = Sent.MAYBE
+    counted: bool = True
+
+
+_NEVER_SENT: Final = Classification(Category.TRANSIENT, Sent.NO)
+_LOST: Final = Classification(Category.TRANSIENT)
+_UNSENDABLE: Final = Classification(Category.MALFORMED, Sent.NO)
+
+_BY_EXCEPTION: Final[Mapping[str, Classification]] = {
+    # No connection was made, so nothing was sent.
+    "ConnectError": _NEVER_SENT,
+    "ConnectTimeout": _NEVER_SENT,
+    "ProxyError": _NEVER_SENT,
+    # No connection was free here: our own shortage.
+    "PoolTimeout": Classification(Category.TRANSIENT, Sent.NO, counted=False),
+    # The request itself cannot be sent, now or later.
+    "UnsupportedProtocol": _UNSENDABLE,
+    "LocalProtocolError": _UNSENDABLE,
+    "InvalidURL": _UNSENDABLE,
+    "TooManyRedirects": Classification(Category.MALFORMED),
+}
+"""Every other exception is `_LOST`: timeouts and broken connections after some or all of it was sent."""
+
+_BY_HANDLER: Final[Mapping[str, Classification]] = {
+    "Throttled": Classification(Category.THROTTLED),
+    "Rejected": Classification(Category.BUSINESS_RULE),
+}
+"""The exceptions of contract section 6 beside `Transient`, which is what every other exception means too."""
+
+
+def is_unprotected(method: str, idempotency_header: str) -> bool:
+    """Return whether repeating a request could do its work twice.
+
+    Args:
+        method: In any case.
+        idempotency_header: The header that the dependency deduplicates on; "" means none.
+    """
+    return method.upper() in _UNSAFE_METHODS and idempotency_header == ""
+
+
+def classify_status(
+    status_code: int,
+    *,
+    retry_hint: RetryHint | None = None,
+    unprotected: bool = False,
+    overrides: Mapping[str, Category] | None = None,
+) -> Category | None:
+    """Classify an answer; None means success.
+
+    Args:
+        status_code: Of the answer.
+        retry_hint: What `engine.retry.retry_after.parse_retry_after` found in its headers.
+        unprotected: See `is_unprotected`.
+        overrides: `classify` of the dependency.
+    """
+    override = (overrides or {}).get(str(status_code))
+    if override is not None:
+        return override
+    if 200 <= status_code < 300:  # noqa: PLR2004  the class of success is known by these numbers
+        return None
+    if status_code == 503 and retry_hint is not None and retry_hint.is_usable:  # noqa: PLR2004  the contract names the code itself
+        return Category.THROTTLED
+    category = _BY_STATUS.get(status_code) or _by_class(status_code)
+    unknown_effect = category is Category.TRANSIENT and status_code not in _REFUSED_UNPROCESSED
+    return Category.AMBIGUOUS if unprotected and unknown_effect else category
+
+
+def classify_failure(
+    exception_names: Iterable[str],
+    *,
+    unprotected: bool = False,
+    overrides: Mapping[str, Category] | None = None,
+) -> Classification:
+    """Classify an exception that was raised instead of an answer.
+
+    Exceptions are matched by name, so that the engine needs no HTTP library: pass the names of the
+    exception's class and its bases, most specific first: `[cls.__name__ for cls in type(error).__mro__]`.
+
+    Args:
+        exception_names: See above. An unknown one is `transient` and may have been sent.
+        unprotected: See `is_unprotected`.
+        overrides: `classify` of the dependency.
+    """
+    names = list(exception_names)
+    known = _first_known(names, _BY_EXCEPTION) or _LOST
+    override = _first_known(names, overrides or {})
+    if override is not None:
+        return Classification(override, known.sent)
+    if unprotected and known.category is Category.TRANSIENT and known.sent is Sent.MAYBE:
+        return Classification(Category.AMBIGUOUS)
+    return known
+
+
+def classify_handler_failure(
+    exception_names: Iterable[str], *, overrides: Mapping[str, Category] | None = None
+) -> Classification:
+    """Classify an exception that a handler raised: by its own words, and anything else is `transient`.
+
+    What a handler has sent before it failed is not known here, so every attempt of it counts.
+
+    Args:
+        exception_names: As for `classify_failure`.
+        overrides: `classify` of the dependency.
+    """
+    names = list(exception_names)
+    override = _first_known(names, overrides or {})
+    return Classification(override) if override is not None else _first_known(names, _BY_HANDLER) or _LOST
+
+
+def _first_known[T](names: Iterable[str], table: Mapping[str, T]) -> T | None:
+    """Return the entry of the most specific name in a table; None when it has none."""
+    return next((table[name] for name in names if name in table), None)
+
+
+def _by_class(status_code: int) -> Category:
+    """Any other 5xx is transient; any other answer that is no success is malformed."""
+    return Category.TRANSIENT if status_code >= 500 else Category.MALFORMED  # noqa: PLR2004  a class of codes

@@ -1,0 +1,155 @@
+"""The attempts and waits of one operation."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Final, Self
+
+from durable_retry.engine.base.enums import Category
+from durable_retry.engine.base.json_record import Form, JsonRecord
+from durable_retry.engine.retry.retry_after import RetryHint
+
+KEPT_WAITS: Final = 5
+"""How many of the latest waits travel with an operation."""
+
+
+class WaitKind(StrEnum):
+    """What blocks an operation."""
+
+    CIRCUIT = "circuit"
+    RETRY_BUDGET = "retry_budget"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitRecord(JsonRecord):
+    """One item of a status document's `waits`: all the waits of one kind in a row before one attempt.
+
+    Attributes:
+        before_attempt: Which attempt had to wait, from 1.
+        kind: What blocked it.
+        began_at: When the first of them began.
+        until: When the last of them was to end.
+        times: How many there were, at least 1.
+        delay_reasons: Why the last of them was that long, each a few words.
+    """
+
+    before_attempt: int
+    kind: WaitKind
+    began_at: datetime
+    until: datetime
+    times: int = 1
+    delay_reasons: tuple[str, ...] = ()
+
+
+def with_wait(waits: tuple[WaitRecord, ...], wait: WaitRecord) -> tuple[WaitRecord, ...]:
+    """Add a wait to those before it; one of the same kind joins the last, and the oldest are dropped."""
+    last = waits[-1] if waits else None
+    if last is None or (last.before_attempt, last.kind) != (wait.before_attempt, wait.kind):
+        return (*waits, wait)[-KEPT_WAITS:]
+    return (*waits[:-1], replace(wait, began_at=last.began_at, times=last.times + wait.times))
+
+
+KEPT_ATTEMPTS: Final = 20
+"""How many of the latest attempts travel with an operation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptOutcome(JsonRecord):
+    """The outcome of one attempt, as the activities `attempt` and `publish` return it.
+
+    Attributes:
+        number: Which attempt it was, from 1.
+        started_at: When the call began.
+        duration_ms: How long it took.
+        category: None for success.
+        status_code: Of the answer; None when there was none.
+        error: Exception or answer as one line for a person; never a secret; None for success.
+        retry_hint: The wait that the dependency or the handler asked for; None when it did not.
+        result: For success, `{"status_code", "headers", "json" | "body"}` or a handler's `{"value"}`.
+        counted: False when the attempt never left our side (no free connection, no configuration): it is made
+            again under the same number and costs no attempt.
+        is_our_bug: Whether a handler failed by a mistake in its code, which shows nothing of the dependency.
+            Not stored: only the worker's report to the circuit needs it.
+    """
+
+    number: int
+    started_at: datetime
+    duration_ms: float
+    category: Category | None = None
+    status_code: int | None = None
+    error: str | None = None
+    retry_hint: RetryHint | None = None
+    result: Any = None
+    counted: bool = True
+    is_our_bug: Annotated[bool, Form(is_stored=False)] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord(JsonRecord):
+    """One item of a status document's `attempts`.
+
+    Attributes:
+        number: From 1.
+        started_at: When the call began.
+        duration_ms: How long it took.
+        category: None for success.
+        status_code: Of the answer; None when there was none.
+        error: One line for a person; None for success.
+        next_delay_seconds: The wait decided after it; None when nothing follows.
+        delay_reasons: Why that wait, in the order in which they were weighed.
+    """
+
+    number: int
+    started_at: datetime
+    duration_ms: float
+    category: Category | None = None
+    status_code: int | None = None
+    error: str | None = None
+    next_delay_seconds: float | None = None
+    delay_reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History(JsonRecord):
+    """What happened to an operation, bounded: it is carried over when the orchestration continues as new.
+
+    Attributes:
+        attempts: The latest attempts, at most `KEPT_ATTEMPTS`, oldest first.
+        attempt_count: Counted attempts in all.
+        own_failures: Attempts in a row that never left our side; they cost no attempt.
+        circuit_waits: Waits for the circuit so far; they cost no attempt.
+        waits: The latest waits for the circuit or the retry budget, at most `KEPT_WAITS`, oldest first.
+    """
+
+    attempts: tuple[AttemptRecord, ...] = ()
+    attempt_count: int = 0
+    own_failures: int = 0
+    circuit_waits: int = 0
+    waits: tuple[WaitRecord, ...] = ()
+
+    @property
+    def next_attempt(self) -> int:
+        """The number of the attempt to make next, from 1."""
+        return self.attempt_count + 1
+
+    @property
+    def previous_delay_seconds(self) -> float | None:
+        """The wait before the latest attempt's predecessor's retry; None when none was decided yet."""
+        return self.attempts[-1].next_delay_seconds if self.attempts else None
+
+    def with_attempt(self, record: AttemptRecord) -> Self:
+        """Add a counted attempt; beyond `KEPT_ATTEMPTS` the oldest is dropped."""
+        kept = (*self.attempts, record)[-KEPT_ATTEMPTS:]
+        return replace(self, attempts=kept, attempt_count=record.number, own_failures=0)
+
+    def with_own_failure(self) -> Self:
+        """Add an attempt that never left our side."""
+        return replace(self, own_failures=self.own_failures + 1)
+
+    def with_circuit_wait(self) -> Self:
+        """Add a wait for the circuit."""
+        return replace(self, circuit_waits=self.circuit_waits + 1)
+
+    def with_wait(self, wait: WaitRecord) -> Self:
+        """Add what blocked an attempt, and for how long."""
+        return replace(self, waits=with_wait(self.waits, wait))

@@ -1,0 +1,139 @@
+"""The retry loop as a state machine: an answer comes in, the next state and what to do go out.
+
+    attempt ──> Done
+            ──> DeadLetter
+            ──> Wait ──────────────────────────────> attempt
+            ──> RequestProbe ──> Permitted ────────> attempt at once
+                             ──> Refused ──> Wait ─> attempt
+
+An orchestrator carries the actions out: `operation` one after the other, `outbox` in rounds over many
+deliveries. Nothing here waits, reads a clock or calls anything.
+"""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Annotated, Final, assert_never
+
+from durable_retry.engine.base.json_record import Form, JsonRecord
+from durable_retry.engine.circuit.messages import PermitMessage
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.circuit.snapshot import ALL_PROBES_UNDER_WAY, RECHECK, Permitted, Refused
+from durable_retry.engine.retry.admission import AdmissionState, Blocked, NeedsProbe, probe_message
+from durable_retry.engine.retry.decide import after_attempt, after_own_failure, record, while_blocked
+from durable_retry.engine.retry.decision import Decision, Retryable, Wait
+from durable_retry.engine.retry.history import AttemptOutcome, History, WaitKind, WaitRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RetryState(JsonRecord):
+    """Where the retry loop of one call stands between two attempts.
+
+    Attributes:
+        history: The attempts and waits so far.
+        admission: What the call has reached in the admission of its next attempt.
+        due_at: When the next attempt is due, aware UTC; None means at once.
+    """
+
+    history: History = field(default_factory=History)
+    admission: Annotated[AdmissionState, Form(name="ticket")] = field(default_factory=AdmissionState)
+    due_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFailed:
+    """The activity failed instead of answering; whether the call left is not known here.
+
+    Attributes:
+        error: One line for a person.
+    """
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestProbe:
+    """Send the message to the circuit's entity and continue with its answer."""
+
+    message: PermitMessage
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptNow:
+    """Make the attempt at once: the probe was granted, and its lease runs."""
+
+
+type Answer = AttemptOutcome | WorkerFailed | Blocked | Permitted
+"""What an attempt gave, what blocked it, or the entity's permit for a probe."""
+
+type Action = Decision | RequestProbe | AttemptNow
+
+_UNCOUNTED: Final = AdmissionState(promised=True)
+"""An attempt that never left keeps the token that the retry budget gave it."""
+
+
+def after(
+    operation: Retryable, state: RetryState, answer: Answer, now: datetime
+) -> tuple[RetryState, Action]:
+    """Return the state after an answer, and what to do now.
+
+    Args:
+        operation: What is retried.
+        state: Before the answer.
+        answer: Of the attempt that was due, or of the circuit's entity.
+        now: Aware UTC; the orchestrator's replay-safe time.
+    """
+    match answer:
+        case AttemptOutcome():
+            decision = after_attempt(operation, state.history, answer, now)
+            history = record(state.history, answer, decision)
+            return _next(history, AdmissionState() if answer.counted else _UNCOUNTED, decision)
+        case WorkerFailed():
+            decision = after_own_failure(operation, state.history, answer.error, now)
+            return _next(state.history.with_own_failure(), _UNCOUNTED, decision)
+        case NeedsProbe():
+            message = probe_message(operation, state.history.next_attempt, answer.settings, now)
+            return state, RequestProbe(message)
+        case Permitted():
+            admission = replace(state.admission, permit=answer)
+            return RetryState(state.history, admission, now), AttemptNow()
+        case Refused() | BudgetPostponed():
+            return _blocked(operation, state, answer, now)
+        case _ as never:
+            assert_never(never)
+
+
+def lease_expired(now: datetime) -> Refused:
+    """Return the refusal of a probe whose lease expired on the way to the worker: another may have begun."""
+    again_at = now + RECHECK
+    return Refused(base=again_at, waiting=0, until=again_at, reason=ALL_PROBES_UNDER_WAY)
+
+
+def _blocked(
+    operation: Retryable, state: RetryState, blocked: Refused | BudgetPostponed, now: datetime
+) -> tuple[RetryState, Action]:
+    decision = while_blocked(operation, blocked, now)
+    history = state.history
+    if isinstance(blocked, Refused):
+        admission = replace(state.admission, waiting=True, permit=None)
+        history = history.with_circuit_wait()
+    else:
+        promised = state.admission.promised or blocked.reserved
+        admission = replace(state.admission, promised=promised, permit=None)
+    if isinstance(decision, Wait) and decision.kind is not None:
+        history = history.with_wait(_wait_record(history, decision, decision.kind, now))
+    return _next(history, admission, decision)
+
+
+def _next(history: History, admission: AdmissionState, decision: Decision) -> tuple[RetryState, Decision]:
+    due_at = decision.until if isinstance(decision, Wait) else None
+    return RetryState(history, admission, due_at), decision
+
+
+def _wait_record(history: History, wait: Wait, kind: WaitKind, now: datetime) -> WaitRecord:
+    return WaitRecord(
+        before_attempt=history.next_attempt,
+        kind=kind,
+        began_at=now,
+        until=wait.until,
+        delay_reasons=wait.reasons,
+    )

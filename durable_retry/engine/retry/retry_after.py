@@ -1,0 +1,220 @@
+"""The wait that a dependency asks for, from the headers of its response.
+
+The headers are tried in this order, and the first that can be read counts:
+
+1. `retry-after-ms`, `x-ms-retry-after-ms`: milliseconds, finer than the standard field;
+2. `Retry-After` (RFC 9110 section 10.2.3): seconds, or a date, counted from the response's own `Date`;
+3. `RateLimit` with nothing left (draft-ietf-httpapi-ratelimit-headers): `"p";r=0;t=30`, or without `t` the
+   window `w` of the same policy in `RateLimit-Policy`; also the older `limit=10, remaining=0, reset=30`;
+4. `RateLimit-Reset`, `X-RateLimit-Reset`, with nothing remaining: seconds, or an epoch time.
+
+What cannot be read is ignored, a negative wait counts as 0, and one over a year is cut; each leaves a note.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from email.utils import parsedate_tz
+from math import isnan
+from typing import Final
+
+from durable_retry.engine.base.json_record import JsonRecord
+from durable_retry.engine.base.text import cut_text, seconds_text
+
+
+def parse_http_date(text: str) -> datetime | None:
+    """Read an HTTP-date (RFC 9110 section 5.6.7), in UTC; None when the text is none.
+
+    A leap second counts as the second before it. Two digits of a year, in the obsolete form of RFC 850, are
+    read as in RFC 2822: 69 and later are of the 20th
+    century. A wait is cut to a year long before that matters.
+    """
+    parsed = parsedate_tz(text)
+    # An unknown zone such as CET is read as none at all, which would move the instant by hours.
+    if parsed is None or not (text.rstrip().endswith("GMT") or text.rstrip()[-1:].isdigit()):
+        return None
+    year, month, day, hour, minute, second = parsed[:6]
+    try:
+        zone = timezone(timedelta(seconds=parsed[9] or 0))
+        return datetime(year, month, day, hour, minute, min(second, 59), tzinfo=zone).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+MAX_HINT_SECONDS: Final = 31_536_000.0
+
+_TOO_MANY_REQUESTS: Final = 429
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{1,400})?")
+_EPOCH_SECONDS: Final = 1_000_000_000.0
+_EPOCH_MILLISECONDS: Final = 100_000_000_000.0
+_ITEM: Final = re.compile(r'(?:"[^"]*"|[^",])+')
+_PARAMETER: Final = re.compile(r"[;,]?\s*([a-z]+)\s*=\s*([+-]?[0-9]{1,15}(?:\.[0-9]{1,15})?)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryHint(JsonRecord):
+    """The wait that a dependency or a handler asks for.
+
+    Attributes:
+        delay_seconds: Counted from the answer; 0 or more.
+        source: The header that it comes from, e.g. `Retry-After`; "" when there are only notes.
+        notes: What was cut or ignored, for a person.
+    """
+
+    delay_seconds: float
+    source: str = "Retry-After"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a wait was asked for at all."""
+        return self.source != ""
+
+
+def hint_from_handler(retry_after_seconds: float) -> RetryHint:
+    """Return the hint of a handler's `raise Transient(..., retry_after=3)`."""
+    return _hint("retry_after of the handler", retry_after_seconds, [])
+
+
+def parse_retry_after(headers: Mapping[str, str], *, status_code: int, now: datetime) -> RetryHint | None:
+    """Read the headers of a response; never raises, whatever they hold.
+
+    Args:
+        headers: Names in any case.
+        status_code: With 429, a rate-limit field counts also without a field that says how much remains.
+        now: When the answer arrived; aware UTC.
+
+    Returns:
+        None when nothing asks for a wait. When headers do but none can be read, a hint that is not usable and
+        has notes.
+    """
+    reading = _Reading({name.lower(): value.strip() for name, value in headers.items()}, status_code, now)
+    for source, read in _FIELDS:
+        seconds = read(reading)
+        if seconds is not None:
+            return _hint(source, seconds, reading.notes)
+    return RetryHint(0.0, "", tuple(reading.notes)) if reading.notes else None
+
+
+class _Reading:
+    """The headers of one response, and notes on those that cannot be read."""
+
+    def __init__(self, headers: Mapping[str, str], status_code: int, now: datetime) -> None:
+        self.headers = headers
+        self.is_throttled = status_code == _TOO_MANY_REQUESTS
+        self.now = now
+        self.notes: list[str] = []
+
+    def number(self, name: str) -> float | None:
+        text = self.headers.get(name)
+        if text is None:
+            return None
+        value = _number(text)
+        if value is None:
+            self.ignore(name, text)
+        return value
+
+    def ignore(self, name: str, text: str) -> None:
+        shown = text if text.isprintable() else repr(text)
+        self.notes.append(f"{name} ignored: {cut_text(shown, 60)!r} cannot be read")
+
+    def nothing_remains(self, name: str) -> bool:
+        remaining = _number(self.headers.get(name, ""))
+        return self.is_throttled if remaining is None else remaining <= 0
+
+
+def _milliseconds(name: str) -> Callable[[_Reading], float | None]:
+    def read(reading: _Reading) -> float | None:
+        value = reading.number(name)
+        return None if value is None else value / 1000
+
+    return read
+
+
+def _retry_after(reading: _Reading) -> float | None:
+    text = reading.headers.get("retry-after")
+    if text is None:
+        return None
+    seconds = _number(text)
+    if seconds is not None:
+        return seconds
+    until = parse_http_date(text)
+    if until is None:
+        reading.ignore("Retry-After", text)
+        return None
+    answered = parse_http_date(reading.headers.get("date", "")) or reading.now
+    return (until - answered).total_seconds()
+
+
+def _rate_limit(reading: _Reading) -> float | None:
+    """Return the longest wait of the policies with nothing left."""
+    text = reading.headers.get("ratelimit")
+    if text is None:
+        return None
+    if not _parameters(text):
+        reading.ignore("RateLimit", text)
+    items = [text] if "remaining" in text.lower() else _ITEM.findall(text)
+    waits = [wait for item in items if (wait := _policy_wait(item, reading)) is not None]
+    return max(waits, default=None)
+
+
+def _policy_wait(item: str, reading: _Reading) -> float | None:
+    parameters = _parameters(item)
+    remaining = parameters.get("r", parameters.get("remaining"))
+    if remaining is None or remaining > 0:
+        return None
+    wait = parameters.get("t", parameters.get("reset"))
+    return _window(item, reading) if wait is None else wait
+
+
+def _window(item: str, reading: _Reading) -> float | None:
+    name = item.split(";", 1)[0].strip()
+    policies = _ITEM.findall(reading.headers.get("ratelimit-policy", ""))
+    same = next((policy for policy in policies if policy.split(";", 1)[0].strip() == name), "")
+    return _parameters(same).get("w")
+
+
+def _reset(prefix: str) -> Callable[[_Reading], float | None]:
+    def read(reading: _Reading) -> float | None:
+        if not reading.nothing_remains(f"{prefix}-remaining"):
+            return None
+        value = reading.number(f"{prefix}-reset")
+        if value is None:
+            return None
+        if value >= _EPOCH_MILLISECONDS:
+            return value / 1000 - reading.now.timestamp()
+        return value - reading.now.timestamp() if value >= _EPOCH_SECONDS else value
+
+    return read
+
+
+_FIELDS: Final[tuple[tuple[str, Callable[[_Reading], float | None]], ...]] = (
+    ("retry-after-ms", _milliseconds("retry-after-ms")),
+    ("x-ms-retry-after-ms", _milliseconds("x-ms-retry-after-ms")),
+    ("Retry-After", _retry_after),
+    ("RateLimit", _rate_limit),
+    ("RateLimit-Reset", _reset("ratelimit")),
+    ("X-RateLimit-Reset", _reset("x-ratelimit")),
+)
+
+
+def _number(text: str) -> float | None:
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def _parameters(item: str) -> dict[str, float]:
+    """Return the `name=number` parameters outside a quoted policy name."""
+    unquoted = re.sub(r'"[^"]*"', "", item)
+    return {name.lower(): float(value) for name, value in _PARAMETER.findall(unquoted)}
+
+
+def _hint(source: str, seconds: float, notes: list[str]) -> RetryHint:
+    noted = list(notes)
+    if isnan(seconds):
+        return RetryHint(0.0, source, (*noted, f"{source} is not a number and counts as 0 s"))
+    if seconds < 0:
+        noted.append(f"{source} lies {seconds_text(-seconds)} in the past and counts as 0 s")
+    if seconds > MAX_HINT_SECONDS:
+        noted.append(f"{source} asks for more than a year and is cut to {seconds_text(MAX_HINT_SECONDS)}")
+    return RetryHint(min(max(seconds, 0.0), MAX_HINT_SECONDS), source, tuple(noted))

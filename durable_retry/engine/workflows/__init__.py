@@ -1,0 +1,1 @@
+"""Batches and sagas: many operations as one piece of work."""

@@ -1,0 +1,218 @@
+"""One attempt of an operation, with its admission before and its report to the circuit after.
+
+    retry budget, circuit ──refused──> Blocked
+            └──permitted──> marker (unsafe requests only) ──> call ──> AttemptOutcome ──> report
+
+The result of an attempt is an outcome; only a failure of our own storage raises.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from azure.core.exceptions import AzureError
+
+from durable_retry import clock
+from durable_retry.engine.base.enums import Category
+from durable_retry.engine.circuit import CallHealth, Permitted, call_health
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.admission import AdmissionState, Blocked
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.handlers import find_handler
+from durable_retry.services.attempt.handler import attempt_handler
+from durable_retry.services.attempt.http_request import attempt_request, needs_marker
+from durable_retry.services.attempt.plan import Plan, start_clock
+from durable_retry.settings.configuration import find_dependency
+from durable_retry.stores.circuit.cache import CircuitCache, circuit_of
+from durable_retry.stores.operations.attempt_markers import insert_marker, remove_marker, write_outcome
+from durable_retry.telemetry import events as telemetry
+from durable_retry.telemetry import spans
+from durable_retry.telemetry.attributes import ATTEMPT as ATTEMPT_NUMBER
+from durable_retry.telemetry.attributes import fields_of
+
+type Attempt = Callable[[], Awaitable[AttemptOutcome]]
+
+_log = logging.getLogger(__name__)
+
+
+async def attempt_operation(
+    hub: str, operation: OperationInput, number: int, admission: AdmissionState
+) -> AttemptOutcome | Blocked:
+    """Make one attempt of an operation, if its retry budget and its circuit let it start.
+
+    Args:
+        hub: Configuration of the durable client.
+        operation: Whose attempt it is.
+        number: Which one, from 1.
+        admission: What the operation has reached in the admission of this attempt.
+    """
+    return await attempt_if_admitted(
+        hub,
+        find_dependency(operation.dependency),
+        operation,
+        number=number,
+        admission=admission,
+        attempt=partial(make_attempt, operation, number),
+    )
+
+
+async def attempt_if_admitted(
+    hub: str,
+    dependency: Dependency | None,
+    operation: OperationInput,
+    *,
+    number: int,
+    admission: AdmissionState,
+    attempt: Attempt,
+) -> AttemptOutcome | Blocked:
+    """Make an attempt if the retry budget and the circuit let it start, and report its end to the circuit.
+
+    Args:
+        hub: Configuration of the durable client.
+        dependency: What it calls; None when it is not configured any more: then the attempt says so.
+        operation: Whose attempt it is.
+        number: Which one, from 1.
+        admission: What the operation has reached in the admission of this attempt.
+        attempt: Makes it.
+    """
+    circuit = None if dependency is None else circuit_of(hub, dependency)
+    if circuit is None:
+        return await attempt()
+    answer = await circuit.enter(operation.operation_id, number, admission)
+    if not isinstance(answer, Permitted):
+        return answer
+    return await _reported(circuit, answer, operation.policy, attempt)
+
+
+async def _reported(
+    circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, attempt: Attempt
+) -> AttemptOutcome:
+    try:
+        outcome = await attempt()
+    except BaseException:
+        # Our own storage failed, or the host cancelled the activity: that says nothing about the dependency,
+        # but the lease of a probe must be returned.
+        await circuit.leave(permitted, CallHealth.SILENT, duration_seconds=0.0)
+        raise
+    await circuit.leave(
+        permitted,
+        health_shown_by(outcome),
+        duration_seconds=outcome.duration_ms / 1000,
+        throttled_until=pause_requested_by(outcome, policy, clock.now()),
+    )
+    return outcome
+
+
+def health_shown_by(outcome: AttemptOutcome) -> CallHealth:
+    """Return what an attempt shows of the dependency's health: nothing, if the failure was on our side."""
+    is_ours = outcome.is_our_bug or not outcome.counted
+    return CallHealth.SILENT if is_ours else call_health(outcome.category, outcome.status_code)
+
+
+def pause_requested_by(outcome: AttemptOutcome, policy: RetryPolicy, now: datetime) -> datetime | None:
+    """Return until when the dependency asked all callers to pause; None when it did not.
+
+    The pause is as long as an operation itself would wait: at most `max_retry_after_seconds`, and none when
+    the policy does not respect `Retry-After`.
+    """
+    hint = outcome.retry_hint
+    if outcome.category is not Category.THROTTLED or hint is None or not hint.is_usable:
+        return None
+    if not policy.respect_retry_after:
+        return None
+    return now + timedelta(seconds=min(hint.delay_seconds, policy.max_retry_after_seconds))
+
+
+async def observed(operation: OperationInput, number: int, attempt: Attempt) -> AttemptOutcome:
+    """Make an attempt inside its span, metric and log line; a repeated execution is observed again.
+
+    Args:
+        operation: Whose attempt it is.
+        number: Which one, from 1.
+        attempt: Makes it.
+    """
+    with spans.attempt(operation, number) as span:
+        outcome = await attempt()
+        spans.attempt_ended(span, outcome, telemetry.outcome_name(outcome))
+        telemetry.attempted(operation, outcome)
+    return outcome
+
+
+async def make_attempt(operation: OperationInput, number: int) -> AttemptOutcome:
+    """Make one attempt without asking for admission."""
+    return await observed(operation, number, partial(_make_attempt, operation, number))
+
+
+async def _make_attempt(operation: OperationInput, number: int) -> AttemptOutcome:
+    limit = start_clock(operation)
+    dependency = find_dependency(operation.dependency)
+    if dependency is None:
+        return AttemptOutcome(
+            number=number,
+            started_at=limit.started_at,
+            duration_ms=limit.elapsed_ms,
+            category=Category.TRANSIENT,
+            error=f"dependency {operation.dependency} is not configured here any more",
+            counted=False,
+        )
+    plan = Plan(operation, number, dependency, limit)
+    if (outcome := _too_late(plan)) is not None:
+        return outcome
+    if operation.handler is not None:
+        return await _run_handler(plan, operation.handler)
+    return await (_at_most_once if needs_marker(plan) else attempt_request)(plan)
+
+
+def _too_late(plan: Plan) -> AttemptOutcome | None:
+    if plan.limit.seconds > 0:
+        return None
+    error = "the deadline passed before it could start"
+    return plan.outcome(category=Category.DEADLINE_EXCEEDED, error=error, counted=False)
+
+
+async def _run_handler(plan: Plan, name: str) -> AttemptOutcome:
+    handler = find_handler(name)
+    if handler is None:
+        error = f"handler {name} is not registered here any more"
+        return plan.outcome(category=Category.TRANSIENT, error=error, counted=False)
+    return await attempt_handler(plan, handler)
+
+
+async def _at_most_once(plan: Plan) -> AttemptOutcome:
+    """Make an attempt that must not be made twice; a second execution returns the outcome of the first."""
+    marked = await insert_marker(plan.operation.run_id, plan.number, plan.limit.started_at)
+    if marked is None:
+        # The dependency gets its whole time: how long our own storage took must not count against it.
+        begun = replace(plan, limit=start_clock(plan.operation))
+        outcome = _too_late(begun) or await attempt_request(begun)
+        await _note(begun, outcome)
+        return outcome
+    if marked.outcome is not None:
+        return AttemptOutcome.from_json(marked.outcome)
+    error = "an earlier execution of this attempt may have sent the request; its outcome is not known"
+    return plan.outcome(category=Category.AMBIGUOUS, error=error)
+
+
+async def _note(plan: Plan, outcome: AttemptOutcome) -> None:
+    """Write an outcome beside its marker; if that fails, the orchestration still gets it as the answer.
+
+    An attempt that never left our side is made again under its number, so its marker is removed instead.
+    """
+    run = plan.operation.run_id
+    try:
+        if outcome.counted:
+            await write_outcome(run, plan.number, outcome.to_json())
+        else:
+            await remove_marker(run, plan.number)
+    except AzureError as error:
+        _log.warning(
+            "the outcome of %s, attempt %d, was not noted: %s",
+            run,
+            plan.number,
+            type(error).__name__,
+            extra=fields_of(plan.operation, {ATTEMPT_NUMBER: plan.number}),
+        )

@@ -1,0 +1,183 @@
+"""One attempt of an operation that is an HTTP request: the request, its outcome, and what is stored of it."""
+
+from typing import Any, Final
+
+import httpx
+
+from durable_retry import clock
+from durable_retry.engine.base.enums import Category
+from durable_retry.engine.base.json_text import json_problems, read_json
+from durable_retry.engine.base.secret import Secret
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.retry.classify import classify_failure, classify_status, is_unprotected
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.retry_after import parse_retry_after
+from durable_retry.services.attempt.http_client import (
+    Answer,
+    EscapedBaseUrlError,
+    Request,
+    client_for,
+    send,
+    target_url,
+)
+from durable_retry.services.attempt.http_transport import SendProgress
+from durable_retry.services.attempt.plan import Plan, error_line, masked
+from durable_retry.settings.app import app_settings
+
+_KEPT_HEADERS: Final = frozenset(
+    {
+        "content-type",
+        "content-length",
+        "content-language",
+        "etag",
+        "last-modified",
+        "location",
+        "date",
+        "x-request-id",
+        "request-id",
+        "x-ms-request-id",
+        "x-correlation-id",
+        "traceparent",
+    }
+)
+"""Only headers that help a person are stored: others may hold cookies and tokens."""
+
+_HEADER_CHARS: Final = 1_024
+
+
+def kept_result(answer: Answer, dependency: Dependency, limit_bytes: int) -> dict[str, Any]:
+    """Return the `result` of a success: `json` when the whole body is JSON and small enough, else `body`.
+
+    A body that was cut, in reading or here, carries `"truncated": true`.
+    """
+    headers = {
+        name: masked(value, dependency)[:_HEADER_CHARS]
+        for name, value in answer.headers.items()
+        if name in _KEPT_HEADERS
+    }
+    result: dict[str, Any] = {"status_code": answer.status_code, "headers": headers}
+    if not answer.body:
+        return result
+    text = masked(answer.body[:limit_bytes].decode("utf-8", errors="replace"), dependency)
+    if answer.is_cut or len(answer.body) > limit_bytes:
+        return result | {"body": text, "truncated": True}
+    if _is_declared_json(answer):
+        try:
+            document = read_json(text)
+        except InvalidInputError:
+            return result | {"body": text}
+        if not json_problems(document):
+            return result | {"json": document}
+    return result | {"body": text}
+
+
+def error_text(answer: Answer, dependency: Dependency) -> str:
+    """Return the beginning of a refusal's body as one line, for a person; "" when there is none."""
+    text = " ".join(answer.body[:1_024].decode("utf-8", errors="replace").split())
+    return masked(text, dependency)[:200]
+
+
+def _is_declared_json(answer: Answer) -> bool:
+    media_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return media_type.endswith(("/json", "+json"))
+
+
+SECONDS_LEFT_HEADER: Final = "X-Seconds-Left"
+ATTEMPT_HEADER: Final = "X-Attempt"
+CORRELATION_HEADER: Final = "X-Correlation-Id"
+
+_SEND_FAILURES: Final = (
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    httpx.StreamError,
+    OSError,  # TimeoutError is one
+    ValueError,  # a header or a body that cannot be encoded
+)
+
+
+async def attempt_request(plan: Plan) -> AttemptOutcome:
+    """Send the operation's request once and return the outcome; a failure of the dependency never raises."""
+    progress = SendProgress()
+    try:
+        answer = await send(
+            client_for(plan.dependency),
+            _request(plan),
+            seconds=plan.limit.seconds_left,
+            limit_bytes=app_settings().read_limit_bytes,
+            progress=progress,
+        )
+    except EscapedBaseUrlError as error:
+        return plan.outcome(category=Category.MALFORMED, error=str(error))
+    except _SEND_FAILURES as error:
+        return _failed(plan, error, progress)
+    return _answered(plan, answer)
+
+
+def needs_marker(plan: Plan) -> bool:
+    """Whether sending the operation's request a second time could do harm."""
+    request = plan.operation.request
+    return request is not None and is_unprotected(request["method"], plan.deduplication_header)
+
+
+def reserved_headers(dependency: Dependency) -> frozenset[str]:
+    """Return the headers, in lower case, that a caller must not set: they are credentials, or the key."""
+    secret = (name for name, value in dependency.headers.items() if isinstance(value, Secret))
+    auth = () if dependency.auth is None else (dependency.auth.header,)
+    return frozenset(name.lower() for name in (*secret, *auth, dependency.idempotency.header) if name)
+
+
+def _request(plan: Plan) -> Request:
+    call = plan.operation.request or {}
+    reserved = reserved_headers(plan.dependency)
+    headers = {name: value for name, value in call["headers"].items() if name.lower() not in reserved}
+    return Request(
+        method=call["method"],
+        url=target_url(plan.dependency, call["path"]),
+        headers=headers | _own_headers(plan),
+        params={name: value for name, value in call["query"].items() if value is not None},
+        json=call.get("json"),
+        has_json="json" in call,
+        body=call.get("body"),
+    )
+
+
+def _own_headers(plan: Plan) -> dict[str, str]:
+    """Return what every attempt carries: the same key, and the seconds that are left."""
+    operation = plan.operation
+    headers = {SECONDS_LEFT_HEADER: f"{plan.limit.seconds_left:.3f}", ATTEMPT_HEADER: str(plan.number)}
+    if plan.dependency.idempotency.header:
+        headers[plan.dependency.idempotency.header] = operation.sent_key
+    if operation.correlation_id is not None and operation.correlation_id.isascii():
+        headers[CORRELATION_HEADER] = operation.correlation_id
+    return headers
+
+
+def _failed(plan: Plan, error: BaseException, progress: SendProgress) -> AttemptOutcome:
+    verdict = classify_failure(
+        [*progress.precise_names(error), *(cls.__name__ for cls in type(error).__mro__)],
+        unprotected=needs_marker(plan),
+        overrides=plan.dependency.classify,
+    )
+    return plan.outcome(
+        category=verdict.category, error=error_line(error, plan.dependency), counted=verdict.counted
+    )
+
+
+def _answered(plan: Plan, answer: Answer) -> AttemptOutcome:
+    hint = parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
+    category = classify_status(
+        answer.status_code,
+        retry_hint=hint,
+        unprotected=needs_marker(plan),
+        overrides=plan.dependency.classify,
+    )
+    if category is None:
+        result = kept_result(answer, plan.dependency, app_settings().store_limit_bytes)
+        return plan.outcome(status_code=answer.status_code, result=result)
+    return plan.outcome(
+        category=category,
+        status_code=answer.status_code,
+        error=error_text(answer, plan.dependency) or None,
+        retry_hint=hint,
+    )

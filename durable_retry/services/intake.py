@@ -1,0 +1,192 @@
+"""What all message sources share: each message becomes an operation, or a dead letter, one by one.
+
+A message that is wrong itself becomes a dead letter at once: it would be wrong the next time too. A failure
+of the app or of Azure raises `NotAcceptedError`, and the source delivers the message again. There is no third
+result.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
+from typing import Final
+
+from azure.core.exceptions import AzureError
+
+from durable_retry import clock
+from durable_retry.engine.base.enums import DeadLetterReason
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.intake.envelope import parse_envelope
+from durable_retry.engine.intake.message import Arrival, MalformedBodyError, kept_text, read_message
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.services.backpressure import BackpressureMonitor, BehindError
+from durable_retry.services.submit import (
+    KeyReused,
+    Naming,
+    Started,
+    UnknownTargetError,
+    parse,
+    resolve,
+    submit,
+)
+from durable_retry.settings.app import app_settings
+from durable_retry.settings.intake import IntakeSettings, intake_settings
+from durable_retry.stores.dead_letters.records import keep_message
+from durable_retry.stores.task_hub.client import TaskHubUnavailableError
+from durable_retry.telemetry.attributes import DEAD_LETTER_ID, DEAD_LETTER_REASON, SOURCE
+
+_NOT_THE_MESSAGE: Final = (TaskHubUnavailableError, AzureError, BehindError, OSError)
+"""Failures that another delivery of the same message may not meet."""
+
+MAX_DETAIL_CHARS: Final = 2_000
+"""A document can have more mistakes than a person reads."""
+
+_log = logging.getLogger(__name__)
+
+
+class NotAcceptedError(Exception):
+    """Some messages are left to their source, which delivers them again; the others were accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a message can never become an operation."""
+
+    reason: DeadLetterReason
+    detail: str
+
+
+@dataclass(slots=True)
+class Intake:
+    """What the sources of one process share.
+
+    Attributes:
+        settings: Of the sources.
+        backpressure: Slows the intake down while the task hub or a dependency is far behind.
+        starts: Bounds how many starts are under way at once.
+    """
+
+    settings: IntakeSettings
+    backpressure: BackpressureMonitor
+    starts: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.starts = asyncio.Semaphore(self.settings.concurrency)
+
+    async def accept(self, hub: str, arrival: Arrival) -> None:
+        """Accept one message: afterwards it is an operation, or a dead letter.
+
+        Args:
+            hub: Configuration of the durable client.
+            arrival: As its source delivered it.
+
+        Raises:
+            NotAcceptedError: It is neither, and should be delivered again.
+        """
+        try:
+            refusal = await self._started(hub, arrival)
+            if refusal is not None:
+                await keep_refused(arrival, refusal)
+        except _NOT_THE_MESSAGE as error:
+            raise NotAcceptedError(f"{arrival.source} {arrival.native_id}: {error}") from error
+
+    async def accept_all(self, hub: str, arrivals: Sequence[Arrival]) -> list[Arrival]:
+        """Accept a batch: one bad message neither fails nor blocks the others.
+
+        Where the settings ask for order, messages of one partition follow each other: one that is not
+        accepted holds up those behind it. Otherwise all are accepted side by side.
+
+        Returns:
+            What is left. The whole batch may come again, which starts nothing twice.
+        """
+        lines = _lines(arrivals) if self.settings.keeps_order else [[arrival] for arrival in arrivals]
+        left = await asyncio.gather(*(self._accept_line(hub, line) for line in lines))
+        return [arrival for line in left for arrival in line]
+
+    async def _accept_line(self, hub: str, line: Sequence[Arrival]) -> Sequence[Arrival]:
+        """Accept messages one after the other; return those from the first that is not accepted."""
+        for position, arrival in enumerate(line):
+            try:
+                await self.accept(hub, arrival)
+            except NotAcceptedError as error:
+                _log.warning("left for later: %s", error)
+                return line[position:]
+        return ()
+
+    async def _started(self, hub: str, arrival: Arrival) -> Refusal | None:
+        """Start the operation of a message, or return why it never can be started."""
+        try:
+            return await self._submit(hub, arrival, self.operation_of(arrival))
+        except MalformedBodyError as error:
+            return Refusal(DeadLetterReason.MALFORMED_JSON, str(error))
+        except UnknownTargetError as error:
+            return Refusal(DeadLetterReason.UNKNOWN_DEPENDENCY, str(error))
+        except InvalidInputError as error:
+            return Refusal(DeadLetterReason.VALIDATION_FAILED, str(error))
+        except _NOT_THE_MESSAGE:
+            raise
+        except Exception as error:  # noqa: BLE001 - an unforeseen one must not block the source for ever
+            _log.exception("a message from %s cannot be accepted", arrival.source)
+            return Refusal(DeadLetterReason.POISON_MESSAGE, f"accepting it failed: {type(error).__name__}")
+
+    def operation_of(self, arrival: Arrival) -> OperationInput:
+        """Return the operation that a message starts.
+
+        Raises:
+            InvalidInputError: It starts none.
+        """
+        document = read_message(arrival.body, max_bytes=app_settings().max_body_bytes)
+        naming = Naming(fields=tuple(self.settings.pointers_for(arrival.source)), own=arrival.name)
+        submission = parse(parse_envelope(document), naming, arrival.trace)
+        return resolve(submission, source=arrival.source, now=clock.now())
+
+    async def _submit(self, hub: str, arrival: Arrival, operation: OperationInput) -> Refusal | None:
+        await self.backpressure.admit(hub, operation.dependency, may_be_left=arrival.may_be_left)
+        async with self.starts:
+            result = await submit(hub, operation)
+        match result:
+            case KeyReused():
+                return Refusal(DeadLetterReason.VALIDATION_FAILED, "the key belongs to another request")
+            case Started():
+                self.backpressure.note_start(operation)
+        return None
+
+
+async def keep_refused(arrival: Arrival, refusal: Refusal) -> None:
+    """Keep a message as a dead letter, with its raw text.
+
+    Raises:
+        azure.core.exceptions.AzureError: It could not be kept.
+    """
+    dead_letter_id = await keep_message(
+        kept_text(arrival.body),
+        source=arrival.source,
+        message_id=arrival.message_id,
+        reason=refusal.reason,
+        detail=refusal.detail[:MAX_DETAIL_CHARS],
+        now=clock.now(),
+    )
+    reason = refusal.reason.value
+    _log.warning(
+        "%s %s is dead letter %s: %s",
+        arrival.source,
+        arrival.message_id,
+        dead_letter_id,
+        reason,
+        extra={SOURCE: arrival.source, DEAD_LETTER_ID: dead_letter_id, DEAD_LETTER_REASON: reason},
+    )
+
+
+@cache
+def intake() -> Intake:
+    """Return this process's intake, made at first use."""
+    settings = intake_settings()
+    return Intake(settings, BackpressureMonitor(settings.lag, settings.pause_seconds))
+
+
+def _lines(arrivals: Sequence[Arrival]) -> list[list[Arrival]]:
+    """Group messages by partition; within one they keep their order."""
+    by_partition = sorted(arrivals, key=lambda arrival: arrival.partition)
+    return [list(line) for _, line in groupby(by_partition, key=lambda arrival: arrival.partition)]

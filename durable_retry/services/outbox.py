@@ -1,0 +1,185 @@
+"""Sending the events of the outbox: one attempt, a resend by hand, and the sweeper after a crash.
+
+An event is a message to a storage queue, or a signed webhook to a dependency.
+"""
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from azure.core.exceptions import AzureError
+
+from durable_retry import clock
+from durable_retry.engine.base.durable_names import OUTBOX, outbox_instance
+from durable_retry.engine.base.enums import Category
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.config.webhook_secret import signing_key
+from durable_retry.engine.outbox.cloud_event import CONTENT_TYPE, envelope_text
+from durable_retry.engine.outbox.delivery import Delivery, StoredEvent, outbox_id_of
+from durable_retry.engine.outbox.webhook import ID_HEADER, signed_headers
+from durable_retry.engine.retry.admission import Blocked
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.services.attempt.attempt import attempt_if_admitted, observed
+from durable_retry.services.attempt.http_request import attempt_request
+from durable_retry.services.attempt.plan import Plan, error_line, start_clock
+from durable_retry.settings.configuration import find_dependency
+from durable_retry.stores.outbox.events import find_event, mark_pending
+from durable_retry.stores.outbox.index import PendingNote, list_notes, read_sweep_cursor, write_sweep_cursor
+from durable_retry.stores.storage.queues import MessageRefusedError, send_message
+from durable_retry.stores.task_hub.instances import start_instance
+
+_QUEUES: Final = Dependency(name="queues", base_url="")
+"""Takes the place of a dependency for messages to queues; it has no secret to mask."""
+
+
+async def deliver(hub: str, delivery: Delivery, event: StoredEvent, number: int) -> AttemptOutcome | Blocked:
+    """Make one attempt to send an event and return the outcome; it never raises.
+
+    A webhook needs the admission of its dependency like any other call: its retry budget and its circuit.
+
+    Args:
+        hub: Configuration of the durable client.
+        delivery: Of that event.
+        event: As the outbox has it.
+        number: Of the attempt, from 1.
+    """
+    queue, name = event.event.get("queue"), event.event.get("dependency")
+    if queue is not None:
+        plan = _plan(delivery, number, _QUEUES)
+        return await observed(delivery.operation, number, partial(_to_queue, plan, queue, event))
+    dependency = find_dependency(name or "")
+    if dependency is None:
+        error = f"dependency {name} is not configured here any more"
+        plan = _plan(delivery, number, _QUEUES)
+        return plan.outcome(category=Category.TRANSIENT, error=error, counted=False)
+    return await attempt_if_admitted(
+        hub,
+        dependency,
+        delivery.operation,
+        number=number,
+        admission=delivery.state.admission,
+        attempt=partial(
+            observed,
+            delivery.operation,
+            number,
+            lambda: _to_dependency(_plan(delivery, number, dependency), event),
+        ),
+    )
+
+
+def _plan(delivery: Delivery, number: int, dependency: Dependency) -> Plan:
+    return Plan(delivery.operation, number, dependency, start_clock(delivery.operation))
+
+
+async def _to_queue(plan: Plan, queue: str, event: StoredEvent) -> AttemptOutcome:
+    try:
+        await send_message(queue, envelope_text(event))
+    except MessageRefusedError as error:
+        return plan.outcome(category=Category.MALFORMED, error=str(error))
+    except (AzureError, OSError) as error:
+        return plan.outcome(category=Category.TRANSIENT, error=error_line(error, plan.dependency))
+    return plan.outcome()
+
+
+async def _to_dependency(plan: Plan, event: StoredEvent) -> AttemptOutcome:
+    if plan.limit.seconds <= 0:
+        error = "the deadline passed before it could start"
+        return plan.outcome(category=Category.DEADLINE_EXCEEDED, error=error, counted=False)
+    outcome = await attempt_request(_webhook(plan, event))
+    return replace(outcome, result=None)
+
+
+def _webhook(plan: Plan, event: StoredEvent) -> Plan:
+    """Return the plan of one attempt: the body is always the same, time and signatures are new.
+
+    Receivers deduplicate on `webhook-id`, so a webhook may be sent again also where the dependency has no
+    idempotency header.
+    """
+    body = envelope_text(event)
+    keys = [signing_key(secret) for secret in plan.dependency.webhook_secrets]
+    request: dict[str, Any] = {
+        "method": "POST",
+        "path": event.event["path"],
+        "query": {},
+        "headers": {
+            "content-type": CONTENT_TYPE,
+            **signed_headers(event.event_id, body, keys, clock.now()),
+        },
+        "body": body,
+    }
+    operation = replace(plan.operation, request=request)
+    return replace(plan, operation=operation, deduplicated_by=ID_HEADER)
+
+
+SWEPT_AFTER: Final = timedelta(minutes=2)
+"""A younger note belongs to a commit under way, or to an orchestration that is about to start."""
+
+NOTES_PER_SWEEP: Final = 1_000
+_STARTS_AT_ONCE: Final = 16
+
+
+async def start_sending(hub: str, outbox_id: str) -> bool:
+    """Start the orchestration that sends the pending events of a run; False when it runs already.
+
+    Raises:
+        TaskHubUnavailableError: It could not be started.
+    """
+    given = {"operation_id": outbox_id}
+    return await start_instance(hub, OUTBOX, outbox_instance(outbox_id), given, again=True)
+
+
+async def resend(hub: str, event_id: str, now: datetime) -> StoredEvent:
+    """Send an event once more, under its id.
+
+    An event that waits for its next attempt is sent at once. When the operation's orchestration runs for its
+    other events, a second one starts for this event.
+
+    Args:
+        hub: Configuration of the durable client.
+        event_id: Which.
+        now: Aware UTC instant.
+
+    Raises:
+        stores.outbox.NoSuchEventError: There is no such event.
+        TaskHubUnavailableError: The event is pending, and a sweeper will send it.
+    """
+    event = await mark_pending(event_id, now)
+    outbox_id = outbox_id_of(event_id) or ""
+    if not await start_sending(hub, outbox_id):
+        given = {"operation_id": outbox_id, "event_id": event_id}
+        instance_id = f"{outbox_instance(outbox_id)}-{event_id.rpartition('.')[2]}"
+        await start_instance(hub, OUTBOX, instance_id, given, again=True)
+    return event
+
+
+async def was_resent(event_id: str, since: datetime) -> bool:
+    """Whether an event became pending again at an instant or later, or its row is gone."""
+    row = await find_event(event_id)
+    return row is None or row.event.pending_since >= since
+
+
+async def sweep(hub: str, now: datetime) -> int:
+    """Start the orchestrations of operations whose events have been pending for a while.
+
+    Where one runs already, nothing happens. One sweep looks at `NOTES_PER_SWEEP` operations and the next goes
+    on from there, so its cost is bounded and depends on what is pending only.
+
+    Returns:
+        How many orchestrations were started.
+
+    Raises:
+        TaskHubUnavailableError: Not all could be started.
+    """
+    notes, cursor = await list_notes(NOTES_PER_SWEEP, await read_sweep_cursor())
+    due = [note for note in notes if note.noted_at <= now - SWEPT_AFTER]
+    limit = asyncio.Semaphore(_STARTS_AT_ONCE)
+
+    async def start_one(note: PendingNote) -> bool:
+        async with limit:
+            return await start_sending(hub, note.outbox_id)
+
+    started = await asyncio.gather(*(start_one(note) for note in due))
+    await write_sweep_cursor(cursor)
+    return sum(started)

@@ -1,0 +1,376 @@
+"""Replay one dead letter, requested by a person or by a bulk replay.
+
+    store an intent ──> status `replayed` ──> start the operation ──> delete the intent
+                              └── could not be started: status `open` again
+
+After a crash the intent is left, and `finish_replay` does what is missing: a dead letter with the status
+`replayed` was started, or will be.
+
+The operation runs again under its own id and key. A bulk replay does not start replays while the circuit of
+their dependency is open, since each would only wait there as an orchestration of its own (`held_until`).
+"""
+
+import asyncio
+import base64
+import uuid
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from durable_retry import clock
+from durable_retry.engine.base.durable_names import OPERATION, OPERATIONS_QUEUE, QUEUE_SOURCE
+from durable_retry.engine.base.enums import DeadLetterReason
+from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.circuit import CircuitState, snapshot_of
+from durable_retry.engine.dead_letters.edit import (
+    ReplayBody,
+    changes_between,
+    edited_operation,
+    is_masked,
+    needs_new_key,
+)
+from durable_retry.engine.dead_letters.record import (
+    DeadLetterRecord,
+    Replay,
+    Status,
+    WrongStatusError,
+    not_replayed,
+    replayed,
+)
+from durable_retry.engine.intake.message import DATA_PREFIX, Arrival
+from durable_retry.engine.operations.credentials import without_credentials
+from durable_retry.engine.operations.idempotency import RecordState, state_of
+from durable_retry.engine.operations.naming import ScopedKey, visible
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.delay_constraints import deadline_of
+from durable_retry.services.intake import intake
+from durable_retry.services.outbox import resend, was_resent
+from durable_retry.services.submit import KeyReused, Submission, resolve, submit
+from durable_retry.settings.configuration import find_dependency
+from durable_retry.stores.circuit.entity import CircuitEntity
+from durable_retry.stores.dead_letters.intents import Intent, Purpose, finish_change, intents_of
+from durable_retry.stores.dead_letters.records import (
+    NoSuchDeadLetterError,
+    begin_move,
+    find_dead_letter,
+    move_dead_letter,
+    settle,
+)
+from durable_retry.stores.operations.status import operation_of
+from durable_retry.stores.outbox.events import NoSuchEventError
+from durable_retry.stores.task_hub.client import TaskHubUnavailableError, read_operation, read_record
+from durable_retry.stores.task_hub.instances import start_instance
+from durable_retry.telemetry import events, spans
+from durable_retry.telemetry.attributes import OUTCOME
+
+RECHECK: Final = timedelta(seconds=15)
+"""When to look again at an open circuit without a time at which it may close."""
+
+_SHORTEST: Final = timedelta(seconds=1)
+
+
+async def held_until(hub: str, dependency_name: str) -> datetime | None:
+    """Return until when replays wait for a dependency's circuit; None when it is neither open nor paused.
+
+    A circuit that cannot be read delays nothing: the operation checks it before its first attempt.
+
+    Args:
+        hub: Configuration of the durable client.
+        dependency_name: The dependency; one that is not configured holds nothing up either.
+    """
+    dependency = find_dependency(dependency_name)
+    if dependency is None or not dependency.circuit.enabled:
+        return None
+    try:
+        breaker = await CircuitEntity(hub, dependency_name).read()
+    except (TaskHubUnavailableError, ValueError):
+        return None
+    now = clock.now()
+    seen = snapshot_of(breaker, now, settings=dependency.circuit, budget_settings=dependency.retry_budget)
+    if seen.state in {CircuitState.OPEN, CircuitState.FORCED_OPEN}:
+        return max(seen.retry_at or now + RECHECK, now + _SHORTEST)
+    if seen.throttled_until is not None:
+        return max(seen.throttled_until, now + _SHORTEST)
+    return None
+
+
+_WAITS_SECONDS: Final = (0.0, 0.1, 0.3, 0.9)
+"""A dead letter is written before its operation ends, so a quick replay can meet the end of the last run."""
+
+
+class KeyTakenError(Exception):
+    """The key stands for another request by now."""
+
+
+async def start_replay(hub: str, operation: OperationInput) -> bool:
+    """Start the operation in place of its finished run.
+
+    The finished run's instance gives way; the record of the key opens again for `replay_of` only when that
+    run ended as a dead letter (`engine.operations.idempotency.claim`), so nothing that succeeded is ever
+    done again.
+
+    Returns:
+        False when another run of the operation is still going on. A run for the same dead letter counts as
+        started: an earlier call got that far.
+
+    Raises:
+        KeyTakenError: See there.
+        TaskHubUnavailableError: It could not be started, or may have been.
+    """
+    await _check_key(hub, operation)
+    with spans.submission(operation) as (span, traced):
+        is_ours = await _start_or_wait(hub, traced)
+        outcome = "started" if is_ours else "replayed"
+        span.set_attribute(OUTCOME, outcome)
+        events.submitted(operation, outcome)
+    return is_ours
+
+
+async def _start_or_wait(hub: str, operation: OperationInput) -> bool:
+    given = {"operation": operation.to_json()}
+    for seconds in _WAITS_SECONDS:
+        await asyncio.sleep(seconds)
+        if await start_instance(hub, OPERATION, operation.operation_id, given, again=True):
+            return True
+        if await is_started(hub, operation):
+            return True
+    return False
+
+
+async def is_started(hub: str, operation: OperationInput) -> bool:
+    """Return whether the task hub's run of an operation is the one that replays the same dead letter.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    instance = await read_operation(hub, operation.operation_id)
+    return instance is not None and operation_of(instance).replay_of == operation.replay_of
+
+
+async def _check_key(hub: str, operation: OperationInput) -> None:
+    """Refuse to replace the run of another request under the same key."""
+    record = await read_record(hub, operation.operation_id)
+    if record is None or state_of(record, clock.now()) is RecordState.ABSENT:
+        return
+    if record.fingerprint != operation.fingerprint:
+        raise KeyTakenError(operation.operation_id)
+
+
+class StillRunningError(Exception):
+    """The operation is running, so that this dead letter cannot be replayed now."""
+
+
+_NOT_STARTED: Final = (TaskHubUnavailableError, StillRunningError, KeyTakenError, NoSuchEventError)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A replay about to be started.
+
+    Attributes:
+        operation: What will run.
+        changes: What was edited.
+    """
+
+    operation: OperationInput
+    changes: tuple[dict[str, Any], ...]
+
+
+async def replay_dead_letter(
+    hub: str, dead_letter_id: str, edits: ReplayBody, now: datetime, *, replay_id: str | None = None
+) -> str:
+    """Replay an open dead letter.
+
+    Args:
+        hub: Configuration of the durable client.
+        dead_letter_id: Which.
+        edits: What to change before.
+        now: Aware UTC instant.
+        replay_id: The bulk replay that this is part of; None for a single one.
+
+    Returns:
+        The id of the operation that carries it out.
+
+    Raises:
+        NoSuchDeadLetterError: There is none of this id.
+        WrongStatusError: It is replayed or archived.
+        InvalidInputError: The edited request, or the kept one under today's configuration, is not valid.
+        StillRunningError: See there.
+        KeyTakenError: Its key stands for another request by now.
+        NoSuchEventError: The event was cleaned away.
+        TaskHubUnavailableError: It could not be started, and stays open.
+    """
+    record = await _open(dead_letter_id)
+    prepared = prepare(record, edits, now)
+    started = Replay(
+        operation_id=prepared.operation.operation_id,
+        requested_at=now,
+        operation=without_credentials(prepared.operation.to_json()),
+        note=edits.note,
+        changes=prepared.changes,
+        replay_id=replay_id,
+    )
+    _, intent = await begin_move(dead_letter_id, lambda kept: replayed(kept, started), Purpose.REPLAY)
+    try:
+        await _start(hub, record, prepared.operation)
+    except _NOT_STARTED:
+        await move_dead_letter(dead_letter_id, not_replayed)
+        await finish_change(intent)
+        raise
+    await finish_change(intent)
+    return prepared.operation.operation_id
+
+
+async def finish_replay(hub: str, intent: Intent) -> None:
+    """Do what a crash left of a replay, or of another change.
+
+    Raises:
+        TaskHubUnavailableError: It could not be started; the intent stays.
+    """
+    record = await find_dead_letter(intent.dead_letter_id)
+    if record is not None:
+        await settle(record)
+        if intent.purpose is Purpose.REPLAY and record.status is Status.REPLAYED:
+            await _start_left_over(hub, record)
+    await finish_change(intent)
+
+
+async def finish_changes(hub: str, dead_letter_id: str) -> None:
+    """Do what a crash left of the changes of one dead letter; nothing when nothing was left.
+
+    Raises:
+        TaskHubUnavailableError: Its replay could not be started; the intent stays.
+    """
+    for intent in await intents_of(dead_letter_id):
+        await finish_replay(hub, intent)
+
+
+async def _start_left_over(hub: str, record: DeadLetterRecord) -> None:
+    started = record.replays[-1]
+    if await _was_started(hub, record, started):
+        return
+    try:
+        if is_masked(started.operation):
+            raise StillRunningError  # noqa: TRY301 - its credentials were never kept: a person starts it again
+        await _start(hub, record, OperationInput.from_json(started.operation))
+    except (StillRunningError, KeyTakenError, NoSuchEventError):
+        await move_dead_letter(record.id, not_replayed)
+
+
+async def _was_started(hub: str, record: DeadLetterRecord, started: Replay) -> bool:
+    """Return whether a replay was started, whatever has become of it since."""
+    if started.dead_letter_id is not None:
+        return True  # It has failed again, and that dead letter may be replayed by now.
+    if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
+        return await was_resent(_event_id(record), started.requested_at)
+    return await is_started(hub, OperationInput.from_json(started.operation))
+
+
+def prepare(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepared:
+    """Return the operation that a replay starts, validated like a new one.
+
+    Raises:
+        UnknownTargetError: Its dependency or handler is not known.
+        InvalidInputError: With everything else that is wrong with it.
+    """
+    if record.operation is None:
+        return _of_message(record, edits)
+    if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
+        return _of_event(record, edits)
+    return _of_operation(record, edits, now)
+
+
+def _of_operation(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepared:
+    """Give the operation its key, policy and time limits again, the time counted from now."""
+    kept = OperationInput.from_json(record.operation or {})
+    edited = Submission(edited_operation(record, edits), ScopedKey("", kept.key))
+    resolved = resolve(edited, source=kept.source, now=now)
+    operation = replace(
+        kept,
+        request=resolved.request,
+        input=resolved.input,
+        created_at=now,
+        deadline_at=deadline_of(now, kept.timeouts.deadline_seconds),
+        replay_of=record.id,
+    )
+    if needs_new_key(edits, _editable(kept.to_json()), _editable(operation.to_json())):
+        operation = replace(operation, downstream_key=visible(f"{kept.key}.{uuid.uuid4().hex}"))
+    before, after = (_editable(without_credentials(one.to_json())) for one in (kept, operation))
+    return Prepared(operation, changes_between(before, after))
+
+
+def _of_message(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
+    """Start the message's operation as its source would have."""
+    _refuse(edits.edits - {"message"}, "a message")
+    _refuse_key(edits)
+    before = record.message or ""
+    after = before if edits.message is None else edits.message
+    if edits.message is None and record.is_cut:
+        kept = f"only the first {len(before)} of {record.message_chars or 'more'} characters were kept"
+        raise InvalidInputError([Problem("/message", f"{kept}: replay it with the whole message")])
+    arrival = Arrival(
+        source=record.source, body=_body_of(after), place=_place_of(record.source), native_id=record.key
+    )
+    operation = replace(intake().operation_of(arrival), replay_of=record.id)
+    return Prepared(operation, changes_between({"message": before}, {"message": after}))
+
+
+def _body_of(text: str) -> bytes:
+    """Undo what `engine.intake.message.kept_text` did to bytes that are no text."""
+    if not text.startswith(DATA_PREFIX):
+        return text.encode("utf-8", "replace")
+    try:
+        return base64.b64decode(text.removeprefix(DATA_PREFIX), validate=True)
+    except ValueError:
+        return text.encode()
+
+
+def _place_of(source: str) -> str:
+    """Return within what a message's id is unique, so that its key is the one that its source gives it."""
+    return OPERATIONS_QUEUE if source == QUEUE_SOURCE else intake().settings.places.get(source, "")
+
+
+def _of_event(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
+    """Send the event again that an operation could not get rid of; the operation itself has succeeded."""
+    _refuse(edits.edits, "an event")
+    _refuse_key(edits)
+    return Prepared(OperationInput.from_json(record.operation or {}), ())
+
+
+def _refuse(names: frozenset[str], content: str) -> None:
+    if names:
+        detail = f"cannot be edited: this dead letter has {content}"
+        raise InvalidInputError(Problem(f"/{name}", detail) for name in sorted(names))
+
+
+def _refuse_key(edits: ReplayBody) -> None:
+    if edits.downstream_key is not None:
+        raise InvalidInputError([Problem("/downstream_key", "can be chosen for an operation only")])
+
+
+def _editable(operation: dict[str, Any]) -> dict[str, Any]:
+    return {name: operation[name] for name in ("request", "input") if operation[name] is not None}
+
+
+async def _start(hub: str, record: DeadLetterRecord, operation: OperationInput) -> None:
+    """Start what replays a dead letter; starting it twice is starting it once."""
+    if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
+        await resend(hub, _event_id(record), clock.now())
+    elif record.operation is None:
+        if isinstance(await submit(hub, operation), KeyReused):
+            raise KeyTakenError(operation.operation_id)
+    elif not await start_replay(hub, operation):
+        raise StillRunningError(operation.operation_id)
+
+
+def _event_id(record: DeadLetterRecord) -> str:
+    return str((record.operation or {})["request"]["event"]["id"])
+
+
+async def _open(dead_letter_id: str) -> DeadLetterRecord:
+    record = await find_dead_letter(dead_letter_id)
+    if record is None:
+        raise NoSuchDeadLetterError(dead_letter_id)
+    if record.status is not Status.OPEN:
+        raise WrongStatusError(record.status)
+    return record

@@ -1,0 +1,286 @@
+"""Retention: delete what is past its time, in bounded steps; the next run continues where this one stopped.
+
+    sent events     event row --> with the last one commit row and location --> entry in the list of sent
+    events batches         rows of the batch --> entry in the list of batches
+    dead letters    archived ones only: record --> list rows --> entry in the order of deletion
+
+The list entry is deleted last, so the next step repeats what a crash interrupted. Failed events stay: a
+person has to handle their dead letters.
+"""
+
+import asyncio
+import logging
+from datetime import datetime, timedelta
+from itertools import batched
+from typing import Final
+
+import grpc
+from azure.core.exceptions import AzureError
+from durabletask.client import OrchestrationStatus
+
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.outbox.delivery import EventState, outbox_id_of
+from durable_retry.services.replay import finish_replay
+from durable_retry.settings.maintenance import maintenance_settings
+from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
+from durable_retry.stores.dead_letters.intents import Intent, left_over
+from durable_retry.stores.dead_letters.records import remove_archived
+from durable_retry.stores.operations.attempt_markers import (
+    marked_runs,
+    read_removal_cursor,
+    remove_marker,
+    write_removal_cursor,
+)
+from durable_retry.stores.operations.commits import remove_commit
+from durable_retry.stores.operations.status import is_over
+from durable_retry.stores.outbox.events import events_of, find_event, remove_event
+from durable_retry.stores.outbox.index import (
+    EndedEvent,
+    drop_commit_note,
+    drop_entry,
+    list_old_commits,
+    list_older,
+    remove_location,
+)
+from durable_retry.stores.storage import tables
+from durable_retry.stores.task_hub.client import TaskHubUnavailableError, client_for
+from durable_retry.stores.workflows.batches import CREATED, TABLE, age, find_batch
+
+_log = logging.getLogger(__name__)
+
+INTENTS_PER_RUN: Final = 200
+
+SETTLED_AFTER: Final = timedelta(minutes=2)
+"""A younger intent belongs to a change that is still under way."""
+
+
+async def run_maintenance(hub: str, now: datetime) -> None:
+    """Run one step of every kind of retention.
+
+    Raises:
+        TaskHubUnavailableError: Something is left for the next run.
+    """
+    settings = maintenance_settings()
+    finished = await finish_left_over(hub, now)
+    markers = await remove_attempt_markers(hub, now - MARKERS_KEPT)
+    removed = purged = batches = sent = commits = 0
+    if settings.archived_for is not None:
+        removed = await remove_archived_dead_letters(now - settings.archived_for)
+    if settings.sent_for is not None:
+        sent = await remove_sent_events(now - settings.sent_for)
+        commits = await remove_old_commits(now - settings.sent_for)
+    if settings.history_for is not None:
+        batches = await remove_batches(now - settings.history_for)
+        purged = await purge_histories(hub, now - settings.history_for)
+    if finished or removed or purged or batches or sent or commits or markers:
+        _log.info(
+            "finished %d changes; removed %d dead letters, %d sent events, %d commits, %d batches, "
+            "%d attempt markers; purged %d histories",
+            *(finished, removed, sent, commits, batches, markers, purged),
+        )
+
+
+async def finish_left_over(hub: str, now: datetime) -> int:
+    """Finish changes of dead letters that a crash interrupted; return their number.
+
+    Raises:
+        TaskHubUnavailableError: A replay could not be started; it is tried again by the next run.
+    """
+    due = [
+        intent for intent in await left_over(INTENTS_PER_RUN) if intent.announced_at <= now - SETTLED_AFTER
+    ]
+    return sum([await _finished(hub, intent) for intent in due])
+
+
+async def _finished(hub: str, intent: Intent) -> bool:
+    """Finish one change; an error of one change does not stop the others."""
+    try:
+        await finish_replay(hub, intent)
+    except (TaskHubUnavailableError, AzureError):
+        raise
+    except Exception:  # noqa: BLE001 - one bad change must not stop the others for ever
+        _log.exception("a change of %s cannot be finished", intent.dead_letter_id)
+        return False
+    return True
+
+
+EVENTS_PER_STEP: Final = 200
+
+
+async def remove_sent_events(created_before: datetime) -> int:
+    """Delete sent events of operations that succeeded before an instant.
+
+    The commit row is deleted with the last event: until then a repeated commit must find it.
+
+    Returns:
+        Number of entries handled; `EVENTS_PER_STEP` means that there may be more.
+    """
+    entries = await list_older(EventState.SENT, created_before, EVENTS_PER_STEP)
+    for entry in entries:
+        await _remove(entry)
+    return len(entries)
+
+
+async def _remove(entry: EndedEvent) -> None:
+    stored = await find_event(entry.event_id, entry.location)
+    if stored is not None and stored.event.state is EventState.SENT:
+        await remove_event(stored)
+    outbox_id = outbox_id_of(entry.event_id) or ""
+    if not await events_of(outbox_id, entry.location):
+        await remove_commit(outbox_id, entry.location)
+        await remove_location(outbox_id)
+    # An event that was made pending again is listed again when it ends.
+    await drop_entry(entry)
+
+
+COMMITS_PER_STEP: Final = 200
+
+
+async def remove_old_commits(committed_before: datetime) -> int:
+    """Delete commit rows without events from before an instant; what a handler wrote beside them stays.
+
+    Returns:
+        Number of rows handled; `COMMITS_PER_STEP` means that there may be more.
+    """
+    notes = await list_old_commits(committed_before, COMMITS_PER_STEP)
+    for note in notes:
+        await remove_commit(note.outbox_id, note.location)
+        await drop_commit_note(note)
+    return len(notes)
+
+
+BATCHES_PER_STEP: Final = 20
+
+_ROWS_AT_ONCE: Final = 100
+_KEYS: Final = ("PartitionKey", "RowKey")
+
+
+async def remove_batches(created_before: datetime) -> int:
+    """Delete batches created before an instant that finished or were never accepted.
+
+    The list entry is deleted last: the next step repeats what a crash interrupted.
+
+    Returns:
+        Number of deleted batches.
+    """
+    after = f"{age(to_rfc3339(created_before))}."
+    page = await tables.rows_between(TABLE, CREATED, after=after, limit=BATCHES_PER_STEP)
+    removed = 0
+    for row in page.rows:
+        batch_id = row["RowKey"].partition("-")[2]
+        batch = await find_batch(batch_id)
+        if batch is None or batch.finished_at is not None:
+            await _remove_rows(batch_id)
+            await tables.delete(TABLE, CREATED, row["RowKey"])
+            removed += 1
+    return removed
+
+
+async def _remove_rows(batch_id: str) -> None:
+    page = await tables.rows_between(TABLE, batch_id, only=_KEYS)
+    # The row of the batch sorts before its items, so it is deleted in the first transaction: a batch that is
+    # deleted half is not found any more.
+    for rows in batched(page.rows, _ROWS_AT_ONCE, strict=False):
+        await tables.transact(TABLE, [("delete", {name: row[name] for name in _KEYS}) for row in rows])
+
+
+DEAD_LETTERS_PER_STEP: Final = 200
+
+MARKERS_PER_STEP: Final = 1_000
+
+MARKERS_KEPT: Final = timedelta(days=1)
+"""Far longer than any execution of an attempt can be delayed: a marker must outlive all of them."""
+
+_PURGE_SECONDS: Final = 30
+"""For one purge of histories: far below `functionTimeout`; the next run continues."""
+
+_CLEAN_SECONDS: Final = 120
+"""For one pass over the entities."""
+
+_FINISHED: Final = [
+    OrchestrationStatus.COMPLETED,
+    OrchestrationStatus.FAILED,
+    OrchestrationStatus.TERMINATED,
+]
+
+
+async def remove_archived_dead_letters(archived_before: datetime) -> int:
+    """Delete dead letters that were archived before an instant, at most `DEAD_LETTERS_PER_STEP`.
+
+    The record is deleted first, since lists do not show entries without a record; the due entry last, so the
+    next run repeats what a crash interrupted.
+
+    Returns:
+        Number of dead letters handled.
+    """
+    waiting = await due(archived_before, DEAD_LETTERS_PER_STEP)
+    for entry, archived_at in waiting:
+        if await remove_archived(entry.id, archived_at):
+            await unlist_archived(entry, archived_at)
+        else:
+            await drop_due(entry.id, archived_at)
+    return len(waiting)
+
+
+async def remove_attempt_markers(hub: str, marked_before: datetime) -> int:
+    """Delete markers older than an instant whose operation has ended.
+
+    Reads at most `MARKERS_PER_STEP` and continues behind them the next time, so that operations that wait for
+    weeks do not block the others.
+
+    Returns:
+        Number of deleted markers.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer; the next run begins at the same cursor.
+    """
+    runs, following = await marked_runs(await read_removal_cursor(), MARKERS_PER_STEP)
+    removed = 0
+    for run in runs:
+        if run.marked_at < marked_before and await is_over(hub, run.operation_id):
+            for attempt in run.attempts:
+                await remove_marker(run.name, attempt)
+            removed += len(run.attempts)
+    await write_removal_cursor(following)
+    return removed
+
+
+async def purge_histories(hub: str, started_before: datetime) -> int:
+    """Purge finished orchestrations that started before an instant.
+
+    Returns:
+        How many.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    client = await client_for(hub)
+    try:
+        result = await client.purge_orchestrations_by(
+            created_time_to=started_before,
+            runtime_status=_FINISHED,
+            timeout=timedelta(seconds=_PURGE_SECONDS),
+        )
+    except grpc.aio.AioRpcError as error:
+        raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
+    return result.deleted_instance_count
+
+
+async def clean_expired_records(hub: str) -> int:
+    """Delete the entities whose idempotency record has expired, for two minutes at most.
+
+    Returns:
+        Their number; 0 when the time was up before the end of the list.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    client = await client_for(hub)
+    try:
+        async with asyncio.timeout(_CLEAN_SECONDS):
+            result = await client.clean_entity_storage()
+    except TimeoutError:
+        return 0
+    except grpc.aio.AioRpcError as error:
+        raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
+    return result.empty_entities_removed

@@ -1,0 +1,151 @@
+"""App settings from the environment, and the limits that host.json sets."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from durable_retry.engine.base.validation import Problem
+from durable_retry.settings.catalogue import (
+    DEPENDENCIES_FILE,
+    HANDLERS,
+    MAX_BATCH_BYTES,
+    MAX_BODY_BYTES,
+    READ_LIMIT_BYTES,
+    STORE_LIMIT_BYTES,
+    TENANT_HEADER,
+)
+
+APP_ROOT: Final = Path(__file__).parents[2]
+
+OWN_HANDLERS: Final = ("activities.handlers",)
+
+_TIMEOUT_FORM: Final = re.compile(r"(?:(\d+)\.)?(\d{1,2}):(\d{2}):(\d{2})")
+"""A .NET TimeSpan, `[days.]hours:minutes:seconds`."""
+
+_REFERENCE: Final = re.compile(r"%([^%]+)%")
+_HUB_NAME_OVER_HOST_JSON: Final = "AzureFunctionsJobHost__extensions__durableTask__hubName"
+
+_DEFAULT_FUNCTION_TIMEOUT_SECONDS: Final = 300.0
+"""Default of the Consumption plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppSettings:
+    """The app's own settings.
+
+    Attributes:
+        dependencies_file: Path of `dependencies.toml`.
+        max_body_bytes: The largest body of a request or message, and the largest item of a batch.
+        max_batch_bytes: The largest body of a batch.
+        read_limit_bytes: Maximum read of a dependency's response body.
+        store_limit_bytes: Maximum of a response body stored in a result.
+        tenant_header: Request header that names the caller's tenant, such as `X-MS-CLIENT-PRINCIPAL-ID` from
+            App Service authentication; keys of different tenants are separate. None: there is one tenant.
+        handler_modules: Modules that register handlers when they are imported.
+    """
+
+    dependencies_file: Path
+    max_body_bytes: int = int(MAX_BODY_BYTES.default)
+    max_batch_bytes: int = int(MAX_BATCH_BYTES.default)
+    read_limit_bytes: int = int(READ_LIMIT_BYTES.default)
+    store_limit_bytes: int = int(STORE_LIMIT_BYTES.default)
+    tenant_header: str | None = None
+    handler_modules: tuple[str, ...] = OWN_HANDLERS
+
+
+class SettingsError(ValueError):
+    """Invalid app settings; `problems` has one entry per setting, its name as pointer."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems))
+
+
+def read_settings(environ: Mapping[str, str]) -> AppSettings:
+    """Read the app settings.
+
+    Raises:
+        SettingsError: Lists every setting with an invalid value.
+    """
+    problems: list[Problem] = []
+    handlers = (name.strip() for name in HANDLERS.get(environ).split(","))
+    settings = AppSettings(
+        dependencies_file=APP_ROOT / DEPENDENCIES_FILE.get(environ),
+        max_body_bytes=MAX_BODY_BYTES.read(environ, problems),
+        max_batch_bytes=MAX_BATCH_BYTES.read(environ, problems),
+        read_limit_bytes=READ_LIMIT_BYTES.read(environ, problems),
+        store_limit_bytes=STORE_LIMIT_BYTES.read(environ, problems),
+        tenant_header=TENANT_HEADER.get(environ) or None,
+        handler_modules=tuple(dict.fromkeys((*OWN_HANDLERS, *filter(None, handlers)))),
+    )
+    if problems:
+        raise SettingsError(tuple(problems))
+    return settings
+
+
+@cache
+def app_settings() -> AppSettings:
+    """Return this process's settings, read once.
+
+    Raises:
+        SettingsError: See `read_settings`.
+    """
+    return read_settings(os.environ)
+
+
+def function_timeout_seconds(host_json: Path = APP_ROOT / "host.json") -> float | None:
+    """Return host.json's time limit of one invocation; None when it sets none (-1).
+
+    Raises:
+        SettingsError: `functionTimeout` is not a time span.
+    """
+    text = _host_settings(host_json).get("functionTimeout", "")
+    if text == "":
+        return _DEFAULT_FUNCTION_TIMEOUT_SECONDS
+    if text == "-1":
+        return None
+    parts = _TIMEOUT_FORM.fullmatch(str(text))
+    if parts is None:
+        raise SettingsError((Problem("host.json/functionTimeout", f"must look like 00:05:00, not {text!r}"),))
+    days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
+
+
+@cache
+def encodes_queue_messages(host_json: Path = APP_ROOT / "host.json") -> bool:
+    """Return whether queue messages are base64, the host's default."""
+    queues = _host_settings(host_json).get("extensions", {}).get("queues", {})
+    return str(queues.get("messageEncoding", "base64")).lower() != "none"
+
+
+def platform_queue_prefixes(
+    environ: Mapping[str, str] | None = None, host_json: Path = APP_ROOT / "host.json"
+) -> tuple[str, ...]:
+    """Return the name prefixes of the queues that the task hub and the host own in the same account.
+
+    Args:
+        environ: Can override or complete (`%NAME%`) the hub's name in host.json; None means the process's
+            own.
+        host_json: Path of host.json.
+    """
+    values = os.environ if environ is None else environ
+    hub = values.get(_HUB_NAME_OVER_HOST_JSON) or _hub_name(host_json)
+    named = _REFERENCE.sub(lambda match: values.get(match[1], ""), hub)
+    return (f"{named.lower()}-", "azure-webjobs-")
+
+
+@cache
+def _hub_name(host_json: Path) -> str:
+    durable_task = _host_settings(host_json).get("extensions", {}).get("durableTask", {})
+    return str(durable_task.get("hubName", "TestHubName"))
+
+
+def _host_settings(host_json: Path) -> dict[str, Any]:
+    settings = json.loads(host_json.read_text(encoding="utf-8"))
+    return settings if isinstance(settings, dict) else {}

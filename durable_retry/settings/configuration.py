@@ -1,0 +1,104 @@
+"""Load the app's configuration: settings, `dependencies.toml`, handlers; once per process."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from durable_retry.engine.base.validation import Problem
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.config.reader import Config, ConfigError, parse_config
+from durable_retry.handlers import HandlerSetupError, load_handlers, registered_handlers
+from durable_retry.settings.app import AppSettings, SettingsError, app_settings, function_timeout_seconds
+from durable_retry.settings.catalogue import DEPENDENCIES_FILE, STRICT_TYPING
+from durable_retry.settings.maintenance import maintenance_settings
+from durable_retry.settings.storage_account import check_storage_account
+
+_config: Config | None = None
+
+
+def load_app(stderr: TextIO | None = None) -> None:
+    """Read settings, dependencies and handlers; called once, while the app loads.
+
+    Args:
+        stderr: Mistakes are printed here, one per line; None means the process's own.
+
+    Raises:
+        ConfigError: `dependencies.toml` is invalid.
+        SettingsError: App settings or host.json are invalid.
+        HandlerSetupError: A handler is invalid.
+    """
+    harden_runtime()
+    global _config  # noqa: PLW0603 - the process's one configuration, set while the app loads
+    try:
+        check_storage_account(os.environ)
+        _config = read_dependencies(app_settings())
+        load_handlers(app_settings().handler_modules)
+        _check_handlers(_config)
+        maintenance_settings()  # validate at start
+    except (ConfigError, SettingsError, HandlerSetupError) as error:
+        print(f"Durable Retry does not start.\n{error}", file=stderr or sys.stderr)
+        raise
+
+
+def harden_runtime() -> None:
+    """Switch off two library defaults that are unsafe for untrusted input."""
+    # By default the Durable codec instantiates the class that a JSON object names with the keys "__class__",
+    # "__module__" and "__data__", also in data from callers and dependencies.
+    os.environ.setdefault(STRICT_TYPING.name, STRICT_TYPING.default)
+    # httpx logs whole URLs, and a query can contain confidential data.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+def read_dependencies(settings: AppSettings) -> Config:
+    """Read and check the file of dependencies.
+
+    Raises:
+        ConfigError: Lists every mistake in it.
+        SettingsError: The file cannot be read.
+    """
+    try:
+        text = settings.dependencies_file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        problem = Problem(DEPENDENCIES_FILE.name, f"cannot read {settings.dependencies_file}: {error}")
+        raise SettingsError((problem,)) from error
+    return parse_config(text, os.environ, function_timeout_seconds=function_timeout_seconds())
+
+
+def dependencies() -> Config:
+    """Return the dependencies of this process.
+
+    Raises:
+        RuntimeError: `load_app` has not run.
+    """
+    if _config is None:
+        raise RuntimeError("load_app() comes first")
+    return _config
+
+
+def find_dependency(name: str) -> Dependency | None:
+    """Return a dependency by name, or None."""
+    return dependencies().dependencies.get(name)
+
+
+@contextmanager
+def using(config: Config) -> Iterator[None]:
+    """Use other dependencies inside the block; for tests and benchmarks."""
+    global _config  # noqa: PLW0603 - see load_app
+    previous = _config
+    _config = config
+    try:
+        yield
+    finally:
+        _config = previous
+
+
+def _check_handlers(config: Config) -> None:
+    for handler in registered_handlers():
+        if handler.dependency not in config.dependencies:
+            raise HandlerSetupError(
+                f"handler {handler.name!r} names dependency {handler.dependency!r}, "
+                f"which dependencies.toml does not have"
+            )

@@ -1,0 +1,1 @@
+"""The circuit entity, and the cached circuit state of this process."""

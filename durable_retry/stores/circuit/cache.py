@@ -1,0 +1,289 @@
+"""Cached circuit states of this process, one per event loop, task hub and dependency.
+
+A cache holds the last snapshot of the circuit entity and the reports that were not sent yet. It belongs to
+one event loop and is never changed across an await, so it needs no lock for its state; one lock makes
+concurrent callers share a single read of the entity.
+
+When the entity cannot be read the cache fails open: attempts go on without the circuit and are counted.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from durable_retry import clock
+from durable_retry.engine.circuit import (
+    AskForProbe,
+    CallHealth,
+    Permit,
+    Permitted,
+    Refused,
+    ReportBuffer,
+    Snapshot,
+    permit,
+    snapshot_of,
+)
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed, budget_allows
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.retry.admission import AdmissionState, Blocked, NeedsProbe
+from durable_retry.stores.circuit.entity import CircuitEntity, SharedCircuit
+from durable_retry.stores.circuit.reporting import AdmissionSettings, CircuitReporter
+from durable_retry.telemetry.attributes import DEPENDENCY
+from durable_retry.telemetry.events import circuit_failed_open, retry_postponed
+
+READ_SECONDS: Final = 1.0
+"""Timeout of a read. Attempts go on without the circuit rather than queue behind a slow read."""
+RETRY_DELAY: Final = timedelta(seconds=1)
+"""Wait after a failed read before the next one."""
+FRESH_AFTER_FAILURE: Final = timedelta(milliseconds=100)
+"""Maximum age of the snapshot once a failure was reported that it does not contain yet; else it is valid for
+a second. The process that sees failures then stops calling soon after the circuit opens."""
+_WARN_EVERY: Final = timedelta(seconds=10)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class FailOpenCount:
+    """Calls that were made without the circuit because it could not be read.
+
+    Attributes:
+        calls: Total since this process started.
+        warned_at: When the last warning was logged; None while the circuit is readable.
+    """
+
+    calls: int = 0
+    warned_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class CircuitCache:
+    """The cached circuit of one dependency.
+
+    Attributes:
+        settings: The dependency's settings.
+        shared: Reads the circuit entity.
+        buffer: Reports not sent yet; its reporter id is unique to this process start.
+        now: Clock, aware UTC.
+        snapshot: The last one read; None before the first read.
+        fail_open: Calls made without the circuit.
+        reporting: Sends the buffer.
+    """
+
+    settings: AdmissionSettings
+    shared: SharedCircuit
+    buffer: ReportBuffer
+    now: Callable[[], datetime] = clock.now
+    snapshot: Snapshot | None = None
+    fail_open: FailOpenCount = field(default_factory=FailOpenCount)
+    reporting: CircuitReporter = field(init=False)
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _read_again_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        self.reporting = CircuitReporter(self.settings, self.shared, self.buffer, self.now)
+
+    async def enter(self, operation_id: str, attempt: int, admission: AdmissionState) -> Permitted | Blocked:
+        """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`.
+
+        Args:
+            operation_id: Of the operation.
+            attempt: Its number, from 1.
+            admission: The operation's admission state.
+        """
+        await self._refresh()
+        answer = self._answer(operation_id, attempt, admission, self.now())
+        await self.reporting.flush()
+        return answer
+
+    async def leave(
+        self,
+        permitted: Permitted,
+        health: CallHealth,
+        *,
+        duration_seconds: float,
+        throttled_until: datetime | None = None,
+    ) -> None:
+        """Record how an attempt ended.
+
+        Args:
+            permitted: What `enter` returned.
+            health: What the result says about the dependency; SILENT for an attempt that was never sent.
+            duration_seconds: Of the attempt.
+            throttled_until: End of the pause that the dependency asked for; None when it asked for none.
+        """
+        is_on = self.settings.circuit.enabled
+        self.buffer.ended(
+            health if is_on else CallHealth.SILENT,
+            self.now(),
+            epoch=permitted.epoch,
+            duration_seconds=duration_seconds,
+            throttled_until=throttled_until if is_on else None,
+            lease_id=permitted.lease_id,
+        )
+        await self.reporting.flush()
+
+    def _answer(
+        self, operation_id: str, attempt: int, admission: AdmissionState, now: datetime
+    ) -> Permitted | Blocked:
+        probe_permit = admission.valid_permit(now)
+        if (
+            probe_permit is None
+            and (held := self._budget_postponement(operation_id, attempt, admission, now)) is not None
+        ):
+            return held
+        answer = probe_permit or self._permit(operation_id, now, waiting=admission.waiting)
+        match answer:
+            case Permitted():
+                self.buffer.started(attempt, now, promised=admission.promised)
+                if answer.fail_open:
+                    self.fail_open.calls += 1
+                    circuit_failed_open(self.settings.dependency)
+            case Refused():
+                if not admission.waiting:
+                    self.buffer.refused(now)
+            case AskForProbe():
+                self.buffer.asked()
+                return NeedsProbe(self.settings.circuit)
+        return answer
+
+    def _budget_postponement(
+        self, operation_id: str, attempt: int, admission: AdmissionState, now: datetime
+    ) -> BudgetPostponed | None:
+        snapshot = self.snapshot
+        if (
+            attempt == 1
+            or admission.promised
+            or snapshot is None
+            or snapshot.budget is None
+            or not snapshot.is_valid(now)
+        ):
+            return None
+        answer = budget_allows(
+            snapshot.budget,
+            now,
+            settings=self.settings.budget,
+            taken_here=self.buffer.here.retries,
+            operation_id=operation_id,
+        )
+        if not isinstance(answer, BudgetPostponed):
+            return None
+        if answer.reserved:
+            self.buffer.postponed(now)
+        retry_postponed(self.settings.dependency)
+        return answer
+
+    def _permit(self, operation_id: str, now: datetime, *, waiting: bool) -> Permit:
+        if not self.settings.circuit.enabled:
+            return Permitted(0)
+        return permit(
+            self.snapshot,
+            now,
+            settings=self.settings.circuit,
+            operation_id=operation_id,
+            waiting=waiting,
+            here=self.buffer.here,
+        )
+
+    async def _refresh(self) -> None:
+        """Read the circuit if the snapshot is too old. Concurrent callers share one read."""
+        if self._is_fresh():
+            return
+        async with self._reading:
+            if not self._is_fresh():
+                await self._read()
+
+    def _is_fresh(self) -> bool:
+        now = self.now()
+        if self._read_again_at is not None and now < self._read_again_at:
+            return True  # A read has just failed; do not make every caller wait for the next timeout.
+        if self.snapshot is None or not self.snapshot.is_valid(now):
+            return False
+        return not self.buffer.has_unseen_trouble or now < self.snapshot.taken_at + FRESH_AFTER_FAILURE
+
+    async def _read(self) -> None:
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                breaker = await self.shared.read()
+            snapshot = snapshot_of(
+                breaker, self.now(), settings=self.settings.circuit, budget_settings=self.settings.budget
+            )
+        except Exception as error:  # noqa: BLE001 - fail open on any error
+            self._read_again_at = self.now() + RETRY_DELAY
+            self._warn_failing_open(error)
+            return
+        self._read_again_at = None
+        self._note_readable()
+        self.snapshot = snapshot
+        self.buffer.see(snapshot, heard=breaker.reporters.highest(self.buffer.reporter))
+
+    def _warn_failing_open(self, error: Exception) -> None:
+        now = self.now()
+        if self.fail_open.warned_at is not None and now < self.fail_open.warned_at + _WARN_EVERY:
+            return
+        self.fail_open.warned_at = now
+        _log.warning(
+            "The circuit of %s cannot be read (%s: %s); attempts go on without it, %d did so far.",
+            self.settings.dependency,
+            type(error).__name__,
+            error,
+            self.fail_open.calls,
+            extra={DEPENDENCY: self.settings.dependency},
+        )
+
+    def _note_readable(self) -> None:
+        if self.fail_open.warned_at is None:
+            return
+        self.fail_open.warned_at = None
+        _log.warning(
+            "The circuit of %s can be read again; %d attempts went on without it.",
+            self.settings.dependency,
+            self.fail_open.calls,
+            extra={DEPENDENCY: self.settings.dependency},
+        )
+
+
+_REPORTER_CHARACTERS: Final = 32
+
+type _Caches = dict[tuple[str, str], CircuitCache]
+
+_caches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Caches] = WeakKeyDictionary()
+
+
+def circuit_of(hub: str, dependency: Dependency) -> CircuitCache | None:
+    """Return the running loop's cached circuit of a dependency; created on first use.
+
+    Args:
+        hub: Configuration of the durable client.
+        dependency: Whose circuit.
+
+    Returns:
+        None when the dependency has neither a circuit nor a retry budget.
+    """
+    settings = AdmissionSettings(dependency.name, dependency.circuit, dependency.retry_budget)
+    if settings.is_disabled:
+        return None
+    caches = _caches.setdefault(asyncio.get_running_loop(), {})
+    cache = caches.get((hub, dependency.name))
+    if cache is None or cache.settings != settings:
+        cache = _new_cache(hub, settings)
+        caches[hub, dependency.name] = cache
+    return cache
+
+
+def close_circuits() -> None:
+    """Drop the running loop's caches. For tests and benchmarks; a host just ends the process."""
+    for copy in _caches.pop(asyncio.get_running_loop(), {}).values():
+        copy.reporting.close()
+
+
+def _new_cache(hub: str, settings: AdmissionSettings) -> CircuitCache:
+    reporter = uuid.uuid4().hex[:_REPORTER_CHARACTERS]
+    return CircuitCache(
+        settings, CircuitEntity(hub, settings.dependency), ReportBuffer(reporter, settings.circuit)
+    )

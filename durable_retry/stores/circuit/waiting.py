@@ -1,0 +1,136 @@
+"""Find the operations and outboxes that wait for a circuit, page by page, and wake them."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import grpc
+from durabletask.client import OrchestrationStatus
+
+from durable_retry.engine.base.durable_names import CIRCUIT_EVENT, RELEASE_WAITING, outbox_instance
+from durable_retry.engine.base.enums import OperationState
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.circuit import ManualControlMessage
+from durable_retry.stores.task_hub.client import (
+    ID_PREFIX,
+    InstanceEndedError,
+    TaskHubUnavailableError,
+    client_for,
+    raise_event,
+)
+from durable_retry.stores.task_hub.instances import Selection, operations_page
+
+_OUTBOXES: Final = "outboxes|"
+"""What a position begins with once all operations were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of running instances.
+
+    Attributes:
+        waiting: Ids of those that wait for the circuit in question.
+        following: Where the next page begins; None after the last one.
+    """
+
+    waiting: tuple[str, ...]
+    following: str | None
+
+
+async def start_release(hub: str, dependency: str, hand: ManualControlMessage) -> None:
+    """Start the orchestration that wakes waiting operations once the manual control took effect.
+
+    Args:
+        hub: Configuration of the durable client.
+        dependency: Whose circuit.
+        hand: The manual control; applied once even if signalled twice.
+
+    Raises:
+        TaskHubUnavailableError: It could not be started.
+    """
+    client = await client_for(hub)
+    try:
+        await client.schedule_new_orchestration(
+            RELEASE_WAITING,
+            input={"dependency": dependency, "hand": hand.to_json()},
+            instance_id=f"release-{dependency}-{uuid.uuid4().hex}",
+        )
+    except grpc.aio.AioRpcError as error:
+        raise _unavailable(error) from error
+
+
+async def waiting_page(hub: str, dependency: str, since_before: datetime, position: str | None) -> Page:
+    """Read one page of running instances and select those that wait for a circuit.
+
+    First the operations, then the outboxes, whose webhooks wait for the circuit of their destination.
+
+    Args:
+        hub: Configuration of the durable client.
+        dependency: Whose circuit.
+        since_before: Only those whose present wait began before this instant.
+        position: `following` of the page before; None for the first.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    is_outbox = position is not None and position.startswith(_OUTBOXES)
+    prefix = outbox_instance("") if is_outbox else ID_PREFIX
+    selection = Selection(runtime_statuses=(OrchestrationStatus.RUNNING,), prefix=prefix)
+    page = await operations_page(hub, selection, (position or "").removeprefix(_OUTBOXES) or None)
+    waits_for = _outbox_waits_for if is_outbox else _operation_waits_for
+    waiting = tuple(
+        found.instanceId
+        for found in page.instances
+        if waits_for(_object(found.customStatus.value), dependency, since_before)
+    )
+    if is_outbox:
+        return Page(waiting, None if page.following is None else _OUTBOXES + page.following)
+    return Page(waiting, _OUTBOXES if page.following is None else page.following)
+
+
+async def wake(hub: str, dependency: str, instance_ids: Iterable[str], changed_at: datetime) -> None:
+    """Send the change of a circuit to waiting instances; one that has ended meanwhile is skipped.
+
+    Args:
+        hub: Configuration of the durable client.
+        dependency: Whose circuit.
+        instance_ids: Of operations and outboxes.
+        changed_at: Waits that began later are not ended.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not take all of them.
+    """
+    change = {"at": to_rfc3339(changed_at), "dependency": dependency}
+    await asyncio.gather(*(_wake_one(hub, each, change) for each in instance_ids))
+
+
+async def _wake_one(hub: str, instance_id: str, change: Mapping[str, str]) -> None:
+    with suppress(InstanceEndedError):
+        await raise_event(hub, instance_id, CIRCUIT_EVENT, change)
+
+
+def _outbox_waits_for(status: Mapping[str, Any], dependency: str, since_before: datetime) -> bool:
+    since = status.get("waiting_circuit", {}).get(dependency)
+    return since is not None and from_rfc3339(since) < since_before
+
+
+def _operation_waits_for(status: Mapping[str, Any], dependency: str, since_before: datetime) -> bool:
+    if status.get("status") != OperationState.WAITING_CIRCUIT.value:
+        return False
+    if from_rfc3339(status["updated_at"]) >= since_before:
+        return False
+    return bool(status["dependency"] == dependency)
+
+
+def _object(text: str) -> dict[str, Any]:
+    value = json.loads(text) if text else None
+    return value if isinstance(value, dict) else {}
+
+
+def _unavailable(error: grpc.aio.AioRpcError) -> TaskHubUnavailableError:
+    return TaskHubUnavailableError(f"the task hub answered {error.code().name}")

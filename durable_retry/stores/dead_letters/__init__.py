@@ -1,0 +1,1 @@
+"""Dead letters in tables: records, lists, counters, changes under way."""

@@ -1,0 +1,79 @@
+"""Intents: written before a dead letter changes, deleted after. A crash leaves the intent for maintenance."""
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from durable_retry import clock
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.stores.dead_letters.keys import AFTER_ALL, TABLE
+from durable_retry.stores.storage import tables
+
+_PARTITION: Final = "intent"
+
+
+class Purpose(StrEnum):
+    """The change that was begun."""
+
+    MOVE = "move"
+    REPLAY = "replay"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One intent; a dead letter may have several.
+
+    Attributes:
+        dead_letter_id: Whose.
+        purpose: The change.
+        key: Row key.
+        announced_at: When it was written.
+    """
+
+    dead_letter_id: str
+    purpose: Purpose
+    key: str
+    announced_at: datetime
+
+
+async def begin_change(dead_letter_id: str, purpose: Purpose) -> Intent:
+    """Write an intent before a dead letter changes."""
+    intent = Intent(dead_letter_id, purpose, f"{dead_letter_id}|{uuid.uuid4()}", clock.now())
+    row = {
+        "PartitionKey": _PARTITION,
+        "RowKey": intent.key,
+        "dead_letter_id": dead_letter_id,
+        "purpose": purpose.value,
+        "announced_at": to_rfc3339(intent.announced_at),
+    }
+    await tables.merge(TABLE, row)
+    return intent
+
+
+async def finish_change(intent: Intent) -> None:
+    """Delete an intent after every step of its change is done."""
+    await tables.delete(TABLE, _PARTITION, intent.key)
+
+
+async def left_over(limit: int) -> list[Intent]:
+    """Return at most `limit` intents."""
+    page = await tables.rows_between(TABLE, _PARTITION, limit=limit)
+    return [_intent(row) for row in page.rows]
+
+
+async def intents_of(dead_letter_id: str) -> list[Intent]:
+    """Return the intents of one dead letter."""
+    begin, end = f"{dead_letter_id}|", f"{dead_letter_id}|{AFTER_ALL}"
+    page = await tables.rows_between(TABLE, _PARTITION, after=begin, before=end)
+    return [_intent(row) for row in page.rows]
+
+
+def _intent(row: tables.Row) -> Intent:
+    return Intent(
+        row["dead_letter_id"],
+        Purpose(row["purpose"]),
+        row["RowKey"],
+        from_rfc3339(row["announced_at"]),
+    )

@@ -1,0 +1,127 @@
+"""Pages of dead letters, newest first, by any filter.
+
+The lists of all statuses share one order, so a page without a status merges them under one cursor. Each index
+row is checked against the dead letter itself: a row that a crash left behind, or one of a dead letter that is
+being moved, is not shown twice.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from operator import attrgetter
+from typing import Final
+
+from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
+from durable_retry.stores.dead_letters.keys import AFTER_ALL, TABLE, IndexEntry, list_prefix, newest_first
+from durable_retry.stores.dead_letters.records import find_dead_letters
+from durable_retry.stores.storage import tables
+
+_ROUNDS: Final = 5
+"""Maximum reads per page. A filter that matches little returns a short page with a cursor."""
+
+_MANY_ROWS: Final = 999
+"""Rows per read when the filter is not exact; with the extra row for the next page it is one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterPage:
+    """One page. `cursor` continues behind it; None after the last page."""
+
+    records: list[DeadLetterRecord]
+    cursor: str | None
+
+
+async def list_dead_letters(wanted: DeadLetterFilter, *, limit: int, cursor: str | None) -> DeadLetterPage:
+    """Return dead letters that match a filter, the newest first.
+
+    Args:
+        wanted: The filter.
+        limit: Maximum to return; a shorter page may have a cursor.
+        cursor: Of the previous page; None for the first.
+    """
+    records: list[DeadLetterRecord] = []
+    for _ in range(_ROUNDS):
+        entries, cursor = await _entries(wanted, limit - len(records), cursor)
+        found = await find_dead_letters(entry.id for entry in entries)
+        records.extend(record for record in found if record is not None and _is_wanted(wanted, record))
+        if cursor is None or len(records) == limit:
+            break
+    return DeadLetterPage(records, cursor)
+
+
+async def count_dead_letters(wanted: DeadLetterFilter) -> int:
+    """Count dead letters that match a filter; reads the shortest list that contains them, page by page.
+
+    Without a status, one that moves between two lists at this moment may be counted twice.
+    """
+    counts = await asyncio.gather(*(_count(wanted, status) for status in _statuses(wanted)))
+    return sum(counts)
+
+
+async def _count(wanted: DeadLetterFilter, status: Status) -> int:
+    count, cursor = 0, None
+    while True:
+        page = await _range(wanted, status, limit=_MANY_ROWS, cursor=cursor)
+        entries = [IndexEntry.from_row(row) for row in page.rows]
+        count += sum(wanted.matches(entry.facets) for entry in entries)
+        if page.cursor is None:
+            return count
+        cursor = entries[-1].position
+
+
+async def _entries(
+    wanted: DeadLetterFilter, limit: int, cursor: str | None
+) -> tuple[list[IndexEntry], str | None]:
+    """Read the lists once; return at most `limit` matching entries and the cursor behind them."""
+    rows = limit if wanted.is_exact else _MANY_ROWS
+    statuses = _statuses(wanted)
+    pages = await asyncio.gather(*(_range(wanted, status, limit=rows, cursor=cursor) for status in statuses))
+    lists = (map(IndexEntry.from_row, page.rows) for page in pages)
+    # Behind `rows` entries the order is not complete: a list that was cut may lack entries.
+    seen = list(islice(merge(*lists, key=attrgetter("position")), rows))
+    chosen = list(islice((entry for entry in seen if wanted.matches(entry.facets)), limit))
+    if len(chosen) == limit:
+        last = chosen[-1].position
+        is_end = last == seen[-1].position and _is_all(pages, len(seen))
+    else:
+        last = seen[-1].position if seen else ""
+        is_end = _is_all(pages, len(seen))
+    return _once(chosen), None if is_end else last
+
+
+def _is_all(pages: Iterable[tables.Page], seen: int) -> bool:
+    """Return whether the lists have no entries behind those that were read."""
+    listed = list(pages)
+    return all(page.cursor is None for page in listed) and seen == sum(len(page.rows) for page in listed)
+
+
+def _once(entries: Iterable[IndexEntry]) -> list[IndexEntry]:
+    """Remove duplicates: a dead letter that is being moved is in two lists."""
+    return list({entry.id: entry for entry in entries}.values())
+
+
+async def _range(
+    wanted: DeadLetterFilter, status: Status, *, limit: int, cursor: str | None = None
+) -> tables.Page:
+    prefix = list_prefix(wanted.key)
+    # The newest is first, so `created_before` (exclusive) is the begin of the range.
+    first = "" if wanted.created_before is None else newest_first(wanted.created_before) + AFTER_ALL
+    last = AFTER_ALL if wanted.created_after is None else newest_first(wanted.created_after) + AFTER_ALL
+    return await tables.rows_between(
+        TABLE,
+        status.value,
+        after=prefix + max(first, "" if cursor is None else cursor + "!"),
+        before=prefix + last,
+        limit=limit,
+    )
+
+
+def _statuses(wanted: DeadLetterFilter) -> tuple[Status, ...]:
+    return tuple(Status) if wanted.status is None else (wanted.status,)
+
+
+def _is_wanted(wanted: DeadLetterFilter, record: DeadLetterRecord) -> bool:
+    return wanted.status in (None, record.status)

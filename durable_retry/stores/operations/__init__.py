@@ -1,0 +1,1 @@
+"""Operations in storage and in the task hub: markers, commits, status, lists."""

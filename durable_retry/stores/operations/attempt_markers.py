@@ -1,0 +1,145 @@
+"""Markers of attempts that must not be sent twice: for requests that the dependency does not deduplicate.
+
+    insert marker (if absent) --> call --> write the outcome; delete the marker when nothing was sent
+          |                        |            |
+       crash: the attempt       crash: the next execution finds a marker
+       is made again            without outcome: ambiguous, never sent again
+
+The marker holds a token of its execution. An insert can take effect although its answer is lost; the row that
+the client's own repeated insert then meets, or that is read back, has the token of this execution.
+
+An activity is executed at least once, so the same attempt can run twice, even concurrently. Only the
+execution that inserts the marker may send.
+
+Markers are deleted long after their operation ended (`services.retention`): a delayed execution may resume
+after the end and must still find the marker.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any, Final
+from uuid import uuid4
+
+from azure.core.exceptions import ServiceResponseError
+
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.stores.storage import tables
+
+TABLE: Final = "AttemptMarkers"
+
+FIRST: Final = "op"
+"""Sorts before every operation's markers and after the row of the removal's cursor."""
+
+_CURSOR_ROW_KEYS: Final = {"PartitionKey": "!removal", "RowKey": "place"}
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """An earlier execution of the same attempt.
+
+    Attributes:
+        outcome: Its outcome; None when it was never written.
+    """
+
+    outcome: dict[str, Any] | None
+
+
+async def insert_marker(operation_id: str, attempt: int, now: datetime) -> Marked | None:
+    """Insert the marker of one attempt; None when this execution may send it.
+
+    Args:
+        operation_id: Whose.
+        attempt: From 1.
+        now: Aware UTC instant; only retention uses it.
+    """
+    keys, token = _keys(operation_id, attempt), uuid4().hex
+    try:
+        if await tables.insert_if_absent(TABLE, {**keys, "marked_at": to_rfc3339(now), "execution": token}):
+            return None
+        row = await tables.read(TABLE, keys["PartitionKey"], keys["RowKey"])
+    except ServiceResponseError:
+        row = await tables.read(TABLE, keys["PartitionKey"], keys["RowKey"])
+        if row is None:
+            raise
+    if row is not None and row.get("execution") == token:
+        return None
+    text = "" if row is None else tables.unpacked("outcome", row)
+    return Marked(json.loads(text) if text else None)
+
+
+async def write_outcome(operation_id: str, attempt: int, outcome: dict[str, Any]) -> None:
+    """Write an attempt's outcome to its marker, so that a second execution returns the same."""
+    row = _keys(operation_id, attempt) | tables.packed("outcome", json.dumps(outcome))
+    await tables.merge(TABLE, row)
+
+
+async def remove_marker(operation_id: str, attempt: int) -> None:
+    """Delete a marker: the attempt was never sent and is made again under the same number."""
+    keys = _keys(operation_id, attempt)
+    await tables.delete(TABLE, keys["PartitionKey"], keys["RowKey"])
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedRun:
+    """The markers of one run of an operation.
+
+    Attributes:
+        name: The markers' partition.
+        attempts: Their numbers.
+        marked_at: Time of the latest marker, aware UTC.
+    """
+
+    name: str
+    attempts: tuple[int, ...]
+    marked_at: datetime
+
+    @property
+    def operation_id(self) -> str:
+        """Id of the operation; a replay's run name has the dead letter's id behind a dot."""
+        return self.name.partition(".")[0]
+
+
+async def marked_runs(after: str, limit: int) -> tuple[list[MarkedRun], str]:
+    """Return runs that have markers, in the order of their names.
+
+    Args:
+        after: Exclusive lower bound of the names.
+        limit: Maximum number of markers to read.
+
+    Returns:
+        The runs, and the cursor of the next call: `FIRST` when these were the last.
+    """
+    only = ("PartitionKey", "RowKey", "marked_at")
+    rows = await tables.rows_after(TABLE, after, limit=limit, only=only)
+    runs = [_run(name, of_run) for name, of_run in groupby(rows, lambda row: str(row["PartitionKey"]))]
+    if len(rows) < limit:
+        return runs, FIRST
+    # The last run may have more markers than were read; the next page repeats it, unless it fills this page.
+    whole = runs[:-1] or runs
+    return whole, whole[-1].name
+
+
+async def read_removal_cursor() -> str:
+    """Return the cursor of the last removal."""
+    row = await tables.read(TABLE, *_CURSOR_ROW_KEYS.values())
+    return FIRST if row is None else str(row["after"])
+
+
+async def write_removal_cursor(after: str) -> None:
+    """Store the cursor of a removal."""
+    await tables.merge(TABLE, {**_CURSOR_ROW_KEYS, "after": after})
+
+
+def _run(name: str, rows: Iterable[tables.Row]) -> MarkedRun:
+    found = list(rows)
+    # An outcome written after its marker was deleted leaves a row without a time: treat it as old.
+    times = [from_rfc3339(str(row["marked_at"])) for row in found if row.get("marked_at")]
+    marked_at = max(times, default=datetime.min.replace(tzinfo=UTC))
+    return MarkedRun(name, tuple(int(row["RowKey"]) for row in found), marked_at)
+
+
+def _keys(operation_id: str, attempt: int) -> dict[str, str]:
+    return {"PartitionKey": operation_id, "RowKey": f"{attempt:010d}"}

@@ -1,0 +1,1 @@
+"""Outbox events in tables, and the index of what is pending."""

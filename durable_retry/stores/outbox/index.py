@@ -1,0 +1,235 @@
+"""Locations and index of outbox rows.
+
+A transaction cannot span partitions, so the events of a handler with table writes are in the partition of its
+writes. All others are in the table `Outbox`, partition = outbox id (the operation's id, and its run's number
+behind a dot). For events elsewhere that partition holds one row with their location, so that an event is
+found by its id alone.
+
+The index lists pending, sent and failed events, each at a cost that depends on its own length:
+
+    PK `pending`          RK <outbox id>               a note: the run may have events to send
+    PK `sent` | `failed`  RK <newest first><event id>  one per event that has ended
+    PK `committed`        RK <newest first><outbox id> one per commit without events
+
+A note is written before its events and deleted after the last of them has ended. So there may be a note
+without pending events, but no pending event without a note. An event's own row is authoritative; an index
+entry may be older for a moment.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Self
+
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.outbox.delivery import EventState, StoredEvent
+from durable_retry.stores.storage import tables
+
+OUTBOX_TABLE: Final = "Outbox"
+
+_LOCATION_KEY: Final = "place"
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxLocation:
+    """A partition of a table."""
+
+    table: str
+    partition_key: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return the JSON form; also used as properties of a row."""
+        return {"table": self.table, "partition_key": self.partition_key}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Read what `to_json` wrote."""
+        return cls(data["table"], data["partition_key"])
+
+
+def own_location(outbox_id: str) -> OutboxLocation:
+    """Return the location of rows without a handler's writes."""
+    return OutboxLocation(OUTBOX_TABLE, outbox_id)
+
+
+async def write_location(outbox_id: str, location: OutboxLocation) -> None:
+    """Store the location of a run's rows unless it is the default one."""
+    if location == own_location(outbox_id):
+        return
+    keys = {"PartitionKey": outbox_id, "RowKey": _LOCATION_KEY}
+    await tables.merge(OUTBOX_TABLE, keys | location.to_json())
+
+
+async def read_location(outbox_id: str) -> OutboxLocation:
+    """Return the location of a run's rows."""
+    row = await tables.read(OUTBOX_TABLE, outbox_id, _LOCATION_KEY)
+    return own_location(outbox_id) if row is None else OutboxLocation.from_json(row)
+
+
+async def remove_location(outbox_id: str) -> None:
+    """Delete the stored location; no error when there is none."""
+    await tables.delete(OUTBOX_TABLE, outbox_id, _LOCATION_KEY)
+
+
+INDEX_TABLE: Final = "OutboxIndex"
+
+PENDING_PARTITION: Final = EventState.PENDING.value
+_COMMITS_PARTITION: Final = "committed"
+_STATE_PARTITION: Final = "sweeper"
+_CURSOR_KEY: Final = "cursor"
+
+_LAST_INSTANT_US: Final = 10**17
+"""Microseconds since 1970 in the year 5138: subtracted from, so that the newest row sorts first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingNote:
+    """A run that may have pending events.
+
+    Attributes:
+        outbox_id: Which.
+        location: Of its rows.
+        noted_at: When the note was last written.
+        etag: Of this version of the note.
+    """
+
+    outbox_id: str
+    location: OutboxLocation
+    noted_at: datetime
+    etag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedEvent:
+    """One event in the list of sent or of failed events."""
+
+    state: EventState
+    row_key: str
+    event_id: str
+    location: OutboxLocation
+
+
+@dataclass(frozen=True, slots=True)
+class CommitNote:
+    """A commit without events in the list of old commits."""
+
+    row_key: str
+    outbox_id: str
+    location: OutboxLocation
+
+
+async def note_pending(outbox_id: str, location: OutboxLocation, now: datetime) -> None:
+    """Write a note before a run gets pending events; writing it again makes a new version."""
+    keys = {"PartitionKey": PENDING_PARTITION, "RowKey": outbox_id}
+    await tables.merge(INDEX_TABLE, keys | location.to_json() | {"noted_at": to_rfc3339(now)})
+
+
+async def read_note(outbox_id: str) -> PendingNote | None:
+    """Return a run's note, or None."""
+    found = await tables.read_version(INDEX_TABLE, PENDING_PARTITION, outbox_id)
+    return None if found is None else _note(found.row, found.etag)
+
+
+async def drop_note(note: PendingNote) -> bool:
+    """Delete a note; False when it was written again since it was read."""
+    return await tables.delete_version(INDEX_TABLE, PENDING_PARTITION, note.outbox_id, note.etag)
+
+
+async def list_notes(
+    limit: int, cursor: str | None, *, first: str = ""
+) -> tuple[list[PendingNote], str | None]:
+    """Return notes by operation id, and the cursor of the next ones (None at the end).
+
+    Args:
+        limit: Maximum number of notes.
+        cursor: Of the previous page; None for the first.
+        first: Lower bound of the operation ids, inclusive.
+    """
+    page = await tables.rows_between(INDEX_TABLE, PENDING_PARTITION, after=first, limit=limit, cursor=cursor)
+    return [_note(row) for row in page.rows], page.cursor
+
+
+async def note_ended(event: StoredEvent, location: OutboxLocation) -> None:
+    """List an event under `sent` or `failed`. Idempotent."""
+    await tables.merge(INDEX_TABLE, ended_row(event, location))
+
+
+def ended_row(event: StoredEvent, location: OutboxLocation) -> tables.Row:
+    """Return the entry of an event that has ended."""
+    keys = {"PartitionKey": event.state.value, "RowKey": _ended_key(event)}
+    return keys | location.to_json() | tables.packed("document", json.dumps(event.to_json()))
+
+
+async def drop_ended(event: StoredEvent) -> None:
+    """Remove an event from the lists of sent and failed events."""
+    for state in (EventState.SENT, EventState.FAILED):
+        await tables.delete(INDEX_TABLE, state.value, _ended_key(event))
+
+
+async def list_ended(
+    state: EventState, limit: int, cursor: str | None
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Return documents of sent or failed events, the newest operation first."""
+    page = await tables.rows_between(INDEX_TABLE, state.value, limit=limit, cursor=cursor)
+    return [json.loads(tables.unpacked("document", row)) for row in page.rows], page.cursor
+
+
+async def list_older(state: EventState, created_before: datetime, limit: int) -> list[EndedEvent]:
+    """Return entries of events created before an instant."""
+    page = await tables.rows_between(INDEX_TABLE, state.value, after=f"{_age(created_before)}.", limit=limit)
+    return [
+        EndedEvent(state, row["RowKey"], row["RowKey"].partition("-")[2], OutboxLocation.from_json(row))
+        for row in page.rows
+    ]
+
+
+async def note_commit(outbox_id: str, location: OutboxLocation, now: datetime) -> None:
+    """List the commit of a run without events, so that retention finds its row."""
+    keys = {"PartitionKey": _COMMITS_PARTITION, "RowKey": f"{_age(now)}-{outbox_id}"}
+    await tables.merge(INDEX_TABLE, keys | location.to_json())
+
+
+async def list_old_commits(noted_before: datetime, limit: int) -> list[CommitNote]:
+    """Return notes of commits without events from before an instant."""
+    after = f"{_age(noted_before)}."
+    page = await tables.rows_between(INDEX_TABLE, _COMMITS_PARTITION, after=after, limit=limit)
+    return [
+        CommitNote(row["RowKey"], row["RowKey"].partition("-")[2], OutboxLocation.from_json(row))
+        for row in page.rows
+    ]
+
+
+async def drop_commit_note(note: CommitNote) -> None:
+    """Delete the note of a commit."""
+    await tables.delete(INDEX_TABLE, _COMMITS_PARTITION, note.row_key)
+
+
+async def drop_entry(entry: EndedEvent) -> None:
+    """Delete an entry."""
+    await tables.delete(INDEX_TABLE, entry.state.value, entry.row_key)
+
+
+async def read_sweep_cursor() -> str | None:
+    """Return the cursor of the last sweep; None when it reached the end."""
+    row = await tables.read(INDEX_TABLE, _STATE_PARTITION, _CURSOR_KEY)
+    return None if row is None else row.get("cursor") or None
+
+
+async def write_sweep_cursor(cursor: str | None) -> None:
+    """Store the cursor of a sweep."""
+    keys = {"PartitionKey": _STATE_PARTITION, "RowKey": _CURSOR_KEY}
+    await tables.merge(INDEX_TABLE, keys | {"cursor": cursor or ""})
+
+
+def _note(row: tables.Row, etag: str = "") -> PendingNote:
+    return PendingNote(row["RowKey"], OutboxLocation.from_json(row), from_rfc3339(row["noted_at"]), etag)
+
+
+def _ended_key(event: StoredEvent) -> str:
+    """Key by creation time, the newest first; it never changes, so a repeated entry is the same row."""
+    return f"{_age(event.created_at)}-{event.event_id}"
+
+
+def _age(created_at: datetime) -> str:
+    """Return digits that sort after those of every later instant."""
+    return f"{_LAST_INSTANT_US - round(created_at.timestamp() * 1_000_000):017d}"

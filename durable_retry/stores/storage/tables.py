@@ -1,0 +1,291 @@
+"""Azure Tables behind a few named functions.
+
+The synchronous client runs on threads of its own (`stores.storage.pool`): the asynchronous one needs aiohttp,
+which nothing else here does. A missing table is created on first use.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import islice
+from typing import Any, Final
+
+from azure.core import MatchConditions
+from azure.core.exceptions import (
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceModifiedError,
+    ResourceNotFoundError,
+)
+from azure.data.tables import TableClient, TableServiceClient, TableTransactionError, UpdateMode
+
+from durable_retry.settings.storage_account import (
+    ConnectionString,
+    StorageAccount,
+    credential_of,
+    storage_account,
+)
+from durable_retry.stores.storage.pool import CLIENT_OPTIONS, run_in_pool
+
+type Row = dict[str, Any]
+type Change = tuple[str, Row] | tuple[str, Row, Mapping[str, Any]]
+"""One change of a transaction, as `TableClient.submit_transaction` takes it."""
+
+_CLIENT_OPTIONS: Final[dict[str, Any]] = dict(CLIENT_OPTIONS)
+
+_MISSING_TABLE: Final = "TableNotFound"
+
+_WORD: Final = re.compile(r"\w+")
+"""Some calls of the client leave the service's name for an error in the message, undecoded."""
+
+_CHUNK_CHARS: Final = 15_000
+"""A string property holds 64 KiB of UTF-16, that is 32,768 code units; some characters take two."""
+
+_MAX_PAGE_ROWS: Final = 1_000
+"""Largest page that the service returns."""
+
+REFUSED_STATUSES: Final = (400, 404, 409, 412, 413)
+"""A change that is wrong in itself; 401, 403 and 429 are the account's trouble and may pass."""
+
+
+class StorageRefusedError(Exception):
+    """The storage refused a change for what it is; the same change would be refused again."""
+
+
+async def insert_if_absent(table: str, row: Row) -> bool:
+    """Insert a row; False when a row with these keys exists.
+
+    Of two executions that race to insert the same row, exactly one gets True.
+    """
+    try:
+        await _run(table, lambda client: client.create_entity(row))
+    except ResourceExistsError:
+        return False
+    return True
+
+
+async def merge(table: str, row: Row) -> None:
+    """Set some properties of a row; create the row if it does not exist."""
+    await _run(table, lambda client: client.upsert_entity(row, mode=UpdateMode.MERGE))
+
+
+async def read(table: str, partition_key: str, row_key: str) -> Row | None:
+    """Return a row, or None when there is none."""
+    try:
+        return await _run(table, lambda client: dict(client.get_entity(partition_key, row_key)))
+    except ResourceNotFoundError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """A row as it was read, and the etag of that version."""
+
+    row: Row
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a query. `cursor` continues behind it; None after the last page."""
+
+    rows: list[Row]
+    cursor: str | None
+
+
+async def read_version(table: str, partition_key: str, row_key: str) -> Versioned | None:
+    """Return a row with its version, or None when there is none."""
+
+    def get(client: TableClient) -> Versioned:
+        entity = client.get_entity(partition_key, row_key)
+        return Versioned(dict(entity), str(entity.metadata["etag"]))
+
+    try:
+        return await _run(table, get)
+    except ResourceNotFoundError:
+        return None
+
+
+async def merge_version(table: str, row: Row, etag: str) -> bool:
+    """Set some properties of a row; False when it was deleted or changed since that version was read."""
+
+    def update(client: TableClient) -> None:
+        client.update_entity(
+            row, mode=UpdateMode.MERGE, etag=etag, match_condition=MatchConditions.IfNotModified
+        )
+
+    return await _if_unchanged(table, update)
+
+
+async def replace_version(table: str, row: Row, etag: str) -> bool:
+    """Replace a row; False when it was deleted or changed since that version was read."""
+
+    def update(client: TableClient) -> None:
+        client.update_entity(
+            row, mode=UpdateMode.REPLACE, etag=etag, match_condition=MatchConditions.IfNotModified
+        )
+
+    return await _if_unchanged(table, update)
+
+
+async def delete(table: str, partition_key: str, row_key: str) -> None:
+    """Delete a row; no error when it does not exist."""
+    await _run(table, lambda client: client.delete_entity(partition_key, row_key))
+
+
+async def delete_version(table: str, partition_key: str, row_key: str, etag: str) -> bool:
+    """Delete a row; False when it was changed since that version was read (True when it no longer exists)."""
+
+    def remove(client: TableClient) -> None:
+        client.delete_entity(partition_key, row_key, etag=etag, match_condition=MatchConditions.IfNotModified)
+
+    return await _if_unchanged(table, remove)
+
+
+async def rows_between(
+    table: str,
+    partition_key: str,
+    *,
+    after: str = "",
+    before: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+    only: Sequence[str] | None = None,
+) -> Page:
+    """Return rows of one partition in row-key order. The cost depends on the rows in the range only.
+
+    Args:
+        table: Its name.
+        partition_key: The partition.
+        after: Lower bound of the row keys, inclusive.
+        before: Upper bound of the row keys, exclusive; None means the end of the partition.
+        limit: The most rows to return; None means all of them.
+        cursor: Last row key of the previous page; None for the first page.
+        only: Names of the properties to return, the keys among them; None means all.
+    """
+    lower = f"RowKey gt '{_quoted(cursor)}'" if cursor is not None else f"RowKey ge '{_quoted(after)}'"
+    parts = [f"PartitionKey eq '{_quoted(partition_key)}'", lower]
+    if before is not None:
+        parts.append(f"RowKey lt '{_quoted(before)}'")
+    # One extra row shows whether there is another page.
+    wanted = None if limit is None else limit + 1
+
+    def query(client: TableClient) -> list[Row]:
+        found = client.query_entities(
+            " and ".join(parts),
+            results_per_page=None if wanted is None else min(wanted, _MAX_PAGE_ROWS),
+            select=None if only is None else list(only),
+        )
+        return [dict(entity) for entity in islice(found, wanted)]
+
+    rows = await _run(table, query)
+    if limit is None or len(rows) <= limit:
+        return Page(rows, None)
+    return Page(rows[:limit], str(rows[limit - 1]["RowKey"]))
+
+
+async def rows_after(
+    table: str, partition_key: str, *, limit: int, only: Sequence[str] | None = None
+) -> list[Row]:
+    """Return rows of the partitions behind a given one, in key order.
+
+    Args:
+        table: Its name.
+        partition_key: Exclusive lower bound.
+        limit: The most rows to return.
+        only: Names of the properties to return, the keys among them; None means all.
+    """
+
+    def query(client: TableClient) -> list[Row]:
+        found = client.query_entities(
+            f"PartitionKey gt '{_quoted(partition_key)}'",
+            results_per_page=min(limit, _MAX_PAGE_ROWS),
+            select=None if only is None else list(only),
+        )
+        return [dict(entity) for entity in islice(found, limit)]
+
+    return await _run(table, query)
+
+
+async def transact(table: str, changes: Sequence[Change]) -> bool:
+    """Make changes in one partition, all or none (an entity-group transaction).
+
+    Returns:
+        False when a row to be inserted exists already.
+
+    Raises:
+        StorageRefusedError: The changes can never be made as they are.
+    """
+    try:
+        await _run(table, lambda client: client.submit_transaction(changes))
+    except TableTransactionError as error:
+        if _code(error) == "EntityAlreadyExists":
+            return False
+        if error.status_code in REFUSED_STATUSES:
+            raise StorageRefusedError(f"{_code(error)}: {first_line(error.message)}") from error
+        raise
+    return True
+
+
+def packed(name: str, text: str) -> Row:
+    """Split a text into properties that each fit the size limit: `name_0`, `name_1`, ..."""
+    chunks = range(0, max(len(text), 1), _CHUNK_CHARS)
+    return {f"{name}_{number}": text[at : at + _CHUNK_CHARS] for number, at in enumerate(chunks)}
+
+
+def unpacked(name: str, row: Mapping[str, Any]) -> str:
+    """Join the text that `packed` split."""
+    parts: list[str] = []
+    while (part := row.get(f"{name}_{len(parts)}")) is not None:
+        parts.append(part)
+    return "".join(parts)
+
+
+def first_line(message: object) -> str:
+    """Return the first line of a service's message; the other lines repeat request ids and times."""
+    return next(iter(str(message).splitlines()), "")
+
+
+def _code(error: HttpResponseError) -> str:
+    """Return the service's error code; the client library sets the attribute without declaring it."""
+    code = getattr(error, "error_code", None)
+    return str(getattr(code, "value", code))
+
+
+async def _if_unchanged(table: str, change: Callable[[TableClient], None]) -> bool:
+    try:
+        await _run(table, change)
+    except (ResourceModifiedError, ResourceNotFoundError):
+        return False
+    return True
+
+
+def _quoted(text: str) -> str:
+    """Escape a text for an OData filter: apostrophes are doubled."""
+    return text.replace("'", "''")
+
+
+async def _run[T](table: str, action: Callable[[TableClient], T]) -> T:
+    return await run_in_pool(partial(_with_table, table, action))
+
+
+def _with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
+    """Do something with a table; when it is missing, make it and do it again."""
+    service = _service(storage_account())
+    client = service.get_table_client(table)
+    try:
+        return action(client)
+    except HttpResponseError as error:
+        if _MISSING_TABLE not in (_code(error), *_WORD.findall(str(error))):
+            raise
+    service.create_table_if_not_exists(table)
+    return action(client)
+
+
+@cache
+def _service(account: StorageAccount) -> TableServiceClient:
+    if isinstance(account, ConnectionString):
+        return TableServiceClient.from_connection_string(account.text, **_CLIENT_OPTIONS)
+    credential = credential_of(account.identity)
+    return TableServiceClient(account.tables_url, credential=credential, **_CLIENT_OPTIONS)

@@ -1,0 +1,1 @@
+"""The durable client: instances, entities and events in the task hub."""

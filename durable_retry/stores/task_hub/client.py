@@ -1,0 +1,230 @@
+"""The app's calls of the durable client, each behind a small named function.
+
+Each function takes `hub`, the configuration string of a `durableClient` binding. A client is cached per
+event loop and configuration: the SDK's own binding opens and closes a gRPC channel for every invocation of an
+async function (see docs/decisions/durable-client.md for what that costs).
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import grpc
+from azure.durable_functions import DurableFunctionsClient
+from durabletask.client import OrchestrationState, OrchestrationStatus
+from durabletask.entities import EntityInstanceId
+from durabletask.internal.orchestrator_service_pb2 import OrchestrationIdReusePolicy
+
+from durable_retry.engine.base.durable_names import IDEMPOTENCY_RECORD, OPERATION
+from durable_retry.engine.operations.idempotency import Record
+from durable_retry.engine.operations.operation import OperationInput
+
+ID_PREFIX: Final = "op-"
+
+_CLIENTS_PER_LOOP: Final = 4
+"""A host has one configuration; a second appears only when the host restarts under the same worker."""
+
+NEVER_REPLACE: Final = OrchestrationIdReusePolicy(replaceableStatus=[])
+"""An instance id that exists in any state answers ALREADY_EXISTS."""
+
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, DurableFunctionsClient]] = (
+    WeakKeyDictionary()
+)
+
+
+class TaskHubUnavailableError(Exception):
+    """The task hub did not answer, or refused; it may succeed later."""
+
+
+class InstanceEndedError(Exception):
+    """The instance does not take events any more: it has ended, or was purged."""
+
+
+_NOBODY_LISTENS: Final = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND})
+"""What backends answer to an event for an ended or unknown instance; others drop the event in silence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One orchestration instance with its payloads parsed as plain JSON.
+
+    Attributes:
+        instance_id: Equals the operation id.
+        runtime_status: The task hub's status.
+        created_at: Aware UTC instant of its start.
+        updated_at: Aware UTC instant of its last turn.
+        input: Its input.
+        custom_status: The last one set; None before the first turn.
+        output: The return value; None while it runs.
+    """
+
+    instance_id: str
+    runtime_status: OrchestrationStatus
+    created_at: datetime
+    updated_at: datetime
+    input: dict[str, Any]
+    custom_status: dict[str, Any] | None
+    output: dict[str, Any] | None
+
+
+async def client_for(hub: str) -> DurableFunctionsClient:
+    """Return the running loop's client for one configuration; created on first use."""
+    clients = _clients.setdefault(asyncio.get_running_loop(), {})
+    if hub not in clients:
+        while len(clients) >= _CLIENTS_PER_LOOP:
+            oldest = next(iter(clients))
+            await clients.pop(oldest).close()
+        clients[hub] = DurableFunctionsClient(hub)
+    return clients[hub]
+
+
+async def close_clients() -> None:
+    """Close the running loop's clients. For tests and benchmarks; a host just ends the process."""
+    for client in _clients.pop(asyncio.get_running_loop(), {}).values():
+        await client.close()
+
+
+@cache
+def starts_are_atomic(hub: str) -> bool:
+    """Whether two starts of one id cannot both be answered with success.
+
+    They can on Azure Storage: the row is read, the message enqueued, the row written, and a conflict ignored.
+    A host whose starts are atomic says so in the binding, as onebox does.
+
+    Args:
+        hub: Configuration of the durable client.
+    """
+    try:
+        binding = json.loads(hub)
+    except ValueError:
+        return False
+    return isinstance(binding, dict) and binding.get("startsAreAtomic") is True
+
+
+async def start_operation(hub: str, operation: OperationInput, start_id: str = "") -> bool:
+    """Start the orchestration of an operation unless an instance of its id exists.
+
+    Args:
+        hub: Configuration of the durable client.
+        operation: What to start.
+        start_id: Unique to this call; the instance's input tells by it which of two racing starts won.
+
+    Returns:
+        False when the task hub already has an instance of this id, in whatever state. Where starts are not
+        atomic, True only says that there was none a moment ago: see `starts_are_atomic`.
+
+    Raises:
+        TaskHubUnavailableError: It could not be started.
+    """
+    client = await client_for(hub)
+    try:
+        await client.schedule_new_orchestration(
+            OPERATION,
+            input={"operation": operation.to_json(), "start_id": start_id},
+            instance_id=operation.operation_id,
+            reuse_id_policy=NEVER_REPLACE,
+        )
+    except grpc.aio.AioRpcError as error:
+        if error.code() == grpc.StatusCode.ALREADY_EXISTS:
+            return False
+        raise _unavailable(error) from error
+    return True
+
+
+async def read_operation(hub: str, operation_id: str) -> Instance | None:
+    """Return the instance of an operation, or None when the task hub has none.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    client = await client_for(hub)
+    try:
+        state = await client.get_orchestration_state(operation_id)
+    except grpc.aio.AioRpcError as error:
+        raise _unavailable(error) from error
+    return None if state is None else _instance(state)
+
+
+async def wait_for_operation(hub: str, operation_id: str, seconds: float) -> Instance | None:
+    """Return the instance once it finished, or None when it did not within `seconds`.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    client = await client_for(hub)
+    try:
+        state = await client.wait_for_orchestration_completion(operation_id, timeout=seconds)
+    except TimeoutError:
+        return None
+    except grpc.aio.AioRpcError as error:
+        raise _unavailable(error) from error
+    return None if state is None else _instance(state)
+
+
+async def read_record(hub: str, operation_id: str) -> Record | None:
+    """Return an operation's idempotency record, or None when there is none.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    client = await client_for(hub)
+    try:
+        entity = await client.get_entity(EntityInstanceId(IDEMPOTENCY_RECORD, operation_id))
+    except grpc.aio.AioRpcError as error:
+        raise _unavailable(error) from error
+    state = None if entity is None else _object(entity.get_state(str))
+    return None if state is None else Record.from_json(state)
+
+
+async def raise_event(hub: str, operation_id: str, event: str, data: Mapping[str, Any]) -> None:
+    """Send an event to a running instance.
+
+    Raises:
+        InstanceEndedError: It has ended, or there is none of this id.
+        TaskHubUnavailableError: The task hub did not take it.
+    """
+    client = await client_for(hub)
+    try:
+        await client.raise_orchestration_event(operation_id, event, data=dict(data))
+    except grpc.aio.AioRpcError as error:
+        if error.code() in _NOBODY_LISTENS:
+            raise InstanceEndedError(operation_id) from error
+        raise _unavailable(error) from error
+
+
+async def check(hub: str) -> None:
+    """Check that the task hub answers.
+
+    Raises:
+        TaskHubUnavailableError: It did not answer.
+    """
+    await read_operation(hub, ID_PREFIX + "health")
+
+
+def _instance(state: OrchestrationState) -> Instance:
+    return Instance(
+        instance_id=state.instance_id,
+        runtime_status=state.runtime_status,
+        created_at=state.created_at.replace(tzinfo=UTC),
+        updated_at=state.last_updated_at.replace(tzinfo=UTC),
+        input=_object(state.serialized_input) or {},
+        custom_status=_object(state.serialized_custom_status),
+        output=_object(state.serialized_output),
+    )
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    """Parse a JSON object; the SDK's own codec could instantiate classes that the data names."""
+    if not text:
+        return None
+    value = json.loads(text)
+    return value if isinstance(value, dict) else None
+
+
+def _unavailable(error: grpc.aio.AioRpcError) -> TaskHubUnavailableError:
+    return TaskHubUnavailableError(f"the task hub answered {error.code().name}")

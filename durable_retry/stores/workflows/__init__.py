@@ -1,0 +1,1 @@
+"""Batches in tables, sagas in the task hub."""

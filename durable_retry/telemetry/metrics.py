@@ -1,0 +1,210 @@
+"""The app's metrics as a table, and the function that records them; it does nothing without the SDK."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
+
+from durable_retry.telemetry import gauges
+from durable_retry.telemetry.attributes import (
+    CATEGORY,
+    CIRCUIT_STATE,
+    CIRCUIT_STATE_BEFORE,
+    DEPENDENCY,
+    OUTCOME,
+    SOURCE,
+    STATUS,
+    WAIT_KIND,
+)
+
+SCOPE: Final = "durable_retry"
+"""Name of the instrumentation scope of all metrics and spans."""
+
+_CALL_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_WAIT_BUCKETS: Final = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 14_400, 86_400)
+_OPERATION_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400, 604_800)
+
+
+class Kind(StrEnum):
+    """Kind of a metric."""
+
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+    GAUGE = "gauge"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        name: As exported.
+        kind: Counter, histogram or gauge.
+        unit: In UCUM; `s` for durations.
+        labels: Names of its labels, all with few values.
+        description: What it counts or measures.
+        buckets: Upper bounds of a histogram's buckets, in its unit.
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    labels: tuple[str, ...]
+    description: str
+    buckets: tuple[float, ...] = ()
+
+
+SUBMISSIONS: Final = Metric(
+    "durable_retry.submissions",
+    Kind.COUNTER,
+    "{submission}",
+    (DEPENDENCY, SOURCE, OUTCOME),
+    "Operations submitted, by outcome: started, replayed or key_reused.",
+)
+ATTEMPT_DURATION: Final = Metric(
+    "durable_retry.attempt.duration",
+    Kind.HISTOGRAM,
+    "s",
+    (DEPENDENCY, OUTCOME, CATEGORY),
+    "Attempts and how long each took: success, failure with its category, or not_sent.",
+    _CALL_BUCKETS,
+)
+WAIT_DURATION: Final = Metric(
+    "durable_retry.wait.duration",
+    Kind.HISTOGRAM,
+    "s",
+    (DEPENDENCY, WAIT_KIND),
+    "Waits of operations that are over: for a retry, the circuit or the retry budget.",
+    _WAIT_BUCKETS,
+)
+OPERATION_DURATION: Final = Metric(
+    "durable_retry.operation.duration",
+    Kind.HISTOGRAM,
+    "s",
+    (DEPENDENCY, STATUS),
+    "From acceptance to the end, every wait included, by how operations ended.",
+    _OPERATION_BUCKETS,
+)
+CIRCUIT_MOVES: Final = Metric(
+    "durable_retry.circuit.moves",
+    Kind.COUNTER,
+    "{move}",
+    (DEPENDENCY, CIRCUIT_STATE_BEFORE, CIRCUIT_STATE),
+    "Changes of a circuit's state.",
+)
+FAILED_OPEN_CALLS: Final = Metric(
+    "durable_retry.circuit.blind_calls",
+    Kind.COUNTER,
+    "{call}",
+    (DEPENDENCY,),
+    "Attempts that went on without the circuit because it could not be read.",
+)
+POSTPONEMENTS: Final = Metric(
+    "durable_retry.retry_budget.postponements",
+    Kind.COUNTER,
+    "{retry}",
+    (DEPENDENCY,),
+    "Retries that the retry budget postponed.",
+)
+CIRCUIT_STATUS: Final = Metric(
+    "durable_retry.circuit.status",
+    Kind.GAUGE,
+    "1",
+    (DEPENDENCY, CIRCUIT_STATE),
+    "1 for the state that a circuit is in, 0 for the others.",
+)
+DEAD_LETTERS: Final = Metric(
+    "durable_retry.dead_letter.count",
+    Kind.GAUGE,
+    "{dead_letter}",
+    (DEPENDENCY,),
+    "Open dead letters, also 0; without a dependency those of messages that name none.",
+)
+DEAD_LETTER_AGE: Final = Metric(
+    "durable_retry.dead_letter.age",
+    Kind.GAUGE,
+    "s",
+    (),
+    "Age of the oldest open dead letter; 0 when there is none.",
+)
+OUTBOX_LAG: Final = Metric(
+    "durable_retry.outbox.lag",
+    Kind.GAUGE,
+    "s",
+    (),
+    "Age of the oldest pending event; 0 when none is pending.",
+)
+
+METRICS: Final = (
+    SUBMISSIONS,
+    ATTEMPT_DURATION,
+    WAIT_DURATION,
+    OPERATION_DURATION,
+    CIRCUIT_MOVES,
+    FAILED_OPEN_CALLS,
+    POSTPONEMENTS,
+    CIRCUIT_STATUS,
+    DEAD_LETTERS,
+    DEAD_LETTER_AGE,
+    OUTBOX_LAG,
+)
+
+type _Record = Callable[[float, Mapping[str, Any]], None]
+
+
+def record(metric: Metric, value: float, labels: Mapping[str, str]) -> None:
+    """Record one value of a counter or a histogram.
+
+    Args:
+        metric: One of `METRICS`.
+        value: In the metric's unit; of a counter, how much it goes up.
+        labels: Values of its labels; one that does not apply is left out.
+    """
+    _recorders[metric](value, labels)
+
+
+@contextmanager
+def using(provider: MeterProvider) -> Iterator[None]:
+    """Use another provider inside the block; for tests."""
+    global _recorders  # noqa: PLW0603 - the process's one set of instruments
+    previous = _recorders
+    _recorders = _recorders_of(provider.get_meter(SCOPE))
+    try:
+        yield
+    finally:
+        _recorders = previous
+
+
+def _recorders_of(meter: Meter) -> dict[Metric, _Record]:
+    return {metric: made for metric in METRICS if (made := _instrument(meter, metric)) is not None}
+
+
+def _instrument(meter: Meter, metric: Metric) -> _Record | None:
+    """Create the instrument of a metric; None for a gauge, whose values the SDK collects."""
+    match metric.kind:
+        case Kind.COUNTER:
+            return meter.create_counter(metric.name, metric.unit, metric.description).add
+        case Kind.HISTOGRAM:
+            return meter.create_histogram(
+                metric.name,
+                metric.unit,
+                metric.description,
+                explicit_bucket_boundaries_advisory=metric.buckets,
+            ).record
+        case Kind.GAUGE:
+            observe = _observer(metric)
+            meter.create_observable_gauge(metric.name, [observe], metric.unit, metric.description)
+            return None
+
+
+def _observer(metric: Metric) -> Callable[[CallbackOptions], Iterator[Observation]]:
+    def observe(_: CallbackOptions) -> Iterator[Observation]:
+        return (Observation(value, labels) for value, labels in gauges.latest(metric.name))
+
+    return observe
+
+
+_recorders = _recorders_of(get_meter(SCOPE))

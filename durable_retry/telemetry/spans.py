@@ -1,0 +1,233 @@
+"""The app's spans, created where the work is done and never in an orchestrator.
+
+    caller ── submit ─┬─ attempt 1 ── GET          the parent in the `traceparent` sent downstream
+                      ├─ attempt 2 ── GET
+                      └─ operation                 created once, when the operation has ended
+
+The host's own spans of the same trace are parents and children of ours; see
+docs/decisions/spans-without-an-orchestrator.md.
+"""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from typing import Any, Final
+
+from opentelemetry import trace
+from opentelemetry.context import Context, attach, detach
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from durable_retry.engine.base.enums import OperationState
+from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE, TraceContext
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.telemetry.attributes import (
+    ATTEMPT,
+    ATTEMPT_COUNT,
+    CATEGORY,
+    DEAD_LETTER_ID,
+    DEAD_LETTER_REASON,
+    ERROR_TYPE,
+    HTTP_STATUS,
+    OUTCOME,
+    SOURCE,
+    STATUS,
+    WAIT_KIND,
+    WAIT_REASONS,
+    WAIT_SECONDS,
+    dependency_label,
+    fields_in,
+    fields_of,
+    present,
+)
+from durable_retry.telemetry.metrics import SCOPE
+
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
+
+_tracer: Tracer = trace.get_tracer(SCOPE)
+
+
+@contextmanager
+def using(provider: TracerProvider) -> Iterator[None]:
+    """Use another provider inside the block; for tests."""
+    global _tracer  # noqa: PLW0603 - the process's one tracer
+    previous = _tracer
+    _tracer = provider.get_tracer(SCOPE)
+    try:
+        yield
+    finally:
+        _tracer = previous
+
+
+@contextmanager
+def submission(operation: OperationInput) -> Iterator[tuple[Span, OperationInput]]:
+    """Create the span of a submission.
+
+    Yields:
+        The span, and the operation with its trace context, the parent of later spans. Without the SDK that is
+        the caller's own context, so that the trace passes through an app without telemetry.
+    """
+    with _span(
+        f"submit {operation.dependency}",
+        operation.trace,
+        SpanKind.PRODUCER,
+        fields_of(operation, {SOURCE: operation.source}),
+    ) as span:
+        yield span, replace(operation, trace=current_context())
+
+
+@contextmanager
+def attempt(operation: OperationInput, number: int) -> Iterator[Span]:
+    """Create the span of one attempt, child of the submission; `attempt_ended` sets its outcome.
+
+    Args:
+        operation: The operation.
+        number: Of the attempt, from 1.
+    """
+    name = f"attempt {dependency_label(operation.dependency)}"
+    with _span(name, operation.trace, SpanKind.INTERNAL, fields_of(operation, {ATTEMPT: number})) as span:
+        yield span
+
+
+def attempt_ended(span: Span, outcome: AttemptOutcome, outcome_name: str) -> None:
+    """Set the outcome on the span of an attempt."""
+    span.set_attributes(present({OUTCOME: outcome_name, HTTP_STATUS: outcome.status_code}))
+    if outcome.category is not None:
+        span.set_attribute(CATEGORY, outcome.category.value)
+        _failed(span, outcome.category.value, outcome.error)
+
+
+@contextmanager
+def call(method: str, server: str, port: int | None, headers: MutableMapping[str, str]) -> Iterator[Span]:
+    """Create the span of one HTTP request, and inject its context into the request's headers.
+
+    Named after the method alone, without the URL: a path or a query can contain confidential data. Source:
+    "Semantic conventions for HTTP spans", HTTP client.
+
+    Args:
+        method: `GET`, ...
+        server: Host name or address.
+        port: None for the scheme's own.
+        headers: Of the request; gets `traceparent` unless the submission had one.
+    """
+    attributes = present({"http.request.method": method, "server.address": server, "server.port": port})
+    with _tracer.start_as_current_span(
+        method,
+        kind=SpanKind.CLIENT,
+        attributes=attributes,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        if TRACEPARENT not in headers:
+            _PROPAGATOR.inject(headers)
+        try:
+            yield span
+        except BaseException as error:
+            _failed(span, type(error).__name__)  # The text of an error can contain a URL.
+            raise
+
+
+def call_answered(span: Span, status_code: int) -> None:
+    """Set the status on the span of an HTTP request."""
+    span.set_attribute(HTTP_STATUS, status_code)
+    if status_code >= HTTPStatus.BAD_REQUEST:  # The semantic conventions: for a client, 4xx is an error too.
+        _failed(span, str(status_code))
+
+
+def operation_ended(document: Mapping[str, Any], parent: TraceContext | None) -> None:
+    """Create the span of a whole operation, from acceptance to end, with an event for every wait.
+
+    Args:
+        document: Its last status document.
+        parent: Trace context of the submission.
+    """
+    status, letter = document["status"], document["dead_letter"] or {}
+    details = {
+        SOURCE: document["source"],
+        STATUS: status,
+        CATEGORY: letter.get("category"),
+        ATTEMPT_COUNT: document["attempt_count"],
+        DEAD_LETTER_ID: letter.get("id"),
+        DEAD_LETTER_REASON: letter.get("reason"),
+    }
+    span = _tracer.start_span(
+        f"operation {document['dependency']}",
+        context=_context_at(parent),
+        attributes=fields_in(document, details),
+        start_time=_nanoseconds(from_rfc3339(document["created_at"])),
+    )
+    for at, attributes in _waits_in(document):
+        span.add_event("wait", attributes, timestamp=_nanoseconds(at))
+    if status == OperationState.DEAD_LETTERED:
+        _failed(span, letter.get("category", status), letter.get("reason"))
+    span.end(_nanoseconds(from_rfc3339(document["updated_at"])))
+
+
+@contextmanager
+def at(parent: TraceContext | None) -> Iterator[None]:
+    """Attach a trace context inside the block; None attaches none."""
+    token = attach(_context_at(parent))
+    try:
+        yield
+    finally:
+        detach(token)
+
+
+def current_context() -> TraceContext | None:
+    """Return the current trace context; None when there is none."""
+    carrier: dict[str, str] = {}
+    _PROPAGATOR.inject(carrier)
+    return TraceContext.from_json(carrier)
+
+
+@contextmanager
+def _span(
+    name: str, parent: TraceContext | None, kind: SpanKind, attributes: dict[str, Any]
+) -> Iterator[Span]:
+    """Create a span under the host's own when that is of the same trace, else under `parent`.
+
+    A host's span of another trace (a timer's, a queue's) is linked, so that each trace leads to the other.
+    """
+    ambient = trace.get_current_span().get_span_context()
+    if parent is None or (ambient.is_valid and trace.format_trace_id(ambient.trace_id) == parent.trace_id):
+        context, links = None, []
+    else:
+        context, links = _context_at(parent), [Link(ambient)] if ambient.is_valid else []
+    with _tracer.start_as_current_span(
+        name, context=context, kind=kind, attributes=attributes, links=links
+    ) as span:
+        yield span
+
+
+def _failed(span: Span, error_type: str, description: str | None = None) -> None:
+    span.set_attribute(ERROR_TYPE, error_type)
+    span.set_status(Status(StatusCode.ERROR, description))
+
+
+def _context_at(parent: TraceContext | None) -> Context:
+    carrier = {} if parent is None else {TRACEPARENT: parent.traceparent, TRACESTATE: parent.tracestate}
+    return _PROPAGATOR.extract(carrier, Context())
+
+
+def _waits_in(document: Mapping[str, Any]) -> Iterator[tuple[datetime, dict[str, Any]]]:
+    """Yield the begin and attributes of each wait in the document."""
+    for item in document["attempts"]:
+        if item["next_delay_seconds"] is not None:
+            began_at = from_rfc3339(item["started_at"]) + timedelta(milliseconds=item["duration_ms"])
+            yield began_at, _wait("retry", item["next_delay_seconds"], item["delay_reasons"])
+    for item in document.get("waits", ()):
+        began_at = from_rfc3339(item["began_at"])
+        seconds = (from_rfc3339(item["until"]) - began_at).total_seconds()
+        yield began_at, _wait(item["kind"], seconds, item["delay_reasons"])
+
+
+def _wait(kind: str, seconds: float, reasons: list[str]) -> dict[str, Any]:
+    return {WAIT_KIND: kind, WAIT_SECONDS: seconds, WAIT_REASONS: reasons}
+
+
+def _nanoseconds(instant: datetime) -> int:
+    return round(instant.timestamp() * 1_000_000) * 1_000

@@ -1,0 +1,1 @@
+"""Event sources: queues, Service Bus, Event Grid, Event Hubs, Cosmos DB, Kafka."""

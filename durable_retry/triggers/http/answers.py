@@ -1,0 +1,135 @@
+"""JSON answers, and problem documents (RFC 9457) for everything that is not a success."""
+
+import json
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import azure.functions as func
+
+from durable_retry.engine.base.validation import Problem
+
+_PROBLEM_TYPE: Final = "application/problem+json"
+_JSON_TYPE: Final = "application/json"
+
+KEY_REUSED: Final = "/problems/idempotency-key-reused"
+INVALID: Final = "/problems/invalid-input"
+TOO_LARGE: Final = "/problems/body-too-large"
+TASK_HUB_AWAY: Final = "/problems/task-hub-unavailable"
+STORAGE_AWAY: Final = "/problems/storage-unavailable"
+WRONG_STATE: Final = "/problems/wrong-state"
+NO_TYPE: Final = "about:blank"
+
+REPLAYED: Final = {"Idempotent-Replayed": "true"}
+"""Header of an answer to a key that was used before: nothing was started."""
+
+RETRY_LATER_SECONDS: Final = 5
+
+
+class RefusedError(Exception):
+    """A request that is answered with a problem document; the text is a sentence for the caller."""
+
+    status: HTTPStatus
+    type_: str = NO_TYPE
+
+
+class NotFoundError(RefusedError):
+    """404: there is nothing of this name or id.
+
+    Args:
+        what: What was looked for, such as `batch of this id`.
+    """
+
+    status = HTTPStatus.NOT_FOUND
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"There is no {what}.")
+
+
+class ConflictError(RefusedError):
+    """409: the state of the thing does not allow the change."""
+
+    status = HTTPStatus.CONFLICT
+    type_ = WRONG_STATE
+
+
+class BodyTooLargeError(RefusedError):
+    """413: the body is over the limit."""
+
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    type_ = TOO_LARGE
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"The body is larger than {limit_bytes} bytes.")
+
+
+class KeyReusedError(RefusedError):
+    """422: the key belongs to another request."""
+
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    type_ = KEY_REUSED
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This key belongs to another request. Send the first request again, or choose a new key."
+        )
+
+
+def json_answer(
+    document: Any, status: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+) -> func.HttpResponse:
+    """Return a JSON body."""
+    return func.HttpResponse(
+        json.dumps(document), status_code=status, headers=dict(headers or {}), mimetype=_JSON_TYPE
+    )
+
+
+def problem(
+    status: HTTPStatus,
+    detail: str,
+    *,
+    type_: str = NO_TYPE,
+    errors: Iterable[Problem] = (),
+    headers: Mapping[str, str] | None = None,
+) -> func.HttpResponse:
+    """Return a problem document.
+
+    Args:
+        status: Of the answer, repeated in the body.
+        detail: What is wrong with this request, as a sentence for a person.
+        type_: URI reference of the kind of problem; `about:blank` when the status says it all.
+        errors: Every mistake of an invalid input.
+        headers: Beside Content-Type.
+    """
+    listed = [error.to_json() for error in errors]
+    document: dict[str, Any] = {
+        "type": type_,
+        "title": status.phrase,
+        "status": status.value,
+        "detail": detail,
+    }
+    if listed:
+        document["errors"] = listed
+    return func.HttpResponse(
+        json.dumps(document), status_code=status, headers=dict(headers or {}), mimetype=_PROBLEM_TYPE
+    )
+
+
+def invalid(errors: Iterable[Problem]) -> func.HttpResponse:
+    """Return 400 with every mistake."""
+    found = tuple(errors)
+    plural = "mistake" if len(found) == 1 else "mistakes"
+    return problem(
+        HTTPStatus.BAD_REQUEST, f"The input has {len(found)} {plural}.", type_=INVALID, errors=found
+    )
+
+
+def unavailable(detail: str, type_: str) -> func.HttpResponse:
+    """Return 503: the same request may be sent again.
+
+    Args:
+        detail: The kind of failure without addresses: those are for the log.
+        type_: Which part is away.
+    """
+    headers = {"Retry-After": str(RETRY_LATER_SECONDS)}
+    return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, type_=type_, headers=headers)

@@ -1,0 +1,205 @@
+"""HTTP: the circuit of each dependency, and manual control of it."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+import azure.functions as func
+from pydantic import BaseModel, Field
+
+from durable_retry import clock
+from durable_retry.engine.base.validation import Strict, checked
+from durable_retry.engine.circuit import (
+    CircuitState,
+    ManualAction,
+    ManualControl,
+    ManualControlMessage,
+    view_of,
+)
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.settings.configuration import dependencies, find_dependency
+from durable_retry.stores.circuit.entity import CircuitEntity
+from durable_retry.stores.circuit.waiting import start_release
+from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
+from durable_retry.triggers.http.documents import UtcInstant
+from durable_retry.triggers.http.requests import header
+from durable_retry.triggers.http.routes import (
+    AWAY,
+    CONFLICT,
+    MISSING,
+    Declaration,
+    Routes,
+    accepted,
+    page,
+    shown,
+)
+
+routes = Routes("circuits")
+
+_PRINCIPAL: Final = "x-ms-client-principal-name"
+"""Set by App Service authentication, which strips what a caller sends under this name."""
+_UNAUTHENTICATED: Final = "api"
+_YEAR_SECONDS: Final = 31_536_000.0
+_RELEASING: Final = frozenset({ManualControl.CLOSE, ManualControl.DISABLE, ManualControl.RESET})
+"""After these, operations that wait for the circuit are woken."""
+
+
+class CircuitAct(BaseModel):
+    """One manual change of a circuit."""
+
+    at: UtcInstant
+    action: ManualControl
+    by: str
+    reason: str
+    until: UtcInstant | None
+
+
+class CallBucket(BaseModel):
+    """Calls that ended in one part of a circuit's window."""
+
+    begins_at: Annotated[UtcInstant, Field(alias="from")]
+    calls: int
+    failures: int
+    slow_calls: int
+
+
+class CallWindow(BaseModel):
+    """The last seconds of a dependency in ten equal parts, the oldest first."""
+
+    bucket_seconds: float
+    buckets: list[CallBucket]
+
+
+class CircuitDocument(BaseModel):
+    """The shared breaker of one dependency."""
+
+    dependency: str
+    state: CircuitState
+    calls: int
+    failures: int
+    failure_ratio: Annotated[float | None, Field(description="null while the window is empty")]
+    slow_calls: int
+    window: CallWindow
+    tripped_by: Annotated[
+        CallWindow | None, Field(description="The window that last opened it; null when none did.")
+    ]
+    opened_at: UtcInstant | None
+    retry_at: UtcInstant | None
+    throttled_until: UtcInstant | None
+    reason: str | None
+    changed_by: str | None
+    epoch: int
+    waiting: int
+    expires_at: UtcInstant | None
+    audit: list[CircuitAct]
+
+
+class CircuitPage(BaseModel):
+    """Every circuit."""
+
+    items: list[CircuitDocument]
+    next_cursor: None
+
+
+class CircuitChange(BaseModel):
+    """A manual change that was accepted."""
+
+    dependency: str
+    action: ManualControl
+    reason: str
+    for_seconds: float | None
+
+
+def _blank(reason: str) -> str | None:
+    return None if reason.strip() else "must say why"
+
+
+class ManualControlBody(Strict):
+    """The body of a manual change.
+
+    Attributes:
+        reason: Why, for the audit; 200 characters of it are kept.
+        for_seconds: How long opening or disabling lasts; None means until the next manual change. Closing and
+            resetting have no length.
+    """
+
+    reason: Annotated[str, Field(max_length=2_000), checked(_blank)]
+    for_seconds: Annotated[float, Field(gt=0, le=_YEAR_SECONDS)] | None = None
+
+
+@routes.get("circuits", answers=page(CircuitPage), errors=(AWAY,))
+async def list_circuits(hub: str) -> func.HttpResponse:
+    """Show the circuit of every dependency."""
+    known = [dependency for _, dependency in sorted(dependencies().dependencies.items())]
+    items = await asyncio.gather(*(_view(hub, each) for each in known))
+    # A file holds the dependencies, so they are few: one page has them all.
+    return json_answer({"items": items, "next_cursor": None})
+
+
+@routes.get("circuits/{dependency}", answers=shown(CircuitDocument), errors=(MISSING, AWAY))
+async def get_circuit(dependency: str, hub: str) -> func.HttpResponse:
+    """Show the circuit of a dependency."""
+    return json_answer(await _view(hub, _find(dependency)))
+
+
+_CONTROL: Final[Declaration] = {
+    "body": ManualControlBody,
+    "answers": accepted(CircuitChange, "The change was sent to the circuit."),
+    "errors": (MISSING, CONFLICT, AWAY),
+}
+
+
+@routes.post("circuits/{dependency}/open", **_CONTROL)
+async def open_circuit(req: func.HttpRequest, body: ManualControlBody, hub: str) -> func.HttpResponse:
+    """Hold a circuit open: no attempt goes through."""
+    return await _control(req, body, hub, ManualControl.OPEN)
+
+
+@routes.post("circuits/{dependency}/close", **_CONTROL)
+async def close_circuit(req: func.HttpRequest, body: ManualControlBody, hub: str) -> func.HttpResponse:
+    """Close a circuit; what waits for it goes in its turn."""
+    return await _control(req, body, hub, ManualControl.CLOSE)
+
+
+@routes.post("circuits/{dependency}/disable", **_CONTROL)
+async def disable_circuit(req: func.HttpRequest, body: ManualControlBody, hub: str) -> func.HttpResponse:
+    """Let everything through, whatever fails."""
+    return await _control(req, body, hub, ManualControl.DISABLE)
+
+
+@routes.post("circuits/{dependency}/reset", **_CONTROL)
+async def reset_circuit(req: func.HttpRequest, body: ManualControlBody, hub: str) -> func.HttpResponse:
+    """Close a circuit and forget what it counted.
+
+    Its audit of manual changes stays.
+    """
+    return await _control(req, body, hub, ManualControl.RESET)
+
+
+async def _control(
+    req: func.HttpRequest, body: ManualControlBody, hub: str, control: ManualControl
+) -> func.HttpResponse:
+    dependency = _find(req.route_params["dependency"])
+    if not dependency.circuit.enabled:
+        setting = "circuit.enabled = false in dependencies.toml"
+        raise ConflictError(f"The circuit of {dependency.name} is switched off by {setting}.")
+    by = header(req, _PRINCIPAL) or _UNAUTHENTICATED
+    action = ManualAction(control, clock.now(), by, body.reason.strip(), body.for_seconds)
+    message = ManualControlMessage(action)
+    await CircuitEntity(hub, dependency.name).control(message)
+    if control in _RELEASING:
+        await start_release(hub, dependency.name, message)
+    answer = {"dependency": dependency.name, "action": control.value, **body.model_dump()}
+    return json_answer(answer, HTTPStatus.ACCEPTED)
+
+
+def _find(name: str) -> Dependency:
+    dependency = find_dependency(name)
+    if dependency is None:
+        raise NotFoundError("dependency of this name")
+    return dependency
+
+
+async def _view(hub: str, dependency: Dependency) -> dict[str, Any]:
+    breaker = await CircuitEntity(hub, dependency.name).read()
+    return view_of(dependency.name, breaker, clock.now(), dependency.circuit)

@@ -1,0 +1,122 @@
+"""HTTP: the dashboard, a page that reads the API like any other client."""
+
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import azure.functions as func
+
+from durable_retry.triggers.http.answers import NotFoundError
+from durable_retry.triggers.http.requests import header
+from durable_retry.triggers.http.routes import MISSING, OK, Answer, Routes
+
+routes = Routes("the app")
+
+FOLDER: Final = Path(__file__).parents[2] / "dashboard"
+PAGE: Final = "index.html"
+
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # revalidated each time, which the ETag makes cheap
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """One file as it is served.
+
+    Attributes:
+        content: The bytes.
+        content_type: The media type with its charset.
+        etag: Quoted, derived from the content.
+    """
+
+    content: bytes
+    content_type: str
+    etag: str
+
+
+@cache
+def static_files(folder: Path) -> dict[str, StaticFile]:
+    """Return every file that may be served, by its path below the folder.
+
+    A request is looked up in here and its path never reaches the file system: `..` leads nowhere.
+    """
+    return {
+        path.relative_to(folder).as_posix(): _static_file(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix in _TYPES
+    }
+
+
+_UNCHANGED: Final = Answer(HTTPStatus.NOT_MODIFIED, "The version that was named.", media_type="")
+
+
+@routes.get(
+    "dashboard", answers=(Answer(OK, "The page.", media_type="text/html"), _UNCHANGED), anonymous=True
+)
+async def get_dashboard(req: func.HttpRequest) -> func.HttpResponse:
+    """The dashboard, a page that reads this API."""
+    return _page(req)
+
+
+@routes.get(
+    "dashboard/{*path}",
+    answers=(
+        Answer(OK, "The file.", media_type="*/*"),
+        _UNCHANGED,
+        Answer(HTTPStatus.PERMANENT_REDIRECT, "To the page.", headers=("Location",), media_type=""),
+    ),
+    errors=(MISSING,),
+    anonymous=True,
+)
+async def get_dashboard_file(req: func.HttpRequest, path: str | None) -> func.HttpResponse:
+    """A file of the dashboard."""
+    return _answer(req, path) if path else _page(req)
+
+
+def _page(request: func.HttpRequest) -> func.HttpResponse:
+    """Return the page, which names its files relative to the address without a slash at the end."""
+    if urlsplit(request.url).path.endswith("/"):
+        return func.HttpResponse(
+            status_code=HTTPStatus.PERMANENT_REDIRECT, headers={"Location": "../dashboard"}
+        )
+    return _answer(request, PAGE)
+
+
+def _answer(request: func.HttpRequest, path: str) -> func.HttpResponse:
+    found = static_files(FOLDER).get(path)
+    if found is None:
+        raise NotFoundError("file of this name")
+    headers = _HEADERS | {"ETag": found.etag}
+    if _is_known(header(request, "If-None-Match"), found.etag):
+        return func.HttpResponse(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return func.HttpResponse(found.content, headers=headers | {"Content-Type": found.content_type})
+
+
+def _is_known(condition: str | None, etag: str) -> bool:
+    """Whether the client has this version (RFC 9110, 13.1.2: compared weakly)."""
+    known = [tag.strip().removeprefix("W/") for tag in (condition or "").split(",")]
+    return etag in known or "*" in known
+
+
+def _static_file(path: Path) -> StaticFile:
+    content = path.read_bytes()
+    return StaticFile(content, _TYPES[path.suffix], f'"{sha256(content).hexdigest()[:24]}"')

@@ -1,0 +1,150 @@
+"""HTTP: the configured dependencies without their secrets, and what a retry policy would do."""
+
+from dataclasses import replace
+from typing import Self
+
+import azure.functions as func
+from pydantic import BaseModel, model_validator
+
+from durable_retry.engine.base.enums import Category
+from durable_retry.engine.base.request_fields import ResourceName, Seconds
+from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict, refuse
+from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.engine.circuit.settings import CircuitSettings
+from durable_retry.engine.retry.override import RetryOverride
+from durable_retry.engine.retry.policy import (
+    RetryPolicy,
+    Timeouts,
+    overridden,
+    policy_from,
+    policy_problems,
+)
+from durable_retry.engine.retry.preview import Preview, preview
+from durable_retry.settings.configuration import dependencies, find_dependency
+from durable_retry.triggers.http.answers import json_answer
+from durable_retry.triggers.http.routes import OK, Answer, Routes, page
+
+routes = Routes("dependencies")
+
+
+class AuthDocument(BaseModel):
+    """The header that proves who calls, its value masked."""
+
+    header: str
+    value: str
+
+
+class IdempotencyDocument(BaseModel):
+    """How a dependency recognises repeated requests."""
+
+    header: str
+    ttl_seconds: float
+    fingerprint: list[str]
+
+
+class WebhookDocument(BaseModel):
+    """What events that go to a dependency are signed with, each masked."""
+
+    secrets: list[str]
+
+
+class DependencyDocument(BaseModel):
+    """A downstream service, its secrets masked."""
+
+    name: str
+    base_url: str
+    headers: dict[str, str]
+    auth: AuthDocument | None
+    timeouts: Timeouts
+    retry: RetryPolicy
+    circuit: CircuitSettings
+    retry_budget: RetryBudgetSettings
+    idempotency: IdempotencyDocument
+    classify: dict[str, Category]
+    webhook: WebhookDocument
+
+
+class DependencyPage(BaseModel):
+    """Every dependency."""
+
+    items: list[DependencyDocument]
+    next_cursor: None
+
+
+class PolicyWait(BaseModel):
+    """The wait after one attempt."""
+
+    after_attempt: int
+    least_seconds: float
+    expected_seconds: float
+    most_seconds: float
+
+
+class PolicyTotal(BaseModel):
+    """All waits together, and all attempts when each takes its whole timeout."""
+
+    least_seconds: float
+    expected_seconds: float
+    most_seconds: float
+    attempts_at_most_seconds: float
+
+
+class PolicyPreview(BaseModel):
+    """What a policy would do."""
+
+    waits: list[PolicyWait]
+    waits_complete: bool
+    total: PolicyTotal
+    deadline_seconds: float
+    fits_deadline: bool
+
+
+class PolicyQuestion(Strict):
+    """The body: a dependency's own policy, a policy spelled out, or the one changed by the other.
+
+    Attributes:
+        dependency: Its policy and timeouts; None for the standard preset and no dependency's limits.
+        retry: Changes, as an operation's `retry`.
+        deadline_seconds: In place of the dependency's; 0 means none.
+    """
+
+    dependency: ResourceName | None = None
+    retry: RetryOverride | None = None
+    deadline_seconds: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _names_a_policy(self) -> Self:
+        if self.dependency is None and self.retry is None:
+            raise refuse("needs dependency, or retry, or both")
+        return self
+
+
+@routes.get("dependencies", answers=page(DependencyPage))
+async def list_dependencies() -> func.HttpResponse:
+    """List every dependency with its resolved policy, secrets masked."""
+    items = [dependency.to_json() for _, dependency in sorted(dependencies().dependencies.items())]
+    # A file holds the dependencies, so they are few: one page has them all.
+    return json_answer({"items": items, "next_cursor": None})
+
+
+@routes.post("policies/preview", body=PolicyQuestion, answers=(Answer(OK, "The waits.", PolicyPreview),))
+async def preview_policy(body: PolicyQuestion) -> func.HttpResponse:
+    """List every wait of a policy and say whether it fits the deadline."""
+    return json_answer(_preview(body).to_json())
+
+
+def _preview(question: PolicyQuestion) -> Preview:
+    changes = {} if question.retry is None else question.retry.written()
+    timeouts = Timeouts()
+    policy = policy_from(changes)
+    if question.dependency is not None:
+        dependency = find_dependency(question.dependency)
+        if dependency is None:
+            raise InvalidInputError([Problem("/dependency", "no dependency has this name")])
+        timeouts, policy = dependency.timeouts, overridden(dependency.retry, changes)
+    if question.deadline_seconds is not None:
+        timeouts = replace(timeouts, deadline_seconds=question.deadline_seconds)
+    problems = policy_problems(policy, timeouts.deadline_seconds)
+    if problems:
+        raise InvalidInputError([Problem(f"/retry/{key}", detail) for key, detail in problems])
+    return preview(policy, timeouts)

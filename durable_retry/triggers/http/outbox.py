@@ -1,0 +1,64 @@
+"""HTTP: list the events of the outbox, and send one again."""
+
+from http import HTTPStatus
+from typing import Final
+
+import azure.functions as func
+from pydantic import BaseModel
+
+from durable_retry import clock
+from durable_retry.engine.outbox.delivery import EventState
+from durable_retry.services.outbox import resend
+from durable_retry.stores.outbox.events import NoSuchEventError, list_pending
+from durable_retry.stores.outbox.index import list_ended
+from durable_retry.triggers.http.answers import NotFoundError, json_answer
+from durable_retry.triggers.http.documents import UtcInstant
+from durable_retry.triggers.http.requests import CURSOR, LIMIT, Query, one_of
+from durable_retry.triggers.http.routes import AWAY, MISSING, Routes, accepted, page
+
+routes = Routes("outbox", {NoSuchEventError: lambda _: NotFoundError("event of this id")})
+
+STATE: Final = one_of("state", EventState)
+
+
+class OutboxEvent(BaseModel):
+    """A follow-up message and where it stands."""
+
+    event_id: str
+    operation_id: str | None
+    type: str
+    state: EventState
+    queue: str | None
+    dependency: str | None
+    path: str | None
+    detail: str | None
+    created_at: UtcInstant
+    pending_since: UtcInstant
+    sent_at: UtcInstant | None
+
+
+class OutboxPage(BaseModel):
+    """A page of events of one state."""
+
+    items: list[OutboxEvent]
+    next_cursor: str | None
+
+
+@routes.get("outbox", parameters=(STATE, LIMIT, CURSOR), answers=page(OutboxPage), errors=(AWAY,))
+async def list_outbox(query: Query) -> func.HttpResponse:
+    """List events of one state, by default the pending ones."""
+    state = query[STATE] or EventState.PENDING
+    if state is EventState.PENDING:
+        items, following = await list_pending(query[LIMIT], query[CURSOR])
+    else:
+        items, following = await list_ended(state, query[LIMIT], query[CURSOR])
+    return json_answer({"items": items, "next_cursor": following})
+
+
+@routes.post(
+    "outbox/{event_id}/resend", answers=accepted(OutboxEvent, "It is pending again."), errors=(MISSING, AWAY)
+)
+async def resend_event(event_id: str, hub: str) -> func.HttpResponse:
+    """Send an event once more, whatever its state."""
+    event = await resend(hub, event_id, clock.now())
+    return json_answer(event.to_json(), HTTPStatus.ACCEPTED)

@@ -1,0 +1,184 @@
+"""HTTP: replay one dead letter, or many; see how far a bulk replay got, and cancel it."""
+
+from functools import partial
+from http import HTTPStatus
+from typing import Final
+
+import azure.functions as func
+from pydantic import BaseModel
+
+from durable_retry import clock
+from durable_retry.engine.base.durable_names import CANCEL_REPLAY_EVENT
+from durable_retry.engine.base.enums import Category, DeadLetterReason
+from durable_retry.engine.dead_letters.bulk_replay import FINISHED_REPLAY, BulkReplayBody, ReplayState
+from durable_retry.engine.dead_letters.edit import ReplayBody
+from durable_retry.engine.dead_letters.record import Status
+from durable_retry.services.replay import replay_dead_letter
+from durable_retry.stores.dead_letters.bulk_replays import find_bulk_replay, start_bulk_replay
+from durable_retry.stores.dead_letters.list import count_dead_letters
+from durable_retry.stores.task_hub.client import InstanceEndedError, raise_event
+from durable_retry.stores.workflows.created import REPLAY, list_created
+from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
+from durable_retry.triggers.http.dead_letters import REFUSALS
+from durable_retry.triggers.http.documents import UtcInstant
+from durable_retry.triggers.http.requests import CURSOR, LIMIT, Query, url_of
+from durable_retry.triggers.http.routes import (
+    AWAY,
+    CONFLICT,
+    MISSING,
+    OK,
+    PAGING,
+    Answer,
+    Routes,
+    accepted,
+    page,
+    shown,
+)
+
+routes = Routes(
+    "dead letters",
+    {**REFUSALS, InstanceEndedError: lambda _: ConflictError("The bulk replay has ended meanwhile.")},
+)
+
+_POLL_SECONDS: Final = 2
+
+
+class StartedReplay(BaseModel):
+    """The operation that replays a dead letter."""
+
+    operation_id: str
+
+
+class StartedBulkReplay(BaseModel):
+    """A bulk replay that was started, and how many open dead letters its filter found."""
+
+    replay_id: str
+    matched: int
+    status_url: str
+
+
+class MatchedDeadLetters(BaseModel):
+    """How many open dead letters a filter finds."""
+
+    matched: int
+
+
+class FailedReplay(BaseModel):
+    """A dead letter that could not be replayed and stays open."""
+
+    id: str
+    detail: str
+
+
+class BulkReplayFilter(BaseModel):
+    """Which dead letters; null means any."""
+
+    status: Status | None
+    reason: DeadLetterReason | None
+    category: Category | None
+    dependency: str | None
+    group: str | None
+    created_after: UtcInstant | None
+    created_before: UtcInstant | None
+
+
+class BulkReplayDocument(BaseModel):
+    """How far a bulk replay got."""
+
+    replay_id: str
+    status: ReplayState
+    filter: BulkReplayFilter
+    rate_per_second: float
+    note: str | None
+    matched: int
+    replayed: int
+    skipped: int
+    failed: int
+    failures: list[FailedReplay]
+    remaining: int
+    waiting_until: UtcInstant | None
+    created_at: UtcInstant
+
+
+class BulkReplayPage(BaseModel):
+    """A page of bulk replays, the newest first."""
+
+    items: list[BulkReplayDocument]
+    next_cursor: str | None
+
+
+@routes.post(
+    "dead-letters/{dead_letter_id}/replay",
+    body=ReplayBody,
+    body_required=False,
+    answers=accepted(StartedReplay, "It was started."),
+    errors=(MISSING, CONFLICT, AWAY),
+)
+async def replay_one_dead_letter(dead_letter_id: str, body: ReplayBody, hub: str) -> func.HttpResponse:
+    """Start the operation of a dead letter again, as it was or edited.
+
+    Its id and its key stay; `downstream_key` is what the dependency deduplicates on.
+    """
+    operation_id = await replay_dead_letter(hub, dead_letter_id, body, clock.now())
+    return json_answer({"operation_id": operation_id}, HTTPStatus.ACCEPTED)
+
+
+@routes.post(
+    "dead-letters/replays",
+    body=BulkReplayBody,
+    answers=(
+        Answer(OK, "The count of a dry run.", MatchedDeadLetters),
+        *accepted(StartedBulkReplay, "It was started.", "Location", "Retry-After"),
+    ),
+    errors=(AWAY,),
+)
+async def start_replay_of_many(req: func.HttpRequest, body: BulkReplayBody, hub: str) -> func.HttpResponse:
+    """Replay every open dead letter that a filter finds, or count them."""
+    now = clock.now()
+    wanted = body.filter.wanted(now)
+    matched = await count_dead_letters(wanted)
+    if body.dry_run:
+        return json_answer({"matched": matched})
+    replay_id = await start_bulk_replay(
+        hub, wanted, rate_per_second=body.rate_per_second, matched=matched, note=body.note, now=now
+    )
+    url = f"{url_of(req)}/{replay_id}"
+    answer = {"replay_id": replay_id, "matched": matched, "status_url": url}
+    return json_answer(answer, HTTPStatus.ACCEPTED, {"Location": url, "Retry-After": str(_POLL_SECONDS)})
+
+
+@routes.get("dead-letters/replays", parameters=PAGING, answers=page(BulkReplayPage), errors=(AWAY,))
+async def list_replays_of_many(query: Query, hub: str) -> func.HttpResponse:
+    """List bulk replays, the newest first."""
+    items, following = await list_created(
+        REPLAY, partial(find_bulk_replay, hub), limit=query[LIMIT], cursor=query[CURSOR], now=clock.now()
+    )
+    return json_answer({"items": items, "next_cursor": following})
+
+
+@routes.get("dead-letters/replays/{replay_id}", answers=shown(BulkReplayDocument), errors=(MISSING, AWAY))
+async def get_replay_of_many(replay_id: str, hub: str) -> func.HttpResponse:
+    """Show how far a bulk replay got."""
+    document = await find_bulk_replay(hub, replay_id)
+    if document is None:
+        raise NotFoundError("bulk replay of this id")
+    return json_answer(document)
+
+
+@routes.delete(
+    "dead-letters/replays/{replay_id}",
+    answers=accepted(BulkReplayDocument, "It was signalled."),
+    errors=(MISSING, CONFLICT, AWAY),
+)
+async def cancel_replay_of_many(replay_id: str, hub: str) -> func.HttpResponse:
+    """Cancel a bulk replay; what was replayed stays so.
+
+    The batch under way ends first.
+    """
+    document = await find_bulk_replay(hub, replay_id)
+    if document is None:
+        raise NotFoundError("bulk replay of this id")
+    if ReplayState(document["status"]) in FINISHED_REPLAY:
+        raise ConflictError(f"The bulk replay is {document['status']}.")
+    await raise_event(hub, replay_id, CANCEL_REPLAY_EVENT, {})
+    return json_answer(document, HTTPStatus.ACCEPTED)

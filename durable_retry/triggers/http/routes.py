@@ -1,0 +1,251 @@
+"""A route is declared once: `@routes.get("circuits/{dependency}", answers=..., errors=...)`.
+
+The declaration registers the function with the host, reads its arguments, turns exceptions into problem
+documents, and is the entry of the table that `openapi.json` is made from.
+
+    input invalid, unknown query parameter  400, `/problems/invalid-input`, with every mistake
+    body too large                          413, `/problems/body-too-large`
+    task hub away                           503, `/problems/task-hub-unavailable`
+    storage away                            503, `/problems/storage-unavailable`
+"""
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, Literal, Required, TypedDict, Unpack
+
+import azure.durable_functions as df
+import azure.functions as func
+from azure.core.exceptions import AzureError, HttpResponseError
+from pydantic import BaseModel
+
+from durable_retry.engine.base.validation import InvalidInputError, validated
+from durable_retry.stores.storage.tables import REFUSED_STATUSES
+from durable_retry.stores.task_hub.client import TaskHubUnavailableError
+from durable_retry.triggers.http import answers as answer_with
+from durable_retry.triggers.http.requests import CURSOR, LIMIT, Parameter, read_body, read_query
+
+type Verb = Literal["GET", "POST", "DELETE"]
+type Handler = Callable[..., Awaitable[func.HttpResponse]]
+type Refusals = Mapping[type[Exception], Callable[[Any], Exception]]
+"""Exceptions of the services, each with the `NotFoundError` or `ConflictError` that it means over HTTP."""
+
+OK: Final = HTTPStatus.OK
+ACCEPTED: Final = HTTPStatus.ACCEPTED
+INVALID: Final = HTTPStatus.BAD_REQUEST
+MISSING: Final = HTTPStatus.NOT_FOUND
+CONFLICT: Final = HTTPStatus.CONFLICT
+TOO_LARGE: Final = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+KEY_REUSED: Final = HTTPStatus.UNPROCESSABLE_ENTITY
+AWAY: Final = HTTPStatus.SERVICE_UNAVAILABLE
+
+PAGING: Final = (LIMIT, CURSOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that a route gives.
+
+    Attributes:
+        status: Of the answer.
+        description: When it is given.
+        model: Of its body; None when any JSON object, or a file, stands there.
+        headers: Names of those it may have, of `openapi.HEADERS`.
+        media_type: Of its body; "" when it has none.
+    """
+
+    status: HTTPStatus
+    description: str
+    model: type[BaseModel] | None = None
+    headers: tuple[str, ...] = ()
+    media_type: str = "application/json"
+
+
+def page(model: type[BaseModel]) -> tuple[Answer, ...]:
+    """Answer a page of a list."""
+    return (Answer(OK, "A page; `next_cursor` is null at the end.", model),)
+
+
+def shown(model: type[BaseModel]) -> tuple[Answer, ...]:
+    """Answer with one document."""
+    return (Answer(OK, "The document, as it stands.", model),)
+
+
+def accepted(model: type[BaseModel], description: str, *headers: str) -> tuple[Answer, ...]:
+    """Answer 202."""
+    return (Answer(ACCEPTED, description, model, headers),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A declared route.
+
+    Attributes:
+        function: The name of the function that answers it.
+        method: HTTP method.
+        path: Below `/api/`, with `{parameters}`; `{*path}` takes slashes too, which OpenAPI cannot say.
+        tag: Which part of the API it belongs to.
+        summary: The first line of the function's docstring.
+        answers: Every answer that is no problem.
+        errors: The statuses of its problem documents; 400, and 413 with a body, are added to them.
+        parameters: Of query and header; those of the path are read off it.
+        body: Model that validates the request body; None when there is none.
+        body_required: False when the body may be left out.
+        takes_cloud_events: Whether the body may come as the `data` of a CloudEvent.
+        anonymous: Whether it needs no key.
+    """
+
+    function: str
+    method: Verb
+    path: str
+    tag: str
+    summary: str
+    answers: tuple[Answer, ...]
+    errors: tuple[HTTPStatus, ...] = ()
+    parameters: tuple[Parameter[Any], ...] = ()
+    body: type[BaseModel] | None = None
+    body_required: bool = True
+    takes_cloud_events: bool = False
+    anonymous: bool = False
+
+    @property
+    def problems(self) -> tuple[HTTPStatus, ...]:
+        """The status of every problem document that it can answer."""
+        return (INVALID, *(() if self.body is None else (TOO_LARGE,)), *self.errors)
+
+    @property
+    def path_parameters(self) -> list[str]:
+        """The names in its path."""
+        return re.findall(r"\{\*?(\w+)\}", self.path)
+
+
+class Declaration(TypedDict, total=False):
+    """What a route declares beside its path; see `Route`."""
+
+    answers: Required[tuple[Answer, ...]]
+    errors: tuple[HTTPStatus, ...]
+    parameters: tuple[Parameter[Any], ...]
+    body: type[BaseModel]
+    body_required: bool
+    takes_cloud_events: bool
+    anonymous: bool
+
+
+class Routes:
+    """The routes of one part of the API.
+
+    A function takes, by name and in any order, what it needs of: `req`, the request; `hub`, the durable
+    client's configuration; `query`, a `requests.Query`; `body`, validated by the declared model; and the
+    parameters of its path.
+
+    Attributes:
+        blueprint: With every function of theirs.
+        table: Every declaration.
+    """
+
+    def __init__(self, tag: str, refusals: Refusals | None = None) -> None:
+        self.blueprint = df.Blueprint()
+        self.table: list[Route] = []
+        self._tag = tag
+        self._refusals = dict(refusals or {})
+
+    def get(self, path: str, **declared: Unpack[Declaration]) -> Callable[[Handler], Handler]:
+        """Declare a GET route."""
+        return self._declare("GET", path, declared)
+
+    def post(self, path: str, **declared: Unpack[Declaration]) -> Callable[[Handler], Handler]:
+        """Declare a POST route."""
+        return self._declare("POST", path, declared)
+
+    def delete(self, path: str, **declared: Unpack[Declaration]) -> Callable[[Handler], Handler]:
+        """Declare a DELETE route."""
+        return self._declare("DELETE", path, declared)
+
+    def _declare(self, method: Verb, path: str, declared: Declaration) -> Callable[[Handler], Handler]:
+        def register(function: Handler) -> Handler:
+            summary = (inspect.getdoc(function) or "").partition("\n")[0].removesuffix(".")
+            name = getattr(function, "__name__", "")
+            route = Route(function=name, method=method, path=path, tag=self._tag, summary=summary, **declared)
+            self.table.append(route)
+            return self._bind(route, function)
+
+        return register
+
+    def _bind(self, route: Route, function: Handler) -> Handler:
+        """Register a function with the host, which gives it the durable client only when it takes `hub`."""
+        answer = _answering(route, function, self._refusals)
+        registered: Any = answer
+        if "hub" in inspect.signature(answer).parameters:
+            registered = self.blueprint.generic_input_binding(
+                arg_name="hub", type="durableClient", durableRequiresGrpc=True
+            )(answer)
+        level = func.AuthLevel.ANONYMOUS if route.anonymous else None
+        self.blueprint.route(route=route.path, methods=[route.method], auth_level=level)(registered)
+        return answer
+
+
+def _answering(route: Route, function: Handler, refusals: Refusals) -> Handler:
+    """Return what the host calls: it reads the arguments, and answers with a problem instead of failing."""
+    names = inspect.signature(function).parameters.keys()
+    unknown = names - {"req", "hub", "query", "body", *route.path_parameters}
+    if unknown:
+        raise TypeError(f"{route.function} takes {sorted(unknown)}, which its route does not give")
+
+    async def call(req: func.HttpRequest, hub: str) -> func.HttpResponse:
+        try:
+            given: dict[str, Any] = {"req": req, "hub": hub, **req.route_params}
+            given["query"] = read_query(route.parameters, req.params)
+            if "body" in names:
+                given["body"] = _body(route, req)
+            return await function(**{name: given.get(name) for name in names})
+        except Exception as error:
+            answer = _problem_of(error, refusals)
+            if answer is None:
+                raise  # A defect of the app.
+            return answer
+
+    async def with_hub(req: func.HttpRequest, hub: str) -> func.HttpResponse:
+        return await call(req, hub)
+
+    async def without_hub(req: func.HttpRequest) -> func.HttpResponse:
+        return await call(req, "")
+
+    # Not `functools.wraps`: the host checks the bindings against the signature of what it calls.
+    answer: Any = with_hub if "hub" in names else without_hub
+    for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(answer, attribute, getattr(function, attribute))
+    return answer  # type: ignore[no-any-return] # one of the two above
+
+
+def _body(route: Route, request: func.HttpRequest) -> BaseModel:
+    if route.body is None:
+        raise TypeError(f"{route.function} takes a body, and its route declares none")
+    is_absent = not route.body_required and not request.get_body().strip()
+    return validated(route.body, {} if is_absent else read_body(request))
+
+
+def _problem_of(error: Exception, refusals: Refusals) -> func.HttpResponse | None:
+    """Return the problem document of an exception; None when it is a defect of the app."""
+    means = next((means for kind, means in refusals.items() if isinstance(error, kind)), None)
+    match error if means is None else means(error):
+        case InvalidInputError() as wrong:
+            return answer_with.invalid(wrong.problems)
+        case answer_with.RefusedError() as refused:
+            return answer_with.problem(refused.status, str(refused), type_=refused.type_)
+        case TaskHubUnavailableError() as away:
+            detail = f"{away}; nothing was started, send the same request again."
+            return answer_with.unavailable(detail, answer_with.TASK_HUB_AWAY)
+        case AzureError() as failed if not _is_refusal(failed):
+            detail = (
+                f"the storage account did not answer ({type(failed).__name__}); send the same request again."
+            )
+            return answer_with.unavailable(detail, answer_with.STORAGE_AWAY)
+        case _:
+            return None
+
+
+def _is_refusal(error: AzureError) -> bool:
+    """Whether the storage works and refuses the request, so that waiting changes nothing."""
+    return isinstance(error, HttpResponseError) and error.status_code in REFUSED_STATUSES

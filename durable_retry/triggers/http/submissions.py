@@ -1,0 +1,198 @@
+"""HTTP: submit an operation, at once or by way of the queue.
+
+A CloudEvent comes in either of its HTTP forms: structured (the envelope is the body) or binary (the envelope
+is in `ce-` headers, the body is the operation).
+Source: "HTTP Protocol Binding for CloudEvents", version 1.0.2.
+
+`POST /api/operations/enqueue` is for a sender that does not send again, such as a webhook's: the operation
+is checked and put on the queue `operations`, which delivers it until it is started, also while the task hub
+is away.
+"""
+
+import json
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import unquote
+
+import azure.functions as func
+
+from durable_retry import clock
+from durable_retry.engine.base.durable_names import OPERATIONS_QUEUE, QUEUE_SOURCE
+from durable_retry.engine.base.enums import OperationState
+from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE
+from durable_retry.engine.intake.envelope import ParsedEnvelope, parse_envelope
+from durable_retry.engine.operations.naming import EventName, ScopedKey, event_scope, explicit_scope, visible
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.request import OperationRequest
+from durable_retry.services.submit import (
+    KeyReused,
+    Naming,
+    Replayed,
+    Started,
+    Submission,
+    SubmitResult,
+    parse,
+    resolve,
+    submit,
+)
+from durable_retry.stores.operations.status import document_of, with_event_states
+from durable_retry.stores.storage.queues import MessageRefusedError, send_message
+from durable_retry.stores.task_hub.client import wait_for_operation
+from durable_retry.triggers.http.answers import (
+    REPLAYED,
+    RETRY_LATER_SECONDS,
+    TOO_LARGE,
+    KeyReusedError,
+    json_answer,
+    problem,
+)
+from durable_retry.triggers.http.documents import AcceptedOperation, OperationDocument
+from durable_retry.triggers.http.requests import (
+    KEY,
+    PREFER,
+    header,
+    key_of,
+    preferred_wait_seconds,
+    read_body,
+    tenant_of,
+    trace_of,
+    url_of,
+)
+from durable_retry.triggers.http.routes import AWAY, KEY_REUSED, OK, Answer, Routes, accepted
+
+routes = Routes("operations")
+
+SOURCE: Final = "http"
+
+_POLL_SECONDS: Final = 1
+_ENQUEUE: Final = "/enqueue"
+_ENQUEUE_SOURCE: Final = f"/api/operations{_ENQUEUE}"
+"""The event source of an envelope that is made here."""
+
+_ATTRIBUTES: Final = ("specversion", "id", "source", "type", "correlationid", TRACEPARENT, TRACESTATE)
+
+
+def read_submission(request: func.HttpRequest) -> Submission:
+    """Parse and name a posted operation.
+
+    Raises:
+        BodyTooLargeError: The body is over the limit.
+        InvalidInputError: With every mistake; pointers lead into what was posted.
+    """
+    naming = Naming(tenant=tenant_of(request), key=key_of(request))
+    return parse(_envelope(request), naming, trace_of(request))
+
+
+def _envelope(request: func.HttpRequest) -> ParsedEnvelope:
+    """Read the body, which may be a CloudEvent of either form."""
+    document = read_body(request)
+    if header(request, "ce-specversion") is None:
+        return parse_envelope(document)
+    found = {name: header(request, f"ce-{name}") for name in _ATTRIBUTES}
+    attributes = {
+        name: unquote(value, errors="replace") for name, value in found.items() if value is not None
+    }
+    # In the binary form the body itself is the data.
+    return replace(parse_envelope({**attributes, "data": document}), place="")
+
+
+@routes.post(
+    "operations",
+    body=OperationRequest,
+    takes_cloud_events=True,
+    parameters=(KEY, PREFER),
+    answers=(
+        Answer(
+            OK,
+            "It is finished: with the same key before, or within the wait that was preferred.",
+            OperationDocument,
+            ("Idempotent-Replayed", "Preference-Applied"),
+        ),
+        Answer(
+            HTTPStatus.ACCEPTED,
+            "Accepted, now or, with the same key, before.",
+            AcceptedOperation,
+            ("Location", "Retry-After", "Idempotent-Replayed"),
+        ),
+    ),
+    errors=(KEY_REUSED, AWAY),
+)
+async def submit_operation(req: func.HttpRequest, hub: str) -> func.HttpResponse:
+    """Submit an operation."""
+    submission = read_submission(req)
+    operation = resolve(submission, source=SOURCE, now=clock.now())
+    result = await submit(hub, operation, is_new_key=submission.is_new_key)
+    return await _answer(req, hub, operation, result)
+
+
+@routes.post(
+    "operations/enqueue",
+    body=OperationRequest,
+    takes_cloud_events=True,
+    parameters=(KEY,),
+    answers=accepted(
+        AcceptedOperation, "It is on the queue, and starts when its turn comes.", "Location", "Retry-After"
+    ),
+    errors=(AWAY,),
+)
+async def enqueue_operation(req: func.HttpRequest) -> func.HttpResponse:
+    """Put an operation on the queue, also while the task hub is away."""
+    posted = read_submission(req)
+    submission = replace(posted, name=_name_in_queue(posted.name))
+    operation = resolve(submission, source=QUEUE_SOURCE, now=clock.now())
+    try:
+        await send_message(OPERATIONS_QUEUE, json.dumps(message_of(submission)))
+    except MessageRefusedError as error:
+        return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), type_=TOO_LARGE)
+    url = f"{url_of(req).removesuffix(_ENQUEUE)}/{operation.operation_id}"
+    return _accepted(operation, url, OperationState.PENDING.value, {"Retry-After": str(RETRY_LATER_SECONDS)})
+
+
+async def _answer(
+    request: func.HttpRequest, hub: str, operation: OperationInput, result: SubmitResult
+) -> func.HttpResponse:
+    match result:
+        case KeyReused():
+            raise KeyReusedError
+        case Replayed(document, finished=True):
+            return json_answer(await with_event_states(document), headers=REPLAYED)
+        case Replayed(document):
+            state, headers = document["status"], REPLAYED
+        case Started():
+            state, headers = OperationState.PENDING.value, {}
+    seconds = preferred_wait_seconds(request)
+    if seconds > 0 and (ended := await wait_for_operation(hub, operation.operation_id, seconds)) is not None:
+        applied = {**headers, "Preference-Applied": f"wait={seconds:.0f}"}
+        return json_answer(await with_event_states(document_of(ended)), headers=applied)
+    url = f"{url_of(request)}/{operation.operation_id}"
+    return _accepted(operation, url, state, {"Retry-After": str(_POLL_SECONDS), **headers})
+
+
+def _accepted(operation: OperationInput, url: str, state: str, headers: dict[str, str]) -> func.HttpResponse:
+    body = {"operation_id": operation.operation_id, "key": operation.key, "status": state, "status_url": url}
+    return json_answer(body, HTTPStatus.ACCEPTED, {"Location": url, **headers})
+
+
+def message_of(submission: Submission) -> dict[str, Any]:
+    """Return the message that the queue's function names in the same way.
+
+    A storage queue has no headers: an event's name and the trace context travel in an envelope.
+    """
+    envelope, name = submission.envelope or ParsedEnvelope({}), submission.name
+    body = dict(envelope.payload)
+    event = envelope.event
+    if event is None or name.scope == explicit_scope(""):
+        body["key"], event = name.key, EventName(_ENQUEUE_SOURCE, name.key)
+        if submission.trace is None:
+            return body
+    attributes = {"specversion": "1.0", "id": event.id, "source": event.source, "type": "operation"}
+    trace = {} if submission.trace is None else submission.trace.to_json()
+    return {**attributes, **trace, "data": body}
+
+
+def _name_in_queue(name: ScopedKey) -> ScopedKey:
+    """Keep tenants apart: a message does not say whose it is, so its key has to."""
+    if name.scope in {explicit_scope(""), event_scope("")}:
+        return name
+    return ScopedKey(explicit_scope(""), visible(f"{name.scope}/{name.key}"))

@@ -1,0 +1,293 @@
+"""HTTP: batches and sagas: many operations submitted at once, each validated like any other."""
+
+import uuid
+from functools import partial
+from http import HTTPStatus
+from typing import Final
+
+import azure.functions as func
+from pydantic import BaseModel
+
+from durable_retry import clock
+from durable_retry.engine.base.durable_names import BATCH, SAGA
+from durable_retry.engine.base.enums import OperationState
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.validation import validated
+from durable_retry.engine.operations.fingerprint import fingerprint
+from durable_retry.engine.operations.idempotency import operation_id_for
+from durable_retry.engine.workflows.batch import BatchProgress, BatchRequest, BatchState
+from durable_retry.engine.workflows.saga import Effect, Saga, SagaRequest, SagaState
+from durable_retry.services.workflow_requests import WorkflowRequest, batch_items, saga_steps
+from durable_retry.settings.app import app_settings
+from durable_retry.stores.task_hub.client import read_operation, starts_are_atomic
+from durable_retry.stores.task_hub.instances import start_instance
+from durable_retry.stores.workflows.batches import (
+    Batch,
+    document_of,
+    find_batch,
+    keep_batch,
+    list_batches,
+)
+from durable_retry.stores.workflows.created import list_created, note_created
+from durable_retry.stores.workflows.sagas import find_saga, fingerprint_of
+from durable_retry.triggers.http.answers import REPLAYED, KeyReusedError, NotFoundError, json_answer
+from durable_retry.triggers.http.documents import StatusCounts, UtcInstant
+from durable_retry.triggers.http.requests import (
+    CURSOR,
+    KEY,
+    LIMIT,
+    Query,
+    key_of,
+    read_body,
+    tenant_of,
+    trace_of,
+    url_of,
+)
+from durable_retry.triggers.http.routes import (
+    AWAY,
+    KEY_REUSED,
+    MISSING,
+    PAGING,
+    Routes,
+    accepted,
+    page,
+    shown,
+)
+
+batch_routes = Routes("batches")
+saga_routes = Routes("sagas")
+
+BATCH_SOURCE: Final = "batch"
+SAGA_SOURCE: Final = "saga"
+
+_ACCEPTED: Final = "Accepted, now or, with the same key, before."
+
+
+class AcceptedBatch(BaseModel):
+    """A batch that was accepted, now or before."""
+
+    batch_id: str
+    status_url: str
+
+
+class BatchCounts(StatusCounts):
+    """Items by status."""
+
+    total: int
+
+
+class BatchItem(BaseModel):
+    """One item of a batch."""
+
+    index: int
+    key: str | None
+    operation_id: str | None
+    status: OperationState
+    error: str | None
+
+
+class BatchSummary(BaseModel):
+    """Where a batch stands, without its items."""
+
+    batch_id: str
+    status: BatchState
+    max_concurrency: int
+    tolerated_failures: int
+    counts: BatchCounts
+    created_at: UtcInstant
+    finished_at: UtcInstant | None
+
+
+class BatchDocument(BatchSummary):
+    """Where a batch stands."""
+
+    items: list[BatchItem]
+
+
+class BatchPage(BaseModel):
+    """A page of batches, the newest first."""
+
+    items: list[BatchSummary]
+    next_cursor: str | None
+
+
+class AcceptedSaga(BaseModel):
+    """A saga that was accepted, now or before."""
+
+    saga_id: str
+    status_url: str
+
+
+class SagaPart(BaseModel):
+    """An operation of a saga; `status` is null while a compensation is not needed."""
+
+    operation_id: str
+    key: str
+    status: OperationState | None
+    error: str | None
+
+
+class SagaStep(SagaPart):
+    """One step of a saga, and what of it is left in the world."""
+
+    index: int
+    name: str
+    effect: Effect
+    compensation: SagaPart | None
+
+
+class SagaDocument(BaseModel):
+    """Where a saga stands: the names of steps that stand, were undone, or are in doubt."""
+
+    saga_id: str
+    status: SagaState
+    steps: list[SagaStep]
+    stands: list[str]
+    undone: list[str]
+    unknown: list[str]
+    created_at: UtcInstant
+    updated_at: UtcInstant
+
+
+class SagaPage(BaseModel):
+    """A page of sagas, the newest first."""
+
+    items: list[SagaDocument]
+    next_cursor: str | None
+
+
+def workflow_of(request: func.HttpRequest, source: str) -> WorkflowRequest:
+    """Return the workflow that the header `Idempotency-Key` names, or a new one without it.
+
+    Args:
+        request: The request.
+        source: `batch` or `saga`.
+
+    Raises:
+        InvalidInputError: The header cannot be read.
+    """
+    given, tenant = key_of(request), tenant_of(request)
+    key = f"generated:{uuid.uuid4().hex}" if given is None else f"given:{given}"
+    derived = operation_id_for(f"{source}:{tenant}", key).removeprefix("op-")
+    return WorkflowRequest(f"{source}-{derived}", source, tenant, trace_of(request))
+
+
+def _accepted(request: func.HttpRequest, workflow: WorkflowRequest, *, is_replay: bool) -> func.HttpResponse:
+    """Return 202 with the URL of the status; `is_replay` says that it was accepted before."""
+    status_url = f"{url_of(request)}/{workflow.id}"
+    headers = {"Location": status_url} | (REPLAYED if is_replay else {})
+    body = {f"{workflow.source}_id": workflow.id, "status_url": status_url}
+    return json_answer(body, HTTPStatus.ACCEPTED, headers)
+
+
+@batch_routes.post(
+    "batches",
+    body=BatchRequest,
+    parameters=(KEY,),
+    answers=accepted(AcceptedBatch, _ACCEPTED, "Location", "Idempotent-Replayed"),
+    errors=(KEY_REUSED, AWAY),
+)
+async def submit_batch(req: func.HttpRequest, hub: str) -> func.HttpResponse:
+    """Submit many operations; an invalid one does not affect the others."""
+    document = read_body(req, limit_bytes=app_settings().max_batch_bytes)
+    request = validated(BatchRequest, document)
+    workflow = workflow_of(req, BATCH_SOURCE)
+    known = await find_batch(workflow.id)
+    print_ = fingerprint(BATCH_SOURCE, document)
+    if known is not None and known.fingerprint != print_:
+        raise KeyReusedError
+    batch = known or await _kept_batch(workflow, request, print_)
+    if batch.finished_at is None:
+        # Also a batch that was accepted before: a crash may have come before its start.
+        await _start_batch(hub, batch)
+    return _accepted(req, workflow, is_replay=known is not None)
+
+
+@batch_routes.get("batches", parameters=PAGING, answers=page(BatchPage), errors=(AWAY,))
+async def list_all_batches(query: Query) -> func.HttpResponse:
+    """List batches without their items, the newest first."""
+    items, following = await list_batches(query[LIMIT], query[CURSOR])
+    return json_answer({"items": items, "next_cursor": following})
+
+
+@batch_routes.get("batches/{batch_id}", answers=shown(BatchDocument), errors=(MISSING, AWAY))
+async def get_batch(batch_id: str) -> func.HttpResponse:
+    """Show a batch, item by item."""
+    batch = await find_batch(batch_id)
+    if batch is None:
+        raise NotFoundError("batch of this id")
+    return json_answer(await document_of(batch))
+
+
+async def _kept_batch(workflow: WorkflowRequest, request: BatchRequest, print_: str) -> Batch:
+    """Store a new batch with all its items."""
+    now = clock.now()
+    batch = Batch(
+        batch_id=workflow.id,
+        fingerprint=print_,
+        total=len(request.items),
+        max_concurrency=request.max_concurrency,
+        tolerated_failures=request.tolerated_failures,
+        created_at=to_rfc3339(now),
+    )
+    await keep_batch(batch, batch_items(workflow, request, now))
+    return batch
+
+
+async def _start_batch(hub: str, batch: Batch) -> None:
+    progress = BatchProgress(total=batch.total, max_concurrency=batch.max_concurrency)
+    given = {"batch_id": batch.batch_id, "progress": progress.to_json()}
+    await start_instance(hub, BATCH, batch.batch_id, given, again=False)
+
+
+@saga_routes.post(
+    "sagas",
+    body=SagaRequest,
+    parameters=(KEY,),
+    answers=accepted(AcceptedSaga, _ACCEPTED, "Location", "Idempotent-Replayed"),
+    errors=(KEY_REUSED, AWAY),
+)
+async def submit_saga(req: func.HttpRequest, hub: str) -> func.HttpResponse:
+    """Start a saga."""
+    document = read_body(req, limit_bytes=app_settings().max_batch_bytes)
+    request = validated(SagaRequest, document)
+    workflow = workflow_of(req, SAGA_SOURCE)
+    now = clock.now()
+    saga = Saga(
+        saga_id=workflow.id,
+        steps=saga_steps(workflow, request, now),
+        created_at=now,
+        fingerprint=fingerprint(SAGA_SOURCE, document),
+    )
+    await _note_saga(hub, saga)
+    is_started = await start_instance(hub, SAGA, saga.saga_id, {"saga": saga.to_json()}, again=False)
+    if not (is_started and starts_are_atomic(hub)):
+        known = await read_operation(hub, saga.saga_id)
+        if known is not None and fingerprint_of(known) != saga.fingerprint:
+            raise KeyReusedError
+    return _accepted(req, workflow, is_replay=not is_started)
+
+
+@saga_routes.get("sagas", parameters=PAGING, answers=page(SagaPage), errors=(AWAY,))
+async def list_all_sagas(query: Query, hub: str) -> func.HttpResponse:
+    """List sagas, the newest first."""
+    items, following = await list_created(
+        SAGA_SOURCE, partial(find_saga, hub), limit=query[LIMIT], cursor=query[CURSOR], now=clock.now()
+    )
+    return json_answer({"items": items, "next_cursor": following})
+
+
+@saga_routes.get("sagas/{saga_id}", answers=shown(SagaDocument), errors=(MISSING, AWAY))
+async def get_saga(saga_id: str, hub: str) -> func.HttpResponse:
+    """Show a saga: which steps stand, were undone, or are in doubt."""
+    document = await find_saga(hub, saga_id)
+    if document is None:
+        raise NotFoundError("saga of this id")
+    return json_answer(document)
+
+
+async def _note_saga(hub: str, saga: Saga) -> None:
+    """List a saga under the time of its first submission."""
+    known = await read_operation(hub, saga.saga_id)
+    created_at = to_rfc3339(saga.created_at) if known is None else known.input["saga"]["created_at"]
+    await note_created(SAGA_SOURCE, saga.saga_id, created_at)

@@ -1,0 +1,1 @@
+"""Timers: maintenance, alerts, the outbox sweeper, scheduled operations."""

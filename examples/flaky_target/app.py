@@ -1,0 +1,128 @@
+"""The target's routes. See the package for what each path does."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from examples.flaky_target.connection import cut
+from examples.flaky_target.ledger import Ledger
+from examples.flaky_target.troubles import (
+    TROUBLES,
+    BadInstructionError,
+    answer_status,
+    echo,
+    number_in_query,
+    refusal,
+)
+
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+KEY_HEADER = "idempotency-key"
+DROP_THE_CONNECTION = 0
+
+
+@dataclass(slots=True)
+class Outage:
+    """Whether everything fails. `status` is what it fails with; 0 drops the connection."""
+
+    on: bool = False
+    status: int = 503
+
+
+class FlakyTarget:
+    """The state of one target and the handlers of its routes."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.outage = Outage()
+
+    async def show_counts(self, _request: Request) -> Response:
+        """Tells how many requests came, per key."""
+        return JSONResponse(self.ledger.totals())
+
+    async def show_key(self, request: Request) -> Response:
+        """Tells every try of one key."""
+        return JSONResponse(self.ledger.of(request.path_params["key"]).as_json())
+
+    async def clear_counts(self, _request: Request) -> Response:
+        """Forgets what came."""
+        self.ledger.clear()
+        return Response(status_code=204)
+
+    async def show_outage(self, _request: Request) -> Response:
+        """Tells whether an outage is on."""
+        return JSONResponse({"on": self.outage.on, "status": self.outage.status})
+
+    async def switch_outage(self, request: Request) -> Response:
+        """Starts or ends an outage."""
+        status = int(number_in_query(request, "status", 503))
+        self.outage = Outage(on=request.path_params["switch"] == "on", status=status)
+        return await self.show_outage(request)
+
+    async def misbehave(self, request: Request) -> Response:
+        """Gives the first tries of a key the trouble that the path names, and the echo to later ones."""
+        trouble = TROUBLES.get(request.path_params["trouble"])
+        if trouble is None:
+            raise HTTPException(404, f"no such trouble; there are {', '.join(TROUBLES)}")
+        in_trouble = request.state.arrived.number <= request.path_params["times"]
+        return await (trouble if in_trouble else echo)(request)
+
+    async def always(self, request: Request) -> Response:
+        """Answers every try with the status in the path."""
+        return await answer_status(request, request.path_params["code"])
+
+    async def during_outage(self, request: Request) -> Response:
+        """Fails as the outage says."""
+        if self.outage.status == DROP_THE_CONNECTION:
+            await cut(request)
+            return Response()
+        await request.body()
+        return refusal(self.outage.status)
+
+    def recorded(
+        self, handle: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Wraps a handler so that each request is counted when it arrives, whatever becomes of it."""
+
+        async def record_and_handle(request: Request) -> Response:
+            key = request.headers.get(KEY_HEADER, "")
+            request.state.arrived = self.ledger.arrive(
+                key,
+                method=request.method,
+                path=request.url.path,
+                query=request.url.query,
+                headers=dict(request.headers),
+            )
+            try:
+                return await (self.during_outage if self.outage.on else handle)(request)
+            finally:
+                self.ledger.leave(key)
+
+        return record_and_handle
+
+
+def explain(_request: Request, error: Exception) -> Response:
+    """Answers 400 when an instruction makes no sense."""
+    return JSONResponse({"title": "Bad instruction", "detail": str(error), "status": 400}, status_code=400)
+
+
+def make_app() -> Starlette:
+    """Returns a new target with empty counts."""
+    target = FlakyTarget()
+    return Starlette(
+        routes=[
+            Route("/counts", target.show_counts, methods=["GET"]),
+            Route("/counts", target.clear_counts, methods=["DELETE"]),
+            Route("/counts/{key:path}", target.show_key, methods=["GET"]),
+            Route("/outage", target.show_outage, methods=["GET"]),
+            Route("/outage/{switch:str}", target.switch_outage, methods=["PUT"]),
+            Route("/echo", target.recorded(echo), methods=METHODS),
+            Route("/status/{code:int}", target.recorded(target.always), methods=METHODS),
+            Route("/{trouble:str}/{times:int}", target.recorded(target.misbehave), methods=METHODS),
+        ],
+        exception_handlers={BadInstructionError: explain},
+    )

@@ -1,1 +1,0 @@
-"""The Durable HTTP management API, as the Durable extension serves it."""

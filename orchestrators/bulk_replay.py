@@ -1,0 +1,126 @@
+"""The orchestration of a bulk replay: page by page, batch by batch, at the requested rate."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final, Self
+
+import azure.durable_functions as df
+from durabletask import task
+
+from durable_retry.engine.base.durable_names import CANCEL_REPLAY_EVENT, REPLAY, REPLAY_BATCH, REPLAY_PAGE
+from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.dead_letters.bulk_replay import Pace, ReplayProgress, ReplayState, progress_document
+from orchestrators.call_until_success import Steps, call_until_success
+
+blueprint = df.Blueprint()
+
+LOOKS_PER_HISTORY: Final = 20
+"""Looks at an open circuit after which the orchestration continues as new: it may stay open for days, and is
+looked at every few seconds."""
+
+
+@dataclass(slots=True)
+class BulkReplay:
+    """One execution of the orchestration.
+
+    Attributes:
+        ctx: The durable context.
+        given: The input of the bulk replay.
+        pace: Size and interval of its batches.
+        progress: Counts so far.
+        cancel: Completes when someone cancels.
+    """
+
+    ctx: task.OrchestrationContext
+    given: Mapping[str, Any]
+    pace: Pace
+    progress: ReplayProgress
+    cancel: task.CancellableTask[Any]
+
+    @classmethod
+    def resume(cls, ctx: task.OrchestrationContext, given: Mapping[str, Any]) -> Self:
+        """Begin from a start's input, or continue from the execution before this one."""
+        progress = given.get("progress")
+        return cls(
+            ctx=ctx,
+            given=given,
+            pace=Pace.of(given["rate_per_second"]),
+            progress=ReplayProgress() if progress is None else ReplayProgress.from_json(progress),
+            cancel=ctx.wait_for_external_event(CANCEL_REPLAY_EVENT),
+        )
+
+    @property
+    def now(self) -> datetime:
+        """The replay-safe time, aware UTC."""
+        return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
+
+    def show(self, state: ReplayState, *, waiting_until: datetime | None = None) -> dict[str, Any]:
+        """Let status queries see the progress, and return that document."""
+        document = progress_document(self.given, state, self.progress, waiting_until=waiting_until)
+        self.ctx.set_custom_status(document)
+        return document
+
+    def wait(self, until: datetime) -> Steps[None]:
+        """Wait for an instant, unless someone cancels."""
+        if until > self.now:
+            yield task.when_any([self.ctx.create_timer(until), self.cancel])
+
+
+def replay(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Steps[dict[str, Any] | None]:
+    """Run a bulk replay: one page of dead letters per execution, so that the history stays short.
+
+    Args:
+        ctx: The durable context.
+        given: `replay_id`, `filter`, `rate_per_second`, `matched`, `note`, `created_at`; when it continues
+            as new `progress`, and `page` when it is in the middle of one.
+
+    Returns:
+        The document of its end; None when the orchestration continues as new.
+    """
+    bulk = BulkReplay.resume(ctx, given)
+    bulk.show(ReplayState.RUNNING)
+    page = given.get("page") or (yield from _next_page(bulk))
+    left = yield from _replay_all(bulk, page["ids"])
+    if bulk.cancel.is_complete:
+        return bulk.show(ReplayState.CANCELLED)
+    if not left and page["cursor"] is None:
+        return bulk.show(ReplayState.COMPLETED)
+    if left:
+        progress, rest = bulk.progress, {**page, "ids": left}
+    else:
+        progress, rest = replace(bulk.progress, cursor=page["cursor"]), None
+    ctx.continue_as_new({**given, "progress": progress.to_json(), "page": rest}, save_events=True)
+    return None
+
+
+def _next_page(bulk: BulkReplay) -> Steps[Any]:
+    request = {"filter": bulk.given["filter"], "limit": bulk.pace.page, "cursor": bulk.progress.cursor}
+    return (yield from call_until_success(bulk.ctx, REPLAY_PAGE, request))
+
+
+def _replay_all(bulk: BulkReplay, ids: list[str]) -> Steps[list[str]]:
+    """Replay dead letters batch by batch, until none is left, someone cancels, or the history is long.
+
+    Returns:
+        Those that are left.
+    """
+    waiting, looks = list(ids), 0
+    while waiting and looks < LOOKS_PER_HISTORY and not bulk.cancel.is_complete:
+        batch, waiting = waiting[: bulk.pace.batch], waiting[bulk.pace.batch :]
+        began = bulk.now
+        request = {"replay_id": bulk.given["replay_id"], "ids": batch, "note": bulk.given["note"]}
+        step = yield from call_until_success(bulk.ctx, REPLAY_BATCH, request)
+        bulk.progress = bulk.progress.plus(step)
+        if step["left"]:
+            looks += 1
+            waiting = [*step["left"], *waiting]
+            until = from_rfc3339(step["held_until"])
+            bulk.show(ReplayState.WAITING_CIRCUIT, waiting_until=until)
+            yield from bulk.wait(until)
+        bulk.show(ReplayState.RUNNING)
+        yield from bulk.wait(began + bulk.pace.interval)
+    return waiting
+
+
+blueprint.orchestration_trigger(context_name="context", orchestration=REPLAY)(replay)

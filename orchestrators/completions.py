@@ -1,0 +1,74 @@
+"""Waiting for operations to end: by their reports, and by a look now and then where a report cannot come."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from durabletask import task
+
+from durable_retry.engine.base.durable_names import ENDED_EVENT
+from durable_retry.engine.operations.completion import Completion
+from orchestrators.call_until_success import Steps
+
+_FIRST_LOOK: Final = timedelta(seconds=30)
+_LAST_LOOK: Final = timedelta(minutes=5)
+
+
+@dataclass(slots=True)
+class CompletionReports:
+    """The reports of operations that ended.
+
+    No report comes from an operation that was submitted elsewhere under the same key, or whose orchestration
+    was terminated by hand: these are found by a look.
+
+    Attributes:
+        ctx: The durable context.
+        quiet_looks: Looks in a row that found nothing ended; they make the next wait longer.
+    """
+
+    ctx: task.OrchestrationContext
+    quiet_looks: int = 0
+    _next: task.CancellableTask[Any] = field(init=False)
+    _look: task.Task[Any] | None = None
+
+    def __post_init__(self) -> None:
+        self._next = self.ctx.wait_for_external_event(ENDED_EVENT)
+
+    def wait(self) -> Steps[list[Completion]]:
+        """Wait until an operation has ended, or until it is time to look.
+
+        Returns:
+            The ends that were reported; empty when it is time to look.
+        """
+        if self._look is None:
+            # One timer at a time: each abandoned one would cost a turn.
+            self._look = self.ctx.create_timer(min(_FIRST_LOOK * 2 ** min(self.quiet_looks, 10), _LAST_LOOK))
+        endings: list[Completion] = []
+        while not endings and not self._look.is_complete:
+            yield task.when_any([self._look, self._next])
+            endings = self.arrived()
+        if self._look.is_complete:
+            self._look = None
+        self.quiet_looks = 0 if endings else self.quiet_looks + 1
+        return endings
+
+    def arrived(self) -> list[Completion]:
+        """Return the reports that arrived and were not returned yet.
+
+        Call it before continuing as new: reports that were delivered already are not carried over.
+        """
+        arrived = []
+        while self._next.is_complete:
+            ending = _ending(self._next.get_result())
+            self._next = self.ctx.wait_for_external_event(ENDED_EVENT)
+            if ending is not None:
+                arrived.append(ending)
+        return arrived
+
+
+def _ending(data: Any) -> Completion | None:
+    """Read a report; anyone may send an event, and in any form."""
+    try:
+        return Completion.from_json(data)
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,68 @@
+"""The orchestration that wakes the operations waiting for a circuit that was closed by hand."""
+
+from datetime import UTC, timedelta
+from typing import Any, Final
+
+import azure.durable_functions as df
+from durabletask import task
+
+from durable_retry.engine.base.durable_names import MANUAL_CONTROL, RELEASE_WAITING, WAKE_WAITING
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.stores.circuit.entity import circuit_id
+from orchestrators.call_until_success import Steps, call_until_success
+
+blueprint = df.Blueprint()
+
+SETTLE: Final = timedelta(seconds=2)
+"""By then no worker uses a snapshot from before the change: one is valid for a second, and reading it takes
+at most another. An operation woken earlier could be refused again, for the whole of the old break."""
+
+
+PASSES: Final = 10
+"""Passes over all instances, at most. Some task hubs page by offset, so operations that were woken shift
+others to a page that was read already; passes are repeated until one finds nothing."""
+BETWEEN_PASSES: Final = timedelta(seconds=1)
+"""By then the status of a woken operation shows it."""
+
+
+def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[str, Any] | None]:
+    """Wake the operations that wait for a circuit.
+
+    All may be woken at once: each asks the circuit again, and is released in its turn.
+
+    Args:
+        ctx: The durable context.
+        input_: `dependency`, and `hand`, the manual change; `progress` of an earlier execution.
+
+    Returns:
+        `{"woken": n}`; None when the orchestration continues as new.
+    """
+    progress = input_.get("progress")
+    if progress is None:
+        progress = yield from _begin(ctx, input_)
+    step = {name: progress[name] for name in ("changed_at", "position")}
+    done = yield from call_until_success(ctx, WAKE_WAITING, step | {"dependency": input_["dependency"]})
+    progress = progress | {
+        "position": done["following"],
+        "woken": progress["woken"] + done["woken"],
+        "woken_in_pass": progress["woken_in_pass"] + done["woken"],
+    }
+    if done["following"] is None:
+        if progress["woken_in_pass"] == 0 or progress["passes"] == PASSES:
+            return {"woken": progress["woken"]}
+        progress |= {"woken_in_pass": 0, "passes": progress["passes"] + 1}
+        yield ctx.create_timer(BETWEEN_PASSES)
+    ctx.continue_as_new(input_ | {"progress": progress})
+    return None
+
+
+def _begin(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[str, Any]]:
+    """Wait until every worker sees the manual change."""
+    # The same message again, awaited this time: what follows must come after the change.
+    yield ctx.call_entity(circuit_id(input_["dependency"]), MANUAL_CONTROL, input_["hand"])
+    yield ctx.create_timer(SETTLE)
+    changed_at = to_rfc3339(ctx.current_utc_datetime.replace(tzinfo=UTC))
+    return {"changed_at": changed_at, "position": None, "woken": 0, "woken_in_pass": 0, "passes": 1}
+
+
+blueprint.orchestration_trigger(context_name="context", orchestration=RELEASE_WAITING)(release_waiting)

@@ -1,0 +1,3 @@
+"""Runs any Durable Functions 2.x Python app on one machine: no Functions host, no Docker, no cloud."""
+
+__version__ = "0.1.0"

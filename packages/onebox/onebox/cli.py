@@ -1,0 +1,159 @@
+"""The command line: `onebox start`, `onebox new`, `onebox storage`."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from onebox import __version__
+from onebox.banner import storage_lines
+from onebox.data_folder import DataFolder
+from onebox.environment import STORAGE
+from onebox.errors import CannotStartError
+from onebox.first_app import write_first_app
+from onebox.host import Host, Options
+from onebox.http.access import is_loopback
+from onebox.logs import set_up_logs
+from onebox.reload import serve_and_reload
+from onebox.storage.account import open_account
+from onebox.storage.azurite import PortChoice
+
+_LOG = logging.getLogger("onebox")
+_JOIN_SECONDS = 0.2
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog="onebox", description="Runs a Durable Functions app here.")
+    parser.add_argument("--version", action="version", version=f"onebox {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    _add_start(commands.add_parser("start", help="serve an app until Ctrl-C or SIGTERM"))
+    new = commands.add_parser("new", help="write a first app into a folder")
+    new.add_argument("folder", type=Path, metavar="DIR")
+    storage = commands.add_parser("storage", help="run the storage emulator alone until Ctrl-C or SIGTERM")
+    _add_storage(storage)
+    return parser
+
+
+def _add_start(start: argparse.ArgumentParser) -> None:
+    start.add_argument(
+        "--app", type=Path, default=Path(), metavar="DIR", help="the app's folder (default: this one)"
+    )
+    start.add_argument("--host", default="127.0.0.1", help="address to listen on (default: loopback only)")
+    start.add_argument(
+        "--port", type=int, default=7071, help="port to listen on; 0 takes a free one (default: 7071)"
+    )
+    _add_storage(start)
+    start.add_argument(
+        "--join-storage", action="store_true", help="share the storage emulator that already runs"
+    )
+    start.add_argument(
+        "--auth", action="store_true", help="require the keys in keys.json of the data folder (default: open)"
+    )
+    start.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a further Host name to answer to, such as a proxy's; may be repeated (default: none)",
+    )
+    start.add_argument("--reload", action="store_true", help="start anew when the app's files change")
+    start.add_argument("--verbose", action="store_true", help="log each orchestrator and entity turn too")
+
+
+def _add_storage(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data", type=Path, default=Path(".onebox"), metavar="DIR", help="what it keeps (default: .onebox/)"
+    )
+    parser.add_argument(
+        "--storage-ports",
+        choices=tuple(PortChoice),
+        type=PortChoice,
+        default=PortChoice.AUTO,
+        help="where the storage emulator listens: auto takes 10000 to 10002, or free ports when one of those "
+        "is taken; fixed takes 10000 to 10002 or stops; free always takes free ports (default: auto)",
+    )
+
+
+def main() -> None:
+    """Run a command; exit code 0 after a stop by signal, 1 when something stands in the way."""
+    arguments = build_parser().parse_args()
+    set_up_logs(verbose=getattr(arguments, "verbose", False))
+    try:
+        match arguments.command:
+            case "new":
+                write_first_app(arguments.folder)
+                sys.stdout.write(f"Wrote a first app. Next:\n\n\tcd {arguments.folder}\n\tonebox start\n\n")
+            case "storage":
+                asyncio.run(_serve_storage(arguments.data.resolve(), arguments.storage_ports))
+            case _:
+                _start(arguments)
+    except CannotStartError as obstacle:
+        _leave(f"onebox: {obstacle}\n", 1)
+    _leave("", 0)
+
+
+def _start(arguments: argparse.Namespace) -> None:
+    options = Options(
+        app=arguments.app.resolve(),
+        host=arguments.host,
+        port=arguments.port,
+        data=arguments.data.resolve(),
+        storage_ports=arguments.storage_ports,
+        join_storage=arguments.join_storage,
+        auth=arguments.auth,
+        allowed_hosts=tuple(arguments.allowed_host),
+    )
+    if arguments.reload:
+        command = [sys.executable, "-m", "onebox", *(each for each in sys.argv[1:] if each != "--reload")]
+        _leave("", asyncio.run(serve_and_reload(command, options.app)))
+    if not (options.auth or is_loopback(options.host)):
+        _LOG.warning(
+            "%s is reachable from other machines, and every endpoint is open: start with --auth", options.host
+        )
+    asyncio.run(Host(options).serve())
+
+
+async def _serve_storage(folder: Path, choice: PortChoice) -> None:
+    """Run the emulator of a data folder until a signal.
+
+    Raises:
+        CannotStartError: The folder is in use, or the emulator cannot be started.
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    data = DataFolder(folder)
+    data.take()
+    try:
+        environ = {**os.environ, STORAGE.name: "UseDevelopmentStorage=true"}
+        account = await open_account(environ, data.azurite, choice, join=False)
+        lines = [*storage_lines(account), "", f"{STORAGE.name}={environ[STORAGE.name]}"]
+        sys.stdout.write("\n".join([*lines, "", ""]))
+        sys.stdout.flush()
+        await stop.wait()
+        await account.stop()
+    finally:
+        data.release()
+
+
+def _leave(message: str, code: int) -> None:
+    """End the process, also while a function of the app still blocks a thread that Python would wait for."""
+    sys.stderr.write(message)
+    sys.stderr.flush()
+    sys.stdout.flush()
+    logging.shutdown()
+    if any(_stays(each) for each in threading.enumerate()):
+        os._exit(code)
+    raise SystemExit(code)
+
+
+def _stays(thread: threading.Thread) -> bool:
+    if thread is threading.main_thread() or thread.daemon:
+        return False
+    thread.join(_JOIN_SECONDS)
+    return thread.is_alive()

@@ -1,0 +1,181 @@
+"""The host: puts the parts together, starts them in order, and stops them in the other."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from azure_functions_runtime import get_threadpool_executor
+
+from onebox.app_settings import load_local_settings
+from onebox.banner import banner
+from onebox.clock import Clock, SystemClock
+from onebox.data_folder import DataFolder
+from onebox.errors import CannotStartError
+from onebox.faults import HostFaults, no_faults
+from onebox.host_json import HostJson, read_host_json
+from onebox.http.access import Browsers, Keys
+from onebox.http.server import WebServer, base_url, bind
+from onebox.hub import HubInUse
+from onebox.parts import Parts
+from onebox.storage.account import StorageAccount, open_account
+from onebox.storage.azurite import PortChoice
+from onebox.worker.failures import watch_runtime_logger
+from onebox.worker.loader import load_app
+
+_LOG = logging.getLogger("onebox")
+
+# The promise is to be gone within 10 s of the signal: each phase has its share, the last resort is below it.
+_DRAIN_SECONDS = 3
+_HUB_SECONDS = 3.0
+_HUB_GRACE_SECONDS = 2.0  # to commit and close, once nothing runs
+_LAST_RESORT_SECONDS = 9.5
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says.
+
+    Attributes:
+        app: The app's folder.
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one.
+        data: Where everything is kept.
+        storage_ports: Where the data folder's storage emulator may listen.
+        join_storage: Use the emulator that already listens on the preferred ports.
+        auth: Require access keys.
+        allowed_hosts: Further Host names to answer to.
+    """
+
+    app: Path
+    host: str
+    port: int
+    data: Path
+    storage_ports: PortChoice = PortChoice.AUTO
+    join_storage: bool = False
+    auth: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+
+
+class Host:
+    """One app, served until a signal asks to stop."""
+
+    def __init__(self, options: Options, clock: Clock | None = None, faults: HostFaults = no_faults) -> None:
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._faults = faults
+        self._stopping = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Start everything, serve, and stop everything.
+
+        Raises:
+            CannotStartError: Something the user has to change stands in the way.
+        """
+        self._watch_signals()
+        data = DataFolder(self._options.data)
+        host_json = read_host_json(self._options.app / "host.json")
+        load_local_settings(self._options.app / "local.settings.json")
+        data.take()
+        try:
+            with bind(self._options.host, self._options.port) as listener:
+                account = await open_account(
+                    os.environ, data.azurite, self._options.storage_ports, join=self._options.join_storage
+                )
+                try:
+                    await self._serve_app(host_json, data, listener, account)
+                finally:
+                    await account.stop()
+        finally:
+            data.release()
+
+    def _watch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._ask_to_stop)
+
+    def _ask_to_stop(self) -> None:
+        if self._stopping.is_set():
+            _exit_now(130)
+        self._stopping.set()
+        last_resort = threading.Timer(_LAST_RESORT_SECONDS, _exit_now, [0])
+        last_resort.daemon = True
+        last_resort.start()
+
+    async def _serve_app(
+        self, host_json: HostJson, data: DataFolder, listener: socket.socket, account: StorageAccount
+    ) -> None:
+        watch_runtime_logger()
+        catalogue = load_app(self._options.app)
+        try:
+            keys = Keys.kept_in(data.keys) if self._options.auth else Keys(None)
+            parts = Parts(
+                catalogue,
+                host_json,
+                data,
+                keys=keys,
+                browsers=Browsers(self._options.host, self._options.allowed_hosts),
+                account=account,
+                clock=self._clock,
+                stop_seconds=_HUB_SECONDS,
+                faults=self._faults,
+            )
+            await self._run_parts(parts, listener)
+        finally:
+            executor = get_threadpool_executor()
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _run_parts(self, parts: Parts, listener: socket.socket) -> None:
+        url = base_url(listener)
+        server = WebServer(parts.application, listener, _DRAIN_SECONDS)
+        parts.loop.start()
+        try:
+            await parts.loop.run(parts.start_hub())
+        except HubInUse as error:
+            raise CannotStartError(str(error)) from None
+        try:
+            parts.serve_clients(url)
+            serving = server.start()
+            parts.start_triggers()
+            parts.admin.state = "Running"
+            sys.stdout.write(banner(parts, url, self._options.data))
+            sys.stdout.flush()
+            await _first_of(self._stopping, serving)
+            _LOG.info("stopping")
+            parts.admin.state = "Stopping"
+            parts.application.accepting = False
+            await asyncio.gather(server.stop(), parts.stop_triggers(_DRAIN_SECONDS))
+        finally:
+            await _within(_HUB_SECONDS + _HUB_GRACE_SECONDS, parts.loop.run(parts.hub.stop()))
+            parts.loop.stop()
+            parts.storage.close()
+            await parts.blobs.close()
+
+
+async def _first_of(asked: asyncio.Event, serving: asyncio.Task[None]) -> None:
+    asking = asyncio.ensure_future(asked.wait())
+    await asyncio.wait([asking, serving], return_when=asyncio.FIRST_COMPLETED)
+    asking.cancel()
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
+    """Give up on what a function that blocks the hub's event loop holds up: its store needs no farewell."""
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except TimeoutError:
+        _LOG.warning("a function blocks its event loop: the task hub was not closed")
+
+
+def _exit_now(code: int) -> None:
+    """Leave without ceremony: what is in flight is given back by whoever finds it at the next start."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

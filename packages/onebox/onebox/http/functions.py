@@ -1,0 +1,232 @@
+"""The app's HTTP functions behind their routes."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from onebox.faults import HostFaults, HostPoint, no_faults
+from onebox.host_json import Http
+from onebox.http.access import Level
+from onebox.http.messages import (
+    BodyTooLargeError,
+    declares_more,
+    read_body,
+    request_datum,
+    response_of,
+    trace_of,
+)
+from onebox.http.routes import RouteError, RouteTemplate
+from onebox.http.streams import StreamedAnswers
+from onebox.worker.durable import BindingInputs
+from onebox.worker.failures import FunctionFailedError
+from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function
+from onebox.worker.outputs import Outputs
+from onebox.worker.runner import Result, Runner
+
+_LOG = logging.getLogger("onebox.functions")
+
+_RESERVED = {"admin", "runtime"}
+
+
+def _expression_values(request: Request, parameters: Mapping[str, str]) -> dict[str, str]:
+    """What an output binding may name: route parameters, before those of the query."""
+    values = {**request.query_params, **parameters}
+    return {name.lower(): value for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One HTTP function at its route.
+
+    Attributes:
+        function: What is run.
+        template: Its route with the prefix.
+        methods: Upper case; empty for all.
+    """
+
+    function: Function
+    template: RouteTemplate
+    methods: frozenset[str]
+
+    @property
+    def level(self) -> Level:
+        """What a request needs to be let in; without a level in the trigger, a function key."""
+        return Level((self.function.trigger.text("authLevel") or Level.FUNCTION).lower())
+
+    @property
+    def output_name(self) -> str | None:
+        """The binding that carries the response; None when the function has none."""
+        return next((each.name for each in self.function.outputs() if each.type == "http"), None)
+
+
+def endpoints(catalogue: Catalogue, http: Http) -> tuple[Endpoint, ...]:
+    """Return the endpoints in the order in which they are tried.
+
+    Raises:
+        RouteError: A template is malformed, or its first segment belongs to the host.
+    """
+    found = (_endpoint(each, http.route_prefix) for each in catalogue.with_trigger(HTTP_TRIGGER))
+    return tuple(sorted(found, key=lambda each: each.template.precedence))
+
+
+def _endpoint(function: Function, prefix: str) -> Endpoint:
+    route = function.trigger.text("route") or function.name
+    template = RouteTemplate.parse("/".join(part.strip("/") for part in (prefix, route) if part.strip("/")))
+    if template.text.partition("/")[0].lower() in _RESERVED:
+        raise RouteError(f"function {function.name}: routes under {sorted(_RESERVED)} belong to the host")
+    methods = function.trigger.properties.get("methods") or ()
+    return Endpoint(function, template, frozenset(str(each).upper() for each in methods))
+
+
+class Admission:
+    """host.json's limits: requests that are accepted at once, and functions that run at once."""
+
+    def __init__(self, http: Http) -> None:
+        self._most_outstanding = http.max_outstanding_requests
+        self._outstanding = 0
+        most_running = http.max_concurrent_requests
+        self._running = nullcontext() if most_running is None else asyncio.Semaphore(most_running)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one more request has to be refused."""
+        return self._most_outstanding is not None and self._outstanding >= self._most_outstanding
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Count a request as outstanding, and wait until its function may run."""
+        self._outstanding += 1
+        try:
+            async with self._running:
+                yield
+        finally:
+            self._outstanding -= 1
+
+    def around(self, app: ASGIApp) -> ASGIApp:
+        """Return the application that holds a slot until its answer has been sent."""
+
+        async def within(scope: Scope, receive: Receive, send: Send) -> None:
+            async with self.slot():
+                await app(scope, receive, send)
+
+        return within
+
+
+class HttpFunctions:
+    """Finds the function for a request, runs it and answers.
+
+    Attributes:
+        streamed: Makes the answers of an app whose functions stream; None for one whose functions do not.
+    """
+
+    def __init__(
+        self,
+        found: Iterable[Endpoint],
+        runner: Runner,
+        inputs: BindingInputs,
+        outputs: Outputs,
+        http: Http,
+        *,
+        body_limit_bytes: int,
+        faults: HostFaults = no_faults,
+    ) -> None:
+        self.endpoints = tuple(found)
+        self._runner = runner
+        self._inputs = inputs
+        self._outputs = outputs
+        self._faults = faults
+        self._headers = http.custom_headers
+        self._body_limit_bytes = body_limit_bytes
+        self._admission = Admission(http)
+        self.streamed: StreamedAnswers | None = None
+
+    def find(self, method: str, path: str) -> tuple[Endpoint, Mapping[str, str]] | None:
+        """Return the endpoint for a request and its route parameters.
+
+        The method is part of the match, so a known path with another method is 404, as in the host
+        (azure-functions-host issue 10098); HEAD is not implied by GET either (issue 11625).
+        """
+        for endpoint in self.endpoints:
+            if endpoint.methods and method not in endpoint.methods:
+                continue
+            parameters = endpoint.template.match(path)
+            if parameters is not None:
+                return endpoint, parameters
+        return None
+
+    async def answer(self, request: Request, endpoint: Endpoint, parameters: Mapping[str, str]) -> ASGIApp:
+        """Run the function; an error of its own becomes an empty 500: its text is nobody else's business."""
+        if declares_more(request, self._body_limit_bytes):
+            return Response(status_code=413)
+        if self._admission.is_full:
+            return Response(status_code=429)
+        if self.streamed is not None:
+            return self._admission.around(self._streamed(self.streamed, request, endpoint, parameters))
+        async with self._admission.slot():
+            return await self._answer_whole(request, endpoint, parameters)
+
+    async def _answer_whole(
+        self, request: Request, endpoint: Endpoint, parameters: Mapping[str, str]
+    ) -> Response:
+        try:
+            body = await read_body(request, self._body_limit_bytes)
+        except BodyTooLargeError:
+            return Response(status_code=413)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        return await self._answer_to(request, body, endpoint, parameters)
+
+    async def _answer_to(
+        self, request: Request, body: bytes, endpoint: Endpoint, parameters: Mapping[str, str]
+    ) -> Response:
+        self._faults(HostPoint.HTTP_RECEIVED)
+        run = self._run(request, body, endpoint, parameters)
+        try:
+            # Shielded: a client that hangs up does not stop a function half way, as it would not in the host.
+            result = await asyncio.shield(asyncio.ensure_future(run))
+            await self._outputs.send(endpoint.function, result, _expression_values(request, parameters))
+            self._faults(HostPoint.HTTP_RUN)
+            return response_of(result, endpoint.output_name, self._headers)
+        except FunctionFailedError:
+            return Response(status_code=500)
+        except ValueError as error:  # a status, header or cookie that HTTP cannot carry
+            name = endpoint.function.name
+            _LOG.error("%s: its response cannot be sent: %s", name, error)  # no trace of ours
+            return Response(status_code=500)
+
+    def _streamed(
+        self,
+        streamed: StreamedAnswers,
+        request: Request,
+        endpoint: Endpoint,
+        parameters: Mapping[str, str],
+    ) -> ASGIApp:
+        async def invoke(invocation_id: str) -> None:
+            self._faults(HostPoint.HTTP_RECEIVED)
+            result = await self._run(request, b"", endpoint, parameters, invocation_id)
+            await self._outputs.send(endpoint.function, result, _expression_values(request, parameters))
+            self._faults(HostPoint.HTTP_RUN)
+
+        return streamed.answer(invoke, self._body_limit_bytes, endpoint.function.name)
+
+    async def _run(
+        self,
+        request: Request,
+        body: bytes,
+        endpoint: Endpoint,
+        parameters: Mapping[str, str],
+        invocation_id: str | None = None,
+    ) -> Result:
+        function = endpoint.function
+        datum = request_datum(request, body, parameters)
+        inputs = [(function.trigger.name, datum), *self._inputs.of(function)]
+        reason = f"{request.method} {request.url.path}"
+        return await self._runner.run(
+            function, inputs, reason=reason, invocation_id=invocation_id, trace=trace_of(request)
+        )

@@ -1,0 +1,151 @@
+"""HTTP requests and responses in the form that a worker receives and returns."""
+
+import io
+import re
+from collections.abc import Iterable, Mapping
+from http.cookies import SimpleCookie
+from typing import Any
+
+from azure_functions_runtime.bindings.datumdef import Datum
+from starlette.requests import Request
+from starlette.responses import Response
+
+from onebox.app_settings import AppSettings
+from onebox.environment import BODY_LIMIT
+from onebox.errors import CannotStartError
+from onebox.worker.runner import Result, Trace, text_datum
+
+_BODILESS = {204, 304}
+_TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+# The server frames the message itself; a function's framing headers could only contradict it.
+_FRAMING = {"content-length", "transfer-encoding", "connection"}
+_CONTENT_TYPES = {
+    "string": "text/plain; charset=utf-8",
+    "json": "application/json; charset=utf-8",
+    "bytes": "application/octet-stream",
+}
+
+
+class BodyTooLargeError(Exception):
+    """The request's body goes over the limit."""
+
+
+def body_limit_bytes(settings: AppSettings) -> int:
+    """Return the largest body of a request that is taken.
+
+    Raises:
+        CannotStartError: The app setting is not a positive whole number.
+    """
+    text = settings.get(BODY_LIMIT.name) or BODY_LIMIT.default
+    if not text.isdecimal() or int(text) == 0:
+        raise CannotStartError(f"app setting {BODY_LIMIT.name} must be a number of bytes, not {text!r}")
+    return int(text)
+
+
+def raw_path(request: Request) -> str:
+    """Return the path as it came, still percent-encoded: an encoded slash is no separator."""
+    raw: bytes = request.scope["raw_path"]
+    return raw.decode("latin-1")
+
+
+def _url(request: Request) -> str:
+    query = request.scope["query_string"].decode("latin-1")
+    origin = f"{request.url.scheme}://{request.url.netloc}"
+    return f"{origin}{raw_path(request)}{'?' + query if query else ''}"
+
+
+def declares_more(request: Request, limit_bytes: int) -> bool:
+    """Return whether the declared Content-Length is over the limit."""
+    declared = request.headers.get("content-length", "")
+    return declared.isdigit() and int(declared) > limit_bytes
+
+
+async def read_body(request: Request, limit_bytes: int) -> bytes:
+    """Read the whole body, but no more than the limit.
+
+    Raises:
+        BodyTooLargeError: It turns out to be larger.
+    """
+    body = io.BytesIO()  # getvalue() makes no further copy
+    async for chunk in request.stream():
+        body.write(chunk)
+        if body.tell() > limit_bytes:
+            raise BodyTooLargeError
+    return body.getvalue()
+
+
+def request_datum(request: Request, body: bytes, route_parameters: Mapping[str, str]) -> Any:
+    """Return the trigger's data for one request."""
+    return Datum(
+        {
+            "method": text_datum(request.method),
+            "url": text_datum(_url(request)),
+            "headers": _texts(_joined(request.headers.items())),
+            "body": Datum(body, "bytes"),
+            "params": _texts(route_parameters),
+            "query": _texts(_joined(request.query_params.multi_items())),
+        },
+        "http",
+    )
+
+
+def trace_of(request: Request) -> Trace:
+    """Return the caller's trace context; none when its header is malformed (W3C Trace Context, 3.2)."""
+    parent = request.headers.get("traceparent", "").strip()
+    if not _TRACE_PARENT.fullmatch(parent):
+        return Trace()
+    return Trace(parent, ",".join(request.headers.getlist("tracestate")))
+
+
+def _texts(values: Mapping[str, str]) -> dict[str, Any]:
+    return {name: text_datum(value) for name, value in values.items()}
+
+
+def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Join repeated names with a comma, as the host does."""
+    joined: dict[str, str] = {}
+    for name, value in pairs:
+        joined[name] = f"{joined[name]},{value}" if name in joined else value
+    return joined
+
+
+def response_of(result: Result, output_name: str | None, extra_headers: Mapping[str, str]) -> Response:
+    """Turn what a function returned into a response; nothing at all is 204.
+
+    Args:
+        result: The function's.
+        output_name: The http output binding; "$return", a parameter's name, or None when there is none.
+        extra_headers: host.json's customHeaders.
+    """
+    datum = result.returned if output_name == "$return" else result.outputs.get(output_name or "")
+    response = _response(datum)
+    for name, value in extra_headers.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+def _response(datum: Any) -> Response:
+    if datum is None or datum.value is None:
+        return Response(status_code=204)
+    if datum.type == "http":
+        return _full_response(datum.value)
+    return Response(_content(datum), media_type=_CONTENT_TYPES.get(datum.type, "text/plain; charset=utf-8"))
+
+
+def _full_response(value: Mapping[str, Any]) -> Response:
+    status = int(value["status_code"].value)
+    headers = {name: text.value for name, text in value["headers"].items() if name.lower() not in _FRAMING}
+    content = b"" if status in _BODILESS else _content(value["body"])
+    response = Response(content, status_code=status, headers=headers)
+    for cookie in _cookie_lines(value.get("cookies") or ()):
+        response.raw_headers.append((b"set-cookie", cookie.encode("latin-1")))
+    return response
+
+
+def _cookie_lines(cookies: Iterable[SimpleCookie]) -> Iterable[str]:
+    return (morsel.OutputString() for cookie in cookies for morsel in cookie.values())
+
+
+def _content(datum: Any) -> bytes:
+    value = datum.value
+    return value if isinstance(value, bytes) else str(value).encode()

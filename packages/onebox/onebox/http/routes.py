@@ -1,0 +1,269 @@
+r"""Azure route templates: `orders/{id:int}/{part?}`, `files/{*path}`.
+
+They are ASP.NET Core's: constraints such as `{code:regex(^\d{{3}}$)}`, optional parameters, defaults,
+catch-alls, and an order of precedence: a literal segment, then a constrained parameter, a plain parameter,
+a catch-all. Matching ignores case. Source: "Routing in ASP.NET Core", Microsoft Learn.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from urllib.parse import unquote
+from uuid import UUID
+
+from onebox.errors import CannotStartError
+
+Check = Callable[[str], bool]
+
+# A parameter name, constraints (whose arguments may hold braces doubled and slashes), then `?` or `=default`.
+_PARAMETER = re.compile(
+    r"\{(?P<star>\*{0,2})(?P<name>[^:=?{}*]+)"
+    r"(?P<constraints>(?::(?:[a-zA-Z]+)(?:\((?:[^{}]|\{\{|\}\})*?\))?)*)"
+    r"(?P<optional>\?)?(?:=(?P<default>[^{}]*))?\}"
+)
+_CONSTRAINT = re.compile(r":(?P<name>[a-zA-Z]+)(?:\((?P<argument>.*?)\))?(?=:[a-zA-Z]|$)")
+
+# Ranks of a segment, best first.
+_LITERAL, _CONSTRAINED, _PLAIN, _CONSTRAINED_CATCH_ALL, _CATCH_ALL = 1, 3, 4, 5, 6
+_MIXED = 2
+
+_INTEGER = re.compile(r"[+-]?\d{1,19}")
+_INT_LIMIT, _LONG_LIMIT = 2**31, 2**63
+
+
+class RouteError(CannotStartError):
+    """A route template is malformed."""
+
+
+def check_for(name: str, argument: str | None, template: str) -> Check:
+    """Return the predicate of a constraint.
+
+    Args:
+        name: Lower case.
+        argument: The text in its parentheses; None without parentheses.
+        template: The whole route, for the error.
+
+    Raises:
+        RouteError: There is no such constraint, or its argument is malformed.
+    """
+    if name in _SIMPLE_CHECKS and argument is None:
+        return _SIMPLE_CHECKS[name]
+    try:
+        if name in _ARGUMENT_CHECKS and argument is not None:
+            return _ARGUMENT_CHECKS[name](argument)
+    except (ValueError, re.error) as mistake:
+        raise RouteError(f"route {template!r}: constraint {name}({argument}): {mistake}") from None
+    raise RouteError(f"route {template!r}: unknown constraint {name!r}")
+
+
+def _integer_within(limit: int) -> Check:
+    return lambda value: bool(_INTEGER.fullmatch(value)) and -limit <= int(value) < limit
+
+
+def _converts(convert: Callable[[str], object]) -> Check:
+    def check(value: str) -> bool:
+        try:
+            convert(value)
+        except (ValueError, InvalidOperation):
+            return False
+        return True
+
+    return check
+
+
+def _length_between(least: int, most: int | None) -> Check:
+    return lambda value: len(value) >= least and (most is None or len(value) <= most)
+
+
+def _length(argument: str) -> Check:
+    least, _, most = argument.partition(",")
+    return _length_between(int(least), int(most or least))
+
+
+def _number_between(least: int | None, most: int | None) -> Check:
+    def check(value: str) -> bool:
+        if not _INTEGER.fullmatch(value):
+            return False
+        return (least is None or int(value) >= least) and (most is None or int(value) <= most)
+
+    return check
+
+
+def _number_range(argument: str) -> Check:
+    least, most = (int(part) for part in argument.split(","))
+    return _number_between(least, most)
+
+
+def _regex(argument: str) -> Check:
+    pattern = re.compile(argument.replace("{{", "{").replace("}}", "}"), re.IGNORECASE)
+    return lambda value: pattern.search(value) is not None
+
+
+_SIMPLE_CHECKS: Mapping[str, Check] = {
+    "int": _integer_within(_INT_LIMIT),
+    "long": _integer_within(_LONG_LIMIT),
+    "bool": lambda value: value.lower() in {"true", "false"},
+    "datetime": _converts(datetime.fromisoformat),
+    "decimal": _converts(Decimal),
+    "double": _converts(float),
+    "float": _converts(float),
+    "guid": _converts(UUID),
+    "alpha": lambda value: value.isascii() and value.isalpha(),
+    "required": bool,
+}
+_ARGUMENT_CHECKS: Mapping[str, Callable[[str], Check]] = {
+    "minlength": lambda argument: _length_between(int(argument), None),
+    "maxlength": lambda argument: _length_between(0, int(argument)),
+    "length": _length,
+    "min": lambda argument: _number_between(int(argument), None),
+    "max": lambda argument: _number_between(None, int(argument)),
+    "range": _number_range,
+    "regex": _regex,
+}
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    name: str
+    checks: tuple[Check, ...]
+    optional: bool
+    default: str | None
+
+    def accepts(self, value: str) -> bool:
+        return all(check(value) for check in self.checks)
+
+
+@dataclass(frozen=True)
+class _Segment:
+    pattern: re.Pattern[str]
+    parameters: tuple[_Parameter, ...]
+    rank: int
+    catch_all: bool = False
+
+    @property
+    def may_be_absent(self) -> bool:
+        return self.catch_all or (len(self.parameters) == 1 and self._gives_way(self.parameters[0]))
+
+    @staticmethod
+    def _gives_way(parameter: _Parameter) -> bool:
+        return parameter.optional or parameter.default is not None
+
+    def match(self, text: str) -> dict[str, str] | None:
+        found = self.pattern.fullmatch(text)
+        if found is None:
+            return None
+        values = {each.name: found[f"p{index}"] for index, each in enumerate(self.parameters)}
+        return values if all(each.accepts(values[each.name]) for each in self.parameters) else None
+
+    def defaults(self) -> dict[str, str]:
+        return {each.name: each.default for each in self.parameters if each.default is not None}
+
+
+@dataclass(frozen=True)
+class RouteTemplate:
+    """One template, ready to match paths.
+
+    Attributes:
+        text: As written, without slashes at its ends.
+        segments: What it is made of.
+    """
+
+    text: str
+    segments: tuple[_Segment, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "RouteTemplate":
+        """Parse a template.
+
+        Raises:
+            RouteError: A brace is unbalanced, a constraint is unknown, or a catch-all is not last.
+        """
+        stripped = text.strip("/")
+        segments = tuple(_parse_segment(part, text) for part in _split(stripped)) if stripped else ()
+        if any(segment.catch_all for segment in segments[:-1]):
+            raise RouteError(f"route {text!r}: a catch-all must come last")
+        return cls(stripped, segments)
+
+    @property
+    def precedence(self) -> tuple[int, ...]:
+        """Sort key: the smaller is tried first. A longer template beats its own beginning."""
+        return (*(segment.rank for segment in self.segments), _CATCH_ALL + 1)
+
+    def match(self, path: str) -> dict[str, str] | None:
+        """Return the route parameters of a path; None when it does not match.
+
+        Args:
+            path: Percent-encoded, with or without slashes at its ends.
+        """
+        parts = [part for part in path.strip("/").split("/") if part] if path.strip("/") else []
+        values: dict[str, str] = {}
+        for index, segment in enumerate(self.segments):
+            rest = parts[index:]
+            if not rest:
+                if not segment.may_be_absent:
+                    return None
+                values |= segment.defaults()
+                continue
+            found = segment.match(unquote("/".join(rest) if segment.catch_all else rest[0]))
+            if found is None:
+                return None
+            values |= found
+        ends_open = bool(self.segments) and self.segments[-1].catch_all
+        return values if ends_open or len(parts) <= len(self.segments) else None
+
+
+def _split(text: str) -> Iterable[str]:
+    """Split at the slashes outside of braces (a regex constraint may hold one)."""
+    depth, start = 0, 0
+    for index, character in enumerate(text):
+        depth += (character == "{") - (character == "}")
+        if character == "/" and depth == 0:
+            yield text[start:index]
+            start = index + 1
+    yield text[start:]
+
+
+def _parse_segment(text: str, template: str) -> _Segment:
+    pieces: list[str] = []
+    parameters: list[_Parameter] = []
+    end = stars = 0
+    for found in _PARAMETER.finditer(text):
+        pieces.append(_literal(text[end : found.start()], template))
+        whole = "(?s:.*)" if found["star"] else "(?s:.+?)"
+        pieces.append(f"(?P<p{len(parameters)}>{whole})")
+        parameters.append(_parse_parameter(found, template))
+        stars += bool(found["star"])
+        end = found.end()
+    pieces.append(_literal(text[end:], template))
+    pattern = re.compile("".join(pieces), re.IGNORECASE)
+    alone = len(parameters) == 1 and not pieces[0] and not pieces[-1]
+    return _Segment(
+        pattern, tuple(parameters), _rank(parameters, alone=alone, catch_all=bool(stars)), bool(stars)
+    )
+
+
+def _literal(text: str, template: str) -> str:
+    if "{" in text or "}" in text:
+        raise RouteError(f"route {template!r}: cannot read {text!r}")
+    return re.escape(unquote(text))
+
+
+def _rank(parameters: list[_Parameter], *, alone: bool, catch_all: bool) -> int:
+    if not parameters:
+        return _LITERAL
+    constrained = any(each.checks for each in parameters)
+    if catch_all:
+        return _CONSTRAINED_CATCH_ALL if constrained else _CATCH_ALL
+    if not alone:
+        return _MIXED
+    return _CONSTRAINED if constrained else _PLAIN
+
+
+def _parse_parameter(found: re.Match[str], template: str) -> _Parameter:
+    checks = [
+        check_for(each["name"].lower(), each["argument"], template)
+        for each in _CONSTRAINT.finditer(found["constraints"])
+    ]
+    return _Parameter(found["name"], tuple(checks), bool(found["optional"]), found["default"])

@@ -1,0 +1,235 @@
+"""Keeps the hub going: what is ready, what is due, and what to do when something breaks."""
+
+import asyncio
+import logging
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Final
+
+from onebox.clock import Clock
+from onebox.hub.dispatch import WorkQueue
+from onebox.hub.faults import FaultPoint, FaultPoints
+from onebox.hub.instants import now_us, to_datetime
+from onebox.hub.invoker import Invoker
+from onebox.hub.model import Effects, Lane
+from onebox.hub.settings import HubSettings
+from onebox.hub.store.reading import Reader
+from onebox.hub.store.transaction import Transaction, is_entity
+from onebox.hub.store.writer import Writer
+from onebox.hub.timers import Key, Timers
+from onebox.hub.waiters import Waiters
+from onebox.hub.workers import Workers, tell_failure
+
+_LOGGER = logging.getLogger(__name__)
+_FIRST_RETRY_US: Final = 100_000
+_LONGEST_RETRY_US: Final = 30_000_000
+_DOUBLINGS: Final = 10  # after which the longest is reached in any case
+
+
+class Engine:
+    """Applies what transactions have decided: wakes, timers, tasks.
+
+    All of its memory can be rebuilt from the store (`recover`), which is what a start does, and what happens
+    when a commit succeeded but its effects were lost.
+    """
+
+    def __init__(
+        self,
+        *,
+        db: sqlite3.Connection,
+        reader: Reader,
+        invoker: Invoker,
+        clock: Clock,
+        settings: HubSettings,
+        faults: FaultPoints,
+    ) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._settings = settings
+        self._faults = faults
+        self._failures: defaultdict[Key, int] = defaultdict(int)
+        self._timer_moved = asyncio.Event()
+        self._quiet = asyncio.Event()
+        self._timers = Timers(reader.timers)
+        self._ticking: asyncio.Task[None] | None = None
+        self.waiters = Waiters()
+        self._held: set[str] = set()
+        self.writer = Writer(
+            db,
+            clock,
+            apply=self._apply,
+            lost=self.recover,
+            faults=faults,
+            first_seq=reader.last_seq(),
+            followers=self,
+            outage=self._pause_during,
+        )
+        self.workers = Workers(
+            reader=reader,
+            inside=Reader(db),
+            writer=self.writer,
+            invoker=invoker,
+            clock=clock,
+            settings=settings,
+            faults=faults,
+            retry=lambda key: self.wake(key, Lane.GOING),
+        )
+        self._turns = WorkQueue[str](settings.max_turns, self.workers.turn, done=self._done)
+        self._batches = WorkQueue[str](settings.max_batches, self.workers.batch, done=self._done)
+        self._activities = WorkQueue[int](settings.max_activities, self.workers.activity, done=self._done)
+
+    async def start(self) -> None:
+        """Take up everything that the store holds."""
+        self.recover()
+        for queue in (self._turns, self._batches, self._activities):
+            queue.open()
+        self._ticking = asyncio.create_task(self._tick())
+
+    def _pause_during(self, *, outage: bool) -> None:
+        """Take no work while nothing can be committed; go on when it can."""
+        for queue in (self._turns, self._batches, self._activities):
+            if outage:
+                queue.pause()
+            else:
+                queue.resume()
+
+    async def drain(self) -> None:
+        """Take no more work; what does not end in time is given back to the store."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.wait([self._ticking])
+        seconds = self._settings.stop_seconds
+        queues = (self._turns, self._batches, self._activities)
+        await asyncio.gather(*(queue.close(seconds) for queue in queues))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is ready, running or being committed; timers may still be pending."""
+        queues = (self._turns, self._batches, self._activities)
+        return all(queue.is_idle for queue in queues) and self.writer.is_idle
+
+    async def settled(self) -> None:
+        """Return once nothing can happen before the clock moves or somebody asks for something."""
+        while True:
+            next_us = self._timers.next_due_us()
+            if self.is_idle and (next_us is None or next_us > now_us(self._clock)):
+                return
+            self._quiet.clear()
+            await self._quiet_soon()
+
+    async def _quiet_soon(self) -> None:
+        """Wait for the queues to run empty; look again soon, for due timers on their way say nothing."""
+        try:
+            async with asyncio.timeout(0.005):
+                await self._quiet.wait()
+        except TimeoutError:
+            return
+
+    def recover(self) -> None:
+        """Look at the store anew; what is queued or running already is not queued twice."""
+        self._timers.refill()
+        targets = self._reader.ready_targets(now_us(self._clock))
+        tasks = self._reader.ready_tasks()
+        for target, lane in targets:
+            self.wake(target, lane)
+        for seq, lane in tasks:
+            self._activities.put(seq, lane)
+        if targets or tasks:
+            _LOGGER.info("taking up %d inboxes and %d activities from the store", len(targets), len(tasks))
+        self._timer_moved.set()
+
+    def wake(self, key: Key, lane: Lane) -> None:
+        """Have somebody look at an instance, an entity or an activity."""
+        if isinstance(key, int):
+            self._activities.put(key, lane)
+        else:
+            self._queue_of(key).put(key, lane)
+
+    def stage(self, effects: Effects) -> None:
+        """Drop cached histories that a transaction of the open group has made void; see `Followers`."""
+        for instance_id in effects.dropped:
+            self.workers.cache.drop(instance_id)
+
+    def follow(self, target: str, lane: Lane) -> Callable[[Transaction], None] | None:
+        """Return a target's work unless it is busy; see `Followers`."""
+        if target not in self._held and not self._queue_of(target).hold(target):
+            return None
+        self._held.add(target)
+        work = self.workers.follow_batch if is_entity(target) else self.workers.follow_turn
+        return lambda tx: work(tx, target, lane)
+
+    def release(self, *, committed: bool) -> None:
+        """Let others work on the targets of the group; see `Followers`."""
+        if not committed:
+            self.workers.cache.clear()  # it was ahead of the store
+        held, self._held = self._held, set()
+        for target in held:
+            self._queue_of(target).release(target)
+
+    def _queue_of(self, target: str) -> WorkQueue[str]:
+        return self._batches if is_entity(target) else self._turns
+
+    def _apply(self, effects: Effects) -> None:
+        """Do what a transaction that is now on disk has decided."""
+        for instance_id in effects.dropped:
+            self.workers.cache.drop(instance_id)
+        for due_us, target in effects.timers:
+            if self._timers.add(due_us, target):
+                self._timer_moved.set()
+        for seq, lane in effects.tasks:
+            self._activities.put(seq, lane)
+        for target, lane in effects.wake:
+            self.wake(target, lane)
+        for instance_id in effects.changed:
+            self.waiters.notify(instance_id)
+        for head, failure in effects.failed:
+            tell_failure(head, failure)
+        for target in effects.followed:
+            self._note_followed(target)
+
+    def _note_followed(self, target: str) -> None:
+        point = FaultPoint.BATCH_COMMITTED if is_entity(target) else FaultPoint.TURN_COMMITTED
+        try:
+            self._faults(point)
+        except Exception as error:  # noqa: BLE001 - as if its handler had raised after the commit
+            self._try_again(target, error)
+
+    def _done(self, key: Key, error: Exception | None) -> None:
+        if error is not None:
+            self._try_again(key, error)
+        else:
+            self._failures.pop(key, None)
+        if self.is_idle:
+            self._quiet.set()
+
+    def _try_again(self, key: Key, error: Exception) -> None:
+        """Queue a work item again, later each time, for as long as it takes."""
+        count = min(self._failures[key], _DOUBLINGS)
+        self._failures[key] += 1
+        delay_us = min(_FIRST_RETRY_US * 2**count, _LONGEST_RETRY_US)
+        _LOGGER.warning("work on '%s' failed, again in %.1f s", key, delay_us / 1e6, exc_info=error)
+        if isinstance(key, str):
+            self.workers.cache.drop(key)
+        self._timers.add_retry(now_us(self._clock) + delay_us, key)
+        self._timer_moved.set()
+
+    async def _tick(self) -> None:
+        """Wake what is due; the only place that waits for time."""
+        while True:
+            self._timer_moved.clear()
+            try:
+                self._wake_due()
+                next_us = self._timers.next_due_us()
+            except Exception:
+                _LOGGER.exception("timers could not be handed over, looking at the store anew")
+                self.recover()
+                next_us = now_us(self._clock) + _FIRST_RETRY_US
+            until = None if next_us is None else to_datetime(next_us)
+            await self._clock.wait(until, self._timer_moved)
+
+    def _wake_due(self) -> None:
+        at_us = now_us(self._clock)
+        for key in self._timers.pop_due(at_us):
+            self._faults(FaultPoint.TIMER_DUE)
+            self.wake(key, Lane.DUE)

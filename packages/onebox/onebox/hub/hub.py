@@ -1,0 +1,159 @@
+"""Puts the task hub together: lock, store, engine, gRPC."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import durabletask.internal.orchestrator_service_pb2_grpc as stubs
+import grpc
+
+from onebox.clock import Clock
+from onebox.hub.engine import Engine
+from onebox.hub.faults import FaultPoints, no_faults
+from onebox.hub.invoker import Invoker
+from onebox.hub.local_channel import serve_locally, stop_serving
+from onebox.hub.lock import HubLock
+from onebox.hub.servicer import Servicer
+from onebox.hub.settings import HubSettings
+from onebox.hub.store.database import open_reader, open_writer
+from onebox.hub.store.listing import Listing
+from onebox.hub.store.reading import Reader
+from onebox.hub.taskhub import TaskHub
+
+_register: Any = stubs.add_TaskHubSidecarServiceServicer_to_server  # generated without types
+_ANY_SIZE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+class Hub:
+    """The task hub of one store: takes work in over gRPC, runs it through an invoker.
+
+    Args:
+        store_path: The SQLite file; created when missing, with a lock file beside it.
+        invoker: Runs the app's functions.
+        clock: The only source of time.
+        settings: Limits; None takes the defaults.
+        faults: Called at each named point, for tests.
+        socket: Where gRPC is served, a Unix socket that file modes protect; None takes a free loopback port.
+    """
+
+    def __init__(
+        self,
+        store_path: Path,
+        invoker: Invoker,
+        clock: Clock,
+        settings: HubSettings | None = None,
+        faults: FaultPoints = no_faults,
+        *,
+        socket: Path | None = None,
+    ) -> None:
+        self._store_path = store_path
+        self._invoker = invoker
+        self._clock = clock
+        self._settings = settings or HubSettings()
+        self._faults = faults
+        self._lock = HubLock(store_path)
+        self._connections: list[sqlite3.Connection] = []
+        self._engine: Engine | None = None
+        self._tasks: TaskHub | None = None
+        self._servicer: Servicer | None = None
+        self._server: grpc.aio.Server | None = None
+        self._socket = socket
+        self._address = ""
+
+    @property
+    def grpc_address(self) -> str:
+        """The gRPC service's address: `host:port`, or `unix:` and a path.
+
+        Raises:
+            RuntimeError: The hub is not started.
+        """
+        if not self._address:
+            raise RuntimeError("the task hub is not started")
+        return self._address
+
+    @property
+    def tasks(self) -> TaskHub:
+        """The hub's own API, for whoever runs in this process.
+
+        Raises:
+            RuntimeError: The hub is not started.
+        """
+        if self._tasks is None:
+            raise RuntimeError("the task hub is not started")
+        return self._tasks
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be committed; "" when everything is well."""
+        return "" if self._engine is None else self._engine.writer.outage.reason
+
+    async def start(self) -> None:
+        """Open the store, serve gRPC, and take up all work that the store holds.
+
+        Raises:
+            HubInUse: Another process serves this store.
+        """
+        self._lock.acquire()
+        try:
+            await self._serve(await self._open())
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _open(self) -> TaskHub:
+        writing = open_writer(self._store_path)
+        reading = open_reader(self._store_path)
+        self._connections = [reading, writing]
+        self._engine = Engine(
+            db=writing,
+            reader=Reader(reading),
+            invoker=self._invoker,
+            clock=self._clock,
+            settings=self._settings,
+            faults=self._faults,
+        )
+        self._tasks = TaskHub(self._engine, Listing(reading), self._clock, self._faults, self._settings)
+        return self._tasks
+
+    async def _serve(self, tasks: TaskHub) -> None:
+        """Bind before the first turn runs: an activity may want to be a client."""
+        self._server = grpc.aio.server(options=_ANY_SIZE)
+        self._servicer = Servicer(tasks)
+        _register(self._servicer, self._server)
+        if self._socket is None:
+            self._address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        else:
+            self._address = f"unix:{self._socket}"
+            self._server.add_insecure_port(self._address)
+        await self._server.start()
+        assert self._engine is not None  # noqa: S101 - _open made it
+        await self._engine.start()
+
+    def serve_locally(self) -> None:
+        """Let durable clients of this process call the started hub without gRPC; see `local_channel`."""
+        serve_locally(self.grpc_address, self._servicer)
+
+    async def settled(self) -> None:
+        """Return once nothing can happen before the clock moves or somebody asks for something."""
+        if self._engine is not None:
+            await self._engine.settled()
+
+    async def stop(self) -> None:
+        """Take no more work, let what runs finish within `stop_seconds`, give back the rest, close.
+
+        What is given back is in the store and is taken up by the next start. Stopping twice is harmless.
+        """
+        if self._engine is not None:
+            await self._engine.drain()  # before the server goes: what runs may still want to be a client
+        if self._server is not None:
+            stop_serving(self._address)
+            await self._server.stop(grace=0)
+            self._server = None
+        if self._engine is not None:
+            await self._engine.writer.close()
+            self._engine = None
+        for connection in self._connections:
+            connection.close()
+        self._connections = []
+        self._tasks, self._servicer, self._address = None, None, ""
+        self._lock.release()

@@ -1,0 +1,255 @@
+"""Commits many transactions with one disk sync.
+
+Statements run on the event loop's thread, where they cost microseconds; only the commit, which waits for the
+disk, runs on a thread of its own. While a group commits, the next one gathers:
+
+    turn A ──┐
+    turn B ──┼─ BEGIN · A · B · C · COMMIT (one sync) ─► effects, then each caller's result
+    start C ─┘                      └─ meanwhile D, E, F gather for the next group
+
+Each transaction has its own savepoint: one that raises is undone alone and its caller gets the exception, no
+sooner than the others get their results: it may be refused for what another one of the group has written.
+
+What a transaction wakes may follow it into its group, where it reads what is not committed yet: a first turn
+its start, the entity the turn that calls it, the next turn the entity's answer. One sync then makes the whole
+chain durable, and only after it does anything of it have an effect outside of the store.
+"""
+
+import asyncio
+import contextvars
+import logging
+import sqlite3
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from onebox.clock import Clock
+from onebox.hub.errors import StoreUnwritable
+from onebox.hub.faults import FaultPoint, FaultPoints
+from onebox.hub.instants import now_us
+from onebox.hub.model import Effects, Lane
+from onebox.hub.store.outage import Outage, OutageChanged, ignore_outages, is_outage
+from onebox.hub.store.transaction import Transaction
+
+_LOGGER = logging.getLogger(__name__)
+_LARGEST_GROUP = 256  # bounds how long the event loop runs statements without a break
+
+
+_MOST_FOLLOWERS = 64  # of one group, likewise
+
+
+class Followers(Protocol):
+    """What may join a group because a transaction of the group wakes it."""
+
+    def stage(self, effects: Effects) -> None:
+        """Note what a transaction of the open group has made void."""
+        ...
+
+    def follow(self, target: str, lane: Lane) -> Callable[[Transaction], None] | None:
+        """Return a target's work, to be run at once; None leaves the target to be woken after the commit.
+
+        Until `release` nobody else works on it.
+        """
+        ...
+
+    def release(self, *, committed: bool) -> None:
+        """Let others work on the targets of the group, which is on disk or undone."""
+        ...
+
+
+class NoFollowers:
+    """Leaves everything to be woken after the commit."""
+
+    def stage(self, effects: Effects) -> None:
+        """Do nothing."""
+
+    def follow(self, _target: str, _lane: Lane) -> None:
+        """Return nothing."""
+
+    def release(self, *, committed: bool) -> None:
+        """Do nothing."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    work: Callable[[Transaction], Any]
+    answer: asyncio.Future[Any] | None = None  # None for a follower, whose failure leaves it to be woken
+    result: Any = None
+    failure: Exception | None = None
+    effects: Effects | None = None
+
+
+class Writer:
+    """The only one who writes to the store.
+
+    Args:
+        db: The writing connection.
+        clock: Stamps transactions.
+        apply: Called on the event loop with each committed transaction's effects, before its caller goes on.
+        lost: Called when a group may be on disk but its effects could not be applied: look at the store anew.
+        faults: Named points for tests.
+        first_seq: The first number to give to a message or an activity.
+        followers: What may join a group.
+        outage: Called when commits begin to fail for want of room, and when they succeed again.
+    """
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        clock: Clock,
+        *,
+        apply: Callable[[Effects], None],
+        lost: Callable[[], None],
+        faults: FaultPoints,
+        first_seq: int,
+        followers: Followers | None = None,
+        outage: OutageChanged = ignore_outages,
+    ) -> None:
+        self._db = db
+        self._clock = clock
+        self._apply = apply
+        self._lost = lost
+        self._faults = faults
+        self._seq = first_seq
+        self._followers = followers or NoFollowers()
+        self._waiting: deque[_Pending] = deque()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-commit")
+        self._task: asyncio.Task[None] | None = None
+        self.outage = Outage(clock, self._touch, outage)
+        # Not that of whoever happens to commit first: what a commit wakes is none of its doing.
+        self._context = contextvars.copy_context()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be committed."""
+        return self._task is None
+
+    async def commit[T](self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` in a transaction and return its result once that is on disk.
+
+        A caller that is cancelled does not undo it.
+
+        Raises:
+            StoreUnwritable: The disk is full, or another process holds the lock.
+            Exception: What `work` raised (nothing of it is stored), or what the commit raised.
+        """
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Pending(work, answer))
+        if self._task is None:
+            self._task = asyncio.create_task(self._write_groups(), context=self._context.copy())
+        result: T = await answer
+        return result
+
+    async def commit_surely[T](self, work: Callable[[Transaction], T]) -> T:
+        """Commit, however long the store cannot be written: what has run must not run again for that.
+
+        Raises:
+            Exception: As `commit`, except for `StoreUnwritable`.
+        """
+        while True:
+            try:
+                return await self.commit(work)
+            except StoreUnwritable:
+                await self.outage.over()
+
+    async def _touch(self) -> None:
+        """Write a page, as any commit would."""
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        await self.commit(lambda tx: tx.db.execute(f"PRAGMA user_version = {version}"))
+
+    async def close(self) -> None:
+        """Finish what waits, then release the thread."""
+        await self.outage.close()
+        if self._task is not None:
+            await self._task
+        self._thread.shutdown()
+
+    async def _write_groups(self) -> None:
+        # One pass of the loop first: whoever is ready to write in this round joins the group.
+        await asyncio.sleep(0)
+        while self._waiting:
+            group = [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_GROUP))]
+            try:
+                await self._write(group)
+            except Exception as error:  # noqa: BLE001 - whatever it is, each caller gets it
+                self._abandon(group, error)
+        self._task = None
+
+    async def _write(self, group: list[_Pending]) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        at_us = now_us(self._clock)
+        for pending in group:
+            self._run(pending, at_us)
+        effects = self._follow(group, at_us)
+        self._faults(FaultPoint.GROUP_FILLED)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._db.commit)
+        self.outage.end()
+        self._faults(FaultPoint.GROUP_COMMITTED)
+        for each in effects:
+            self._apply(each)
+        self._followers.release(committed=True)
+        for pending in group:
+            if pending.answer is None or pending.answer.done():
+                continue
+            if pending.failure is None:
+                pending.answer.set_result(pending.result)
+            else:
+                pending.answer.set_exception(pending.failure)
+
+    def _follow(self, group: list[_Pending], at_us: int) -> list[Effects]:
+        """Run what the group wakes, and what that wakes; return all effects that are left for the commit."""
+        todo = deque(pending.effects for pending in group if pending.effects is not None)
+        effects, followers = list(todo), 0
+        while todo:
+            woken = todo.popleft()
+            left: list[tuple[str, Lane]] = []
+            for target, lane in woken.wake:
+                follower = None
+                if followers < _MOST_FOLLOWERS and (work := self._followers.follow(target, lane)) is not None:
+                    follower = _Pending(work)
+                    self._run(follower, at_us)
+                    followers += 1
+                if follower is None or follower.effects is None:
+                    left.append((target, lane))
+                else:
+                    todo.append(follower.effects)
+                    effects.append(follower.effects)
+            woken.wake = left
+        return effects
+
+    def _run(self, pending: _Pending, at_us: int) -> None:
+        transaction = Transaction(self._db, at_us, self._next_seq)
+        self._db.execute("SAVEPOINT one")
+        try:
+            pending.result = pending.work(transaction)
+        except Exception as error:
+            if is_outage(error):
+                raise  # SQLite may have rolled back the whole group already
+            self._db.execute("ROLLBACK TO one")
+            pending.failure = error
+        else:
+            pending.effects = transaction.effects
+            self._followers.stage(transaction.effects)
+        self._db.execute("RELEASE one")
+
+    def _abandon(self, group: list[_Pending], error: Exception) -> None:
+        if self._db.in_transaction:
+            self._db.rollback()
+        passing = is_outage(error)
+        if passing:
+            self.outage.begin(error)
+            error = StoreUnwritable(self.outage.reason)
+        else:
+            _LOGGER.error("a group of %d transactions could not be committed", len(group), exc_info=error)
+        for pending in group:
+            if pending.answer is not None and not pending.answer.done():
+                pending.answer.set_exception(error)
+        self._followers.release(committed=False)
+        if not passing:  # an outage leaves nothing on disk that memory does not have
+            self._lost()
+
+    def _next_seq(self) -> int:
+        self._seq += 1
+        return self._seq

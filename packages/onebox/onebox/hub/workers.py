@@ -1,0 +1,319 @@
+"""Carries out one work item: a turn, a batch or an activity. Loads, invokes, commits, in that order."""
+
+import logging
+import re
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from itertools import dropwhile
+from typing import Any
+
+import durabletask.internal.orchestrator_service_pb2 as pb
+
+from onebox.clock import Clock
+from onebox.hub import events
+from onebox.hub.batch import Batch, BatchChanges, conclude, failed_result, gather, request_for
+from onebox.hub.cache import HistoryCache, Live
+from onebox.hub.errors import Fenced
+from onebox.hub.faults import FaultPoint, FaultPoints
+from onebox.hub.instants import now_us
+from onebox.hub.invoker import InvocationFailed, Invoker, TurnRequest
+from onebox.hub.model import Head, Lane, Message, Status, Task
+from onebox.hub.response import failed_response, interpret
+from onebox.hub.settings import HubSettings
+from onebox.hub.store.entities import commit_batch
+from onebox.hub.store.reading import Reader
+from onebox.hub.store.transaction import Transaction
+from onebox.hub.store.turns import commit_activity, commit_turn
+from onebox.hub.store.writer import Writer
+from onebox.hub.turn import Ended, Renewed, Rewound, Turn, choose
+from onebox.hub.versioning import VersionFailure
+
+_LOGGER = logging.getLogger(__name__)
+# The frames of the loops through which every orchestrator is entered: the SDK's, and ours around it.
+_LOOP_FRAMES = ('durabletask/worker.py"', 'onebox/worker/executors.py"')
+
+
+class NotImmediate(Exception):  # noqa: N818 - it says what is so, not what is wrong
+    """The work has to be waited for, which cannot be while a group of transactions is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A turn to be taken."""
+
+    live: Live
+    taken: list[Message]
+    at_us: int
+    has_more: bool
+
+
+class Workers:
+    """The three kinds of work.
+
+    A handler that raises leaves the store as it was: the item is tried again. `Fenced` is not an error:
+    somebody else has done the work.
+
+    Args:
+        reader: Sees what is committed.
+        inside: Sees what the open group of transactions has written, too.
+        retry: Called with a key that must be looked at once more.
+    """
+
+    def __init__(
+        self,
+        *,
+        reader: Reader,
+        inside: Reader,
+        writer: Writer,
+        invoker: Invoker,
+        clock: Clock,
+        settings: HubSettings,
+        faults: FaultPoints,
+        retry: Callable[[str], None],
+    ) -> None:
+        self._reader = reader
+        self._inside = inside
+        self._writer = writer
+        self._invoker = invoker
+        self._clock = clock
+        self._settings = settings
+        self._faults = faults
+        self._retry = retry
+        self.cache = HistoryCache(settings.cache_bytes)
+
+    async def turn(self, instance_id: str, lane: Lane) -> None:
+        """Let an orchestrator see what has come for it."""
+        step = self._load_turn(self._reader, instance_id, now_us(self._clock))
+        if step is None:
+            return
+        turn = await self._answer_turn(step)
+        try:
+            await self._writer.commit_surely(
+                lambda tx: commit_turn(tx, step.live.head, step.taken, turn, lane)
+            )
+        except Fenced as overtaken:
+            _LOGGER.debug("%s", overtaken)
+            self.cache.drop(instance_id)
+            self._retry(instance_id)
+            return
+        self._faults(FaultPoint.TURN_COMMITTED)
+        if turn.has_failed:
+            tell_failure(step.live.head, turn.failure)
+        self._remember(step.live, turn)
+        if step.has_more:
+            self._retry(instance_id)
+
+    def follow_turn(self, tx: Transaction, instance_id: str, lane: Lane) -> None:
+        """Do the same within a group of transactions that is not committed.
+
+        Raises:
+            NotImmediate: The orchestrator would have to be waited for.
+        """
+        step = self._load_turn(self._inside, instance_id, tx.now_us)
+        if step is None:
+            return
+        if not self._invoker.is_immediate(step.live.head.name, is_entity=False):
+            raise NotImmediate
+        head = step.live.head
+        turn = _immediately(self._answer_turn(step))
+        commit_turn(tx, head, step.taken, turn, lane)
+        self._remember(step.live, turn)
+        tx.effects.followed.append(instance_id)
+        if turn.has_failed:
+            tx.effects.failed.append((head, turn.failure))
+        if step.has_more:
+            tx.effects.wake.append((instance_id, Lane.GOING))
+
+    def _load_turn(self, reader: Reader, instance_id: str, at_us: int) -> _Step | None:
+        self._faults(FaultPoint.TURN_TAKEN)
+        live = self.cache.get(instance_id) or reader.live(instance_id)
+        if live is None or self._must_wait(live.head):
+            return None
+        visible = reader.inbox(instance_id, at_us)
+        taken = choose(live.head, visible)
+        return _Step(live, taken, at_us, has_more=len(visible) > len(taken)) if taken else None
+
+    async def _answer_turn(self, step: _Step) -> Turn:
+        opening = events.orchestrator_started(step.at_us)
+        new = [opening, *(message.events for message in step.taken)]
+        response = await self._run_orchestrator(step.live, new)
+        self._faults(FaultPoint.TURN_ANSWERED)
+        return interpret(step.live.head, step.taken, opening, response, step.at_us)
+
+    def _must_wait(self, head: Head) -> bool:
+        """Whether an instance is left to an app of another version; everything for it stays in its inbox."""
+        versioning = self._settings.versioning
+        if head.status.is_terminal or versioning.admits(head.version):
+            return False
+        if versioning.failure is VersionFailure.FAIL:
+            return False
+        names = (head.id, head.version or "", versioning.match, versioning.default or "")
+        _LOGGER.warning("'%s' has version '%s' and waits: host.json runs %s '%s'", *names)
+        return True
+
+    async def _run_orchestrator(self, live: Live, new: list[bytes]) -> pb.OrchestratorResponse:
+        head = live.head
+        if head.name not in self._invoker.orchestrators:
+            unknown = f"A '{head.name}' orchestrator was not registered."
+            return failed_response(events.failure_details("OrchestratorNotRegisteredError", unknown))
+        if not self._settings.versioning.admits(head.version):
+            other = "Orchestration version did not comply with Worker Versioning"
+            return failed_response(events.failure_details("VersionMismatch", other))
+        request = TurnRequest(head.id, head.execution_id, live.chunks, new)
+        self._faults(FaultPoint.TURN_LOADED)
+        try:
+            response = await self._invoker.orchestrator(head.name, request)
+        except InvocationFailed as failed:
+            return failed_response(_details(failed))
+        for action in response.actions:
+            if action.HasField("createSubOrchestration"):
+                self._give_version(action.createSubOrchestration)
+        return response
+
+    def _give_version(self, asked: pb.CreateSubOrchestrationAction | pb.StartNewOrchestrationAction) -> None:
+        """Fill in what host.json documents for a start that names no version; the SDK itself does not."""
+        default = self._settings.versioning.default
+        if default is not None and not asked.version.value:
+            asked.version.value = default
+
+    def _remember(self, live: Live, turn: Turn) -> None:
+        """Bring the cache to where the store is."""
+        head = live.head
+        match turn.outcome:
+            case None:
+                if self.cache.get(head.id) is not live:
+                    self.cache.put(live)
+                self.cache.advance(live, replace(head, turn=head.turn + 1, status=turn.status), turn.history)
+            case Renewed() as renewed:
+                begun = replace(
+                    head,
+                    turn=0,
+                    status=Status.RUNNING,
+                    execution_id=renewed.execution_id,
+                    version=renewed.version,
+                    input=renewed.input,
+                )
+                self.cache.put(Live(begun, [], 0))
+            case Ended() | Rewound():
+                self.cache.drop(head.id)
+
+    async def batch(self, entity_id: str, _: Lane) -> None:
+        """Let an entity do what has come for it."""
+        batch, visible = self._load_batch(self._reader, entity_id, now_us(self._clock))
+        if batch.is_empty:
+            return
+        changes = await self._answer_batch(batch)
+        try:
+            await self._writer.commit_surely(lambda tx: commit_batch(tx, changes))
+        except Fenced as overtaken:
+            _LOGGER.debug("%s", overtaken)
+            self._retry(entity_id)
+            return
+        self._faults(FaultPoint.BATCH_COMMITTED)
+        if _has_more(visible, len(changes.done), self._settings.max_batch_operations):
+            self._retry(entity_id)
+
+    def follow_batch(self, tx: Transaction, entity_id: str, _: Lane) -> None:
+        """Do the same within a group of transactions that is not committed.
+
+        Raises:
+            NotImmediate: The entity would have to be waited for.
+        """
+        batch, visible = self._load_batch(self._inside, entity_id, tx.now_us)
+        if batch.is_empty:
+            return
+        if not self._invoker.is_immediate(_name_of(entity_id), is_entity=True):
+            raise NotImmediate
+        changes = _immediately(self._answer_batch(batch))
+        commit_batch(tx, changes)
+        tx.effects.followed.append(entity_id)
+        if _has_more(visible, len(changes.done), self._settings.max_batch_operations):
+            tx.effects.wake.append((entity_id, Lane.GOING))
+
+    def _load_batch(self, reader: Reader, entity_id: str, at_us: int) -> tuple[Batch, list[Message]]:
+        self._faults(FaultPoint.BATCH_TAKEN)
+        entity = reader.entity(entity_id)
+        visible = reader.operations(entity, at_us, self._settings.max_batch_operations)
+        return gather(entity, visible, at_us), visible
+
+    async def _answer_batch(self, batch: Batch) -> BatchChanges:
+        result = await self._run_entity(batch) if batch.operations else None
+        self._faults(FaultPoint.BATCH_ANSWERED)
+        return conclude(batch, result, batch.at_us)
+
+    async def _run_entity(self, batch: Batch) -> pb.EntityBatchResult:
+        name = _name_of(batch.entity.id)
+        if name not in {known.lower() for known in self._invoker.entities}:
+            unknown = f"Entity function named '{name}' was not registered!"
+            return failed_result(batch, events.failure_details("EntityNotRegisteredError", unknown))
+        try:
+            result = await self._invoker.entity(name, request_for(batch))
+        except InvocationFailed as failed:
+            return failed_result(batch, _details(failed))
+        for action in result.actions:
+            if action.HasField("startNewOrchestration"):
+                self._give_version(action.startNewOrchestration)
+        return result
+
+    async def activity(self, seq: int, _: Lane) -> None:
+        """Run an activity and tell its orchestration how it went."""
+        self._faults(FaultPoint.ACTIVITY_TAKEN)
+        task = self._reader.task(seq)
+        if task is None:
+            return
+        report = await self._run_activity(task)
+        self._faults(FaultPoint.ACTIVITY_ANSWERED)
+        try:
+            await self._writer.commit_surely(lambda tx: commit_activity(tx, seq, report))
+        except Fenced as overtaken:
+            _LOGGER.debug("%s", overtaken)
+            return
+        self._faults(FaultPoint.ACTIVITY_COMMITTED)
+
+    async def _run_activity(self, task: Task) -> Callable[[int, int], bytes]:
+        """Return what makes the result event from (now, task id)."""
+        if task.name not in self._invoker.activities:
+            message = f"Activity function named '{task.name}' was not registered!"
+            unknown = events.failure_details("ActivityNotRegisteredError", message)
+            return lambda at_us, task_id: events.task_failed(at_us, task_id, unknown)
+        try:
+            result = await self._invoker.activity(task.name, task.instance_id, task.task_id, task.input)
+        except InvocationFailed as failed:
+            details = _details(failed)
+            return lambda at_us, task_id: events.task_failed(at_us, task_id, details)
+        return lambda at_us, task_id: events.task_completed(at_us, task_id, result)
+
+
+def tell_failure(head: Head, details: bytes | None) -> None:
+    """Log why an orchestration failed: the SDK answers with it, and nobody else would say."""
+    failure = pb.TaskFailureDetails.FromString(details or b"")
+    frames = re.split(r'^(?=  File ")', failure.stackTrace.value, flags=re.MULTILINE)
+    own = "".join(
+        dropwhile(lambda frame: any(each in frame for each in _LOOP_FRAMES) or not frame.strip(), frames)
+    ).rstrip()
+    text = f"{failure.errorType}: {failure.errorMessage}" + (f"\n{own}" if own else "")
+    _LOGGER.error("orchestration '%s' (%s) failed - %s", head.id, head.name, text)
+
+
+def _name_of(entity_id: str) -> str:
+    return entity_id.split("@", 2)[1]
+
+
+def _immediately[T](work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    work.close()
+    raise NotImmediate
+
+
+def _has_more(visible: list[Message], done: int, limit: int) -> bool:
+    """Whether the inbox may hold more to do now: it was cut off, or part of it was left and part done."""
+    return len(visible) >= limit or 0 < done < len(visible)
+
+
+def _details(failed: InvocationFailed) -> pb.TaskFailureDetails:
+    return events.failure_details(failed.error_type, failed.message, failed.stack_trace)

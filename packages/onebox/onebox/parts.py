@@ -1,0 +1,193 @@
+"""The composition root: builds every component of one loaded app and connects them."""
+
+import asyncio
+import os
+import random
+from typing import Protocol
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from onebox.app_settings import AppSettings
+from onebox.clock import Clock
+from onebox.data_folder import DataFolder
+from onebox.durable_urls import WEBHOOK_PATH, DurableUrls
+from onebox.faults import HostFaults, no_faults
+from onebox.host_json import DurableTask, HostJson, Queues
+from onebox.http.access import Browsers, Keys
+from onebox.http.admin import Admin
+from onebox.http.application import Application
+from onebox.http.functions import HttpFunctions, endpoints
+from onebox.http.messages import body_limit_bytes
+from onebox.http.streams import StreamedAnswers
+from onebox.hub import Hub, HubSettings
+from onebox.hub.versioning import Versioning
+from onebox.management.api import ManagementApi
+from onebox.storage.account import StorageAccount
+from onebox.storage.blobs import Blobs
+from onebox.storage.outputs import StorageOutputs
+from onebox.storage.queues import StorageQueues
+from onebox.triggers.event_grid import EVENT_GRID_PATH, EventGridWebhook
+from onebox.triggers.manual import ManualTriggers
+from onebox.triggers.queue_trigger import queue_listeners
+from onebox.triggers.retrying import RetryingRunner
+from onebox.triggers.timer import TimerRecords, timers
+from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker
+from onebox.worker.functions import Catalogue
+from onebox.worker.http_streams import http_streams
+from onebox.worker.loop import WorkerLoop
+from onebox.worker.outputs import Outputs
+from onebox.worker.runner import Runner
+
+
+class Trigger(Protocol):
+    """A component that fetches work by itself."""
+
+    def start(self) -> None:
+        """Start fetching."""
+        ...
+
+    async def stop(self, seconds: float) -> None:
+        """Stop fetching and wait up to `seconds` for what runs."""
+        ...
+
+
+class Parts:
+    """All components of one app, not started."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        host_json: HostJson,
+        data: DataFolder,
+        *,
+        keys: Keys,
+        browsers: Browsers,
+        account: StorageAccount,
+        clock: Clock,
+        stop_seconds: float,
+        faults: HostFaults = no_faults,
+    ) -> None:
+        extensions = host_json.extensions
+        self.catalogue = catalogue
+        self.account = account
+        self._keys = keys
+        self._clock = clock
+        self._faults = faults
+        self._durable = extensions.durable_task
+        self.settings = AppSettings(os.environ)
+        self.storage = StorageQueues()
+        self.loop = WorkerLoop()
+        self.runner = Runner(clock, host_json.function_timeout, self.loop)
+        self.inputs = BindingInputs()
+        self.blobs = Blobs(clock)
+        storage = StorageOutputs(self.settings, self.storage, self.blobs, extensions.queues, clock)
+        self.outputs = Outputs(storage.senders)
+        self.invoker = DurableInvoker(catalogue, self.runner, self.inputs, faults)
+        limits = _hub_settings(self._durable, stop_seconds)
+        self.hub = Hub(data.hub, self.invoker, clock, limits, faults, socket=data.socket)
+        found = endpoints(catalogue, extensions.http)
+        self.functions = HttpFunctions(
+            found,
+            self.runner,
+            self.inputs,
+            self.outputs,
+            extensions.http,
+            body_limit_bytes=body_limit_bytes(self.settings),
+            faults=faults,
+        )
+        streams = http_streams(catalogue)
+        if streams is not None:
+            headers = extensions.http.custom_headers
+            self.functions.streamed = StreamedAnswers(streams, self.loop, headers)
+        self.retrying = RetryingRunner(self.runner, self.outputs, clock, random.random)
+        manual = ManualTriggers(self.retrying, self.inputs, clock)
+        self.admin = Admin(
+            catalogue,
+            found,
+            manual,
+            storage=account.described,
+            trouble=lambda: self.hub.trouble,
+            clock=clock,
+        )
+        self.application = Application(self.functions, self.admin, keys, browsers)
+        event_grid = EventGridWebhook(catalogue, self.retrying, self.inputs)
+        self.application.webhooks[EVENT_GRID_PATH] = event_grid.answer
+        self.triggers: tuple[Trigger, ...] = (
+            *self._queue_listeners(extensions.queues),
+            *self._timers(TimerRecords(data.timers)),
+        )
+
+    def _queue_listeners(self, queues: Queues) -> tuple[Trigger, ...]:
+        return queue_listeners(
+            self.catalogue,
+            queues,
+            settings=self.settings,
+            storage=self.storage,
+            runner=self.runner,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            clock=self._clock,
+            draw=random.random,
+            faults=self._faults,
+        )
+
+    def _timers(self, records: TimerRecords) -> tuple[Trigger, ...]:
+        return timers(
+            self.catalogue,
+            settings=self.settings,
+            inputs=self.inputs,
+            retrying=self.retrying,
+            records=records,
+            clock=self._clock,
+            faults=self._faults,
+        )
+
+    async def start_hub(self) -> None:
+        """Start the task hub on the functions' event loop, where their durable clients call it directly."""
+        await self.hub.start()
+        self.hub.serve_locally()
+
+    def start_triggers(self) -> None:
+        """Start queue listeners and timers."""
+        for each in self.triggers:
+            each.start()
+
+    async def stop_triggers(self, seconds: float) -> None:
+        """Stop fetching work and wait up to `seconds` for what runs."""
+        self.retrying.stop()
+        await asyncio.gather(*(each.stop(seconds) for each in self.triggers))
+
+    def serve_clients(self, base_url: str) -> None:
+        """Give durable clients and the management API their addresses, known once the ports are bound."""
+        hub_name = self.settings.expand(
+            self._durable.hub_name, where="host.json extensions.durableTask.hubName"
+        )
+        most = self._durable.max_grpc_message_size_in_bytes or 0
+        urls = DurableUrls(base_url, hub_name, self._keys.system)
+        self.inputs.serve_clients(DurableClients(urls, self.hub.grpc_address, max_message_bytes=most))
+        api = ManagementApi(self.hub.tasks, urls, self.invoker.orchestrators)
+
+        async def answer(request: Request) -> Response:
+            try:
+                await request.body()  # here, for its connection belongs to this event loop; it is kept
+            except ClientDisconnect:
+                return Response(status_code=400)
+            return await self.loop.run(api.answer(request))
+
+        self.application.webhooks[WEBHOOK_PATH] = answer
+
+
+def _hub_settings(durable: DurableTask, stop_seconds: float) -> HubSettings:
+    silent = HubSettings()
+    return HubSettings(
+        max_turns=durable.max_concurrent_orchestrator_functions or silent.max_turns,
+        max_batches=durable.max_concurrent_entity_functions or silent.max_batches,
+        max_activities=durable.max_concurrent_activity_functions or silent.max_activities,
+        max_batch_operations=durable.max_entity_operation_batch_size or silent.max_batch_operations,
+        versioning=Versioning(
+            durable.default_version, durable.version_match_strategy, durable.version_failure_strategy
+        ),
+        replaceable=durable.replaceable,
+        stop_seconds=stop_seconds,
+    )

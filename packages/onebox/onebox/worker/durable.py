@@ -1,0 +1,194 @@
+"""What the task hub asks of the app: its orchestrators, entities and activities, run on the worker."""
+
+import base64
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import durabletask.internal.orchestrator_service_pb2 as pb
+from azure.durable_functions.internal.payloads import get_payload_store
+from azure.durable_functions.worker import DurableFunctionsWorker
+
+from onebox.durable_urls import DurableUrls
+from onebox.faults import HostFaults, HostPoint, no_faults
+from onebox.hub.invoker import InvocationFailed, TurnRequest
+from onebox.worker.executors import Orchestrators
+from onebox.worker.failures import FunctionFailedError
+from onebox.worker.functions import (
+    ACTIVITY_TRIGGER,
+    DURABLE_CLIENT,
+    ENTITY_TRIGGER,
+    ORCHESTRATION_TRIGGER,
+    Binding,
+    Catalogue,
+    Function,
+)
+from onebox.worker.runner import Result, Runner, json_datum, text_datum
+
+
+@dataclass(frozen=True)
+class DurableClients:
+    """What a `durableClient` binding carries into a function.
+
+    Attributes:
+        urls: Of the management API, and the task hub's name; a binding may name another hub, which onebox
+            does not have.
+        rpc_address: The hub's gRPC service, `host:port`.
+        max_message_bytes: Largest gRPC message; 0 leaves it to the SDK.
+    """
+
+    urls: DurableUrls
+    rpc_address: str
+    max_message_bytes: int = 0
+
+    def datum(self) -> Any:
+        """Return the binding's data as the Durable extension writes it."""
+        content = {
+            "taskHubName": self.urls.hub_name,
+            "connectionName": "Storage",
+            "creationUrls": self.urls.creation(),
+            "managementUrls": self.urls.management(),
+            "baseUrl": self.urls.webhook,
+            "httpBaseUrl": self.urls.webhook,
+            "requiredQueryStringParameters": self.urls.query,
+            "rpcBaseUrl": self.rpc_address,
+            "useForwardedHost": False,
+            "maxGrpcMessageSizeInBytes": self.max_message_bytes,
+            "grpcHttpClientTimeout": "00:01:40",
+            # Beside what the extension writes: one transaction looks for the instance and creates it.
+            "startsAreAtomic": True,
+        }
+        return text_datum(json.dumps(content))
+
+
+class BindingInputs:
+    """Fills the input bindings that a function has beside its trigger."""
+
+    def __init__(self) -> None:
+        self._client: Any = None
+
+    def serve_clients(self, clients: DurableClients) -> None:
+        """Hand in what `durableClient` bindings carry, known once the hub and the server have their ports."""
+        self._client = clients.datum()
+
+    def of(self, function: Function) -> list[tuple[str, Any]]:
+        """Return a Datum per input binding, apart from the trigger's."""
+        return [(each.name, self._value(each)) for each in function.inputs()]
+
+    def _value(self, binding: Binding) -> Any:
+        if binding.type == DURABLE_CLIENT:
+            return self._client
+        # What the host sends for something that is not there; the catalogue check warned at start.
+        return None
+
+
+class DurableInvoker:
+    """Runs durable functions for the hub.
+
+    Orchestrators and entities run through the SDK at once, on the hub's event loop. Those that took long
+    lately would hold up all others there: they run through the runtime as in the host, base64 protobuf in and
+    out, on the worker's threads. So do all of an app that keeps large payloads elsewhere.
+    """
+
+    def __init__(
+        self, catalogue: Catalogue, runner: Runner, inputs: BindingInputs, faults: HostFaults = no_faults
+    ) -> None:
+        self._orchestrators = {
+            each.durable_name: each for each in catalogue.with_trigger(ORCHESTRATION_TRIGGER)
+        }
+        self._entities = {each.durable_name.lower(): each for each in catalogue.with_trigger(ENTITY_TRIGGER)}
+        self._activities = {each.durable_name: each for each in catalogue.with_trigger(ACTIVITY_TRIGGER)}
+        self._runner = runner
+        self._inputs = inputs
+        self._faults = faults
+        self._executors = Orchestrators()
+        self._entity_worker = DurableFunctionsWorker()
+
+    @property
+    def orchestrators(self) -> Collection[str]:
+        """Names of the app's orchestrators."""
+        return self._orchestrators.keys()
+
+    @property
+    def entities(self) -> Collection[str]:
+        """Names of the app's entities, lower case."""
+        return self._entities.keys()
+
+    @property
+    def activities(self) -> Collection[str]:
+        """Names of the app's activities."""
+        return self._activities.keys()
+
+    def is_immediate(self, name: str, *, is_entity: bool) -> bool:
+        """Whether it runs at once; see `Invoker.is_immediate`."""
+        function = self._entities.get(name.lower()) if is_entity else self._orchestrators.get(name)
+        return function is None or self._code_to_run_here(function) is not None
+
+    async def orchestrator(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse:
+        """Run one turn; see `Invoker.orchestrator`."""
+        function = _find(self._orchestrators, name)
+        code = self._code_to_run_here(function)
+        if code is not None:
+            return self._run_here(function, lambda: self._executors.turn(name, code, request))
+        trigger = text_datum(base64.b64encode(request.serialized()).decode("ascii"))
+        self._runner.note_elsewhere(function)
+        result = await self._run(function, trigger, reason="")
+        response: pb.OrchestratorResponse = pb.OrchestratorResponse.FromString(
+            base64.b64decode(result.returned.value)
+        )
+        return response
+
+    async def entity(self, name: str, request: pb.EntityBatchRequest) -> pb.EntityBatchResult:
+        """Run a batch of operations; see `Invoker.entity`."""
+        function = _find(self._entities, name.lower())
+        code = self._code_to_run_here(function)
+        if code is not None:
+            return self._run_here(function, lambda: self._entity_worker._run_entity_batch(code, request))  # noqa: SLF001 - as the SDK's own handle does
+        trigger = text_datum(base64.b64encode(request.SerializeToString()).decode("ascii"))
+        self._runner.note_elsewhere(function)
+        result = await self._run(function, trigger, reason="")
+        answer: pb.EntityBatchResult = pb.EntityBatchResult.FromString(
+            base64.b64decode(result.returned.value)
+        )
+        return answer
+
+    async def activity(self, name: str, instance_id: str, task_id: int, input_json: str | None) -> str | None:
+        """Run an activity; see `Invoker.activity`."""
+        datum = json_datum("null" if input_json is None else input_json)
+        result = await self._run(_find(self._activities, name), datum, reason=f"{instance_id}#{task_id}")
+        self._faults(HostPoint.ACTIVITY_RUN)
+        return (
+            None if result.returned is None or result.returned.value is None else str(result.returned.value)
+        )
+
+    def _code_to_run_here(self, function: Function) -> Callable[..., Any] | None:
+        """Return an orchestrator or entity to be run on this thread; None for one that is not."""
+        return (
+            function.durable_code if get_payload_store() is None and self._runner.is_quick(function) else None
+        )
+
+    def _run_here[T](self, function: Function, call: Callable[[], T]) -> T:
+        try:
+            return self._runner.run_here(function, call)
+        except FunctionFailedError as error:
+            raise _failed(error) from None
+
+    async def _run(self, function: Function, trigger: Any, *, reason: str) -> Result:
+        inputs = [(function.trigger.name, trigger), *self._inputs.of(function)]
+        try:
+            return await self._runner.run(function, inputs, reason=reason)
+        except FunctionFailedError as error:
+            raise _failed(error) from None
+
+
+def _find(among: Mapping[str, Function], name: str) -> Function:
+    function = among.get(name)
+    if function is None:
+        raise InvocationFailed("FunctionNotFound", f"the app has no function named {name!r}")
+    return function
+
+
+def _failed(error: FunctionFailedError) -> InvocationFailed:
+    failure = error.failure
+    return InvocationFailed(failure.error_type, failure.message, failure.stack_trace)

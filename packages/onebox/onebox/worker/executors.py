@@ -1,0 +1,221 @@
+"""Runs orchestrators with the SDK's own executor, which is kept between two turns of an instance.
+
+The SDK replays an orchestration's whole history at each turn, since the host may run the next one anywhere.
+Here it is the same process as a rule: the generator waits where it stopped and is given the new events only.
+What was kept is used only if the history begins with what it has seen; anything else (a turn that was not
+committed, a rewind, a restart) is replayed.
+
+    turn n    past: chunks 0..n-1           new: opening, messages          ─► kept, with what it has seen
+    turn n+1  past: chunks 0..n             new: opening, messages
+                            └ begins with turn n's new events; the rest of it confirms turn n's actions
+
+Replay has a use of its own: it shows code that is not deterministic, which Azure would fail sooner or later.
+So the first turns of each orchestrator are replayed, and of the later ones one in a while.
+"""
+
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import durabletask.internal.orchestrator_service_pb2 as pb
+from azure.durable_functions.worker import DurableFunctionsWorker
+from durabletask import worker as sdk
+from durabletask.internal import helpers, tracing
+
+from onebox.hub.frames import as_new
+from onebox.hub.invoker import TurnRequest
+
+_LOG = logging.getLogger("azure.durable_functions.worker")  # where the SDK writes, too
+
+REPLAYED_FIRST: Final = 50
+"""How many turns of an orchestrator that could go on are replayed before any goes on."""
+
+REPLAYED_THEN: Final = 32
+"""Of the turns after those, one in so many is replayed."""
+
+_LIMIT_BYTES: Final = 32 * 1024 * 1024
+_OVERHEAD_BYTES: Final = 8_000  # of one generator with its context, beside its history
+
+
+class _Executor(sdk._OrchestrationExecutor):  # noqa: SLF001 - the SDK has no public way to go on
+    """The SDK's executor, with the context that it makes for a run."""
+
+    context: Any = None
+
+    def process_event(self, ctx: Any, event: pb.HistoryEvent) -> None:
+        self.context = ctx
+        setattr(self, "process_event", super().process_event)  # noqa: B010 - from now on without this detour
+        self.process_event(ctx, event)
+
+    def go_on(self, tail: Sequence[pb.HistoryEvent], new: Sequence[pb.HistoryEvent]) -> Any:
+        """Do what `execute` does after the replay.
+
+        Args:
+            tail: Events that confirm the actions of the turn before.
+            new: What has come since.
+
+        Returns:
+            The SDK's `ExecutionResults`; None when the tail does not fit: replay decides what that means.
+        """
+        ctx = self.context
+        try:
+            ctx._is_replaying = True  # noqa: SLF001 - as in the SDK's `execute`
+            for event in tail:
+                self.process_event(ctx, event)
+        except Exception:  # noqa: BLE001 - whatever it is, the replay raises it where the SDK expects it
+            return None
+        try:
+            ctx._is_replaying = False  # noqa: SLF001 - as above
+            for event in new:
+                self.process_event(ctx, event)
+        except Exception as error:  # noqa: BLE001 - an orchestrator may raise anything, which fails it
+            ctx.set_failed(error)
+        return sdk.ExecutionResults(ctx.get_actions(), ctx._encoded_custom_status)  # noqa: SLF001 - as above
+
+
+@dataclass(slots=True)
+class _Kept:
+    """An orchestration between two turns.
+
+    Attributes:
+        execution_id: Which execution it is.
+        chunks: How many turns' events it had seen before its last turn.
+        seen: The new events of its last turn, framed as in the history.
+        trace: The trace context under which it runs.
+        size: Bytes of memory, roughly.
+    """
+
+    executor: _Executor
+    execution_id: str
+    chunks: int
+    seen: bytes
+    trace: pb.TraceContext | None
+    size: int
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its generator waits for something; it has none when its answer is a rewritten history."""
+        context = self.executor.context
+        return context is not None and not context._is_complete  # noqa: SLF001 - the SDK has no public way
+
+    def tail(self, request: TurnRequest) -> bytes | None:
+        """Return the events that have been recorded since its last turn; None when the history is another."""
+        if self.execution_id != request.execution_id or len(request.past) != self.chunks + 1:
+            return None
+        last = request.past[-1]
+        return last[len(self.seen) :] if last.startswith(self.seen) else None
+
+
+class Orchestrators:
+    """Runs turns of orchestrators.
+
+    Args:
+        limit_bytes: Memory for orchestrations between two turns, roughly; those unused for longest give way.
+        replayed_first: See `REPLAYED_FIRST`.
+        replayed_then: See `REPLAYED_THEN`.
+    """
+
+    def __init__(
+        self,
+        limit_bytes: int = _LIMIT_BYTES,
+        replayed_first: int = REPLAYED_FIRST,
+        replayed_then: int = REPLAYED_THEN,
+    ) -> None:
+        self._limit_bytes = limit_bytes
+        self._replayed_first = replayed_first
+        self._replayed_then = replayed_then
+        self._sdk = DurableFunctionsWorker()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._bytes = 0
+        self._could_go_on: Counter[str] = Counter()
+        self.replays = 0
+
+    def turn(self, name: str, code: Callable[..., Any], request: TurnRequest) -> pb.OrchestratorResponse:
+        """Run one turn.
+
+        Args:
+            name: Under which the orchestrator is registered.
+            code: The app's function.
+            request: What has happened.
+
+        Returns:
+            The SDK's answer; an error of the orchestrator is in it.
+
+        Raises:
+            ValueError: Two functions are registered under the name.
+        """
+        self._sdk._register_orchestrator_once(name, code)  # noqa: SLF001 - as the SDK's own handle does
+        try:
+            return self._run(name, request)
+        except Exception as error:  # noqa: BLE001 - the SDK answers so to whatever it is
+            _LOG.exception("'%s' could not be run", request.instance_id)
+            failure = helpers.new_failure_details(error)
+            failed = helpers.new_complete_orchestration_action(
+                -1, pb.ORCHESTRATION_STATUS_FAILED, "", failure
+            )
+            return pb.OrchestratorResponse(instanceId=request.instance_id, actions=[failed])
+
+    def _run(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse:
+        kept = self._take(request.instance_id)
+        tail = None if kept is None else kept.tail(request)
+        result = None
+        if kept is not None and tail is not None and self._may_go_on(name):
+            result = self._go_on(kept, tail, request)
+        if kept is None or result is None:
+            kept, result = self._replay(request)
+        if kept.is_waiting:
+            self._keep(kept, request)
+        return pb.OrchestratorResponse(
+            instanceId=request.instance_id,
+            actions=result.actions,
+            customStatus=helpers.get_string_value(result.encoded_custom_status),
+        )
+
+    def _may_go_on(self, name: str) -> bool:
+        self._could_go_on[name] += 1
+        count = self._could_go_on[name]
+        return count > self._replayed_first and count % self._replayed_then != 0
+
+    def _go_on(self, kept: _Kept, tail: bytes, request: TurnRequest) -> Any:
+        parsed = pb.OrchestratorRequest.FromString(tail + b"".join(map(as_new, request.new)))
+        with tracing.suppress_span_emission(), tracing.use_trace_context(kept.trace):
+            return kept.executor.go_on(parsed.pastEvents, parsed.newEvents)
+
+    def _replay(self, request: TurnRequest) -> tuple[_Kept, Any]:
+        self.replays += 1
+        parsed = pb.OrchestratorRequest.FromString(request.serialized())
+        executor = _Executor(
+            self._sdk._registry,  # noqa: SLF001 - what the SDK's worker gives its executor
+            _LOG,
+            self._sdk._data_converter,  # noqa: SLF001 - as above
+            maximum_timer_interval=self._sdk.maximum_timer_interval,
+        )
+        trace = _trace_of(parsed)
+        with tracing.suppress_span_emission(), tracing.use_trace_context(trace):
+            result = executor.execute(request.instance_id, parsed.pastEvents, parsed.newEvents)
+        return _Kept(executor, request.execution_id, 0, b"", trace, 0), result
+
+    def _take(self, instance_id: str) -> _Kept | None:
+        kept = self._kept.pop(instance_id, None)
+        if kept is not None:
+            self._bytes -= kept.size
+        return kept
+
+    def _keep(self, kept: _Kept, request: TurnRequest) -> None:
+        kept.chunks, kept.seen = len(request.past), b"".join(request.new)
+        kept.size = _OVERHEAD_BYTES + sum(map(len, request.past)) + len(kept.seen)
+        self._kept[request.instance_id] = kept
+        self._bytes += kept.size
+        while self._bytes > self._limit_bytes:
+            self._bytes -= self._kept.popitem(last=False)[1].size
+
+
+def _trace_of(request: pb.OrchestratorRequest) -> pb.TraceContext | None:
+    """Return the trace context that an execution was started with."""
+    for event in (*request.pastEvents, *request.newEvents):
+        if event.HasField("executionStarted"):
+            started = event.executionStarted
+            return started.parentTraceContext if started.HasField("parentTraceContext") else None
+    return None

@@ -1,0 +1,263 @@
+"""Runs one function once, through the runtime's protobuf-free entry."""
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from azure_functions_runtime.bindings.datumdef import Datum
+from azure_functions_runtime.bindings.retrycontext import RpcException
+from azure_functions_runtime.native_invocation import invocation_request_native
+from azure_functions_runtime.utils.executor import invocation_id_cv
+
+from onebox.clock import Clock
+from onebox.worker.failures import Failure, FunctionFailedError, caught_exceptions, failure_of
+from onebox.worker.functions import ACTIVITY_TRIGGER, ENTITY_TRIGGER, ORCHESTRATION_TRIGGER, Function
+from onebox.worker.loop import WorkerLoop
+
+_LOG = logging.getLogger("onebox.functions")
+# Turns of orchestrators and entities are many and short: they are told at debug level only.
+_LEVELS = {
+    ORCHESTRATION_TRIGGER: logging.DEBUG,
+    ENTITY_TRIGGER: logging.DEBUG,
+    ACTIVITY_TRIGGER: logging.DEBUG,
+}
+
+# A run on an event loop's own thread that takes longer holds up everything else there.
+_SLOW_SECONDS: Final = 0.1
+_FIRST_PENALTY: Final = 8
+_LONGEST_PENALTY: Final = 4096
+
+# What would end a task or an event loop if it left a function: it fails the function alone. An app may leak
+# the cancellation of something that it awaited, or call sys.exit.
+_ESCAPES: Final = (SystemExit, KeyboardInterrupt, asyncio.CancelledError)
+
+Input = tuple[str, Any]  # parameter name, Datum
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Which run this is under a runtime retry policy; shown to the function as `context.retry_context`."""
+
+    count: int = 0
+    max_count: int = 0
+    error: Failure | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The caller's W3C trace context; shown to the function as `context.trace_context`. "" means none."""
+
+    parent: str = ""
+    state: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a function returned: a Datum or None, and a Datum per output parameter that it set."""
+
+    returned: Any
+    outputs: Mapping[str, Any]
+
+
+class Pace:
+    """Which functions may run on an event loop's own thread: those that have not held it up lately.
+
+    One that took long runs elsewhere for its next runs, twice as many each time it takes long again.
+    """
+
+    def __init__(self) -> None:
+        self._left: dict[str, int] = {}
+        self._penalties: dict[str, int] = {}
+
+    def is_quick(self, function_id: str) -> bool:
+        """Whether the next run may be here."""
+        return self._left.get(function_id, 0) == 0
+
+    def note_elsewhere(self, function_id: str) -> None:
+        """Count a run elsewhere."""
+        self._left[function_id] = max(self._left.get(function_id, 0) - 1, 0)
+
+    def note(self, function_id: str, seconds: float) -> None:
+        """Note how long a run here took."""
+        if seconds > _SLOW_SECONDS:
+            penalty = min(2 * self._penalties.get(function_id, _FIRST_PENALTY // 2), _LONGEST_PENALTY)
+            self._penalties[function_id] = self._left[function_id] = penalty
+        else:
+            self._penalties.pop(function_id, None)
+
+
+class Runner:
+    """Runs functions and tells how each run ended."""
+
+    def __init__(
+        self, clock: Clock, function_timeout: timedelta | None, loop: WorkerLoop | None = None
+    ) -> None:
+        """Make a runner.
+
+        Args:
+            clock: Times the runs.
+            function_timeout: How long one may take; None for no limit.
+            loop: Where asynchronous functions run; None for the caller's own. Synchronous ones run on the
+                runtime's threads, and need no detour.
+        """
+        self._clock = clock
+        self._timeout_seconds = None if function_timeout is None else function_timeout.total_seconds()
+        self._loop = loop
+        self._pace = Pace()
+
+    async def run(
+        self,
+        function: Function,
+        inputs: Sequence[Input],
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        reason: str = "",
+        retry: Retry | None = None,
+        invocation_id: str | None = None,
+        trace: Trace | None = None,
+    ) -> Result:
+        """Run a function once.
+
+        Args:
+            function: Which.
+            inputs: A Datum per input parameter, the trigger's among them.
+            metadata: The trigger's metadata, a Datum per name.
+            reason: Why it runs, for the log: "POST /api/x", "message 3f...".
+            retry: None for a trigger without a runtime retry policy.
+            invocation_id: Names the run; None makes one up.
+            trace: The caller's; None for a trigger that has no caller.
+
+        Raises:
+            FunctionFailedError: It raised, ran out of time, or its result does not fit its bindings.
+            asyncio.CancelledError: The caller gave up; a synchronous function goes on in its thread.
+        """
+        invocation_id = invocation_id or _new_id()
+        started = self._clock.monotonic()
+        try:
+            call = self._call(
+                invocation_id,
+                function,
+                inputs,
+                metadata or {},
+                retry=retry or Retry(),
+                trace=trace or Trace(),
+            )
+            result = await (self._loop.run(call) if self._loop and function.is_async else call)
+        except FunctionFailedError as error:
+            _log(function, invocation_id, self._clock.monotonic() - started, reason, error.failure)
+            raise
+        _log(function, invocation_id, self._clock.monotonic() - started, reason, None)
+        return result
+
+    def is_quick(self, function: Function) -> bool:
+        """Whether a function may be run by `run_here`: it has not held up its thread lately."""
+        return self._pace.is_quick(function.function_id)
+
+    def note_elsewhere(self, function: Function) -> None:
+        """Count a run of a function that is not quick."""
+        self._pace.note_elsewhere(function.function_id)
+
+    def run_here[T](self, function: Function, call: Callable[[], T]) -> T:
+        """Run a function's code on this thread, without the runtime.
+
+        Raises:
+            FunctionFailedError: It raised.
+        """
+        invocation_id = _new_id()
+        started = self._clock.monotonic()
+        failure = None
+        token = invocation_id_cv.set(invocation_id)
+        try:
+            return call()
+        except (Exception, *_ESCAPES) as error:  # noqa: BLE001 - the app may raise anything, but not end the host
+            failure = failure_of(error)
+            raise FunctionFailedError(failure) from None
+        finally:
+            invocation_id_cv.reset(token)
+            seconds = self._clock.monotonic() - started
+            self._pace.note(function.function_id, seconds)
+            _log(function, invocation_id, seconds, "", failure)
+
+    async def _call(
+        self,
+        invocation_id: str,
+        function: Function,
+        inputs: Sequence[Input],
+        metadata: Mapping[str, Any],
+        *,
+        retry: Retry,
+        trace: Trace,
+    ) -> Result:
+        with caught_exceptions() as caught:
+            try:
+                async with asyncio.timeout(self._timeout_seconds):
+                    ok, returned, outputs, error_text, error_trace = await invocation_request_native(
+                        invocation_id,
+                        function.function_id,
+                        list(inputs),
+                        dict(metadata),
+                        trace_parent=trace.parent,
+                        trace_state=trace.state,
+                        retry_count=retry.count,
+                        max_retry_count=retry.max_count,
+                        retry_exception=_rpc_exception(retry.error),
+                    )
+            except TimeoutError:
+                raise FunctionFailedError(_out_of_time(function, self._timeout_seconds)) from None
+            except _ESCAPES as escaped:
+                task = asyncio.current_task()
+                if isinstance(escaped, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise  # it is the caller that gave up
+                raise FunctionFailedError(failure_of(escaped)) from None
+        if ok:
+            return Result(returned, dict(outputs))
+        failure = (
+            failure_of(caught[-1].error)
+            if caught
+            else Failure("Exception", str(error_text), str(error_trace))
+        )
+        raise FunctionFailedError(failure)
+
+
+def _new_id() -> str:
+    """Name an invocation; unlike `uuid4` without asking the kernel."""
+    return str(uuid.UUID(int=random.getrandbits(128), version=4))
+
+
+def text_datum(text: str) -> Any:
+    """Wrap text the way the host hands it to a worker."""
+    return Datum(text, "string")
+
+
+def json_datum(text: str) -> Any:
+    """Wrap JSON text the way the host hands it to a worker."""
+    return Datum(text, "json")
+
+
+def _rpc_exception(failure: Failure | None) -> Any:
+    if failure is None:
+        return None
+    return RpcException("", failure.stack_trace, f"{failure.error_type}: {failure.message}")
+
+
+def _out_of_time(function: Function, seconds: float | None) -> Failure:
+    message = f"{function.name} ran longer than functionTimeout ({seconds:g} s)"
+    return Failure("FunctionTimeoutException", message, message)
+
+
+def _log(
+    function: Function, invocation_id: str, seconds: float, reason: str, failure: Failure | None
+) -> None:
+    level = logging.ERROR if failure else _LEVELS.get(function.trigger.type, logging.INFO)
+    if not _LOG.isEnabledFor(level):
+        return
+    outcome = "Failed" if failure else "Succeeded"
+    line = f"{function.name} {outcome} in {seconds * 1000:.0f} ms"
+    parts = [line, f"({reason})" if reason else "", f"- {failure.stack_trace}" if failure else ""]
+    extra = {"invocation_id": invocation_id, "outcome": outcome}
+    _LOG.log(level, " ".join(part for part in parts if part), extra=extra)

@@ -1,0 +1,178 @@
+"""Client of the HTTP API, and its errors."""
+
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any, Final, Self
+from urllib.parse import quote
+
+import httpx
+
+from retryctl.environment import KEY, URL
+from retryctl.errors import UNREACHABLE, CommandError, UsageError
+from retryctl.tables import printable
+
+_FUNCTION_KEY_HEADER: Final = "x-functions-key"
+_TIMEOUT_SECONDS: Final = 60.0
+"""More than the 30 s that `Prefer: wait` can take."""
+_PAGE_ITEMS: Final = 200
+"""The API's largest `limit`."""
+
+
+class ApiError(CommandError):
+    """The API answered with a problem.
+
+    Attributes:
+        problem: The problem document; made up here when the answer has none.
+    """
+
+    def __init__(self, problem: Mapping[str, Any]) -> None:
+        self.problem = problem
+        super().__init__(self.text)
+
+    @property
+    def text(self) -> str:
+        """The problem in one line, and each invalid field with its pointer in a line of its own."""
+        status, title, detail = (self.problem.get(name, "") for name in ("status", "title", "detail"))
+        lines = [f"{status} {title}: {detail}".rstrip(": ")]
+        mistakes = self.problem.get("errors", ())
+        lines.extend(f"  {each['pointer'] or '(document)'}: {each['detail']}" for each in mistakes)
+        return "\n".join(map(printable, lines))
+
+
+class UnreachableError(CommandError):
+    """The API does not answer, or answers 503."""
+
+    exit_code = UNREACHABLE
+
+
+class Api:
+    """The API at one base URL."""
+
+    def __init__(
+        self, url: str, function_key: str | None, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self.url = url.rstrip("/").removesuffix("/api")
+        headers = {} if function_key is None else {_FUNCTION_KEY_HEADER: function_key}
+        self._client = httpx.Client(
+            base_url=f"{self.url}/api/", headers=headers, timeout=_TIMEOUT_SECONDS, transport=transport
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def get(self, *path: str, **query: Any) -> Any:
+        """Return a document. Parameters that are None are left out of the query.
+
+        Raises:
+            ApiError: The answer is a problem.
+            UnreachableError: There is no answer, or it is 503.
+        """
+        return self.call("GET", *path, query=query)
+
+    def post(self, *path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
+        """Post a JSON body and return the answer's document; errors as in `get`."""
+        return self.call("POST", *path, body=body, headers=headers)
+
+    def call(
+        self,
+        method: str,
+        *path: str,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Send one request and return the answer's document; errors as in `get`.
+
+        Args:
+            method: HTTP method.
+            path: Segments below `/api`, not yet percent-encoded.
+            query: Parameters; those that are None are left out.
+            body: JSON; None sends no body.
+            headers: In addition to the function key.
+        """
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        return _document(self._send(method, path, params=given, json=body, headers=headers), self.url)
+
+    def health(self) -> Any:
+        """Return the health document, which the API sends with status 200 or 503.
+
+        Raises:
+            UnreachableError: There is no answer, or it is no health document.
+        """
+        answer = self._send("GET", ("health",))
+        document = _problem(answer)
+        if "parts" not in document:
+            raise UnreachableError(f"{self.url} has no health document: {document.get('detail')}")
+        return document
+
+    def pages(self, *path: str, limit: int | None, **query: Any) -> Any:
+        """Return a list document with the items of as many pages as the limit needs.
+
+        Args:
+            path: Segments of the list's path.
+            limit: Most items; None for all.
+            query: Filters.
+        """
+        items: list[Any] = []
+        cursor = None
+        for document in self._each_page(path, query, limit):
+            items.extend(document["items"])
+            cursor = document["next_cursor"]
+            if limit is not None and len(items) >= limit:
+                break
+        return {"items": items, "next_cursor": cursor}
+
+    def _send(self, method: str, path: tuple[str, ...], **request: Any) -> httpx.Response:
+        route = "/".join(quote(segment, safe="") for segment in path)
+        try:
+            return self._client.request(method, route, **request)
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise UsageError(f"{self.url} is not the URL of an app: {error}") from None
+        except httpx.TransportError as error:
+            hint = f"is the app running there? Set --url or {URL.name}"
+            raise UnreachableError(f"{self.url} does not answer ({error}); {hint}") from None
+
+    def _each_page(
+        self, path: tuple[str, ...], query: Mapping[str, Any], limit: int | None
+    ) -> Iterator[dict[str, Any]]:
+        left, cursor = limit, None
+        while True:
+            size = _PAGE_ITEMS if left is None else min(left, _PAGE_ITEMS)
+            document = self.get(*path, **query, limit=size, cursor=cursor)
+            yield document
+            cursor = document["next_cursor"]
+            if cursor is None:
+                return
+            if left is not None:
+                left -= len(document["items"])
+
+
+def _document(answer: httpx.Response, url: str) -> Any:
+    if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+        raise UnreachableError(f"{url} accepts nothing for now: {_problem(answer).get('detail')}")
+    if answer.status_code == HTTPStatus.UNAUTHORIZED:
+        detail = f"the function key is missing or wrong: set --function-key or {KEY.name}"
+        raise ApiError({"status": answer.status_code, "title": "Unauthorized", "detail": detail})
+    if not answer.is_success:
+        raise ApiError(_problem(answer))
+    try:
+        return answer.json()
+    except ValueError:
+        raise ApiError(_foreign_problem(answer)) from None
+
+
+def _problem(answer: httpx.Response) -> dict[str, Any]:
+    try:
+        document = answer.json()
+    except ValueError:
+        return _foreign_problem(answer)
+    return document if isinstance(document, dict) else _foreign_problem(answer)
+
+
+def _foreign_problem(answer: httpx.Response) -> dict[str, Any]:
+    """Make a problem of an answer that does not come from the API, such as a proxy's page."""
+    detail = "this is not an answer of Durable Retry; is the URL right?"
+    return {"status": answer.status_code, "title": answer.reason_phrase, "detail": detail}

@@ -1,0 +1,185 @@
+"""Commands about dead letters and their replays, one by one or in bulk."""
+
+import json
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any, Final
+
+from retryctl import errors, watching
+from retryctl.api import Api
+from retryctl.documents import parse_json
+from retryctl.operations import attempt_text
+from retryctl.screen import Screen
+from retryctl.tables import bar, cell, facts, span, table
+
+_PATH: Final = "dead-letters"
+_REPLAYS: Final = (_PATH, "replays")
+REPLAY_FINISHED: Final = frozenset({"completed", "cancelled", "failed"})
+
+
+def list_dead_letters(api: Api, args: Namespace, screen: Screen) -> int:
+    """List dead letters, newest first."""
+    document = api.pages(_PATH, limit=args.limit, status=args.status, **_filters(args))
+    rows = [
+        (each["id"], each["status"], each["dependency"], each["reason"], each["created_at"], each["detail"])
+        for each in document["items"]
+    ]
+    headers = ("DEAD LETTER", "STATUS", "DEPENDENCY", "REASON", "CREATED", "DETAIL")
+    screen.show_list(document, "id", table(headers, rows))
+    return errors.OK
+
+
+def list_groups(api: Api, args: Namespace, screen: Screen) -> int:
+    """List the groups of open dead letters with the same root cause."""
+    document = api.pages(_PATH, "groups", limit=args.limit)
+    rows = [
+        (
+            each["count"],
+            each["group"],
+            each["sample"]["dependency"],
+            each["sample"]["reason"],
+            each["last_seen_at"],
+            each["sample"]["detail"],
+        )
+        for each in document["items"]
+    ]
+    headers = ("COUNT", "GROUP", "DEPENDENCY", "REASON", "LAST SEEN", "SAMPLE")
+    screen.show_list(document, "group", table(headers, rows))
+    return errors.OK
+
+
+def summary(api: Api, _: Namespace, screen: Screen) -> int:
+    """Count open dead letters by reason and by dependency."""
+    document = api.get(_PATH, "summary")
+    rows = [("all", "", document["open"], _age(document))]
+    for kind in ("reason", "dependency"):
+        rows += [
+            (kind, name, each["open"], _age(each)) for name, each in sorted(document[f"by_{kind}"].items())
+        ]
+    screen.show(document, table(("BY", "NAME", "OPEN", "OLDEST"), rows))
+    return errors.OK
+
+
+def show(api: Api, args: Namespace, screen: Screen) -> int:
+    """Show a dead letter."""
+    document = api.get(_PATH, args.id)
+    screen.show(document, _text(document))
+    return errors.OK
+
+
+def replay(api: Api, args: Namespace, screen: Screen) -> int:
+    """Start a dead letter's operation again, as it was or edited."""
+    body: dict[str, Any] = {}
+    for name in ("request", "input"):
+        if (text := getattr(args, name)) is not None:
+            body[name] = parse_json(text, f"--{name}")
+    if args.note is not None:
+        body["note"] = args.note
+    document = api.post(_PATH, args.id, "replay", body=body)
+    screen.show(document, f"{args.id}  replayed as {document['operation_id']}")
+    return errors.OK
+
+
+def archive(api: Api, args: Namespace, screen: Screen) -> int:
+    """Archive a dead letter."""
+    return _show_state(api.post(_PATH, args.id, "archive"), screen)
+
+
+def restore(api: Api, args: Namespace, screen: Screen) -> int:
+    """Open an archived dead letter again."""
+    return _show_state(api.post(_PATH, args.id, "restore"), screen)
+
+
+def note(api: Api, args: Namespace, screen: Screen) -> int:
+    """Add a note to a dead letter."""
+    return _show_state(api.post(_PATH, args.id, "notes", body={"text": args.text}), screen)
+
+
+def start_replay(api: Api, args: Namespace, screen: Screen) -> int:
+    """Replay every open dead letter that matches the filters; with `--dry-run` count them."""
+    body: dict[str, Any] = {"filter": _filters(args), "dry_run": args.dry_run}
+    if args.rate is not None:
+        body["rate_per_second"] = args.rate
+    if args.note is not None:
+        body["note"] = args.note
+    document = api.post(*_REPLAYS, body=body)
+    if args.dry_run:
+        screen.show(document, f"{document['matched']} open dead letters would be replayed")
+        return errors.OK
+    if args.watch:
+        return _watch_replay(api, document["replay_id"], screen)
+    screen.show(document, f"{document['replay_id']}  replays {document['matched']} dead letters")
+    return errors.OK
+
+
+def show_replay(api: Api, args: Namespace, screen: Screen) -> int:
+    """Show the progress of a bulk replay."""
+    document = api.get(*_REPLAYS, args.id)
+    screen.show(document, _replay_text(document))
+    return errors.OK
+
+
+def watch_replay(api: Api, args: Namespace, screen: Screen) -> int:
+    """Follow a bulk replay until it ends."""
+    return _watch_replay(api, args.id, screen)
+
+
+def cancel_replay(api: Api, args: Namespace, screen: Screen) -> int:
+    """Cancel a bulk replay."""
+    document = api.call("DELETE", *_REPLAYS, args.id)
+    screen.show(document, f"{document['replay_id']}  cancel requested; what was replayed stays replayed")
+    return errors.OK
+
+
+def _filters(args: Namespace) -> dict[str, Any]:
+    names = ("reason", "category", "dependency", "group", "created_after", "created_before")
+    return {name: value for name in names if (value := getattr(args, name)) is not None}
+
+
+def _show_state(document: Mapping[str, Any], screen: Screen) -> int:
+    screen.show(document, f"{document['id']}  {document['status']}, {len(document['notes'])} notes")
+    return errors.OK
+
+
+def _age(counts: Mapping[str, Any]) -> str | None:
+    age_seconds = counts["oldest_age_seconds"]
+    return None if age_seconds is None else span(age_seconds)
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    names = ("id", "status", "operation_id", "key", "source", "dependency", "category", "reason", "detail")
+    more = ("group", "correlation_id", "first_failed_at", "created_at", "message")
+    pairs = [(name, None if document.get(name) is None else cell(document[name])) for name in (*names, *more)]
+    lines = [facts(pairs)]
+    if "request" in document:
+        lines.append(f"request {json.dumps(document['request'])}")
+    lines += [attempt_text(attempt) for attempt in document["attempts"]]
+    lines += [f"replayed {each['requested_at']} as {each['operation_id']}" for each in document["replays"]]
+    lines += [f"note {each['at']}  {cell(each['text'])}" for each in document["notes"]]
+    return "\n".join(lines)
+
+
+def _watch_replay(api: Api, replay_id: str, screen: Screen) -> int:
+    document: dict[str, Any] = {}
+    for document in watching.follow(
+        lambda: api.get(*_REPLAYS, replay_id), REPLAY_FINISHED, screen, _replay_progress
+    ):
+        screen.show_change(document, _replay_text(document) if document["status"] in REPLAY_FINISHED else "")
+    is_complete = document["status"] == "completed" and not document["failed"]
+    return errors.OK if is_complete else errors.FAILED
+
+
+def _replay_progress(document: Mapping[str, Any]) -> str:
+    done = document["matched"] - document["remaining"]
+    line = f"{bar(done, document['matched'])}  {done} of {document['matched']}  {document['status']}"
+    if document["waiting_until"] is None:
+        return line
+    return f"{line}, looks again in {span(round(watching.seconds_until(document['waiting_until']), 1))}"
+
+
+def _replay_text(document: Mapping[str, Any]) -> str:
+    counts = ", ".join(
+        f"{document[name]} {name}" for name in ("matched", "replayed", "skipped", "failed", "remaining")
+    )
+    lines = [f"{document['replay_id']}  {document['status']}: {counts}"]
+    return "\n".join(lines + [f"  {each['id']}: {cell(each['detail'])}" for each in document["failures"]])

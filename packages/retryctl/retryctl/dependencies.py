@@ -1,0 +1,143 @@
+"""Commands about dependencies, their circuits and their policies, and about the app's health."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
+
+from retryctl import errors
+from retryctl.api import Api
+from retryctl.documents import retry_table
+from retryctl.errors import UsageError
+from retryctl.screen import Screen
+from retryctl.tables import cell, facts, plot_waits, span, table
+
+
+def list_dependencies(api: Api, _: Namespace, screen: Screen) -> int:
+    """List dependencies with their policies."""
+    document = api.get("dependencies")
+    rows = [
+        (
+            each["name"],
+            each["base_url"],
+            each["retry"]["strategy"],
+            each["retry"]["max_attempts"],
+            each["retry"]["jitter"],
+            span(each["timeouts"]["attempt_seconds"]),
+            _limit(each["timeouts"]["deadline_seconds"]),
+        )
+        for each in document["items"]
+    ]
+    headers = ("DEPENDENCY", "URL", "STRATEGY", "ATTEMPTS", "JITTER", "ATTEMPT", "DEADLINE")
+    screen.show(document, table(headers, rows))
+    return errors.OK
+
+
+def health(api: Api, _: Namespace, screen: Screen) -> int:
+    """Show whether the app can accept operations."""
+    document = api.health()
+    rows = [
+        (name, "works" if part["healthy"] else part["detail"]) for name, part in document["parts"].items()
+    ]
+    screen.show(document, table(("PART", "STATE"), rows))
+    return errors.OK if document["status"] == "healthy" else errors.UNREACHABLE
+
+
+def preview_policy(api: Api, args: Namespace, screen: Screen) -> int:
+    """Show the waits of a policy, as a table and as a plot."""
+    retry = retry_table(args.retry)
+    if args.dependency is None and not retry:
+        raise UsageError("give --dependency, or --retry, or both")
+    options = {
+        "dependency": args.dependency,
+        "retry": retry or None,
+        "deadline_seconds": args.deadline_seconds,
+    }
+    body = {name: value for name, value in options.items() if value is not None}
+    document = api.post("policies", "preview", body=body)
+    screen.show(document, _preview_text(document))
+    return errors.OK
+
+
+def list_circuits(api: Api, _: Namespace, screen: Screen) -> int:
+    """List every circuit."""
+    document = api.get("circuits")
+    rows = [
+        (
+            each["dependency"],
+            each["state"],
+            each["calls"],
+            each["failures"],
+            _percent(each["failure_ratio"]),
+            each["retry_at"] or each["throttled_until"],
+            each["reason"],
+        )
+        for each in document["items"]
+    ]
+    headers = ("DEPENDENCY", "STATE", "CALLS", "FAILURES", "RATIO", "UNTIL", "REASON")
+    screen.show(document, table(headers, rows))
+    return errors.OK
+
+
+def show_circuit(api: Api, args: Namespace, screen: Screen) -> int:
+    """Show one circuit and its manual changes."""
+    document = api.get("circuits", args.dependency)
+    screen.show(document, _circuit_text(document))
+    return errors.OK
+
+
+def change_circuit(api: Api, args: Namespace, screen: Screen) -> int:
+    """Open, close, disable or reset a circuit."""
+    body = {"reason": args.reason}
+    if args.for_seconds is not None:
+        body["for_seconds"] = args.for_seconds
+    document = api.post("circuits", args.dependency, args.action, body=body)
+    duration = "" if args.for_seconds is None else f" for {span(args.for_seconds)}"
+    screen.show(document, f"{args.dependency}  {args.action}{duration}: {cell(args.reason)}")
+    return errors.OK
+
+
+def _preview_text(document: Mapping[str, Any]) -> str:
+    waits, total = document["waits"], document["total"]
+    rows = [(each["after_attempt"], *_spans(each)) for each in waits]
+    rows.append(("total", *_spans(total)))
+    attempts = span(total["attempts_at_most_seconds"])
+    verdict = "fits" if document["fits_deadline"] else "does NOT fit"
+    deadline = _limit(document["deadline_seconds"])
+    lines = [
+        table(("AFTER ATTEMPT", "LEAST", "EXPECTED", "MOST"), rows),
+        f"\nattempts take at most {attempts} besides; all of it {verdict} the deadline ({deadline})",
+    ]
+    if not document["waits_complete"]:
+        lines.append("only the first waits are listed")
+    return "\n".join([*lines, *(["", plot_waits(waits)] if waits else [])])
+
+
+def _spans(waits: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(span(waits[f"{name}_seconds"]) for name in ("least", "expected", "most"))
+
+
+def _limit(seconds: float) -> str:
+    return "none" if seconds == 0 else span(seconds)
+
+
+def _circuit_text(document: Mapping[str, Any]) -> str:
+    text = facts(
+        (
+            ("dependency", document["dependency"]),
+            ("state", document["state"]),
+            ("calls", f"{document['calls']}, {document['failures']} failed, {document['slow_calls']} slow"),
+            ("ratio", _percent(document["failure_ratio"])),
+            ("opened", document["opened_at"]),
+            ("tries again", document["retry_at"]),
+            ("paused until", document["throttled_until"]),
+            ("waiting", document["waiting"]),
+            ("reason", document["reason"]),
+            ("changed by", document["changed_by"]),
+        )
+    )
+    changes = [(each["at"], each["action"], each["by"], each["reason"]) for each in document["audit"]]
+    return text if not changes else f"{text}\n\n{table(('WHEN', 'ACTION', 'BY', 'REASON'), changes)}"
+
+
+def _percent(ratio: float | None) -> str | None:
+    return None if ratio is None else f"{ratio:.0%}"

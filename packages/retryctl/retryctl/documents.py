@@ -1,0 +1,68 @@
+"""JSON bodies: read from files, or made from options."""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from retryctl.errors import UsageError
+
+_STDIN: Final = "-"
+
+
+def read_document(name: str) -> Any:
+    """Return the JSON document in a file; `-` is standard input.
+
+    Raises:
+        UsageError: The file cannot be read, or is not JSON.
+    """
+    try:
+        text = sys.stdin.read() if name == _STDIN else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{name}: {error}") from None
+    return parse_json(text, name)
+
+
+def parse_json(text: str, origin: str) -> Any:
+    """Return the document of a JSON text.
+
+    Args:
+        text: JSON.
+        origin: The option or file that it comes from, for the message.
+
+    Raises:
+        UsageError: The text is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{origin}: is not JSON: {error}") from None
+
+
+def retry_table(settings: Iterable[str]) -> dict[str, Any]:
+    """Parse `name=value` settings of a retry policy; a value that is not JSON is text.
+
+    Raises:
+        UsageError: A setting has no `=`.
+    """
+    return {name: _value(text) for name, text in (parse_pair(each, "=", "--retry") for each in settings)}
+
+
+def parse_pair(text: str, separator: str, option: str) -> tuple[str, str]:
+    """Return the name and the value of an option's argument.
+
+    Raises:
+        UsageError: The separator or the name is missing.
+    """
+    name, found, value = text.partition(separator)
+    if not found or not name.strip():
+        raise UsageError(f"{option}: must look like NAME{separator}VALUE, not {text!r}")
+    return name.strip(), value.strip()
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

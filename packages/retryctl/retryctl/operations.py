@@ -1,0 +1,227 @@
+"""Commands about operations: submit, get, watch, list, cancel, retry-now."""
+
+import uuid
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any, Final
+
+from retryctl import errors, watching
+from retryctl.api import Api, UnreachableError
+from retryctl.documents import parse_json, parse_pair, read_document, retry_table
+from retryctl.errors import UsageError
+from retryctl.screen import Screen
+from retryctl.tables import cell, facts, span, table
+
+FINISHED: Final = frozenset({"succeeded", "dead_lettered", "cancelled"})
+
+
+def submit(api: Api, args: Namespace, screen: Screen) -> int:
+    """Submit an operation; with `--watch` follow it until it ends."""
+    body = _body_of(args)
+    generated = _add_key(body, args.key)
+    headers = {"Prefer": f"wait={args.wait}"} if args.wait else None
+    try:
+        document = api.post("operations", body=body, headers=headers)
+    except UnreachableError as error:
+        # The operation may have been accepted: only the same key repeats it safely.
+        again = f"; repeat with --key {generated}" if generated else ""
+        raise UnreachableError(f"{error}{again}") from None
+    if generated:
+        screen.note(f"key {generated} (generated)")
+    if args.watch:
+        return _watch(api, document["operation_id"], screen)
+    is_status = "attempts" in document
+    text = operation_text(document) if is_status else f"{document['operation_id']}  {document['status']}"
+    screen.show(document, text)
+    return _exit_code(document["status"]) if is_status else errors.OK
+
+
+def get(api: Api, args: Namespace, screen: Screen) -> int:
+    """Show an operation."""
+    document = api.get("operations", args.id)
+    screen.show(document, operation_text(document))
+    return errors.OK
+
+
+def watch(api: Api, args: Namespace, screen: Screen) -> int:
+    """Follow an operation until it ends."""
+    return _watch(api, args.id, screen)
+
+
+def list_operations(api: Api, args: Namespace, screen: Screen) -> int:
+    """List operations."""
+    document = api.pages(
+        "operations",
+        limit=args.limit,
+        status=args.status,
+        dependency=args.dependency,
+        created_after=args.created_after,
+    )
+    rows = [
+        (each["operation_id"], each["status"], each["dependency"], each["attempt_count"], each["key"])
+        for each in document["items"]
+    ]
+    headers = ("OPERATION", "STATUS", "DEPENDENCY", "ATTEMPTS", "KEY")
+    screen.show_list(document, "operation_id", table(headers, rows))
+    return errors.OK
+
+
+def cancel(api: Api, args: Namespace, screen: Screen) -> int:
+    """Cancel an operation."""
+    document = api.post("operations", args.id, "cancel")
+    screen.show(document, f"{document['operation_id']}  cancel requested")
+    return errors.OK
+
+
+def retry_now(api: Api, args: Namespace, screen: Screen) -> int:
+    """End an operation's present wait."""
+    document = api.post("operations", args.id, "retry-now")
+    screen.show(document, f"{document['operation_id']}  retry requested")
+    return errors.OK
+
+
+def operation_text(document: Mapping[str, Any]) -> str:
+    """Return the lines that describe an operation, its attempts and its end."""
+    correlation_id = document["correlation_id"]
+    head = facts(
+        (
+            ("operation", document["operation_id"]),
+            ("status", document["status"]),
+            ("key", cell(document["key"])),
+            ("dependency", document["dependency"]),
+            ("correlation", None if correlation_id is None else cell(correlation_id)),
+            ("deadline", document["deadline_at"]),
+            ("next attempt", document["next_attempt_at"]),
+        )
+    )
+    return "\n".join([head, *map(attempt_text, document["attempts"]), *_end_lines(document)])
+
+
+def attempt_text(attempt: Mapping[str, Any]) -> str:
+    """Return one line for an attempt, and one for the wait after it with its reasons."""
+    category = attempt["category"] or "success"
+    status = str(attempt["status_code"] or "no answer")
+    line = "  ".join((f"attempt {attempt['number']}", status, span(attempt["duration_ms"] / 1000), category))
+    if attempt["error"]:
+        line += f": {cell(attempt['error'])}"
+    if attempt["next_delay_seconds"] is None:
+        return line
+    return f"{line}\n  waits {span(attempt['next_delay_seconds'])} ({_reasons(attempt)})"
+
+
+def _body_of(args: Namespace) -> dict[str, Any]:
+    """Return the operation in the file, or the one that the options describe.
+
+    Raises:
+        UsageError: There is neither, or both.
+    """
+    if args.file:
+        if args.dependency or args.handler:
+            raise UsageError("give a file, or --dependency, or --handler")
+        document = read_document(args.file)
+        if not isinstance(document, dict):
+            raise UsageError(f"{args.file}: must be a JSON object")
+        return document
+    if (args.dependency is None) == (args.handler is None):
+        raise UsageError("give a file, or --dependency with --method and --path, or --handler with --input")
+    if args.handler is not None:
+        body: dict[str, Any] = {"handler": args.handler, "input": parse_json(args.input, "--input")}
+    else:
+        body = {"dependency": args.dependency, "request": _request(args)}
+    options = {
+        "correlation_id": args.correlation_id,
+        "deadline_seconds": args.deadline_seconds,
+        "retry": retry_table(args.retry) or None,
+    }
+    return body | {name: value for name, value in options.items() if value is not None}
+
+
+def _request(args: Namespace) -> dict[str, Any]:
+    request: dict[str, Any] = {
+        "method": args.method,
+        "path": args.path,
+        "query": dict(parse_pair(text, "=", "--query") for text in args.query),
+        "headers": dict(parse_pair(text, ":", "--header") for text in args.header),
+    }
+    if args.body is not None:
+        request["json"] = parse_json(args.body, "--body")
+    return request
+
+
+def _add_key(body: dict[str, Any], given: str | None) -> str | None:
+    """Put the operation's key into the body, and return it if it had to be generated.
+
+    Raises:
+        UsageError: The body has another key than the one given.
+    """
+    key = body.get("key")
+    if key is not None:
+        if given not in (None, key):
+            raise UsageError(f"the file's key is {key!r}, --key is {given!r}")
+        return None
+    body["key"] = given or f"cli-{uuid.uuid4().hex}"
+    return None if given else body["key"]
+
+
+def _exit_code(status: str) -> int:
+    return errors.FAILED if status in {"dead_lettered", "cancelled"} else errors.OK
+
+
+def _end_lines(document: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if (dead_letter := document["dead_letter"]) is not None:
+        lines.append(f"dead letter {dead_letter['id']}  {dead_letter['category']}, {dead_letter['reason']}")
+    lines += [
+        f"event {event['event_id']}  {cell(event['type'])}  {event['state']}" for event in document["events"]
+    ]
+    return lines
+
+
+def _watch(api: Api, operation_id: str, screen: Screen) -> int:
+    """Write each attempt when it ends; the live line counts down to the next."""
+    progress = _Progress()
+    document: dict[str, Any] = {}
+    for document in watching.follow(
+        lambda: api.get("operations", operation_id), FINISHED, screen, _waiting_text
+    ):
+        screen.show_change(document, progress.advance(document))
+    return _exit_code(document["status"])
+
+
+class _Progress:
+    """The attempts and the status that were already written."""
+
+    def __init__(self) -> None:
+        self._attempts = 0
+        self._status = ""
+
+    def advance(self, document: Mapping[str, Any]) -> str:
+        """Return the lines that are new in a document."""
+        lines = [attempt_text(each) for each in document["attempts"] if each["number"] > self._attempts]
+        if document["status"] != self._status:
+            lines.append(f"{document['operation_id']}  {document['status']}")
+        if document["status"] in FINISHED:
+            lines += _end_lines(document)
+        self._attempts, self._status = document["attempt_count"], document["status"]
+        return "\n".join(lines)
+
+
+def _waiting_text(document: Mapping[str, Any]) -> str:
+    """Return the live line: the next attempt, the time until it, and why it waits."""
+    text = f"{document['status']}: attempt {document['attempt_count'] + 1}"
+    if document["next_attempt_at"] is None:
+        return text
+    left = span(round(watching.seconds_until(document["next_attempt_at"]), 1))
+    return f"{text} in {left} ({_reasons(_present_wait(document))})"
+
+
+def _present_wait(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the wait that is going on: an entry of `waits`, or the last attempt's delay."""
+    waits = document.get("waits", [])
+    is_waiting = waits and waits[-1]["before_attempt"] > document["attempt_count"]
+    found: Mapping[str, Any] = waits[-1] if is_waiting else document["attempts"][-1]
+    return found
+
+
+def _reasons(wait: Mapping[str, Any]) -> str:
+    return ", ".join(map(cell, wait["delay_reasons"]))

@@ -1,0 +1,77 @@
+"""Polling a document until it is finished, and the clock that the command line uses."""
+
+import time
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from retryctl.api import UnreachableError
+from retryctl.screen import Screen
+
+POLL_SECONDS: Final = 1.0
+DRAW_SECONDS: Final = 0.2
+PATIENCE_SECONDS: Final = 30.0
+"""How long the API may be unreachable before watching ends."""
+
+
+def now() -> datetime:
+    """Return the present instant, aware and in UTC."""
+    return datetime.now(UTC)
+
+
+def pause(seconds: float) -> None:
+    """Sleep."""
+    time.sleep(seconds)
+
+
+def monotonic_seconds() -> float:
+    """Return seconds that never go back, to measure durations."""
+    return time.monotonic()
+
+
+def seconds_until(instant: str) -> float:
+    """Return the seconds to an RFC 3339 instant; 0 for a past one."""
+    return max(0.0, (datetime.fromisoformat(instant) - now()).total_seconds())
+
+
+def follow(
+    fetch: Callable[[], dict[str, Any]],
+    finished: AbstractSet[str],
+    screen: Screen,
+    live_text: Callable[[dict[str, Any]], str],
+) -> Iterator[dict[str, Any]]:
+    """Yield a document each time it changes, until its status is a finished one.
+
+    Args:
+        fetch: Gets the document.
+        finished: Values of `status` after which the document does not change.
+        screen: Draws the live line between polls.
+        live_text: Text of the live line; called every `DRAW_SECONDS`, so that it can count down.
+
+    Raises:
+        UnreachableError: The API is unreachable for longer than `PATIENCE_SECONDS`.
+    """
+    shown: dict[str, Any] = {}
+    while True:
+        document = _fetch_patiently(fetch, screen)
+        if document != shown:
+            yield document
+            shown = document
+        if document["status"] in finished:
+            return
+        for _ in range(round(POLL_SECONDS / DRAW_SECONDS)):
+            screen.live(live_text(document))
+            pause(DRAW_SECONDS)
+
+
+def _fetch_patiently(fetch: Callable[[], dict[str, Any]], screen: Screen) -> dict[str, Any]:
+    began = monotonic_seconds()
+    while True:
+        try:
+            return fetch()
+        except UnreachableError as error:
+            if monotonic_seconds() - began > PATIENCE_SECONDS:
+                raise
+            screen.live(f"{error}; trying again")
+            pause(POLL_SECONDS)

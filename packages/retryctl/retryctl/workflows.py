@@ -1,0 +1,131 @@
+"""Commands about batches and sagas: submit, show, watch."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any, Final
+
+from retryctl import errors, watching
+from retryctl.api import Api
+from retryctl.documents import read_document
+from retryctl.screen import Screen
+from retryctl.tables import bar, table
+
+BATCH_FINISHED: Final = frozenset({"succeeded", "failed"})
+SAGA_FINISHED: Final = frozenset({"succeeded", "compensated", "compensation_failed", "stopped"})
+_ITEM_FINISHED: Final = ("succeeded", "dead_lettered", "cancelled")
+
+
+def submit_batch(api: Api, args: Namespace, screen: Screen) -> int:
+    """Submit a batch; with `--watch` follow it until it ends."""
+    body = _body_with_list(args.file, "items")
+    given = {"max_concurrency": args.max_concurrency, "tolerated_failures": args.tolerated_failures}
+    body |= {name: value for name, value in given.items() if value is not None}
+    accepted = api.post("batches", body=body, headers=_key_header(args))
+    if args.watch:
+        return _watch_batch(api, accepted["batch_id"], screen)
+    screen.show(accepted, accepted["batch_id"])
+    return errors.OK
+
+
+def show_batch(api: Api, args: Namespace, screen: Screen) -> int:
+    """Show a batch, item by item."""
+    document = api.get("batches", args.id)
+    screen.show(document, _batch_text(document))
+    return errors.OK
+
+
+def watch_batch(api: Api, args: Namespace, screen: Screen) -> int:
+    """Follow a batch until it ends."""
+    return _watch_batch(api, args.id, screen)
+
+
+def submit_saga(api: Api, args: Namespace, screen: Screen) -> int:
+    """Submit a saga; with `--watch` follow it until it ends."""
+    accepted = api.post("sagas", body=_body_with_list(args.file, "steps"), headers=_key_header(args))
+    if args.watch:
+        return _watch_saga(api, accepted["saga_id"], screen)
+    screen.show(accepted, accepted["saga_id"])
+    return errors.OK
+
+
+def show_saga(api: Api, args: Namespace, screen: Screen) -> int:
+    """Show a saga, step by step."""
+    document = api.get("sagas", args.id)
+    screen.show(document, _saga_text(document))
+    return errors.OK
+
+
+def watch_saga(api: Api, args: Namespace, screen: Screen) -> int:
+    """Follow a saga until it ends."""
+    return _watch_saga(api, args.id, screen)
+
+
+def _body_with_list(file: str, name: str) -> dict[str, Any]:
+    """Return a file's body; a list in the file becomes the field with this name."""
+    document = read_document(file)
+    if isinstance(document, list):
+        return {name: document}
+    if not isinstance(document, dict):
+        raise errors.UsageError(f"{file}: must be a JSON list or object")
+    return document
+
+
+def _key_header(args: Namespace) -> dict[str, str]:
+    return {} if args.key is None else {"Idempotency-Key": args.key}
+
+
+def _watch_batch(api: Api, batch_id: str, screen: Screen) -> int:
+    document: dict[str, Any] = {}
+    for document in watching.follow(
+        lambda: api.get("batches", batch_id), BATCH_FINISHED, screen, _batch_progress
+    ):
+        screen.show_change(document, _batch_text(document) if document["status"] in BATCH_FINISHED else "")
+    return errors.OK if document["status"] == "succeeded" else errors.FAILED
+
+
+def _batch_progress(document: Mapping[str, Any]) -> str:
+    counts = document["counts"]
+    done = sum(counts[name] for name in _ITEM_FINISHED)
+    return f"{bar(done, counts['total'])}  {_batch_counts(document)}"
+
+
+def _batch_counts(document: Mapping[str, Any]) -> str:
+    counts = document["counts"]
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count and name != "total")
+
+
+def _batch_text(document: Mapping[str, Any]) -> str:
+    rows = [
+        (each["index"], each["status"], each["operation_id"], each["key"], each["error"])
+        for each in document["items"]
+    ]
+    head = f"{document['batch_id']}  {document['status']}: {_batch_counts(document)}"
+    return f"{head}\n{table(('ITEM', 'STATUS', 'OPERATION', 'KEY', 'ERROR'), rows)}"
+
+
+def _watch_saga(api: Api, saga_id: str, screen: Screen) -> int:
+    document: dict[str, Any] = {}
+    for document in watching.follow(lambda: api.get("sagas", saga_id), SAGA_FINISHED, screen, _saga_line):
+        is_finished = document["status"] in SAGA_FINISHED
+        screen.show_change(document, _saga_text(document) if is_finished else _saga_line(document))
+    return errors.OK if document["status"] == "succeeded" else errors.FAILED
+
+
+def _saga_line(document: Mapping[str, Any]) -> str:
+    steps = ", ".join(f"{step['name']} {step['status']}" for step in document["steps"])
+    return f"{document['saga_id']}  {document['status']}: {steps}"
+
+
+def _saga_text(document: Mapping[str, Any]) -> str:
+    rows = [
+        (
+            step["name"],
+            step["status"],
+            step["effect"],
+            None if step["compensation"] is None else step["compensation"]["status"],
+            step["error"],
+        )
+        for step in document["steps"]
+    ]
+    head = f"{document['saga_id']}  {document['status']}"
+    return f"{head}\n{table(('STEP', 'STATUS', 'EFFECT', 'COMPENSATION', 'ERROR'), rows)}"

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# The checks of `make test`, cheapest first: all but the tests marked `long`, which are `make test-long`.
+# With arguments, only the tests that they choose: scripts/check.sh -k circuit
+set -euo pipefail
+cd "$(dirname "$0")/.."
+py=.venv/bin/python
+
+$py -m ruff format --check .
+$py -m ruff check .
+if [ "$#" -gt 0 ]; then
+    $py -m mypy .
+    exec $py -m pytest "$@"
+fi
+$py -m mypy . &
+types=$!
+trap 'kill "$types" 2>/dev/null || true' EXIT
+# The rules are covered branch by branch, and a branch that no fast test takes fails the check.
+$py -m coverage erase
+$py -m coverage run -m pytest -n 2 --dist worksteal tests/unit tests/property
+wait "$types"
+$py -m coverage combine --quiet
+if ! report=$($py -m coverage report --show-missing --skip-covered --fail-under=100); then
+    printf '%s\n' "$report" "check: durable_retry/engine/ has branches that neither tests/unit nor tests/property take." >&2
+    exit 1
+fi
+# What is bound to time has a core to itself: it kills processes, and counts calls within deadlines. The longest go
+# first. Nothing is tried twice.
+timed=(tests/e2e/test_circuits.py tests/e2e/test_batches.py tests/fault)
+$py -m pytest -m "not long" -n 2 --dist loadfile --no-loadscope-reorder "${timed[@]}"
+# Most of the rest waits: for timers, for processes. A file stays on one worker, with the servers that it shares.
+$py -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder --ignore=tests/unit --ignore=tests/property "${timed[@]/#/--ignore=}"

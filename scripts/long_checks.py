@@ -1,0 +1,89 @@
+"""`make test-long`: the tests marked `long`, all of them or a bounded, seeded sample.
+
+A sample runs whole test files in a random order until its seconds are spent; the seed that it prints gives
+the same order again. A file that is cut off by the bound is reported and does not fail the check.
+"""
+
+import argparse
+import random
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+SAMPLE_SECONDS = 480
+"""With the start of the last file, a sample stays within ten minutes."""
+
+LONGEST_FILE_SECONDS = 120
+"""No file of a sample gets more than this beyond the bound."""
+
+SEEDS = 1_000_000
+
+NO_TESTS = 5
+"""pytest's exit code when nothing was collected."""
+
+
+def pytest(*arguments: str) -> list[str]:
+    """Return the command of a run of long tests."""
+    return [sys.executable, "-m", "pytest", "-m", "long", *arguments]
+
+
+def long_files() -> list[str]:
+    """Return the files that have long tests, in order.
+
+    Raises:
+        SystemExit: They cannot be collected, or there are none.
+    """
+    command = pytest("--collect-only")
+    collected = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - pytest
+    if collected.returncode != 0:
+        sys.exit(f"long checks: cannot collect:\n{collected.stdout}{collected.stderr}")
+    return sorted({line.split("::")[0] for line in collected.stdout.splitlines() if "::" in line})
+
+
+def run_files(files: Sequence[str], seconds: float | None) -> list[str]:
+    """Run files one after the other until the seconds are spent.
+
+    Args:
+        files: Paths below the repository.
+        seconds: The bound; None runs all.
+
+    Returns:
+        Those that failed.
+    """
+    began = time.monotonic()
+    failed = []
+    for file in files:
+        left = None if seconds is None else seconds - (time.monotonic() - began)
+        if left is not None and left <= 0:
+            print(f"long checks: the time is up before {file}", flush=True)
+            break
+        print(f"long checks: {file}", flush=True)
+        try:
+            timeout = None if left is None else left + LONGEST_FILE_SECONDS
+            ended = subprocess.run(pytest(file), check=False, timeout=timeout)  # noqa: S603 - pytest
+        except subprocess.TimeoutExpired:
+            print(f"long checks: {file} was cut off", flush=True)
+            continue
+        if ended.returncode not in {0, NO_TESTS}:
+            failed.append(file)
+    return failed
+
+
+def main() -> None:
+    """Run the long tests; exit code 1 when one failed."""
+    parser = argparse.ArgumentParser(prog="make test-long", description=__doc__)
+    parser.add_argument("--sample", action="store_true", help=f"stop after {SAMPLE_SECONDS} s")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(SEEDS), help="of the order")
+    arguments = parser.parse_args()
+    files = long_files()
+    print(f"long checks: {len(files)} files, seed {arguments.seed}", flush=True)
+    random.Random(arguments.seed).shuffle(files)  # noqa: S311 - an order that a seed gives again
+    failed = run_files(files, SAMPLE_SECONDS if arguments.sample else None)
+    if failed:
+        sys.exit(f"long checks: failed: {', '.join(failed)} (seed {arguments.seed})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Child processes that serve on free loopback ports, and polling with a deadline."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).parents[1]
+START_SECONDS = 60.0
+LOG_END = 4000  # characters of a log that a message shows
+POLL_SECONDS = 0.05
+ERRORS_OF_THE_SERVER = 500
+
+
+class ServerDidNotStartError(Exception):
+    """It ended instead; the message holds the end of its log."""
+
+
+def free_port() -> int:
+    """Returns a loopback port that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def eventually[T](look: Callable[[], T | None], what: str, *, within_seconds: float = 30.0) -> T:
+    """Asks again and again.
+
+    Args:
+        look: Asked about 20 times a second.
+        what: What is waited for, for the message.
+        within_seconds: How long to go on, above 0.
+
+    Returns:
+        The first answer that is neither None nor False.
+
+    Raises:
+        TimeoutError: There was none in time.
+    """
+    deadline = time.monotonic() + within_seconds
+    while True:
+        found = look()
+        if found is not None and found is not False:
+            return found
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {within_seconds} s: {what}")
+        time.sleep(POLL_SECONDS)
+
+
+class ServerProcess:
+    """A server that can be started, killed and started again on the same port.
+
+    Attributes:
+        command: The program and its arguments.
+        ready_url: Is answered, by anything below 500, once the server serves.
+        log: The file that its output is appended to.
+        env: What is set beside this process's own environment.
+        process: None while it is not running.
+    """
+
+    def __init__(self, command: list[str], *, ready_url: str, log: Path, env: dict[str, str]) -> None:
+        self.command = command
+        self.ready_url = ready_url
+        self.log = log
+        self.env = env
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it and returns once it serves.
+
+        Raises:
+            ServerDidNotStartError: It ended instead.
+            TimeoutError: It does not answer.
+        """
+        self.launch()
+        self.until_ready()
+
+    def launch(self) -> None:
+        """Starts it; `until_ready` waits for it."""
+        tethered = [sys.executable, "-m", "scripts.tether", str(os.getpid()), "--", *self.command]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(  # noqa: S603 # our own commands
+                tethered, cwd=ROOT, env={**os.environ, **self.env}, stdout=log, stderr=log, process_group=0
+            )
+
+    def until_ready(self) -> None:
+        """Returns once it serves.
+
+        Raises:
+            ServerDidNotStartError: It ended instead.
+            TimeoutError: It does not answer.
+        """
+        try:
+            eventually(self._ready, f"{self.ready_url} answers", within_seconds=START_SECONDS)
+        except Exception:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """Ends it as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """Asks it to end and returns its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> int:
+        if self.process is None:
+            return 0
+        self.process.send_signal(how)
+        code = self.process.wait(timeout=20)
+        self.process = None
+        return code
+
+    def _ready(self) -> bool:
+        if self.process is None or self.process.poll() is not None:
+            raise ServerDidNotStartError(f"{self.command} ended:\n{self.log.read_text()[-LOG_END:]}")
+        try:
+            return httpx.get(self.ready_url, timeout=2).status_code < ERRORS_OF_THE_SERVER
+        except httpx.TransportError:
+            return False
+
+
+@contextmanager
+def running(server: ServerProcess) -> Iterator[None]:
+    """Let a server run for a while.
+
+    Raises:
+        ServerDidNotStartError: It ended instead.
+    """
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop()

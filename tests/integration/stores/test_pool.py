@@ -1,0 +1,84 @@
+"""Slow storage: what it holds up, and what it must not."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+from azure.core.exceptions import AzureError
+
+from durable_retry.stores.storage import pool, queues, tables
+from durable_retry.stores.storage.pool import run_in_pool
+
+MANY = 200
+
+
+@dataclass
+class SlowStorage:
+    """Storage that answers nothing until it is let go.
+
+    Attributes:
+        go: Set to let it answer.
+        begun: Calls that reached it.
+    """
+
+    go: threading.Event
+    begun: int = 0
+
+    def answer(self, *_: object, **__: object) -> None:
+        self.begun += 1
+        self.go.wait(30)
+
+
+@pytest.fixture
+async def slow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SlowStorage]:
+    storage = SlowStorage(threading.Event())
+    monkeypatch.setattr(tables, "_with_table", storage.answer)
+    monkeypatch.setattr(queues, "_send", storage.answer)
+    monkeypatch.setattr(pool, "WAIT_SECONDS", 0.05)
+    yield storage
+    storage.go.set()
+
+
+async def until_every_thread_is_busy(slow: SlowStorage) -> None:
+    async with asyncio.timeout(10):
+        while slow.begun < pool._THREADS:  # noqa: ASYNC110 - it happens on threads
+            await asyncio.sleep(0.005)
+
+
+async def test_slow_storage_delays_no_name_resolution(slow: SlowStorage) -> None:
+    calls = [asyncio.create_task(tables.read("Any", "p", str(number))) for number in range(MANY)]
+    calls += [asyncio.create_task(queues.send_message("any", str(number))) for number in range(MANY)]
+    async with asyncio.timeout(10):
+        await until_every_thread_is_busy(slow)
+        assert await asyncio.get_running_loop().getaddrinfo("localhost", 80)
+    slow.go.set()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def test_beyond_the_threads_a_call_fails_as_storage_that_is_away(slow: SlowStorage) -> None:
+    calls = [asyncio.create_task(tables.read("Any", "p", str(number))) for number in range(MANY)]
+    done, pending = await asyncio.wait(calls, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    assert all(isinstance(call.exception(), AzureError) for call in done)
+    slow.go.set()
+    await asyncio.gather(*pending, return_exceptions=True)
+    assert slow.begun == pool._THREADS
+
+
+async def test_a_cancelled_call_holds_its_thread_until_it_ends(slow: SlowStorage) -> None:
+    calls = [asyncio.create_task(run_in_pool(slow.answer)) for _ in range(pool._THREADS)]
+    await until_every_thread_is_busy(slow)
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+    with pytest.raises(AzureError):
+        await run_in_pool(slow.answer)
+    slow.go.set()
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                assert await run_in_pool(lambda: "free again") == "free again"
+            except AzureError:
+                continue
+            break

@@ -1,0 +1,94 @@
+"""The app on onebox beside the flaky target, as its clients see it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import httpx
+
+from scripts.processes import ROOT, ServerProcess, eventually, free_port
+from tests.support.target import Target
+
+DEPENDENCIES = ROOT / "tests" / "e2e" / "dependencies.toml"
+FINISHED = {"succeeded", "dead_lettered", "cancelled"}
+
+
+class System:
+    """One onebox with its own data, and calls of the API."""
+
+    def __init__(self, folder: Path, target: Target, *, app: Path = ROOT, **env: str) -> None:
+        port = free_port()
+        self.target = target
+        self.url = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "onebox", "start", "--app", str(app), "--port", str(port)]
+        self.server = ServerProcess(
+            [*command, "--data", str(folder / "data"), "--storage-ports", "auto"],
+            ready_url=f"{self.url}/admin/host/status",
+            log=folder / "onebox.log",
+            env={"FLAKY_TARGET_URL": target.url, "DEPENDENCIES_FILE": str(DEPENDENCIES), **env},
+        )
+        # Connections are given up sooner than the server does, so that none is closed under a request.
+        limits = httpx.Limits(keepalive_expiry=2)
+        self.client = httpx.Client(base_url=self.url, timeout=30, limits=limits)
+
+    def post(self, key: str, path: str, *, dependency: str = "flaky", **more: Any) -> httpx.Response:
+        """Posts an operation that POSTs to the target."""
+        return self.client.post("/api/operations", json=operation(key, path, dependency=dependency, **more))
+
+    def accepted(self, key: str, path: str, *, dependency: str = "flaky", **more: Any) -> str:
+        """Posts an operation, checks that it is accepted, and returns its id."""
+        answer = self.post(key, path, dependency=dependency, **more)
+        assert answer.status_code == 202, answer.text
+        operation_id: str = answer.json()["operation_id"]
+        return operation_id
+
+    def status(self, operation_id: str) -> dict[str, Any]:
+        answer = self.client.get(f"/api/operations/{operation_id}")
+        assert answer.status_code == 200, answer.text
+        document: dict[str, Any] = answer.json()
+        return document
+
+    def until(self, operation_id: str, wanted: str, *, within_seconds: float = 30.0) -> dict[str, Any]:
+        """Returns the status document once it has the wanted status."""
+
+        def look() -> dict[str, Any] | None:
+            document = self.status(operation_id)
+            assert document["status"] == wanted or document["status"] not in FINISHED, json.dumps(
+                document, indent=1
+            )
+            return document if document["status"] == wanted else None
+
+        return eventually(look, f"{operation_id} is {wanted}", within_seconds=within_seconds)
+
+    def until_replayed(self, dead_letter: dict[str, Any], wanted: str) -> dict[str, Any]:
+        """Returns the status document of a dead letter's operation once its replay has ended as wanted."""
+
+        def look() -> dict[str, Any] | None:
+            document = self.status(dead_letter["operation_id"])
+            return document if document["status"] == wanted else None
+
+        return eventually(look, f"{dead_letter['operation_id']} is {wanted}")
+
+    def log(self) -> str:
+        return self.server.log.read_text()
+
+
+def operation(key: str, path: str, *, dependency: str = "flaky", **more: Any) -> dict[str, Any]:
+    """The body of an operation that POSTs to the target; a query may stand in the path."""
+    path, _, query = path.partition("?")
+    call = {"method": "POST", "path": path, "query": dict(parse_qsl(query)), "json": {"amount": 5}}
+    request = {**call, **more.pop("request", {})}
+    return {"dependency": dependency, "key": key, "request": request, **more}
+
+
+def dead_letter(system: System, key: str, path: str = "/status/422", **more: Any) -> str:
+    document = system.until(system.accepted(key, path, **more), "dead_lettered")
+    found: str = document["dead_letter"]["id"]
+    return found
+
+
+def shown(system: System, dead_letter_id: str) -> dict[str, Any]:
+    document: dict[str, Any] = system.client.get(f"/api/dead-letters/{dead_letter_id}").json()
+    return document

@@ -1,0 +1,54 @@
+"""An Azurite of the tests' own, so that they can reach the queues of the app they test."""
+
+import shutil
+import sys
+from pathlib import Path
+
+from onebox.storage.azurite import free_ports
+from scripts.processes import ROOT, ServerProcess
+
+PROGRAM = (
+    ROOT
+    / "packages"
+    / "onebox"
+    / "onebox"
+    / "azurite"
+    / "node_modules"
+    / "azurite"
+    / "dist"
+    / "src"
+    / "azurite.js"
+)
+
+
+class Storage:
+    """Tables, queues and blobs in memory.
+
+    Attributes:
+        connection_string: With the emulator's well-known key.
+        urls: Of the account, by service.
+    """
+
+    def __init__(self, folder: Path, *, certificate: Path | None = None, key: Path | None = None) -> None:
+        """Take free ports.
+
+        Args:
+            folder: Where its log goes.
+            certificate: Of 127.0.0.1, PEM: https, and tokens beside keys; None means http and keys only.
+            key: Of the certificate.
+        """
+        ports = free_ports()
+        scheme = "http" if certificate is None else "https"
+        self.connection_string = ports.connection_string.replace("http", scheme)
+        services = {"blob": ports.blob, "queue": ports.queue, "table": ports.table}
+        self.urls = {name: f"{scheme}://127.0.0.1:{port}/devstoreaccount1" for name, port in services.items()}
+        node = shutil.which("node") or str(Path(sys.executable).with_name("node"))
+        options = ["--inMemoryPersistence", *ports.options]
+        if certificate is not None:
+            options += ["--oauth", "basic", "--cert", str(certificate), "--key", str(key)]
+        self.server = ServerProcess(
+            [node, str(PROGRAM), *options],
+            ready_url=f"{scheme}://127.0.0.1:{ports.table}/",
+            log=folder / "azurite.log",
+            env={},
+        )

@@ -1,0 +1,104 @@
+"""A headless Chromium and the dashboard in it."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+WIDE, NARROW = (1280, 900), (390, 844)
+PATIENCE_MS = 20_000
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser with a new profile; skips where there is none, unless BROWSER_TESTS says it must be there."""
+    program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    if program is None:
+        told = "no Chromium on this machine: scripts/chromium.sh installs Debian's"
+        if os.environ.get("BROWSER_TESTS") == "required":
+            pytest.fail(told)
+        pytest.skip(told)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+class Window:
+    """One window on the dashboard, in a context of its own. Leaving it checks that nothing went wrong inside.
+
+    Attributes:
+        page: What Playwright drives.
+        complaints: Of the console and of the page, empty as they must be.
+    """
+
+    def __init__(self, browser: Browser, url: str, *, size: tuple[int, int] = WIDE, **options: Any) -> None:
+        width, height = size
+        self.url = url
+        self.context: BrowserContext = browser.new_context(
+            viewport={"width": width, "height": height}, reduced_motion="reduce", **options
+        )
+        self.context.set_default_timeout(PATIENCE_MS)
+        self.page: Page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda line: self._hear(line.type, line.text))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.context.close()
+        if kind is None:
+            assert self.complaints == []
+
+    def open(self, path: str = "") -> Self:
+        """Goes to a view and waits until it shows what it is about."""
+        self.page.goto(f"{self.url}/api/dashboard#/{path}")
+        self.page.locator("main h1").wait_for(state="attached")
+        self.page.locator("main .loading").wait_for(state="detached")
+        return self
+
+    def card(self, title: str) -> Locator:
+        return self.page.locator("section.card").filter(has=self.page.get_by_role("heading", name=title))
+
+    def button(self, name: str) -> Locator:
+        return self.page.get_by_role("button", name=name, exact=True)
+
+    def dialog(self) -> Locator:
+        return self.page.get_by_role("dialog")
+
+    def violations(self) -> list[str]:
+        """What axe finds wrong with the page as it is; the context must be made with bypass_csp."""
+        self.page.evaluate(AXE)
+        found = self.page.evaluate("async () => (await axe.run()).violations")
+        return [f"{one['id']}: {[node['html'] for node in one['nodes']][:3]}" for one in found]
+
+    def overflow(self) -> int:
+        """By how many pixels the page is wider than the window."""
+        width: int = self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        return width
+
+    def _hear(self, kind: str, text: str) -> None:
+        # Chromium itself writes a line for each answer that is no success; the page shows those to a person.
+        if kind in {"error", "warning"} and not text.startswith("Failed to load resource"):
+            self.complaints.append(text)

@@ -1,0 +1,108 @@
+"""Operations, attempts and dead letters to start a test from."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from durable_retry.engine.base.enums import Category
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.history import AttemptOutcome, AttemptRecord, History
+from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+
+NOON: Final = datetime(2026, 11, 21, 12, tzinfo=UTC)
+PAYMENTS: Final = Dependency(name="payments", base_url="https://payments.example.com/v1")
+
+type Answer = Callable[[str, dict[str, Any]], Any]
+"""What an activity returns for its name and input; an exception that is returned fails the activity."""
+
+
+def after(seconds: float) -> datetime:
+    """Return the instant so many seconds after noon."""
+    return NOON + timedelta(seconds=seconds)
+
+
+def an_operation(*, deadline_in: float | None = 3600, **changes: Any) -> OperationInput:
+    """Return an operation accepted at noon, with five attempts and fixed waits of 10 s.
+
+    Args:
+        deadline_in: Seconds from noon to its deadline; None means no deadline.
+        changes: Fields with other values.
+    """
+    base = OperationInput(
+        operation_id="op-test",
+        key="key-1",
+        source="http",
+        dependency="payments",
+        fingerprint="f1",
+        policy=RetryPolicy(strategy="fixed", initial_seconds=10.0, jitter="none"),
+        timeouts=Timeouts(),
+        created_at=NOON,
+        deadline_at=None if deadline_in is None else after(deadline_in),
+        request={"method": "POST", "path": "/charges", "query": {}, "headers": {}, "json": {"amount": 5}},
+    )
+    return replace(base, **changes)
+
+
+def an_outcome(category: Category | None = Category.TRANSIENT, **changes: Any) -> AttemptOutcome:
+    """Return the outcome of attempt 1, made at noon."""
+    base = AttemptOutcome(number=1, started_at=NOON, duration_ms=12.5, category=category, status_code=503)
+    return replace(base, **changes)
+
+
+def outcome(number: int, **more: Any) -> dict[str, Any]:
+    """Return the JSON form of an attempt's outcome."""
+    return AttemptOutcome(number=number, started_at=NOON, duration_ms=1.0, **more).to_json()
+
+
+def failing(times: int, category: Category = Category.TRANSIENT, status_code: int = 503) -> Answer:
+    """Return activities whose first `times` attempts fail and whose next one succeeds."""
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        if name != "attempt":
+            return {"dead_letter": "dl-1", "commit": {"events": [], "rejected": None}}[name]
+        number = given["attempt"]
+        if number > times:
+            result = {"status_code": 200, "headers": {}, "json": {"id": "ch_1"}}
+            return outcome(number, status_code=200, result=result)
+        return outcome(number, category=category, status_code=status_code, error="no")
+
+    return answer
+
+
+def a_record(number: int = 1, **changes: Any) -> AttemptRecord:
+    """Return the record of a failed attempt, made at noon."""
+    base = AttemptRecord(
+        number=number, started_at=NOON, duration_ms=12.5, category=Category.TRANSIENT, status_code=503
+    )
+    return replace(base, **changes)
+
+
+def a_history(attempts: int) -> History:
+    """Return a history of so many failed attempts."""
+    history = History()
+    for number in range(1, attempts + 1):
+        history = history.with_attempt(a_record(number))
+    return history
+
+
+def an_entry(operation_id: str, *, error: str = "no such amount 5", **changes: Any) -> dict[str, Any]:
+    """Return the dead letter entry of an operation that one attempt ended.
+
+    `changes` are fields of the entry or of the operation.
+    """
+    entry = {"category": "malformed", "reason": "RejectedByDependency", "detail": "status 422"}
+    entry |= {name: changes.pop(name) for name in entry.keys() & changes.keys()}
+    operation = an_operation(**({"operation_id": operation_id, "key": f"key-{operation_id}"} | changes))
+    attempt = {
+        "number": 1,
+        "started_at": "2026-11-21T12:00:00Z",
+        "duration_ms": 4.2,
+        "category": entry["category"],
+        "status_code": 422,
+        "error": error,
+        "next_delay_seconds": None,
+        "delay_reasons": [],
+    }
+    return {**entry, "operation": operation.to_json(), "attempts": [attempt]}

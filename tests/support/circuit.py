@@ -1,0 +1,111 @@
+"""Circuits and reports to test with."""
+
+from dataclasses import dataclass, field, replace
+
+from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
+from durable_retry.engine.circuit import (
+    Breaker,
+    CallHealth,
+    CircuitSettings,
+    ManualAction,
+    ManualControl,
+    ManualControlMessage,
+    PermitMessage,
+    Permitted,
+    ProbeRequest,
+    ProbeResult,
+    Refused,
+    Report,
+    ReportMessage,
+    Snapshot,
+    snapshot_of,
+)
+from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from tests.support.builders import after
+
+SETTINGS = CircuitSettings()
+BUDGET = RetryBudgetSettings()
+
+
+@dataclass
+class Desk:
+    """A breaker, and short ways to tell it things. Each report gets the next sequence number."""
+
+    breaker: Breaker = field(default_factory=Breaker)
+    settings: CircuitSettings = SETTINGS
+    budget: RetryBudgetSettings = BUDGET
+    sequence: int = 0
+
+    def report(
+        self,
+        at: float,
+        *,
+        failures: int = 0,
+        successes: int = 0,
+        slow: int = 0,
+        epoch: int | None = None,
+        refused: int = 0,
+        throttled_until: float | None = None,
+        probes: tuple[ProbeResult, ...] = (),
+        reporter: str = "w1",
+    ) -> Report:
+        """Make a report of calls that ended at `at`, successes first."""
+        self.sequence += 1
+        counts = Counts(failures + successes, failures, slow)
+        window = SlidingWindow.over(self.settings.window_seconds)
+        return Report(
+            reporter=reporter,
+            sequence=self.sequence,
+            at=after(at),
+            epoch=self.breaker.epoch if epoch is None else epoch,
+            window=window.add(after(at), counts) if counts.calls else window,
+            trailing_failures=failures,
+            refused=refused,
+            throttled_until=None if throttled_until is None else after(throttled_until),
+            probes=probes,
+        )
+
+    def hear(self, report: Report) -> None:
+        """Take a report in."""
+        self.breaker = ReportMessage(report, self.settings, self.budget).apply(self.breaker)
+
+    def fail(self, at: float, failures: int = 10, successes: int = 0) -> None:
+        """Take in so many calls."""
+        self.hear(self.report(at, failures=failures, successes=successes))
+
+    def ask(self, at: float, operation_id: str = "op-1", lease_seconds: float = 10) -> Permitted | Refused:
+        """Ask for a probe."""
+        request = ProbeRequest(operation_id, 1, after(at), lease_seconds)
+        self.breaker, answer = PermitMessage(request, self.settings).apply(self.breaker)
+        return answer
+
+    def conclude(
+        self, at: float, verdict: CallHealth, operation_id: str = "op-1", epoch: int | None = None
+    ) -> None:
+        """Report the end of a probe."""
+        result = ProbeResult(f"{operation_id}:1", self.breaker.epoch if epoch is None else epoch, verdict)
+        self.hear(self.report(at, probes=(result,)))
+
+    def hand(
+        self, at: float, hand: ManualControl, for_seconds: float | None = None, reason: str = "drill"
+    ) -> None:
+        """Do something by hand."""
+        self.breaker = ManualControlMessage(ManualAction(hand, after(at), "ana", reason, for_seconds)).apply(
+            self.breaker
+        )
+
+    def read(self, at: float) -> Snapshot:
+        """Read it as a worker does."""
+        return snapshot_of(self.breaker, after(at), settings=self.settings, budget_settings=self.budget)
+
+
+def tripped(settings: CircuitSettings = SETTINGS) -> Desk:
+    """A circuit that opened at noon."""
+    desk = Desk(settings=settings)
+    desk.fail(0, failures=settings.minimum_calls)
+    return desk
+
+
+def with_settings(**changes: float) -> CircuitSettings:
+    """The defaults but for these."""
+    return replace(SETTINGS, **changes)  # type: ignore[arg-type]  # the callers' keywords are field names

@@ -1,0 +1,62 @@
+"""All flows, and the dependencies that they need."""
+
+from typing import Final
+
+from tests.support.crash.flow import Flow
+from tests.support.crash.item_flows import Batch, Outbox, Refused, Saga
+from tests.support.crash.letter_flows import Archived, EventReplayed, ReplayedAlone, ReplayedInBulk, Resent
+
+DEPENDENCIES: Final = """
+[defaults.circuit]
+enabled = false
+
+[defaults.retry_budget]
+ratio = 0
+
+[defaults.retry]
+strategy = "fixed"
+initial_seconds = 0.05
+jitter = "none"
+max_attempts = 2
+
+[defaults.timeouts]
+connect_seconds = 20
+attempt_seconds = 30
+
+[dependencies.flaky]
+base_url = "${FLAKY_TARGET_URL}"
+
+# Nobody listens on port 1. The wait is longer than a slow commit: the timer of a retry must be waited for.
+[dependencies.absent]
+base_url = "http://127.0.0.1:1"
+retry = { initial_seconds = 2.0 }
+"""
+
+MOST_PER_FLOW: Final = 60
+
+
+def dependencies() -> str:
+    """Each subject of a bulk replay has a dependency of its own, which is what its filter asks for."""
+    names = [f"bulk-{number}" for number in range(MOST_PER_FLOW)]
+    return DEPENDENCIES + "".join(
+        f'\n[dependencies.{name}]\nbase_url = "${{FLAKY_TARGET_URL}}"\n' for name in names
+    )
+
+
+FLOWS: Final[tuple[Flow, ...]] = (
+    Outbox(),
+    Refused(),
+    Saga(),
+    Batch(),
+    ReplayedAlone(),
+    ReplayedInBulk(),
+    Archived(),
+    Resent(),
+    EventReplayed(),
+)
+
+
+def flow_of(subject: str) -> Flow:
+    """The flow that a subject is called after."""
+    (flow,) = (flow for flow in FLOWS if flow.name == subject.partition("-")[0])
+    return flow

@@ -1,0 +1,95 @@
+"""The app on onebox, with operations that stop for ever at a named step, to be killed there by kill -9.
+
+Usage: python -m tests.support.crash.held_app DATA PORT FILE
+
+The file holds JSON: step -> operation id and key. Once a step of such an operation is due (`call.before`) or
+done (`call.after`), it stands still, and a line in FILE.held says so. Before a step, nothing of it has been
+done; after it, all of it has been done and nobody has been told.
+"""
+
+import asyncio
+import inspect
+import json
+import sys
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from onebox.host import Host, Options
+from onebox.logs import set_up_logs
+from onebox.worker.runner import Runner
+from scripts.processes import ROOT
+
+STEPS = {
+    "claim": ("entities.idempotency_record", "claim"),
+    "marker": ("durable_retry.services.attempt.attempt", "insert_marker"),
+    "call": ("durable_retry.services.attempt.http_request", "send"),
+    "note": ("durable_retry.services.attempt.attempt", "write_outcome"),
+    "commit": ("activities.commit", "commit_success"),
+    "outbox": ("orchestrators.operation", "_start_outbox"),
+    "complete": ("entities.idempotency_record", "complete"),
+    "pending": ("activities.outbox", "pending_of"),
+    "send": ("durable_retry.services.outbox", "send_message"),
+    "sent": ("activities.outbox", "mark_sent"),
+}
+"""Each step of an operation, in order, and the function that takes it."""
+
+
+class Holds:
+    """Which operation stands still where."""
+
+    def __init__(self, file: Path) -> None:
+        self._names: dict[str, list[str]] = json.loads(file.read_text())
+        self._held = file.with_suffix(".held")
+
+    def at(self, point: str, arguments: object) -> bool:
+        """Tells whether this is the step of the operation that is named for it, and notes that it stands."""
+        told = repr(arguments)
+        holds = any(name in told for name in self._names.get(point, ()))
+        if holds:
+            with self._held.open("a") as lines:
+                lines.write(f"{point}\n")
+        return holds
+
+
+def held(step: str, function: Callable[..., Any], holds: Holds) -> Callable[..., Any]:
+    """Returns the function with a place to stand still before and after it."""
+
+    def call(*args: Any, **more: Any) -> Any:
+        if holds.at(f"{step}.before", (args, more)):
+            threading.Event().wait()
+        result = function(*args, **more)
+        if holds.at(f"{step}.after", (args, more)):
+            threading.Event().wait()
+        return result
+
+    async def call_async(*args: Any, **more: Any) -> Any:
+        if holds.at(f"{step}.before", (args, more)):
+            await asyncio.Event().wait()
+        result = await function(*args, **more)
+        if holds.at(f"{step}.after", (args, more)):
+            await asyncio.Event().wait()
+        return result
+
+    return call_async if inspect.iscoroutinefunction(function) else call
+
+
+def main() -> None:
+    data, port, file = sys.argv[1:]
+    sys.path.insert(0, str(ROOT))
+    holds = Holds(Path(file))
+    for step, (module, name) in STEPS.items():
+        place = import_module(module)
+        setattr(place, name, held(step, getattr(place, name), holds))
+    # A step that stands still blocks its thread, so none may run on the thread that serves.
+    patch.object(Runner, "is_quick", return_value=False).start()
+    set_up_logs(verbose=False)
+    options = Options(app=ROOT, host="127.0.0.1", port=int(port), data=Path(data))
+    asyncio.run(Host(options).serve())
+
+
+if __name__ == "__main__":
+    main()

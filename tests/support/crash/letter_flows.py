@@ -1,0 +1,136 @@
+"""What is done with dead letters, by hand and in bulk, and with events that could not be delivered."""
+
+import re
+
+from durable_retry import clock
+from durable_retry.engine.base.durable_names import outbox_instance
+from durable_retry.engine.dead_letters.edit import ReplayBody
+from durable_retry.engine.dead_letters.record import Status, archived
+from durable_retry.engine.outbox.delivery import EventState, outbox_id_of
+from durable_retry.services.outbox import resend
+from durable_retry.services.replay import replay_dead_letter
+from durable_retry.stores.dead_letters.records import find_dead_letter, move_dead_letter
+from durable_retry.stores.task_hub.client import read_operation
+from durable_retry.triggers.http.replays import start_replay_of_many
+from durable_retry.triggers.http.submissions import submit_operation
+from tests.support.crash.flow import Expected, Flow, accepted, body, events_of_operation, operation_id
+from tests.support.crash.small_app import SmallApp
+
+
+class Replayed(Flow):
+    """A dead letter that is replayed, and then succeeds."""
+
+    async def prepare(self, app: SmallApp, subject: str) -> None:
+        asked = body(subject, "/fail/1?status=422", dependency=self.dependency_of(subject))
+        await accepted(submit_operation, app, asked)
+        app.letters[subject] = await letter_of_operation(app, subject)
+
+    def dependency_of(self, _subject: str) -> str:
+        return "flaky"
+
+    def expected(self, subject: str) -> Expected:
+        return Expected(
+            operations={operation_id(subject): "succeeded"},
+            letters={(subject, "RejectedByDependency"): "replayed"},
+        )
+
+
+class ReplayedAlone(Replayed):
+    """It is replayed by hand."""
+
+    name = "alone"
+
+    async def ask(self, app: SmallApp, subject: str) -> None:
+        if await is_open(app.letters[subject]):
+            await replay_dead_letter(app.binding, app.letters[subject], ReplayBody(), clock.now())
+
+
+class ReplayedInBulk(Replayed):
+    """It is found and replayed by a bulk replay, which nobody has to ask for twice."""
+
+    name = "bulk"
+    is_asked_again = False
+
+    async def ask(self, app: SmallApp, subject: str) -> None:
+        app.places.names[app.letters[subject]] = subject
+        asked = {"filter": {"dependency": self.dependency_of(subject)}, "rate_per_second": 100}
+        await accepted(start_replay_of_many, app, asked)
+
+    def dependency_of(self, subject: str) -> str:
+        return subject
+
+
+class Archived(Flow):
+    """A dead letter that is put away by hand."""
+
+    name = "archived"
+
+    async def prepare(self, app: SmallApp, subject: str) -> None:
+        await accepted(submit_operation, app, body(subject, "/status/422"))
+        app.letters[subject] = await letter_of_operation(app, subject)
+
+    async def ask(self, app: SmallApp, subject: str) -> None:
+        if await is_open(app.letters[subject]):
+            await move_dead_letter(app.letters[subject], lambda record: archived(record, clock.now()))
+
+    def expected(self, subject: str) -> Expected:
+        return Expected(
+            operations={operation_id(subject): "dead_lettered"},
+            letters={(subject, "RejectedByDependency"): "archived"},
+        )
+
+
+class Resent(Flow):
+    """An event that could not be delivered, and is sent again by hand."""
+
+    name = "resent"
+    letter_status = "open"
+
+    async def prepare(self, app: SmallApp, subject: str) -> None:
+        event = {"type": "t", "dependency": "flaky", "path": "/fail/2", "data": subject}
+        await accepted(submit_operation, app, body(subject, on_success=[event]))
+        await app.hub.tasks.wait_finished(operation_id(subject))
+        (pending,) = await events_of_operation(operation_id(subject))
+        await app.hub.tasks.wait_finished(outbox_instance(outbox_id_of(pending.event_id) or ""))
+        (failed,) = await events_of_operation(operation_id(subject))
+        found = re.search("dl-[0-9a-f]{32}", failed.detail or "")
+        assert found is not None, failed
+        app.letters[subject] = found[0]
+
+    async def ask(self, app: SmallApp, subject: str) -> None:
+        (event,) = await events_of_operation(operation_id(subject))
+        if event.state is EventState.FAILED:
+            await resend(app.binding, event.event_id, clock.now())
+
+    def expected(self, subject: str) -> Expected:
+        event_id = f"{operation_id(subject)}.1"
+        return Expected(
+            operations={operation_id(subject): "succeeded"},
+            events={event_id: "sent"},
+            letters={(event_id, "OutboxUndeliverable"): self.letter_status},
+        )
+
+
+class EventReplayed(Resent):
+    """The same, by replaying its dead letter."""
+
+    name = "event"
+    letter_status = "replayed"
+
+    async def ask(self, app: SmallApp, subject: str) -> None:
+        if await is_open(app.letters[subject]):
+            await replay_dead_letter(app.binding, app.letters[subject], ReplayBody(), clock.now())
+
+
+async def letter_of_operation(app: SmallApp, key: str) -> str:
+    """Wait for an operation to fail, and return its dead letter's id."""
+    await app.hub.tasks.wait_finished(operation_id(key))
+    instance = await read_operation(app.binding, operation_id(key))
+    assert instance is not None
+    assert instance.output is not None
+    return str(instance.output["dead_letter"]["id"])
+
+
+async def is_open(dead_letter_id: str) -> bool:
+    record = await find_dead_letter(dead_letter_id)
+    return record is not None and record.status is Status.OPEN

@@ -1,0 +1,59 @@
+"""A deployment: the files that .funcignore lets through, and the packages of requirements.txt."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from pathspec import GitIgnoreSpec
+
+from scripts.processes import ROOT
+
+
+def deployed_files() -> Iterator[Path]:
+    """What is sent to Azure, relative to the root, whether it is in git or not."""
+    ignored = GitIgnoreSpec.from_lines((ROOT / ".funcignore").read_text().splitlines())
+    for folder, folders, names in os.walk(ROOT):
+        here = Path(folder).relative_to(ROOT)
+        folders[:] = [name for name in folders if not ignored.match_file(f"{here / name}/")]
+        yield from (here / name for name in names if not ignored.match_file(str(here / name)))
+
+
+def copy_app(target: Path) -> None:
+    """Put the deployed files into a folder."""
+    for file in deployed_files():
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / file, target / file)
+
+
+def link_packages(target: Path) -> None:
+    """Put what `pip install -r requirements.txt` brings into a folder, as links to what is installed here."""
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    names = [line for line in lines if line and not line.startswith(("#", "-"))]
+    for package in _closure(names):
+        site = Path(str(package.locate_file("")))
+        for part in {_whole(site, Path(file)) for file in package.files or () if file.parts[0] != ".."}:
+            (target / part).parent.mkdir(parents=True, exist_ok=True)
+            (target / part).symlink_to(site / part)
+
+
+def _whole(site: Path, file: Path) -> Path:
+    """The outermost folder around a file that belongs to one package alone, or else the file."""
+    around = reversed(file.parents[:-1])
+    return next((folder for folder in around if (site / folder / "__init__.py").exists()), file)
+
+
+def _closure(requirements: list[str]) -> list[Distribution]:
+    """The packages that are asked for, and those that they ask for."""
+    found: dict[str, Distribution] = {}
+    asked = [Requirement(text) for text in requirements]
+    while asked:
+        wanted = asked.pop()
+        wants = [extra for extra in ("", *wanted.extras) if f"{wanted.name}[{extra}]" not in found]
+        for extra in wants:
+            package = found[f"{wanted.name}[{extra}]"] = distribution(wanted.name)
+            needs = (Requirement(text) for text in package.requires or ())
+            asked += [need for need in needs if need.marker is None or need.marker.evaluate({"extra": extra})]
+    return list({package.metadata["Name"]: package for package in found.values()}.values())

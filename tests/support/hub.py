@@ -1,0 +1,154 @@
+"""A task hub over gRPC in this process, with the app's own orchestration and entity on it.
+
+It is Microsoft's in-memory backend with the SDK's own worker; only the activities are told what to answer.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Thread
+from typing import Any
+
+from azure.durable_functions.internal.serialization import DEFAULT_FUNCTIONS_DATA_CONVERTER
+from durabletask import task
+from durabletask.testing import create_test_backend
+from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
+from durabletask.worker import TaskHubGrpcWorker
+
+from activities.wake_waiting import wake_waiting
+from durable_retry.engine.base.durable_names import (
+    ATTEMPT,
+    BATCH,
+    BATCH_CLOSE,
+    BATCH_STEP,
+    CIRCUIT_BREAKER,
+    COMMIT,
+    DEAD_LETTER,
+    IDEMPOTENCY_RECORD,
+    OPERATION,
+    OUTBOX,
+    OUTBOX_GIVE_UP,
+    OUTBOX_PENDING,
+    PUBLISH,
+    RELEASE_WAITING,
+    REPLAY,
+    REPLAY_BATCH,
+    REPLAY_PAGE,
+    SAGA,
+    SUBMIT,
+    WAKE_WAITING,
+)
+from durable_retry.settings.configuration import harden_runtime
+from durable_retry.stores.task_hub.client import close_clients
+from entities.circuit_breaker import CircuitBreaker
+from entities.idempotency_record import IdempotencyRecord
+from orchestrators.batch import batch
+from orchestrators.bulk_replay import replay
+from orchestrators.operation import operation
+from orchestrators.outbox import outbox
+from orchestrators.saga import saga
+from orchestrators.wake_waiting import release_waiting
+from scripts.processes import free_port
+from tests.support.builders import Answer, failing
+
+_ACTIVITIES = (
+    *(ATTEMPT, COMMIT, DEAD_LETTER, OUTBOX_PENDING, PUBLISH, OUTBOX_GIVE_UP),
+    *(SUBMIT, BATCH_STEP, BATCH_CLOSE, REPLAY_PAGE, REPLAY_BATCH),
+)
+
+_QUIET = logging.getLogger("durabletask.quiet")
+_QUIET.setLevel(logging.CRITICAL)
+
+
+@dataclass
+class TaskHubStage:
+    """A running task hub.
+
+    Attributes:
+        binding: What a `durableClient` binding would give.
+        backend: The hub itself.
+        answer: What activities give.
+        activities: The calls that were made.
+    """
+
+    binding: str
+    backend: InMemoryOrchestrationBackend
+    answer: Answer = field(default_factory=lambda: failing(0))
+    activities: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def call(self, name: str, given: dict[str, Any]) -> Any:
+        self.activities.append((name, given))
+        return self.answer(name, given)
+
+
+def binding_for(port: int) -> str:
+    """Return the configuration string of a durable client."""
+    return json.dumps({"taskHubName": "test", "rpcBaseUrl": f"127.0.0.1:{port}", "startsAreAtomic": True})
+
+
+@contextmanager
+def task_hub_stage(*, parts: bool = False, instead: Mapping[str, Any] = {}) -> Iterator[TaskHubStage]:
+    """Run a task hub for a while.
+
+    Args:
+        parts: Whether the outbox, batches, sagas and bulk replays run too.
+        instead: Orchestrators that run in place of the app's own.
+    """
+    harden_runtime()
+    port = free_port()
+    backend = create_test_backend(port=port)
+    stage = TaskHubStage(binding_for(port), backend)
+    worker = TaskHubGrpcWorker(
+        host_address=f"127.0.0.1:{port}", logger=_QUIET, data_converter=DEFAULT_FUNCTIONS_DATA_CONVERTER
+    )
+    orchestrators: dict[str, Any] = {OPERATION: operation, RELEASE_WAITING: release_waiting}
+    orchestrators |= {OUTBOX: outbox, BATCH: batch, SAGA: saga, REPLAY: replay} if parts else {}
+    for name, orchestrator in {**orchestrators, **instead}.items():
+        worker.add_orchestrator(_named(orchestrator, name))
+    for name in _ACTIVITIES:
+        worker.add_activity(_activity(stage, name))
+    worker.add_activity(_wake_waiting(stage))
+    worker.add_entity(IdempotencyRecord, name=IDEMPOTENCY_RECORD)
+    worker.add_entity(CircuitBreaker, name=CIRCUIT_BREAKER)
+    worker.start()  # type: ignore[no-untyped-call] # the SDK leaves it unannotated
+    try:
+        yield stage
+    finally:
+        # The worker looks once a second whether it has to stop; the next test need not wait for that.
+        Thread(target=_stop, args=(worker, backend), name="stops a task hub").start()
+
+
+def _stop(worker: TaskHubGrpcWorker, backend: InMemoryOrchestrationBackend) -> None:
+    worker.stop()  # type: ignore[no-untyped-call] # as above
+    backend.stop()
+
+
+def _activity(stage: TaskHubStage, name: str) -> Any:
+    def run(_ctx: task.ActivityContext, given: dict[str, Any]) -> Any:
+        return stage.call(name, given)
+
+    return _named(run, name)
+
+
+def _wake_waiting(stage: TaskHubStage) -> Any:
+    """The app's own activity, on a loop of its own: this worker runs activities in threads."""
+
+    async def wake(given: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return await wake_waiting(given, stage.binding)
+        finally:
+            await close_clients()
+
+    def run(_ctx: task.ActivityContext, given: dict[str, Any]) -> Any:
+        stage.activities.append((WAKE_WAITING, given))
+        return asyncio.run(wake(given))
+
+    return _named(run, WAKE_WAITING)
+
+
+def _named(function: Any, name: str) -> Any:
+    function.__name__ = name
+    return function

@@ -1,0 +1,83 @@
+"""A shared circuit in memory, and a clock to move by hand.
+
+The fake is held to the same suite as the entity: tests/integration/stores/test_shared_circuit.py.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from durable_retry.engine.circuit import Breaker, CircuitSettings, ReportBuffer, ReportMessage
+from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.stores.circuit.cache import CircuitCache
+from durable_retry.stores.circuit.reporting import AdmissionSettings
+from durable_retry.stores.task_hub.client import TaskHubUnavailableError
+from tests.support.builders import NOON
+
+
+@dataclass
+class Moment:
+    """The present; `pass_` lets time go by."""
+
+    at: datetime = NOON
+
+    def now(self) -> datetime:
+        return self.at
+
+    def pass_(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+@dataclass
+class CircuitInMemory:
+    """A `SharedCircuit` that keeps its breaker here.
+
+    Attributes:
+        breaker: Its state.
+        is_down: Whether nothing can be read or told.
+        delivers: Whether what is told arrives at once; else it is under way, as a signal is.
+        reads: How often it was read, or should have been.
+        heard: Every report that was sent, also those that did not arrive.
+        gate: Held closed, reads wait.
+    """
+
+    breaker: Breaker = field(default_factory=Breaker)
+    is_down: bool = False
+    delivers: bool = True
+    reads: int = 0
+    heard: list[ReportMessage] = field(default_factory=list)
+    gate: asyncio.Event | None = None
+
+    async def read(self) -> Breaker:
+        self.reads += 1
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.is_down:
+            raise TaskHubUnavailableError("the task hub answered UNAVAILABLE")
+        return self.breaker
+
+    async def report(self, message: ReportMessage) -> None:
+        self.heard.append(message)
+        if self.is_down:
+            raise TaskHubUnavailableError("the task hub answered UNAVAILABLE")
+        if self.delivers:
+            self.breaker = message.apply(self.breaker)
+
+
+@dataclass
+class Stage:
+    """One copy of a circuit in memory, on a clock of its own."""
+
+    circuit: CircuitSettings = field(default_factory=CircuitSettings)
+    budget: RetryBudgetSettings = field(default_factory=lambda: RetryBudgetSettings(ratio=0))
+    shared: CircuitInMemory = field(default_factory=CircuitInMemory)
+    moment: Moment = field(default_factory=Moment)
+    copy: CircuitCache = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.copy = self.another("w1")
+
+    def another(self, reporter: str) -> CircuitCache:
+        """Returns the copy of another process."""
+        gate = AdmissionSettings("payments", self.circuit, self.budget)
+        return CircuitCache(gate, self.shared, ReportBuffer(reporter, self.circuit), self.moment.now)

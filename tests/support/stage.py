@@ -1,0 +1,234 @@
+"""A task hub for one orchestration, in memory and on its own clock.
+
+Every turn runs through the SDK's own executor with the whole history before it, as a host would run it, so a
+turn that does not replay what the history says fails. Entities run through the SDK's own test executor.
+"""
+
+import base64
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from azure.durable_functions.testing import execute_entity
+from azure.durable_functions.testing.entity import EntitySignalAction
+from azure.durable_functions.worker import DurableFunctionsWorker
+from durabletask.internal import helpers
+from durabletask.internal import orchestrator_service_pb2 as pb
+
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.settings.configuration import harden_runtime
+from entities.circuit_breaker import CircuitBreaker
+from entities.idempotency_record import IdempotencyRecord
+from orchestrators.operation import operation as operation_orchestrator
+from tests.support.builders import NOON, Answer
+
+MAX_TURNS: Final = 20_000
+
+
+class Stage:
+    """One operation on its stage; `run` plays until it ends or waits for nobody."""
+
+    def __init__(
+        self, operation: OperationInput, answer: Answer, orchestrator: Any = operation_orchestrator
+    ) -> None:
+        harden_runtime()
+        self.operation = operation
+        self.answer = answer
+        self.orchestrator = orchestrator
+        self.now = NOON
+        self.past: list[pb.HistoryEvent] = []
+        self.inbox: list[pb.HistoryEvent] = []
+        self.timers: list[tuple[datetime, int]] = []
+        self.record: Any = None
+        self.custom_status: Any = None
+        self.output: Any = None
+        self.failure: str | None = None
+        self.turns = 0
+        self.executions = 0
+        self.activities: list[tuple[str, dict[str, Any]]] = []
+        self.entity_calls = 0
+        self.circuit: Any = None
+        self.circuit_calls: list[tuple[str, dict[str, Any]]] = []
+        self.signals: list[tuple[str, datetime | None]] = []
+        self.children: list[tuple[str, str, Any]] = []
+        self.sent: list[tuple[str, str, Any]] = []
+        self.longest_history = 0
+        self.before_turn: Callable[[Stage], None] = lambda _stage: None
+        self._worker = DurableFunctionsWorker()
+        self._begin(json.dumps({"operation": operation.to_json()}))
+
+    def run(self) -> Any:
+        """Play to the end and return the output."""
+        while not self.ended and self.turns < MAX_TURNS:
+            if not self.inbox:
+                self._fire_next_timer()
+            self.turn()
+        assert self.failure is None, self.failure
+        return self.output
+
+    def run_until_waiting(self) -> Any:
+        """Play until nothing but time can move the operation on, and return its custom status."""
+        while self.inbox and not self.ended:
+            self.turn()
+        assert self.failure is None, self.failure
+        return self.custom_status
+
+    @property
+    def ended(self) -> bool:
+        """Whether the orchestration completed or failed."""
+        return self.output is not None or self.failure is not None
+
+    def raise_event(self, name: str, data: Any) -> None:
+        """Send an external event."""
+        self.inbox.append(helpers.new_event_raised_event(name, json.dumps(data)))
+
+    def made(self, activity: str) -> int:
+        """Return how often an activity was called."""
+        return sum(name == activity for name, _ in self.activities)
+
+    def request(self) -> pb.OrchestratorRequest:
+        """Return what the next turn is given."""
+        started = helpers.new_orchestrator_started_event(self.now)
+        return pb.OrchestratorRequest(
+            instanceId=self.operation.operation_id,
+            pastEvents=self.past,
+            newEvents=[started, *self.inbox],
+        )
+
+    def turn(self) -> None:
+        """Run one turn and do what it asked for."""
+        self.before_turn(self)
+        request = self.request()
+        encoded = base64.b64encode(request.SerializeToString()).decode()
+        answer = self._worker.execute_orchestration_request(self.orchestrator, encoded)
+        response = pb.OrchestratorResponse.FromString(base64.b64decode(answer))
+        self.turns += 1
+        self.past.extend(request.newEvents)
+        self.inbox = []
+        self.longest_history = max(self.longest_history, len(self.past))
+        if response.customStatus.value:
+            self.custom_status = json.loads(response.customStatus.value)
+        for action in response.actions:
+            self._act(action)
+
+    def _begin(self, input_: str, carried: tuple[pb.HistoryEvent, ...] = ()) -> None:
+        self.executions += 1
+        self.past = []
+        self.timers = []  # A timer of an earlier execution is discarded, as hosts do.
+        started = helpers.new_execution_started_event("operation", self.operation.operation_id, input_)
+        self.inbox = [started, *carried]
+
+    def _fire_next_timer(self) -> None:
+        assert self.timers, "it waits for nothing"
+        self.timers.sort()
+        fire_at, timer_id = self.timers.pop(0)
+        self.now = max(self.now, fire_at)
+        self.inbox.append(helpers.new_timer_fired_event(timer_id, fire_at.replace(tzinfo=None)))
+
+    def _act(self, action: pb.OrchestratorAction) -> None:
+        if action.HasField("scheduleTask"):
+            self._call_activity(action)
+        elif action.HasField("createTimer"):
+            fire_at = action.createTimer.fireAt.ToDatetime()
+            self.past.append(helpers.new_timer_created_event(action.id, fire_at))
+            self.timers.append((fire_at.replace(tzinfo=UTC), action.id))
+        elif action.HasField("sendEntityMessage"):
+            self._message_entity(action)
+        elif action.HasField("createSubOrchestration"):
+            self._start_child(action)
+        elif action.HasField("sendEvent"):
+            self._send_event(action)
+        else:
+            self._complete(action.completeOrchestration)
+
+    def _call_activity(self, action: pb.OrchestratorAction) -> None:
+        name, text = action.scheduleTask.name, action.scheduleTask.input.value
+        self.past.append(helpers.new_task_scheduled_event(action.id, name, text))
+        given = json.loads(text)
+        self.activities.append((name, given))
+        answer = self.answer(name, given)
+        if isinstance(answer, Exception):
+            self.inbox.append(helpers.new_task_failed_event(action.id, answer))
+        else:
+            self.inbox.append(helpers.new_task_completed_event(action.id, json.dumps(answer)))
+
+    def _start_child(self, action: pb.OrchestratorAction) -> None:
+        child = action.createSubOrchestration
+        created = helpers.new_sub_orchestration_created_event(
+            action.id, child.name, child.instanceId, child.input.value
+        )
+        self.past.append(created)
+        self.children.append((child.name, child.instanceId, json.loads(child.input.value)))
+
+    def _send_event(self, action: pb.OrchestratorAction) -> None:
+        sent = action.sendEvent
+        body = pb.EventSentEvent(instanceId=sent.instance.instanceId, name=sent.name, input=sent.data)
+        self.past.append(pb.HistoryEvent(eventId=action.id, eventSent=body))
+        self.sent.append((sent.instance.instanceId, sent.name, json.loads(sent.data.value)))
+
+    def _message_entity(self, action: pb.OrchestratorAction) -> None:
+        message = action.sendEntityMessage
+        if message.HasField("entityOperationSignaled"):
+            signaled = message.entityOperationSignaled
+            self.past.append(pb.HistoryEvent(eventId=action.id, entityOperationSignaled=signaled))
+            self.signal(signaled.operation, json.loads(signaled.input.value))
+            return
+        called = message.entityOperationCalled
+        self.entity_calls += 1
+        self.past.append(pb.HistoryEvent(eventId=action.id, entityOperationCalled=called))
+        input_ = json.loads(called.input.value)
+        if called.targetInstanceId.value.startswith("@circuit_breaker@"):
+            self._call_circuit(called, input_)
+            return
+        try:
+            result = self.signal(called.operation, input_)
+        except ValueError as error:
+            self._fail(called, error)
+            return
+        completed = pb.EntityOperationCompletedEvent(
+            requestId=called.requestId, output=helpers.get_string_value(json.dumps(result))
+        )
+        self.inbox.append(pb.HistoryEvent(eventId=-1, entityOperationCompleted=completed))
+
+    def _call_circuit(self, called: pb.EntityOperationCalledEvent, input_: dict[str, Any]) -> None:
+        self.circuit_calls.append((called.operation, input_))
+        key = called.targetInstanceId.value.rpartition("@")[2]
+        try:
+            done = execute_entity(CircuitBreaker, called.operation, input_, self.circuit, entity_key=key)
+        except ValueError as error:
+            self._fail(called, error)
+            return
+        self.circuit = done.get_state()
+        completed = pb.EntityOperationCompletedEvent(
+            requestId=called.requestId, output=helpers.get_string_value(json.dumps(done.get_result()))
+        )
+        self.inbox.append(pb.HistoryEvent(eventId=-1, entityOperationCompleted=completed))
+
+    def _fail(self, called: pb.EntityOperationCalledEvent, error: ValueError) -> None:
+        failed = pb.EntityOperationFailedEvent(
+            requestId=called.requestId, failureDetails=helpers.new_failure_details(error)
+        )
+        self.inbox.append(pb.HistoryEvent(eventId=-1, entityOperationFailed=failed))
+
+    def signal(self, operation: str, input_: Any) -> Any:
+        """Run one operation of the record's entity and return its result."""
+        done = execute_entity(
+            IdempotencyRecord, operation, input_, self.record, entity_key=self.operation.operation_id
+        )
+        self.record = done.get_state()
+        self.signals.append((operation, None))
+        self.signals.extend(
+            (signal.operation, signal.scheduled_time)
+            for signal in done.actions
+            if isinstance(signal, EntitySignalAction)
+        )
+        return done.get_result()
+
+    def _complete(self, done: pb.CompleteOrchestrationAction) -> None:
+        if done.orchestrationStatus == pb.ORCHESTRATION_STATUS_CONTINUED_AS_NEW:
+            self._begin(done.result.value, tuple(done.carryoverEvents))
+        elif done.orchestrationStatus == pb.ORCHESTRATION_STATUS_COMPLETED:
+            self.output = json.loads(done.result.value)
+        else:
+            self.failure = f"{done.failureDetails.errorType}: {done.failureDetails.errorMessage}"

@@ -1,0 +1,210 @@
+"""Azure Tables in memory: what `stores.storage.tables` asks of a `TableServiceClient`, and nothing more.
+
+The fake is held to the same suite as Azurite: test_tables.py and test_table_versions.py of
+tests/integration/stores.
+"""
+
+import re
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final
+
+import pytest
+from azure.core.exceptions import (
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceModifiedError,
+    ResourceNotFoundError,
+)
+from azure.data.tables import TableErrorCode, TableTransactionError, UpdateMode
+
+_TERM: Final = re.compile(r"(PartitionKey|RowKey) (eq|gt|ge|lt) '((?:[^']|'')*)'")
+
+_STATUSES: Final = {
+    ResourceExistsError: (409, TableErrorCode.ENTITY_ALREADY_EXISTS),
+    ResourceNotFoundError: (404, TableErrorCode.RESOURCE_NOT_FOUND),
+    ResourceModifiedError: (412, TableErrorCode.CONDITION_NOT_MET),
+}
+
+
+class Entity(dict[str, Any]):
+    """A row as the client library returns it: with the version beside its properties."""
+
+    def __init__(self, values: Mapping[str, Any], etag: str) -> None:
+        super().__init__(values)
+        self.metadata = {"etag": etag}
+
+
+@dataclass
+class Partition:
+    """Rows of one partition key, and their keys in order."""
+
+    rows: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
+
+    def put(self, row: Mapping[str, Any], etag: str) -> None:
+        key = row["RowKey"]
+        if key not in self.rows:
+            insort(self.keys, key)
+        self.rows[key] = (dict(row), etag)
+
+    def drop(self, key: str) -> None:
+        del self.rows[key]
+        self.keys.remove(key)
+
+
+@dataclass
+class TableInMemory:
+    """One table, with the methods of a `TableClient`."""
+
+    partitions: dict[str, Partition] = field(default_factory=dict)
+    version: int = 0
+
+    def create_entity(self, entity: Mapping[str, Any]) -> None:
+        partition = self._partition(entity)
+        if entity["RowKey"] in partition.rows:
+            raise _failure(ResourceExistsError)
+        self._put(partition, entity)
+
+    def upsert_entity(self, entity: Mapping[str, Any], mode: UpdateMode = UpdateMode.MERGE) -> None:
+        partition = self._partition(entity)
+        kept = partition.rows.get(entity["RowKey"], ({}, ""))[0] if mode == UpdateMode.MERGE else {}
+        self._put(partition, kept | dict(entity))
+
+    def update_entity(
+        self, entity: Mapping[str, Any], mode: UpdateMode = UpdateMode.MERGE, **condition: Any
+    ) -> None:
+        partition = self._partition(entity)
+        kept = self._checked(partition, entity["RowKey"], condition)
+        self._put(partition, (kept if mode == UpdateMode.MERGE else {}) | dict(entity))
+
+    def get_entity(self, partition_key: str, row_key: str) -> Entity:
+        found = self.partitions.get(partition_key, Partition()).rows.get(row_key)
+        if found is None:
+            raise _failure(ResourceNotFoundError)
+        return Entity(*found)
+
+    def delete_entity(self, partition_key: str, row_key: str, **condition: Any) -> None:
+        try:
+            self._delete({"PartitionKey": partition_key, "RowKey": row_key}, condition)
+        except ResourceNotFoundError:
+            return  # As the client library has it.
+
+    def query_entities(
+        self, query_filter: str, *, results_per_page: int | None = None, select: Sequence[str] | None = None
+    ) -> Iterator[Entity]:
+        del results_per_page  # It says how much comes at once, not how much comes.
+        terms = _TERM.findall(query_filter)
+        assert " and ".join(f"{name} {op} '{text}'" for name, op, text in terms) == query_filter, query_filter
+        for values, etag in list(self._matching([(*term[:2], term[2].replace("''", "'")) for term in terms])):
+            yield Entity({name: values[name] for name in (select or values) if name in values}, etag)
+
+    def submit_transaction(self, operations: Iterable[Sequence[Any]]) -> None:
+        """Make all changes or none."""
+        changes = list(operations)
+        keys = {change[1]["PartitionKey"] for change in changes}
+        if len(keys) != 1:
+            raise ValueError("all entities of a transaction have one partition key")
+        (key,) = keys
+        kept = self.partitions.setdefault(key, Partition())
+        self.partitions[key] = Partition(dict(kept.rows), list(kept.keys))
+        try:
+            for change in changes:
+                self._make(*change)
+        except HttpResponseError as error:
+            self.partitions[key] = kept
+            raise _of_transaction(error) from error
+
+    def _make(self, name: str, row: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> None:
+        given = dict(options or {})
+        match name:
+            case "create":
+                self.create_entity(row)
+            case "upsert":
+                self.upsert_entity(row, **given)
+            case "update":
+                self.update_entity(row, **given)
+            case "delete":
+                self._delete(row, given)
+            case _:
+                raise ValueError(name)
+
+    def _delete(self, keys: Mapping[str, Any], condition: Mapping[str, Any]) -> None:
+        partition = self._partition(keys)
+        self._checked(partition, keys["RowKey"], condition)
+        partition.drop(keys["RowKey"])
+
+    def _checked(self, partition: Partition, key: str, condition: Mapping[str, Any]) -> dict[str, Any]:
+        if key not in partition.rows:
+            raise _failure(ResourceNotFoundError)
+        values, etag = partition.rows[key]
+        if condition.get("etag", etag) != etag:
+            raise _failure(ResourceModifiedError)
+        return values
+
+    def _partition(self, entity: Mapping[str, Any]) -> Partition:
+        return self.partitions.setdefault(entity["PartitionKey"], Partition())
+
+    def _put(self, partition: Partition, row: Mapping[str, Any]) -> None:
+        self.version += 1
+        partition.put(row, f'W/"{self.version}"')
+
+    def _matching(self, terms: list[tuple[str, str, str]]) -> Iterator[tuple[dict[str, Any], str]]:
+        of_partition = [term[1:] for term in terms if term[0] == "PartitionKey"]
+        bounds = [term[1:] for term in terms if term[0] == "RowKey"]
+        for key in sorted(name for name in self.partitions if _within(name, of_partition)):
+            partition = self.partitions[key]
+            lowest = max((text for op, text in bounds if op in {"ge", "gt", "eq"}), default="")
+            for row_key in partition.keys[bisect_left(partition.keys, lowest) :]:
+                if not _within(row_key, [bound for bound in bounds if bound[0] == "lt"]):
+                    break
+                if _within(row_key, bounds):
+                    yield partition.rows[row_key]
+
+
+@dataclass
+class TablesInMemory:
+    """A storage account's tables, with the methods of a `TableServiceClient`."""
+
+    tables: dict[str, TableInMemory] = field(default_factory=dict)
+
+    def get_table_client(self, table: str) -> TableInMemory:
+        return self.tables.setdefault(table, TableInMemory())
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """Return all rows of a table, for whoever looks at it from outside."""
+        partitions = self.get_table_client(table).partitions.values()
+        return [dict(values) for partition in partitions for values, _ in partition.rows.values()]
+
+
+def _within(text: str, bounds: Iterable[tuple[str, str]]) -> bool:
+    tests = {"eq": text.__eq__, "gt": text.__gt__, "ge": text.__ge__, "lt": text.__lt__}
+    return all(tests[op](bound) for op, bound in bounds)
+
+
+def _failure(kind: type[HttpResponseError]) -> HttpResponseError:
+    status, code = _STATUSES[kind]
+    error = kind(message=f"{code.value}: the service says so")
+    error.status_code = status
+    error.error_code = code  # type: ignore[attr-defined] # the client library sets it without declaring it
+    return error
+
+
+def _of_transaction(error: HttpResponseError) -> TableTransactionError:
+    failed = TableTransactionError(message=f"0:{error.message}")
+    failed.status_code = error.status_code
+    failed.error_code = error.error_code  # type: ignore[attr-defined] # as above
+    return failed
+
+
+def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a test empty tables: counts and lists are of all dead letters that there are."""
+    suffix = sha256(name.encode()).hexdigest()[:16]
+    monkeypatch.setattr("durable_retry.stores.dead_letters.records.TABLE", f"Letters{suffix}")
+    monkeypatch.setattr("durable_retry.stores.alerts.TABLE", f"Alerts{suffix}")
+    monkeypatch.setattr("durable_retry.stores.workflows.batches.TABLE", f"Batches{suffix}")
+    monkeypatch.setattr("durable_retry.stores.workflows.created.TABLE", f"Workflows{suffix}")
+    for module in ("index", "counters", "list", "intents"):
+        monkeypatch.setattr(f"durable_retry.stores.dead_letters.{module}.TABLE", f"Index{suffix}")

@@ -1,0 +1,34 @@
+"""The flaky target as the tests see it."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from scripts.processes import ServerProcess, free_port
+
+
+class Target:
+    def __init__(self, folder: Path) -> None:
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self.server = ServerProcess(
+            [sys.executable, "-m", "examples.flaky_target", "--port", str(port)],
+            ready_url=f"{self.url}/counts",
+            log=folder / "flaky_target.log",
+            env={},
+        )
+
+    def totals(self) -> dict[str, int]:
+        """How many requests came, per idempotency key."""
+        keys: dict[str, int] = httpx.get(f"{self.url}/counts").json()["keys"]
+        return keys
+
+    def received(self, key: str) -> dict[str, Any]:
+        """Every try of one key."""
+        record: dict[str, Any] = httpx.get(f"{self.url}/counts/{key}").json()
+        return record
+
+    def outage(self, *, on: bool, status: int = 503) -> None:
+        httpx.put(f"{self.url}/outage/{'on' if on else 'off'}", params={"status": status}).raise_for_status()

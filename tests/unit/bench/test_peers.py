@@ -1,0 +1,94 @@
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from bench.peers import environment
+from bench.peers.benchmark import HEALTHY, Call, Work, outcome
+from bench.peers.systems import Running, family
+from bench.peers.target import Connection, Ledger
+
+TOLD = {"seconds": 2.0, "submit_seconds": [0.01, 0.02], "cpu_seconds": 0.3}
+
+
+def test_half_of_the_jobs_succeed_at_once_a_third_fail_once_and_a_sixth_twice() -> None:
+    failures = Counter(path.split("/")[2] for _, path in Work("run", 60).paths())
+    assert failures == {"0": 30, "1": 20, "2": 10}
+    assert Work("run", 60).expected_calls() == 60 + 20 + 2 * 10
+    assert Work("run", 60, HEALTHY).expected_calls() == 60
+
+
+def test_a_retry_is_late_from_the_answer_before_it_and_the_wait() -> None:
+    seen = [
+        Call("run-0", 1.0, 1.1, 503),
+        Call("run-0", 1.35, 1.4, 200),
+        Call("run-1", 1.0, 1.1, 200),
+        Call("run-1", 3.0, 3.1, 200),
+        Call("other-0", 1.0, 1.1, 200),
+    ]
+    found = outcome(Work("run", 2, HEALTHY), TOLD, seen, {"worker": 0.1})
+    assert found.late_seconds == [pytest.approx(0.05)]
+    assert found.unexpected_calls == 2
+    assert found.jobs_per_second == 1.0
+    assert found.cpu_seconds == {"worker": 0.1, "client": 0.15}
+
+
+def test_the_target_fails_the_first_calls_of_a_key() -> None:
+    ledger = Ledger()
+    answers = [ledger.answer(path)[0] for path in ("/fails/2/a",) * 3 + ("/fails/0/b",)]
+    assert answers == [503, 503, 200, 200]
+    assert [key for key, *_ in ledger.log] == ["a", "a", "a", "b"]
+    assert all(earlier[1] <= earlier[2] <= later[1] for earlier, later in pairwise(ledger.log))
+
+
+def test_the_target_waits_for_the_whole_request() -> None:
+    ledger = Ledger()
+    connection = Connection(ledger)
+    request = b"POST /fails/0/a HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"
+    for number in range(len(request)):
+        connection.data_received(request[number : number + 1])
+        assert len(ledger.log) == (number == len(request) - 1)
+    connection.data_received(request + request)
+    assert ledger.calls == {"a": 3}
+
+
+def test_a_family_has_the_descendants_of_a_process() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert {os.getpid(), child.pid} <= family([os.getpid()])
+        assert os.getpid() not in family([child.pid])
+        child.communicate()
+
+
+def test_the_time_of_a_process_that_ended_is_nothing() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+    assert Running("", {"worker": (child.pid,)}).cpu_seconds() == {"worker": 0.0}
+
+
+def test_an_environment_of_the_pinned_versions_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "HOME", tmp_path / "peers")
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    commands: list[str] = []
+    monkeypatch.setattr(environment, "_run", lambda *command: commands.append(command[-1]))
+    monkeypatch.setattr(shutil, "which", lambda _name: "npm")
+    environment.set_up()
+    assert len(commands) == 3
+    environment.set_up()
+    assert len(commands) == 3
+    (tmp_path / "peers" / "installed").write_text("of other versions")
+    environment.set_up()
+    assert len(commands) == 6
+
+
+def test_a_machine_without_npm_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "HOME", tmp_path / "peers")
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    with pytest.raises(environment.PeersNotInstalledError, match="npm"):
+        environment.set_up()

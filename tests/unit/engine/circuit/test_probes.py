@@ -1,0 +1,159 @@
+import pytest
+
+from durable_retry.engine.circuit import (
+    CallHealth,
+    CircuitState,
+    ManualControl,
+    Permitted,
+    ProbeRequest,
+    Refused,
+)
+from durable_retry.engine.circuit.messages import PermitMessage, answer_from_json, answer_to_json
+from tests.support.builders import after
+from tests.support.circuit import SETTINGS, Desk, tripped, with_settings
+
+C = CircuitState
+
+
+def test_a_probe_is_granted_when_the_break_is_over() -> None:
+    desk = tripped()
+    assert desk.ask(30) == Permitted(epoch=3, lease_id="op-1:1", lease_expires_at=after(40))
+
+
+def test_a_probe_that_succeeds_closes_it() -> None:
+    desk = tripped()
+    desk.ask(30)
+    desk.conclude(31, CallHealth.SUCCESS)
+    assert (desk.breaker.state, desk.breaker.reason) == (C.CLOSED, "1 probes succeeded")
+    assert desk.breaker.opened_at is None
+
+
+def test_a_probe_that_fails_opens_it_for_twice_as_long() -> None:
+    desk = tripped()
+    desk.ask(30)
+    desk.conclude(31, CallHealth.FAILURE)
+    assert (desk.breaker.state, desk.breaker.retry_at) == (C.OPEN, after(91))
+
+
+def test_a_probe_that_says_nothing_gives_its_lease_back() -> None:
+    desk = tripped()
+    desk.ask(30)
+    desk.conclude(31, CallHealth.SILENT)
+    assert desk.breaker.state is C.HALF_OPEN
+    assert desk.read(31).probes_free == 1
+
+
+def test_no_more_probes_than_allowed_are_in_flight() -> None:
+    desk = tripped(with_settings(half_open_calls=2))
+    answers = [desk.ask(30, f"op-{number}") for number in range(4)]
+    assert [isinstance(answer, Permitted) for answer in answers] == [True, True, False, False]
+
+
+def test_all_allowed_probes_must_succeed() -> None:
+    desk = tripped(with_settings(half_open_calls=2))
+    desk.ask(30, "op-1")
+    desk.conclude(31, CallHealth.SUCCESS, "op-1")
+    snapshot = desk.read(31)
+    assert (snapshot.state, snapshot.probes_free) == (C.HALF_OPEN, 1)
+    desk.ask(31, "op-2")
+    assert desk.read(31).probes_free == 0
+    desk.conclude(32, CallHealth.SUCCESS, "op-2")
+    assert desk.breaker.state is C.CLOSED
+
+
+def test_asking_twice_gives_the_same_lease() -> None:
+    desk = tripped()
+    assert desk.ask(30) == desk.ask(32)
+
+
+def test_the_lease_of_a_dead_owner_expires() -> None:
+    desk = tripped()
+    desk.ask(30, "op-1", lease_seconds=10)
+    assert isinstance(desk.ask(39, "op-2"), Refused)
+    assert isinstance(desk.ask(40, "op-2"), Permitted)
+
+
+def test_a_result_after_its_lease_expired_does_not_count() -> None:
+    desk = tripped()
+    desk.ask(30, lease_seconds=10)
+    desk.conclude(41, CallHealth.SUCCESS)
+    assert desk.breaker.state is C.HALF_OPEN
+
+
+@pytest.mark.parametrize("verdict", [CallHealth.SUCCESS, CallHealth.FAILURE])
+def test_a_probe_of_an_older_epoch_changes_nothing(verdict: CallHealth) -> None:
+    desk = tripped(with_settings(half_open_calls=2))
+    desk.ask(30, "op-1", lease_seconds=300)
+    desk.ask(30, "op-2", lease_seconds=300)
+    desk.conclude(31, CallHealth.FAILURE, "op-1")
+    before = desk.breaker
+    desk.conclude(32, verdict, "op-2", epoch=3)
+    assert (desk.breaker.state, desk.breaker.epoch) == (C.OPEN, before.epoch)
+    desk.ask(91, "op-2", lease_seconds=300)
+    desk.conclude(92, verdict, "op-2", epoch=3)
+    assert desk.breaker.state is C.HALF_OPEN
+
+
+@pytest.mark.parametrize(("failures", "successes"), [(0, 100), (100, 0)])
+def test_calls_of_an_older_epoch_change_nothing(failures: int, successes: int) -> None:
+    desk = tripped()
+    desk.hear(desk.report(1, failures=failures, successes=successes, epoch=1))
+    assert (desk.breaker.state, desk.breaker.epoch) == (C.OPEN, 2)
+    desk.ask(30)
+    desk.conclude(31, CallHealth.SUCCESS)
+    desk.hear(desk.report(32, failures=failures, successes=successes, epoch=1))
+    assert desk.breaker.state is C.CLOSED
+    assert desk.breaker.window.everything().calls == 0
+
+
+def test_a_request_that_finds_it_closed_goes_without_a_lease() -> None:
+    assert Desk().ask(0) == Permitted(epoch=1)
+
+
+def test_a_request_that_finds_it_open_is_told_the_end_of_the_break() -> None:
+    answer = tripped().ask(10)
+    assert isinstance(answer, Refused)
+    assert answer.base == after(30)
+    assert after(30) <= answer.until < after(31)
+    assert answer.reason == "the circuit is open: 10 of 10 calls in 30 s failed"
+
+
+@pytest.mark.parametrize(("for_seconds", "base"), [(60, 60), (None, 605), (10_000, 605)])
+def test_a_request_that_finds_it_held_open_comes_back_in_time(for_seconds: float | None, base: float) -> None:
+    desk = Desk()
+    desk.hand(0, ManualControl.OPEN, for_seconds)
+    answer = desk.ask(5)
+    assert isinstance(answer, Refused)
+    assert answer.base == after(base)
+    assert answer.reason == "the circuit is held open: drill"
+
+
+@pytest.mark.parametrize("desk", [Desk(), tripped()])
+def test_a_request_that_finds_a_throttling_pause_waits_for_its_end(desk: Desk) -> None:
+    desk.hear(desk.report(29, throttled_until=45))
+    answer = desk.ask(30)
+    assert isinstance(answer, Refused)
+    assert answer.base == after(45)
+    assert isinstance(desk.ask(45), Permitted)
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(0, 1), (10, 10), (1e9, 3_600)])
+def test_leases_are_neither_momentary_nor_endless(asked: float, granted: float) -> None:
+    desk = tripped()
+    answer = desk.ask(30, lease_seconds=asked)
+    assert isinstance(answer, Permitted)
+    assert answer.lease_expires_at == after(30 + granted)
+
+
+@pytest.mark.parametrize("at", [0, 30])
+def test_question_and_answer_travel_as_json(at: float) -> None:
+    message = PermitMessage(ProbeRequest("op-1", 1, after(at), 10), SETTINGS)
+    assert PermitMessage.from_json(message.to_json()) == message
+    _, answer = message.apply(tripped().breaker)
+    read = answer_from_json(answer_to_json(answer))
+    assert type(read) is type(answer)
+    if isinstance(answer, Refused) and isinstance(read, Refused):
+        assert (read.base, read.waiting, read.reason) == (answer.base, 0, answer.reason)
+        assert abs(read.until - answer.until).total_seconds() < 0.001
+    else:
+        assert read == answer

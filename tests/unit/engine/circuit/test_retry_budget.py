@@ -1,0 +1,165 @@
+from datetime import datetime, timedelta
+
+import pytest
+
+from durable_retry.engine.circuit import ManualControl
+from durable_retry.engine.circuit.retry_budget import (
+    Budget,
+    BudgetAllowed,
+    BudgetPostponed,
+    BudgetSnapshot,
+    RetryBudgetSettings,
+    account,
+    budget_allows,
+    budget_snapshot,
+)
+from tests.support.builders import NOON, after
+from tests.support.circuit import BUDGET, Desk
+
+
+def book(
+    budget: Budget, at: float, *, firsts: int = 0, retries: int = 0, settings: RetryBudgetSettings = BUDGET
+) -> Budget:
+    return account(budget, at=after(at), first_attempts=firsts, retries=retries, settings=settings)
+
+
+def read(
+    budget: Budget, at: float, reporters: int = 1, settings: RetryBudgetSettings = BUDGET
+) -> BudgetSnapshot:
+    return budget_snapshot(budget, now=after(at), settings=settings, reporters=reporters)
+
+
+def ask(
+    snapshot: BudgetSnapshot,
+    taken_here: int = 0,
+    settings: RetryBudgetSettings = BUDGET,
+    operation_id: str = "op-1",
+    now: datetime | None = None,
+) -> BudgetAllowed | BudgetPostponed:
+    return budget_allows(
+        snapshot,
+        now or snapshot.taken_at,
+        settings=settings,
+        taken_here=taken_here,
+        operation_id=operation_id,
+    )
+
+
+def test_it_begins_with_ten_seconds_of_the_least_rate() -> None:
+    assert read(Budget(), 0).tokens == 10
+
+
+@pytest.mark.parametrize(("firsts", "retries", "tokens"), [(0, 0, 10), (0, 4, 6), (0, 25, -15), (100, 25, 5)])
+def test_first_attempts_earn_and_retries_spend(firsts: int, retries: int, tokens: float) -> None:
+    # 100 first attempts are worth 20 retries, which fit beside the ten seconds of the least rate.
+    assert book(Budget(), 0, firsts=firsts, retries=retries).tokens == pytest.approx(tokens)
+
+
+def test_each_second_earns_the_least_rate() -> None:
+    spent = book(Budget(), 0, retries=20)
+    assert read(spent, 5).tokens == -5
+    assert book(spent, 5).tokens == -5
+
+
+def test_unspent_credit_is_worth_ten_seconds_at_most() -> None:
+    rich = book(Budget(), 0, firsts=1_000)
+    assert rich.tokens == pytest.approx(210)
+    assert book(rich, 11).tokens == 10
+    assert read(rich, 3_600).tokens == 10
+
+
+def test_supply_follows_the_first_attempts_of_the_last_ten_seconds() -> None:
+    busy = book(Budget(), 0, firsts=100)
+    assert read(busy, 0).per_second == pytest.approx(1 + 20 / 9)
+    assert read(busy, 10).per_second == pytest.approx(1)
+
+
+def test_an_earlier_instant_counts_as_the_last_one() -> None:
+    booked = book(book(Budget(), 10, retries=5), 0, retries=1)
+    assert (booked.at, booked.tokens) == (after(10), 4)
+
+
+def test_a_retry_goes_while_there_is_a_token() -> None:
+    assert ask(read(Budget(), 0), taken_here=9) == BudgetAllowed()
+    assert isinstance(ask(read(Budget(), 0), taken_here=10), BudgetPostponed)
+
+
+def test_a_ratio_of_zero_is_no_budget() -> None:
+    off = RetryBudgetSettings(ratio=0, minimum_per_second=0)
+    assert ask(BudgetSnapshot(-99, 0, 1, NOON), settings=off) == BudgetAllowed()
+
+
+def test_workers_share_evenly_what_they_see() -> None:
+    snapshot = read(Budget(), 0, reporters=3)
+    assert ask(snapshot, taken_here=2) == BudgetAllowed()
+    assert isinstance(ask(snapshot, taken_here=3), BudgetPostponed)
+
+
+def test_a_share_below_one_token_is_one() -> None:
+    snapshot = read(Budget(), 0, reporters=99)
+    assert ask(snapshot) == BudgetAllowed()
+    assert isinstance(ask(snapshot, taken_here=1), BudgetPostponed)
+
+
+def test_a_postponed_retry_is_told_when_its_debt_will_be_paid() -> None:
+    answer = ask(read(book(Budget(), 0, retries=70), 0))
+    assert isinstance(answer, BudgetPostponed)
+    assert answer.reserved
+    # 61 tokens are missing at one a second, and a place within its worker's next token.
+    assert after(61) <= answer.until < after(62)
+
+
+def test_postponed_retries_stand_in_a_row() -> None:
+    snapshot = read(book(Budget(), 0, retries=10), 0, reporters=2)
+    answers = [ask(snapshot, taken_here=taken, operation_id="op-1") for taken in range(3)]
+    assert all(isinstance(answer, BudgetPostponed) for answer in answers)
+    waits = [answer.until for answer in answers if isinstance(answer, BudgetPostponed)]
+    assert [later - waits[0] for later in waits] == [timedelta(seconds=s) for s in (0, 2, 4)]
+
+
+def test_a_promise_is_never_for_the_past() -> None:
+    snapshot = read(book(Budget(), 0, retries=10), 0)
+    answer = ask(snapshot, now=after(100))
+    assert isinstance(answer, BudgetPostponed)
+    assert answer.until == after(100)
+
+
+def test_without_any_supply_nothing_is_promised() -> None:
+    settings = RetryBudgetSettings(ratio=0.2, minimum_per_second=0)
+    answer = ask(BudgetSnapshot(0, 0, 1, NOON), settings=settings)
+    assert isinstance(answer, BudgetPostponed)
+    assert not answer.reserved
+    assert after(60) <= answer.until < after(120)
+
+
+def test_the_rate_in_the_long_run_is_what_the_settings_allow() -> None:
+    """An hour of a dead dependency: 5 first attempts a second, and everything wants to be retried at once."""
+    budget, sent = Budget(), 0
+    promised: list[datetime] = []
+    for second in range(3_600):
+        snapshot, taken = read(budget, second), 0
+        for number in range(5):
+            answer = ask(snapshot, taken_here=taken, operation_id=f"op-{second}-{number}")
+            taken += 1
+            if isinstance(answer, BudgetAllowed):
+                sent += 1
+            else:
+                promised.append(answer.until)
+        budget = book(budget, second, firsts=5, retries=taken)
+    sent += sum(until < after(3_600) for until in promised)
+    allowed = 10 + 3_600 * (1 + 0.2 * 5)
+    assert sent == pytest.approx(allowed, rel=0.02)
+
+
+def test_it_travels_as_json() -> None:
+    budget = book(Budget(), 0.25, firsts=3, retries=2)
+    assert Budget.from_json(budget.to_json()) == budget
+    assert RetryBudgetSettings.from_json(BUDGET.to_json()) == BUDGET
+
+
+def test_a_reset_circuit_has_a_new_budget() -> None:
+    desk = Desk()
+    desk.hear(desk.report(0))
+    desk.breaker = desk.breaker.__class__(budget=book(desk.breaker.budget, 1, retries=500))
+    desk.hand(2, ManualControl.RESET)
+    assert desk.breaker.budget == Budget()

@@ -1,0 +1,142 @@
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.validation import InvalidInputError, validated
+from durable_retry.engine.dead_letters.edit import (
+    ReplayBody,
+    changes_between,
+    edited_operation,
+    is_masked,
+    needs_new_key,
+)
+from durable_retry.engine.dead_letters.record import of_operation
+from tests.support.builders import NOON, an_entry
+
+
+def edits(**body: Any) -> ReplayBody:
+    return validated(ReplayBody, body)
+
+
+def edited(body: ReplayBody, **changes: Any) -> Any:
+    return edited_operation(of_operation("dl-1", an_entry("op-1", **changes), NOON), body)
+
+
+def pointers(body: ReplayBody, **changes: Any) -> list[str]:
+    with pytest.raises(InvalidInputError) as refusal:
+        edited(body, **changes)
+    return [problem.pointer for problem in refusal.value.problems]
+
+
+def test_without_edits_the_request_is_what_it_was() -> None:
+    request = edited(edits(), correlation_id="order-42", on_success=({"type": "t", "queue": "done"},))
+    assert request.request.to_json() == {
+        "method": "POST",
+        "path": "/charges",
+        "query": {},
+        "headers": {},
+        "json": {"amount": 5},
+    }
+    assert request.correlation_id == "order-42"
+    assert [event.queue for event in request.on_success] == ["done"]
+
+
+def test_edited_keys_replace_theirs_and_the_others_stay() -> None:
+    request = edited(edits(request={"path": "/refunds"})).request
+    assert (request.method, request.path, request.body_json) == ("POST", "/refunds", {"amount": 5})
+
+
+@pytest.mark.parametrize("body", [{"body": "text"}, {"json": None}])
+def test_a_body_of_one_form_takes_the_place_of_the_other(body: dict[str, Any]) -> None:
+    form = edited(edits(request=body)).request.to_json()
+    assert {name: form[name] for name in ("json", "body") if name in form} == body
+
+
+def test_an_edited_request_is_validated_like_a_new_one() -> None:
+    assert pointers(edits(request={"path": "http://elsewhere", "metod": "GET"})) == [
+        "/request/path",
+        "/request/metod",
+    ]
+
+
+def test_a_handler_takes_an_input_and_no_request() -> None:
+    handler = {"handler": "ship", "request": None, "input": {"id": 1}}
+    assert edited(edits(input=None), **handler).input is None
+    assert edited(edits(), **handler).input == {"id": 1}
+    assert pointers(edits(request={}), **handler) == ["/request"]
+
+
+def test_a_request_takes_neither_input_nor_message() -> None:
+    assert pointers(edits(input=1, message="x")) == ["/input", "/message"]
+
+
+def test_a_credential_that_was_not_kept_has_to_be_given_again() -> None:
+    request = {"method": "GET", "path": "/", "query": {}, "headers": {"x-api-key": "a", "x-trace": "1"}}
+    # What is kept has the mask in its place, which must not be sent.
+    assert pointers(edits(), request=request) == ["/request/headers/x-api-key"]
+    given = edited(edits(request={"headers": {"X-Api-Key": "b"}}), request=request)
+    assert given.request.headers == {"X-Api-Key": "b"}
+
+
+def test_a_masked_operation_is_told_from_a_whole_one() -> None:
+    masked = {"request": {"headers": {"x-api-key": "***"}}}
+    assert is_masked(masked)
+    assert not is_masked({"request": {"headers": {"x-trace": "1"}}})
+    assert not is_masked({"request": None})
+
+
+def test_key_and_dependency_cannot_be_edited() -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        edits(key="other", dependency="other")
+    assert {problem.pointer for problem in refusal.value.problems} == {"/key", "/dependency"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        ({"a": 1}, {"a": 1}, ()),
+        ({"a": 1}, {"a": 2}, ({"pointer": "/a", "before": 1, "after": 2},)),
+        ({"a": 1}, {}, ({"pointer": "/a", "before": 1},)),
+        ({}, {"a/b": None}, ({"pointer": "/a~1b", "after": None},)),
+        ({"a": [1]}, {"a": [1, 2]}, ({"pointer": "/a", "before": [1], "after": [1, 2]},)),
+        ({"a": 1}, {"a": True}, ({"pointer": "/a", "before": 1, "after": True},)),
+        ({"a": {"b": 1}}, {"a": 1}, ({"pointer": "/a", "before": {"b": 1}, "after": 1},)),
+    ],
+)
+def test_changes_are_listed_place_by_place(before: Any, after: Any, changes: Any) -> None:
+    assert changes_between(before, after) == changes
+
+
+def test_changes_have_an_end() -> None:
+    assert len(changes_between({}, {str(number): number for number in range(500)})) == 100
+
+
+def test_a_correlation_id_of_an_older_version_with_spaces_at_its_ends_can_be_replayed() -> None:
+    assert edited(edits(), correlation_id=" order-42 ").correlation_id == "order-42"
+    assert edited(edits(), correlation_id=" ").correlation_id is None
+
+
+CALL = {"method": "POST", "path": "/a", "headers": {"a": "***"}, "json": {"n": 1}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_new"),
+    [
+        ({}, False),
+        ({"headers": {"a": "secret"}}, False),
+        ({"json": {"n": 1.0}}, False),
+        ({"json": {"n": 2}}, True),
+        ({"path": "/b"}, True),
+    ],
+)
+def test_another_call_gets_a_new_key_and_other_headers_do_not(
+    changed: dict[str, Any], *, is_new: bool
+) -> None:
+    before, after = {"request": CALL, "input": None}, {"request": {**CALL, **changed}, "input": None}
+    assert needs_new_key(edits(), before, after) is is_new
+    assert needs_new_key(edits(downstream_key="new"), before, after)
+    assert not needs_new_key(edits(downstream_key="same"), before, after)
+
+
+def test_another_input_gets_a_new_key() -> None:
+    assert needs_new_key(edits(), {"input": {"n": 1}}, {"input": {"n": 2}})

@@ -1,0 +1,273 @@
+import re
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.operations.idempotency import (
+    RECORD_MOVES,
+    Claim,
+    ClaimAnswer,
+    Record,
+    RecordMove,
+    RecordState,
+    _moved,
+    claim,
+    complete,
+    expire,
+    fail,
+    is_operation_id,
+    operation_id_for,
+    parse_key,
+    state_of,
+)
+from tests.support.builders import NOON, after
+
+OWNED = {ClaimAnswer.CLAIMED, ClaimAnswer.TAKEN_OVER}
+
+DONE = {"status": "succeeded", "operation_id": "op-1"}
+DEAD = {"status": "dead_lettered", "operation_id": "op-1"}
+
+
+def claimed(record: Record | None = None, *, at: float = 0, **changes: Any) -> Claim:
+    wanted: dict[str, Any] = {"owner": "one", "fingerprint": "f", "now": after(at)} | changes
+    return claim(record, **wanted)
+
+
+def completed(record: Record | None, *, at: float = 0, **changes: Any) -> Record:
+    wanted: dict[str, Any] = {
+        "owner": "one",
+        "fingerprint": "f",
+        "document": DONE,
+        "now": after(at),
+        "ttl_seconds": 60,
+    } | changes
+    return complete(record, **wanted)
+
+
+IN_PROGRESS = claimed(lease_seconds=30).record
+COMPLETED = completed(IN_PROGRESS)
+
+
+def test_the_id_is_the_same_everywhere() -> None:
+    assert operation_id_for("explicit", "evt-1") == "op-j4ou3b324etvaioxnislgrfopf5ppob3"
+
+
+def test_the_id_is_short_and_safe_in_a_url() -> None:
+    assert re.fullmatch(r"op-[a-z2-7]{32}", operation_id_for("s", "k" * 255))
+
+
+def test_scopes_and_keys_cannot_be_shifted_into_each_other() -> None:
+    assert operation_id_for("ab", "c") != operation_id_for("a", "bc")
+
+
+def test_an_operations_id_is_told_from_other_ids() -> None:
+    assert is_operation_id(operation_id_for("s", "k"))
+    others = ["", "op-", "batch-abc", "saga-abc", "op-a@b", "op-a.b", "@x@op-a", "op-a\n"]
+    assert [text for text in others if is_operation_id(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("header", "key"),
+    [
+        ("evt-1", "evt-1"),
+        ('"evt-1"', "evt-1"),
+        (' "a\\"b\\\\c" ', 'a"b\\c'),
+        ('a"b', 'a"b'),
+        ("x" * 255, "x" * 255),
+    ],
+)
+def test_a_key_is_a_quoted_string_or_bare(header: str, key: str) -> None:
+    assert parse_key(header) == key
+
+
+@pytest.mark.parametrize(
+    "header", ["", '""', "a b", '"a b"', '"a', 'x"\x7f', "é", "x" * 256, '"a\\n"', '"a";p=1']
+)
+def test_a_key_that_is_neither_is_refused(header: str) -> None:
+    with pytest.raises(InvalidInputError):
+        parse_key(header)
+
+
+def test_an_absent_record_is_claimed() -> None:
+    claim_ = claimed(lease_seconds=30)
+    assert claim_.answer is ClaimAnswer.CLAIMED
+    assert claim_.answer in OWNED
+    assert claim_.record == Record(
+        state=RecordState.IN_PROGRESS,
+        owner="one",
+        fingerprint="f",
+        claimed_at=NOON,
+        lease_until=after(30),
+        run=round(NOON.timestamp() * 1000),
+    )
+
+
+def test_a_key_used_again_after_its_record_was_deleted_gets_a_higher_run_number() -> None:
+    gone = expire(COMPLETED, now=after(60))
+    assert gone is None
+    assert claimed(gone, at=61).record.run > COMPLETED.run
+
+
+@pytest.mark.parametrize("behind", [0, 3_600])
+def test_a_run_number_grows_although_the_clock_of_a_machine_is_behind(behind: float) -> None:
+    dead = completed(IN_PROGRESS, document=DEAD)
+    replayed = claimed(dead, owner="one.dl-1", at=-behind, replay=True)
+    assert replayed.answer in OWNED
+    assert replayed.record.run > dead.run
+
+
+def test_the_same_start_that_claims_again_keeps_its_run_number() -> None:
+    first = claimed(accepted_at=NOON).record
+    again = claimed(first, at=10, accepted_at=NOON)
+    assert (again.answer, again.record.run) == (ClaimAnswer.CLAIMED, first.run)
+
+
+def test_another_start_of_the_owner_waits_for_the_completion_of_the_one_before() -> None:
+    first = claimed(accepted_at=NOON).record
+    second = claimed(first, at=10, accepted_at=after(9))
+    assert second.answer is ClaimAnswer.IN_PROGRESS
+    ended = completed(second.record, at=11, run=first.run)
+    assert claimed(ended, at=40, accepted_at=after(9)).answer is ClaimAnswer.FINISHED
+
+
+def test_another_start_of_the_owner_takes_over_when_no_completion_comes() -> None:
+    first = claimed(accepted_at=NOON).record
+    waiting = claimed(first, at=10, accepted_at=after(9)).record
+    waiting = claimed(waiting, at=39, accepted_at=after(9)).record
+    second = claimed(waiting, at=40, accepted_at=after(9))
+    assert second.answer is ClaimAnswer.TAKEN_OVER
+    assert second.record.run > first.run
+    late = completed(second.record, at=41, run=first.run)
+    assert late == second.record
+
+
+def test_records_and_completions_of_older_versions_have_no_run_number() -> None:
+    older = {name: value for name, value in IN_PROGRESS.to_json().items() if name != "run"}
+    assert Record.from_json(older).run == 1
+    assert completed(IN_PROGRESS, run=None).state is RecordState.COMPLETED
+    assert completed(Record.from_json(older), run=IN_PROGRESS.run).state is RecordState.COMPLETED
+
+
+def test_the_owner_may_claim_again_and_renews_its_lease() -> None:
+    again = claimed(IN_PROGRESS, at=10, lease_seconds=30)
+    assert again.answer is ClaimAnswer.CLAIMED
+    assert again.record.lease_until == after(40)
+
+
+def test_another_owner_has_to_wait() -> None:
+    assert claimed(IN_PROGRESS, owner="two", at=29) == Claim(IN_PROGRESS, ClaimAnswer.IN_PROGRESS)
+
+
+def test_the_claim_of_a_dead_owner_is_taken_over() -> None:
+    taken = claimed(IN_PROGRESS, owner="two", at=30)
+    assert taken.answer is ClaimAnswer.TAKEN_OVER
+    assert taken.answer in OWNED
+    assert taken.record.owner == "two"
+    assert taken.record.lease_until is None
+
+
+def test_a_claim_without_lease_is_never_taken_over() -> None:
+    assert claimed(claimed().record, owner="two", at=10**6).answer is ClaimAnswer.IN_PROGRESS
+
+
+@pytest.mark.parametrize("record", [IN_PROGRESS, COMPLETED])
+def test_another_request_under_the_key_is_refused(record: Record) -> None:
+    assert claimed(record, fingerprint="other") == Claim(record, ClaimAnswer.MISMATCH)
+
+
+def test_a_finished_record_answers() -> None:
+    assert claimed(COMPLETED, owner="two", at=59) == Claim(COMPLETED, ClaimAnswer.FINISHED)
+    assert claimed(COMPLETED, at=59).answer not in OWNED
+
+
+def test_an_expired_record_counts_as_absent_before_it_is_dropped() -> None:
+    assert state_of(COMPLETED, after(60)) is RecordState.ABSENT
+    assert claimed(COMPLETED, owner="two", fingerprint="other", at=60).answer is ClaimAnswer.CLAIMED
+
+
+def test_a_replay_opens_a_dead_letter_again_even_edited() -> None:
+    dead = completed(IN_PROGRESS, document=DEAD)
+    assert claimed(dead, owner="replay", fingerprint="edited", replay=True).answer in OWNED
+    assert claimed(dead, owner="replay").answer is ClaimAnswer.FINISHED
+
+
+def test_a_replay_does_not_open_a_success_or_a_running_operation() -> None:
+    assert claimed(COMPLETED, owner="replay", replay=True).answer is ClaimAnswer.FINISHED
+    assert claimed(IN_PROGRESS, owner="replay", replay=True).answer is ClaimAnswer.IN_PROGRESS
+
+
+def test_a_replay_takes_the_claim_over_from_the_run_before_it_even_edited() -> None:
+    first = claimed(owner="op-1").record
+    taken = claimed(first, owner="op-1.dl-1", fingerprint="edited", replay=True)
+    assert (taken.answer, taken.record.owner) == (ClaimAnswer.TAKEN_OVER, "op-1.dl-1")
+
+
+def test_what_an_earlier_run_says_of_its_end_comes_too_late() -> None:
+    replaying = claimed(claimed(owner="op-1").record, owner="op-1.dl-1", replay=True).record
+    assert completed(replaying, owner="op-1", document=DEAD) == replaying
+    assert completed(replaying, owner="op-1.dl-1").document == DONE
+
+
+def test_a_new_run_of_an_instance_that_was_ended_by_hand_need_not_wait() -> None:
+    replaying = claimed(owner="op-1.dl-1").record
+    assert claimed(replaying, owner="op-1").answer in OWNED
+    assert claimed(replaying, owner="op-1", fingerprint="other").answer is ClaimAnswer.MISMATCH
+
+
+def test_a_replay_is_carried_out_once() -> None:
+    replaying = claimed(completed(IN_PROGRESS, document=DEAD), owner="one.dl-1", replay=True).record
+    failed = completed(replaying, owner="one.dl-1", document=DEAD)
+    assert claimed(failed, owner="one.dl-1", replay=True).answer is ClaimAnswer.FINISHED
+    assert claimed(failed, owner="one.dl-2", replay=True).answer in OWNED
+
+
+def test_completing_keeps_the_document_for_its_time() -> None:
+    assert COMPLETED.state is RecordState.COMPLETED
+    assert COMPLETED.document == DONE
+    assert COMPLETED.expires_at == after(60)
+    assert COMPLETED.lease_until is None
+
+
+def test_completing_twice_keeps_the_first_document() -> None:
+    assert completed(COMPLETED, document=DEAD) == COMPLETED
+
+
+def test_an_owner_whose_claim_was_taken_over_completes_nothing() -> None:
+    taken = claimed(IN_PROGRESS, owner="two", at=30).record
+    assert completed(taken, owner="one") == taken
+
+
+@pytest.mark.parametrize(("record", "at"), [(None, 0), (COMPLETED, 60)])
+def test_completing_what_was_lost_still_keeps_the_document(record: Record | None, at: float) -> None:
+    kept = completed(record, at=at, owner="two", fingerprint="g", document=DEAD)
+    assert (kept.document, kept.owner, kept.fingerprint, kept.claimed_at) == (DEAD, "two", "g", after(at))
+
+
+def test_failing_frees_the_key_for_its_owner_only() -> None:
+    assert fail(IN_PROGRESS, owner="one") is None
+    assert fail(IN_PROGRESS, owner="two") == IN_PROGRESS
+    assert fail(COMPLETED, owner="one") == COMPLETED
+    assert fail(None, owner="one") is None
+
+
+def test_a_record_expires_when_its_time_is_over_and_not_before() -> None:
+    assert expire(COMPLETED, now=after(59)) == COMPLETED
+    assert expire(COMPLETED, now=after(60)) is None
+    assert expire(IN_PROGRESS, now=after(10**6)) == IN_PROGRESS
+    assert expire(None, now=NOON) is None
+
+
+def test_illegal_moves_cannot_be_made() -> None:
+    with pytest.raises(AssertionError, match="cannot claim from completed"):
+        _moved(RecordState.COMPLETED, RecordMove.CLAIM, IN_PROGRESS)
+
+
+def test_only_an_expired_or_failed_record_becomes_absent() -> None:
+    ends = {move for (_, move), end in RECORD_MOVES.items() if end is RecordState.ABSENT}
+    assert ends == {RecordMove.EXPIRE, RecordMove.FAIL}
+
+
+@pytest.mark.parametrize("record", [IN_PROGRESS, COMPLETED])
+def test_json_round_trips(record: Record) -> None:
+    assert Record.from_json(record.to_json()) == record

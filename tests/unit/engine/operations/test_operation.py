@@ -1,0 +1,187 @@
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from durable_retry.engine.base.enums import FINISHED, OperationState
+from durable_retry.engine.base.instants import (
+    from_rfc3339,
+    optional_from_rfc3339,
+    optional_to_rfc3339,
+    to_rfc3339,
+)
+from durable_retry.engine.base.text import cut_text, seconds_text
+from durable_retry.engine.operations.operation import OperationInput, OperationStatus
+from durable_retry.engine.retry.delay_constraints import (
+    attempt_seconds,
+    deadline_of,
+    is_over,
+    latest_start,
+    seconds_left,
+)
+from durable_retry.engine.retry.history import KEPT_ATTEMPTS, AttemptOutcome, AttemptRecord, History
+from durable_retry.engine.retry.policy import Timeouts
+from durable_retry.engine.retry.retry_after import RetryHint
+from tests.support.builders import NOON, a_history, a_record, after, an_operation, an_outcome
+
+
+def test_an_operation_survives_json() -> None:
+    operation = an_operation(on_success=({"type": "x", "queue": "abc", "data": None},), correlation_id="c")
+    assert OperationInput.from_json(json.loads(json.dumps(operation.to_json()))) == operation
+
+
+def test_a_handlers_operation_survives_json() -> None:
+    operation = an_operation(deadline_in=None, handler="h", request=None, input=[1], replay_of="dl-1")
+    assert OperationInput.from_json(json.loads(json.dumps(operation.to_json()))) == operation
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [an_outcome(), an_outcome(None, result={"value": 1}), an_outcome(retry_hint=RetryHint(1), counted=False)],
+)
+def test_an_outcome_survives_json(outcome: AttemptOutcome) -> None:
+    assert AttemptOutcome.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
+
+
+@pytest.mark.parametrize(
+    "record", [a_record(delay_reasons=("a", "b"), next_delay_seconds=1.5), a_record(category=None)]
+)
+def test_a_record_survives_json(record: AttemptRecord) -> None:
+    assert AttemptRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
+
+
+def test_a_history_survives_json() -> None:
+    history = a_history(25).with_own_failure().with_circuit_wait()
+    assert History.from_json(json.loads(json.dumps(history.to_json()))) == history
+
+
+def test_a_history_keeps_the_last_attempts_and_the_count_of_all() -> None:
+    history = a_history(1_000)
+    assert len(history.attempts) == KEPT_ATTEMPTS
+    assert [history.attempts[0].number, history.attempts[-1].number] == [981, 1_000]
+    assert history.attempt_count == 1_000
+    assert history.next_attempt == 1_001
+
+
+def test_a_fresh_history_begins_with_attempt_one() -> None:
+    assert History().next_attempt == 1
+    assert History().previous_delay_seconds is None
+
+
+def test_the_previous_delay_is_that_of_the_latest_attempt() -> None:
+    assert History().with_attempt(a_record(next_delay_seconds=1.5)).previous_delay_seconds == 1.5
+
+
+def test_a_counted_attempt_ends_a_row_of_own_failures() -> None:
+    history = History().with_own_failure().with_own_failure()
+    assert history.own_failures == 2
+    assert history.with_attempt(a_record()).own_failures == 0
+
+
+def test_the_status_document_has_the_contracts_fields() -> None:
+    record = a_record(next_delay_seconds=1.37, delay_reasons=("exponential 2 s", "full jitter"))
+    status = OperationStatus(
+        operation=an_operation(correlation_id="order-42"),
+        state=OperationState.WAITING_RETRY,
+        history=History().with_attempt(record),
+        updated_at=after(1),
+        next_attempt_at=after(2.37),
+        events=({"event_id": "e1", "type": "t", "state": "pending"},),
+    )
+    assert status.to_json() == {
+        "operation_id": "op-test",
+        "key": "key-1",
+        "dependency": "payments",
+        "correlation_id": "order-42",
+        "source": "http",
+        "status": "waiting_retry",
+        "attempt_count": 1,
+        "attempts": [
+            {
+                "number": 1,
+                "started_at": "2026-11-21T12:00:00Z",
+                "duration_ms": 12.5,
+                "category": "transient",
+                "status_code": 503,
+                "error": None,
+                "next_delay_seconds": 1.37,
+                "delay_reasons": ["exponential 2 s", "full jitter"],
+            }
+        ],
+        "next_attempt_at": "2026-11-21T12:00:02.370000Z",
+        "deadline_at": "2026-11-21T13:00:00Z",
+        "result": None,
+        "dead_letter": None,
+        "events": [{"event_id": "e1", "type": "t", "state": "pending"}],
+        "created_at": "2026-11-21T12:00:00Z",
+        "updated_at": "2026-11-21T12:00:01Z",
+    }
+    assert replace(status, dead_letter={"id": "x"}).to_json()["dead_letter"] == {"id": "x"}
+
+
+def test_instants_are_utc_with_z() -> None:
+    east = datetime(2026, 11, 21, 14, tzinfo=timezone(timedelta(hours=2)))
+    assert to_rfc3339(east) == "2026-11-21T12:00:00Z"
+    assert from_rfc3339("2026-11-21T14:00:00+02:00") == NOON
+    assert optional_to_rfc3339(None) is None
+    assert optional_from_rfc3339(None) is None
+
+
+def test_an_instant_without_zone_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs a time zone"):
+        to_rfc3339(datetime(2026, 11, 21))  # noqa: DTZ001  a naive instant is the point
+    with pytest.raises(ValueError, match="no offset"):
+        from_rfc3339("2026-11-21T12:00:00")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(2.0, "2 s"), (1.37, "1.37 s"), (0.0004, "0 s"), (86_400, "86400 s"), (1e-3, "0.001 s")],
+)
+def test_durations_read_well(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text
+
+
+def test_a_cut_text_shows_the_cut() -> None:
+    assert cut_text("x" * 20, 20) == "x" * 20
+    assert cut_text("x" * 21, 20) == "x" * 11 + "... (cut)"
+
+
+def test_the_time_left_is_cut_by_the_deadline() -> None:
+    timeouts = Timeouts(connect_seconds=2, attempt_seconds=10)
+    assert deadline_of(NOON, 0) is None
+    assert deadline_of(NOON, 60) == after(60)
+    assert latest_start(after(60), timeouts) == after(58)
+    assert attempt_seconds(timeouts, None, NOON) == 10
+    assert attempt_seconds(timeouts, after(60), NOON) == 10
+    assert attempt_seconds(timeouts, after(60), after(57)) == 3
+    assert attempt_seconds(timeouts, after(60), after(61)) == 0
+    assert seconds_left(None, NOON) is None
+    assert seconds_left(after(60), after(61)) == 0
+
+
+def test_a_deadline_is_over_at_its_very_instant() -> None:
+    assert is_over(NOON, NOON)
+    assert not is_over(after(1), NOON)
+    assert not is_over(None, NOON)
+
+
+def test_an_operation_ends_in_one_of_three_states() -> None:
+    assert {state.value for state in FINISHED} == {"succeeded", "dead_lettered", "cancelled"}
+
+
+@pytest.mark.parametrize(("given", "sent"), [(None, "the operation's own"), ("chosen", "chosen")])
+def test_the_key_sent_downstream_is_the_operations_own_unless_one_is_chosen(
+    given: str | None, sent: str
+) -> None:
+    assert an_operation(key="the operation's own", downstream_key=given).sent_key == sent
+
+
+def test_markers_of_the_first_run_have_the_name_of_its_owner() -> None:
+    assert an_operation(replay_of="dl-1", run=1).run_id == an_operation(replay_of="dl-1").owner
+
+
+def test_markers_of_a_later_run_have_the_number_of_the_run() -> None:
+    operation = an_operation(replay_of="dl-1", run=7)
+    assert operation.run_id == f"{operation.operation_id}.7"

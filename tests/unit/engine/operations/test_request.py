@@ -1,0 +1,231 @@
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.json_text import MAX_DEPTH, read_json
+from durable_retry.engine.base.request_fields import MAX_HEADER_VALUE_CHARS, MAX_PATH_CHARS, path_problem
+from durable_retry.engine.base.validation import InvalidInputError, Problem, validated
+from durable_retry.engine.operations.request import Event, HttpCall, OperationRequest, parse_operation
+
+CONTRACT: dict[str, Any] = {
+    "dependency": "payments",
+    "request": {"method": "POST", "path": "/charges", "query": {}, "headers": {}, "json": {"amount": 5}},
+    "key": "evt-1",
+    "correlation_id": "order-42",
+    "deadline_seconds": 600,
+    "retry": {"max_attempts": 3},
+    "on_success": [{"type": "charge.completed", "queue": "charge-events", "data": {"order": 42}}],
+}
+NO_HEADER_NAME = "is not a header name (RFC 9110 section 5.1), or is longer than 128 characters"
+GET = {"method": "GET", "path": "/x"}
+
+
+def with_request(**changes: Any) -> dict[str, Any]:
+    return {"dependency": "payments", "request": GET | changes}
+
+
+def problems_in(document: Any) -> dict[str, str]:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_operation(document)
+    return {problem.pointer: problem.detail for problem in caught.value.problems}
+
+
+def test_the_contracts_own_example_is_valid() -> None:
+    request = parse_operation(CONTRACT)
+    assert request.dependency == "payments"
+    assert request.request is not None
+    assert request.request.to_json() == CONTRACT["request"]
+    assert request.retry is not None
+    assert request.retry.written() == {"max_attempts": 3}
+    assert [event.to_json() for event in request.on_success] == CONTRACT["on_success"]
+
+
+def test_a_handler_with_its_input_is_valid() -> None:
+    request = parse_operation({"handler": "ship-order", "input": [1, None]})
+    assert (request.handler, request.input, request.request) == ("ship-order", [1, None], None)
+
+
+def test_every_mistake_is_reported_with_its_pointer() -> None:
+    document = {
+        "dependency": "pay ments",
+        "request": {
+            "method": "FETCH",
+            "path": "http://evil.example",
+            "query": {"a": {"b": 1}, "c": [None]},
+            "headers": {"Host": "x", "a/b~": "y", "X": "a\r\nb"},
+            "jsn": 1,
+        },
+        "key": "a b",
+        "correlation_id": "\n",
+        "deadline_seconds": -1,
+        "retry": {"max_attempts": 0, "presett": "none", "max_seconds": "5", "respect_retry_after": 1},
+        "on_success": [{"type": "x", "queue": "No"}, {"queue": "abc"}, {"type": "x"}, 7],
+        "colour": "red",
+    }
+    assert problems_in(document) == {
+        "/dependency": "must be 1 to 128 letters, digits, _, . or -, and not begin with . or -",
+        "/request/method": "must be 'GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE' or 'OPTIONS'",
+        "/request/path": "must be relative to the dependency's base_url: no scheme, no host",
+        "/request/query/a": "must be a string, a number, true, false, or a list of these",
+        "/request/query/c": "must be a string, a number, true, false, or a list of these",
+        "/request/headers/Host": "may not be set: it is written by the app itself",
+        "/request/headers/a~1b~0": NO_HEADER_NAME,
+        "/request/headers/X": "may hold visible ASCII characters, spaces and tabs only",
+        "/request/jsn": 'is not a known key; did you mean "json"?',
+        "/key": "must be 1 to 255 visible ASCII characters",
+        "/correlation_id": "must be 1 to 255 characters, with no control character and no space at an end",
+        "/deadline_seconds": "must be greater than or equal to 0",
+        "/retry/max_attempts": "must be at least 1, or -1 for unlimited",
+        "/retry/presett": 'is not a known key; did you mean "preset"?',
+        "/retry/max_seconds": "must be a number",
+        "/retry/respect_retry_after": "must be true or false",
+        "/on_success/0/queue": "must be a storage queue's name: 3 to 63 lower-case letters, digits and "
+        "single inner hyphens",
+        "/on_success/1/type": "is required",
+        "/on_success/2": "needs either queue, or dependency and path",
+        "/on_success/3": "must be an object",
+        "/colour": "is not a known key",
+    }
+
+
+@pytest.mark.parametrize("document", [None, [], "x", 1])
+def test_a_body_is_an_object(document: Any) -> None:
+    assert problems_in(document) == {"": "must be an object"}
+
+
+@pytest.mark.parametrize(
+    ("document", "pointers"),
+    [
+        ({}, {""}),
+        ({"dependency": None, "input": 1}, {""}),
+        ({"dependency": "d"}, {"/request"}),
+        ({"request": GET}, {"/dependency"}),
+        (with_request() | {"input": None}, {"/input"}),
+        (with_request() | {"handler": "h"}, {"/dependency", "/request"}),
+        ({"dependency": "d", "colour": 1}, {"/request", "/colour"}),
+    ],
+)
+def test_an_operation_has_exactly_one_of_two_forms(document: dict[str, Any], pointers: set[str]) -> None:
+    assert set(problems_in(document)) == pointers
+
+
+def test_json_and_body_exclude_each_other() -> None:
+    assert problems_in(with_request(json=None, body="x")) == {
+        "/request": "holds both json and body: one of them"
+    }
+
+
+def test_a_json_null_is_a_body_and_a_missing_json_is_none() -> None:
+    null = parse_operation(with_request(json=None)).request
+    none = parse_operation(with_request()).request
+    assert null is not None
+    assert none is not None
+    assert null.to_json()["json"] is None
+    assert "json" not in none.to_json()
+    assert HttpCall.model_validate(GET | {"body": "text"}).to_json()["body"] == "text"
+
+
+def test_methods_and_header_names_are_taken_in_any_case() -> None:
+    call = HttpCall.model_validate({"method": "post", "headers": {"X-Thing": "1"}})
+    assert call.to_json() == {"method": "POST", "path": "", "query": {}, "headers": {"x-thing": "1"}}
+    assert set(problems_in(with_request(method=7))) == {"/request/method"}
+
+
+def test_one_header_in_two_cases_is_a_mistake() -> None:
+    assert set(problems_in(with_request(headers={"X-A": "1", "x-a": "2"}))) == {"/request"}
+
+
+def test_query_values_may_be_lists_of_scalars() -> None:
+    query = {"a": [1, "b", True], "c": 1.5, "d": False}
+    call = parse_operation(with_request(query=query)).request
+    assert call is not None
+    assert call.query == query
+
+
+HOP_BY_HOP = ["Connection", "keep-alive", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Proxy-Connection"]
+OUR_OWN = ["Host", "Content-Length", "Expect", "Authorization", "Proxy-Authorization", "Cookie"]
+
+
+@pytest.mark.parametrize("name", [*HOP_BY_HOP, *OUR_OWN, "", "a b", "é"])
+def test_headers_that_a_caller_may_not_set(name: str) -> None:
+    assert set(problems_in(with_request(headers={name: "x"}))) == {f"/request/headers/{name}"}
+
+
+@pytest.mark.parametrize(
+    "value", ["a\nb", "a\rb", "\x00", "é", " x", "x ", "x" * (MAX_HEADER_VALUE_CHARS + 1)]
+)
+def test_header_values_that_are_refused(value: str) -> None:
+    assert set(problems_in(with_request(headers={"X": value}))) == {"/request/headers/X"}
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/", "/a/b", "a/b.json", "/a..b/...", "/ü", "/a%20b", "/x:y", "/a;v=1", "/a//b"]
+)
+def test_paths_below_the_base_are_fine(path: str) -> None:
+    assert path_problem(path) is None
+
+
+ABSOLUTE = ["//evil", "http:/x", "HTTP://x", "javascript:x", "/%2f/evil", "%2f%2fevil"]
+CLIMBING = ["/..", "/a/../b", "..", "/.", "/a/%2e%2e/b", "/%2E./b", "/%252e%252e/b", "/..;x/b", "/a%3f/../b"]
+ODD = ["/a\\b", "/%5c..", "/a\nb", "/%0d%0aX", "/\x7f", "/%00", "/a?b=1", "/a#b", " /a", "/a "]
+
+
+@pytest.mark.parametrize("path", [*ABSOLUTE, *CLIMBING, *ODD, "/" * (MAX_PATH_CHARS + 1)])
+def test_paths_that_could_escape_are_refused(path: str) -> None:
+    assert path_problem(path) is not None
+
+
+def test_an_event_goes_to_a_queue_or_to_a_webhook() -> None:
+    webhook = {"type": "x", "dependency": "hooks", "path": "/in"}
+    assert Event.model_validate(webhook).to_json() == webhook | {"data": None}
+
+
+@pytest.mark.parametrize(
+    "target", [{}, {"queue": "abc", "path": "/x"}, {"path": "/x"}, {"dependency": "d"}, {"queue": None}]
+)
+def test_an_event_has_exactly_one_target(target: dict[str, Any]) -> None:
+    assert set(problems_in(CONTRACT | {"on_success": [{"type": "x"} | target]})) == {"/on_success/0"}
+
+
+def test_sizes_are_limited() -> None:
+    many = {f"n{number}": "x" for number in range(200)}
+    document = with_request(query=many, headers=many) | {"on_success": [{"type": "x", "queue": "abc"}] * 21}
+    assert set(problems_in(document)) == {"/request/query", "/request/headers", "/on_success"}
+
+
+def test_what_has_no_json_or_utf8_form_is_refused() -> None:
+    document = {"handler": "h", "input": {"a": float("nan"), "b": ["\ud800"], "\ud800": 1}}
+    assert set(problems_in(document)) == {"/input/a", "/input/b/0", "/input"}
+
+
+def test_depth_is_limited() -> None:
+    deep: Any = None
+    for _ in range(MAX_DEPTH):
+        deep = [deep]
+    assert problems_in({"handler": "h", "input": deep}) == {"": f"nests deeper than {MAX_DEPTH} levels"}
+    assert parse_operation({"handler": "h", "input": deep[0]}).input == deep[0]
+
+
+@pytest.mark.parametrize("text", ["", "{", "NaN", "[Infinity]", b"\xff", "[" * 100_000])
+def test_what_is_not_json_is_refused(text: str | bytes) -> None:
+    with pytest.raises(InvalidInputError):
+        read_json(text)
+
+
+def test_json_is_read_from_text_and_bytes() -> None:
+    assert read_json('{"a": [1, 2.5]}') == read_json(b'{"a": [1, 2.5]}') == {"a": [1, 2.5]}
+
+
+def test_the_guess_looks_at_the_model_that_holds_the_key() -> None:
+    assert problems_in(CONTRACT | {"retri": {}})["/retri"] == 'is not a known key; did you mean "retry"?'
+    with pytest.raises(InvalidInputError) as caught:
+        validated(OperationRequest, {"on_success": [{"type": "x", "queue": "abc", "dato": 1}]})
+    assert caught.value.problems == (
+        Problem("/on_success/0/dato", 'is not a known key; did you mean "data"?'),
+    )
+
+
+def test_an_error_lists_its_problems_in_its_text() -> None:
+    error = InvalidInputError([Problem("/a", "is required"), Problem("", "is bad")])
+    assert str(error) == "/a: is required; /: is bad"
+    assert error.problems[0].to_json() == {"pointer": "/a", "detail": "is required"}

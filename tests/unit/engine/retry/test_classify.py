@@ -1,0 +1,176 @@
+import httpx
+import pytest
+
+from durable_retry.engine.base.enums import Category
+from durable_retry.engine.retry.classify import (
+    Classification,
+    Sent,
+    classify_failure,
+    classify_handler_failure,
+    classify_status,
+    is_unprotected,
+)
+from durable_retry.engine.retry.retry_after import RetryHint
+
+CONTRACT = {
+    "transient": (408, 425, 500, 502, 503, 504),
+    "throttled": (429,),
+    "malformed": (400, 405, 406, 411, 413, 414, 415, 422, 431, 501),
+    "unauthorized": (401, 403, 407),
+    "not_found": (404, 410),
+    "business_rule": (402, 409, 412, 423),
+}
+NAMED = {code: name for name, codes in CONTRACT.items() for code in codes}
+
+
+def names_of(error: type[BaseException]) -> list[str]:
+    return [cls.__name__ for cls in error.__mro__]
+
+
+@pytest.mark.parametrize("status_code", range(100, 600))
+def test_every_status_code_is_classified_as_the_contract_says(status_code: int) -> None:
+    rest = "malformed" if status_code < 500 else "transient"
+    expected = None if 200 <= status_code < 300 else NAMED.get(status_code, rest)
+    assert classify_status(status_code) == expected
+
+
+def test_503_with_retry_after_is_throttled() -> None:
+    assert classify_status(503, retry_hint=RetryHint(0)) is Category.THROTTLED
+
+
+def test_503_with_an_unreadable_retry_after_is_transient() -> None:
+    assert classify_status(503, retry_hint=RetryHint(0, "", ("ignored",))) is Category.TRANSIENT
+
+
+@pytest.mark.parametrize("status_code", [500, 502, 504, 507, 599])
+def test_a_failure_while_working_on_an_unprotected_request_is_ambiguous(status_code: int) -> None:
+    assert classify_status(status_code, unprotected=True) is Category.AMBIGUOUS
+
+
+@pytest.mark.parametrize("status_code", [408, 425, 429, 503])
+def test_an_unprotected_request_that_was_refused_unprocessed_may_be_sent_again(status_code: int) -> None:
+    assert classify_status(status_code, unprotected=True) == NAMED[status_code]
+
+
+@pytest.mark.parametrize("status_code", [201, 302, 400, 404, 409, 501])
+def test_protection_changes_nothing_about_a_definite_answer(status_code: int) -> None:
+    assert classify_status(status_code, unprotected=True) == classify_status(status_code)
+
+
+def test_a_dependencys_own_table_stands_above_all() -> None:
+    overrides = {"404": Category.TRANSIENT, "500": Category.TRANSIENT, "200": Category.BUSINESS_RULE}
+    assert classify_status(404, overrides=overrides) is Category.TRANSIENT
+    assert classify_status(500, unprotected=True, overrides=overrides) is Category.TRANSIENT
+    assert classify_status(200, overrides=overrides) is Category.BUSINESS_RULE
+    assert classify_status(410, overrides=overrides) is Category.NOT_FOUND
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
+def test_idempotent_methods_need_no_protection(method: str) -> None:
+    assert not is_unprotected(method, "")
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "post"])
+def test_unsafe_methods_are_protected_by_the_idempotency_header_alone(method: str) -> None:
+    assert is_unprotected(method, "")
+    assert not is_unprotected(method, "Idempotency-Key")
+
+
+NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError)
+LOST = (
+    httpx.ReadTimeout,
+    httpx.ReadError,
+    httpx.WriteTimeout,
+    httpx.WriteError,
+    httpx.CloseError,
+    httpx.RemoteProtocolError,
+    httpx.DecodingError,
+    TimeoutError,
+)
+UNSENDABLE = (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL)
+
+
+def every_httpx_exception() -> set[type[BaseException]]:
+    found, pending = set(), [httpx.RequestError, httpx.InvalidURL]
+    while pending:
+        error = pending.pop()
+        found.add(error)
+        pending.extend(error.__subclasses__())
+    return found
+
+
+def test_every_httpx_exception_is_known_by_itself_or_a_base() -> None:
+    bases = {httpx.RequestError, httpx.TransportError, httpx.TimeoutException, httpx.NetworkError}
+    known = {*NEVER_SENT, *LOST, *UNSENDABLE, httpx.PoolTimeout, httpx.TooManyRedirects}
+    assert every_httpx_exception() - bases - {httpx.ProtocolError} <= known
+
+
+@pytest.mark.parametrize("error", NEVER_SENT)
+@pytest.mark.parametrize("unprotected", [True, False])
+def test_a_connection_never_made_is_safe_to_retry(error: type[Exception], *, unprotected: bool) -> None:
+    verdict = classify_failure(names_of(error), unprotected=unprotected)
+    assert verdict == Classification(Category.TRANSIENT, Sent.NO)
+
+
+def test_our_own_shortage_of_connections_costs_no_attempt() -> None:
+    verdict = classify_failure(names_of(httpx.PoolTimeout), unprotected=True)
+    assert verdict == Classification(Category.TRANSIENT, Sent.NO, counted=False)
+
+
+@pytest.mark.parametrize("error", LOST)
+def test_silence_after_sending_is_ambiguous_when_unprotected(error: type[Exception]) -> None:
+    assert classify_failure(names_of(error)) == Classification(Category.TRANSIENT)
+    assert classify_failure(names_of(error), unprotected=True) == Classification(Category.AMBIGUOUS)
+
+
+@pytest.mark.parametrize("error", UNSENDABLE)
+def test_what_cannot_be_sent_is_malformed(error: type[Exception]) -> None:
+    assert classify_failure(names_of(error), unprotected=True) == Classification(Category.MALFORMED, Sent.NO)
+
+
+def test_endless_redirects_are_malformed() -> None:
+    assert classify_failure(names_of(httpx.TooManyRedirects)).category is Category.MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        ("Transient", "transient"),
+        ("Throttled", "throttled"),
+        ("Rejected", "business_rule"),
+        ("ValueError", "transient"),
+        ("PoolTimeout", "transient"),
+        ("InvalidURL", "transient"),
+    ],
+)
+def test_a_handlers_exceptions_say_what_they_are(name: str, category: str) -> None:
+    names = [name, "Exception", "BaseException", "object"]
+    assert classify_handler_failure(names) == Classification(Category(category))
+
+
+def test_a_dependencys_table_stands_above_a_handlers_words() -> None:
+    overrides = {"KeyError": Category.MALFORMED, "Rejected": Category.TRANSIENT}
+    assert classify_handler_failure(["KeyError", "LookupError"], overrides=overrides).category == "malformed"
+    assert classify_handler_failure(["Rejected"], overrides=overrides) == Classification(Category.TRANSIENT)
+
+
+def test_a_handlers_words_mean_nothing_elsewhere() -> None:
+    assert classify_failure(["Rejected", "Exception"]) == Classification(Category.TRANSIENT)
+
+
+def test_the_most_special_override_wins() -> None:
+    overrides = {"TimeoutException": Category.AMBIGUOUS, "ReadTimeout": Category.TRANSIENT}
+    verdict = classify_failure(names_of(httpx.ReadTimeout), unprotected=True, overrides=overrides)
+    assert verdict == Classification(Category.TRANSIENT)
+    verdict = classify_failure(names_of(httpx.WriteTimeout), overrides=overrides)
+    assert verdict == Classification(Category.AMBIGUOUS)
+
+
+def test_an_override_of_something_else_changes_nothing() -> None:
+    verdict = classify_failure(["KeyError"], unprotected=True, overrides={"OSError": Category.MALFORMED})
+    assert verdict == Classification(Category.AMBIGUOUS)
+
+
+def test_a_failure_counts_unless_it_is_our_own() -> None:
+    assert classify_failure(["ReadTimeout"]).counted
+    assert classify_handler_failure(["Rejected"]).counted

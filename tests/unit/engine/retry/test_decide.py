@@ -1,0 +1,266 @@
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.enums import Category, DeadLetterReason
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.circuit.snapshot import Refused, spread_seconds
+from durable_retry.engine.retry.decide import after_attempt, overdue, record, while_blocked
+from durable_retry.engine.retry.decision import DeadLetter, Done, Wait
+from durable_retry.engine.retry.history import History, WaitKind
+from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from durable_retry.engine.retry.retry_after import RetryHint
+from tests.support import builders
+from tests.support.builders import NOON, a_history, a_record, after, an_outcome
+
+an_operation = partial(builders.an_operation, policy=RetryPolicy(jitter="none"))
+
+OPEN_FOR_20_S = Refused(base=after(20), waiting=0, until=after(20), reason="failure ratio 0.8 over 20 calls")
+
+
+def retry_of(**changes: Any) -> Wait:
+    decision = after_attempt(an_operation(), History(), an_outcome(**changes), NOON)
+    assert isinstance(decision, Wait)
+    return decision
+
+
+def test_a_success_is_done() -> None:
+    assert after_attempt(an_operation(), History(), an_outcome(None), NOON) == Done()
+
+
+def test_a_transient_failure_is_retried_after_the_backoff() -> None:
+    assert retry_of() == Wait(after(2), 2.0, ("exponential 2 s",))
+
+
+def test_the_backoff_grows_with_the_attempts() -> None:
+    decision = after_attempt(an_operation(), a_history(2), an_outcome(number=3), NOON)
+    assert decision == Wait(after(8), 8.0, ("exponential 8 s",))
+
+
+def test_the_reasons_name_the_jitter() -> None:
+    operation = an_operation(policy=RetryPolicy())
+    decision = after_attempt(operation, History(), an_outcome(), NOON)
+    assert isinstance(decision, Wait)
+    assert decision.reasons == ("exponential 2 s", "full jitter")
+    assert 0 <= decision.delay_seconds <= 2
+
+
+def test_the_last_attempt_is_dead_lettered() -> None:
+    decision = after_attempt(an_operation(), a_history(4), an_outcome(number=5, error="HTTP 503"), NOON)
+    assert decision == DeadLetter(
+        Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED, "attempt 5 of 5 failed: status 503, HTTP 503"
+    )
+
+
+def test_a_throttled_operation_out_of_attempts_keeps_its_category() -> None:
+    decision = after_attempt(an_operation(), a_history(4), an_outcome(Category.THROTTLED, number=5), NOON)
+    assert isinstance(decision, DeadLetter)
+    assert decision.category is Category.THROTTLED
+
+
+def test_unlimited_attempts_go_on() -> None:
+    operation = an_operation(policy=RetryPolicy(max_attempts=-1, jitter="none"))
+    decision = after_attempt(operation, a_history(3), an_outcome(number=10**9), NOON)
+    assert decision == Wait(after(60), 60.0, ("exponential 60 s",))
+
+
+@pytest.mark.parametrize("category", ["malformed", "unauthorized", "not_found", "business_rule"])
+def test_a_refusal_is_never_retried(category: str) -> None:
+    decision = after_attempt(an_operation(), History(), an_outcome(Category(category)), NOON)
+    assert decision == DeadLetter(Category(category), DeadLetterReason.REJECTED_BY_DEPENDENCY, "status 503")
+
+
+def test_a_handlers_refusal_names_the_handler() -> None:
+    operation = an_operation(handler="ship-order", request=None)
+    outcome = an_outcome(Category.BUSINESS_RULE, status_code=None, error="Rejected: no stock")
+    decision = after_attempt(operation, History(), outcome, NOON)
+    assert decision == DeadLetter(
+        Category.BUSINESS_RULE, DeadLetterReason.REJECTED_BY_HANDLER, "Rejected: no stock"
+    )
+
+
+def test_an_ambiguous_outcome_is_never_sent_again() -> None:
+    outcome = an_outcome(Category.AMBIGUOUS, status_code=None)
+    decision = after_attempt(an_operation(), History(), outcome, NOON)
+    assert decision == DeadLetter(
+        Category.AMBIGUOUS,
+        DeadLetterReason.AMBIGUOUS_OUTCOME,
+        "the request may have taken effect, so it is not sent again: ambiguous",
+    )
+
+
+def test_an_attempt_without_time_is_a_missed_deadline() -> None:
+    outcome = an_outcome(Category.DEADLINE_EXCEEDED)
+    decision = after_attempt(an_operation(deadline_in=None), History(), outcome, NOON)
+    assert decision == DeadLetter(
+        Category.DEADLINE_EXCEEDED, DeadLetterReason.DEADLINE_EXCEEDED, "no time was left for attempt 1"
+    )
+
+
+def test_retry_after_is_a_lower_bound() -> None:
+    decision = retry_of(retry_hint=RetryHint(30))
+    assert decision == Wait(after(30), 30.0, ("exponential 2 s", "Retry-After 30 s"))
+
+
+def test_a_short_retry_after_does_not_shorten_the_backoff() -> None:
+    assert retry_of(retry_hint=RetryHint(1)).delay_seconds == 2
+
+
+def test_an_absurd_retry_after_is_clamped_and_said_so() -> None:
+    decision = retry_of(retry_hint=RetryHint(86_400, notes=("a note",)))
+    assert decision.delay_seconds == 300
+    assert decision.reasons[1:] == (
+        "Retry-After 86400 s",
+        "a note",
+        "clamped to 300 s by max_retry_after_seconds",
+    )
+
+
+def test_an_unreadable_retry_after_is_told() -> None:
+    decision = retry_of(retry_hint=RetryHint(0, "", ("Retry-After ignored",)))
+    assert decision == Wait(after(2), 2.0, ("exponential 2 s", "Retry-After ignored"))
+
+
+def test_a_policy_may_ignore_retry_after() -> None:
+    operation = an_operation(policy=RetryPolicy(jitter="none", respect_retry_after=False))
+    decision = after_attempt(operation, History(), an_outcome(retry_hint=RetryHint(30)), NOON)
+    assert decision == Wait(after(2), 2.0, ("exponential 2 s", "Retry-After 30 s is not respected"))
+
+
+def test_a_wait_that_leaves_just_the_time_to_connect_is_allowed() -> None:
+    decision = after_attempt(an_operation(deadline_in=4), History(), an_outcome(), NOON)
+    assert isinstance(decision, Wait)
+
+
+def test_a_wait_that_leaves_less_is_a_missed_deadline_at_once() -> None:
+    decision = after_attempt(an_operation(deadline_in=3.9), History(), an_outcome(), NOON)
+    assert isinstance(decision, DeadLetter)
+    assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
+    assert decision.category is Category.DEADLINE_EXCEEDED
+    assert "less than 2 s to connect" in decision.detail
+    assert "attempt 1 failed: status 503" in decision.detail
+    assert "2026-11-21T12:00:03.900000Z" in decision.detail
+
+
+def test_an_attempt_that_never_left_costs_no_attempt() -> None:
+    outcome = an_outcome(number=5, counted=False, status_code=None, error="PoolTimeout")
+    decision = after_attempt(an_operation(), a_history(4), outcome, NOON)
+    assert isinstance(decision, Wait)
+    assert 0.5 <= decision.delay_seconds <= 1
+    assert decision.reasons[0] == "attempt 5 never left this side and is not counted"
+    assert record(a_history(4), outcome, decision) == a_history(4).with_own_failure()
+
+
+def test_our_own_trouble_has_a_backoff_of_its_own() -> None:
+    history = a_history(4).with_own_failure().with_own_failure()
+    decision = after_attempt(an_operation(), history, an_outcome(number=5, counted=False), NOON)
+    assert isinstance(decision, Wait)
+    assert 2 <= decision.delay_seconds <= 4
+
+
+def test_failures_of_our_own_side_in_a_row_end_after_three_quarters_of_an_hour_as_a_dead_letter() -> None:
+    operation = an_operation(deadline_in=None, policy=RetryPolicy(max_attempts=-1, initial_seconds=0.05))
+    history, now = a_history(4), NOON
+    while True:
+        outcome = an_outcome(number=5, counted=False, status_code=None, error="the worker failed")
+        decision = after_attempt(operation, history, outcome, now)
+        if not isinstance(decision, Wait):
+            break
+        history = record(history, outcome, decision)
+        now = decision.until
+    assert isinstance(decision, DeadLetter)
+    assert decision.reason is DeadLetterReason.RETRIES_EXHAUSTED
+    assert decision.detail == "attempt 5 never left this side 20 times in a row: the worker failed"
+    assert 1_800 <= (now - NOON).total_seconds() <= 3_600
+
+
+def test_a_refused_attempt_waits_for_its_place_after_the_circuit_lets_calls_through() -> None:
+    decision = while_blocked(an_operation(), OPEN_FOR_20_S, NOON)
+    assert isinstance(decision, Wait)
+    assert decision.kind is WaitKind.CIRCUIT
+    assert after(20) <= decision.until <= after(20 + spread_seconds(0))
+    assert decision.delay_seconds == (decision.until - NOON).total_seconds()
+    assert decision.reasons[:2] == (
+        "failure ratio 0.8 over 20 calls",
+        "circuit lets attempts through in 20 s",
+    )
+    assert decision.reasons[2].startswith("staggered by ")
+
+
+def test_a_break_that_ended_while_the_refusal_was_on_its_way_still_spreads_those_who_wait() -> None:
+    over = Refused(base=after(-1), waiting=100, until=after(-1), reason="")
+    decision = while_blocked(an_operation(), over, NOON)
+    assert isinstance(decision, Wait)
+    assert NOON < decision.until <= after(2.1)
+    assert len(decision.reasons) == 2
+
+
+def test_a_place_in_the_release_moves_forward_to_make_the_deadline() -> None:
+    crowded = Refused(base=after(20), waiting=1_000_000, until=after(20), reason="open")
+    decision = while_blocked(an_operation(deadline_in=30), crowded, NOON)
+    assert isinstance(decision, Wait)
+    assert decision.until == after(28)
+
+
+def test_a_circuit_that_reopens_after_the_deadline_is_not_waited_for() -> None:
+    decision = while_blocked(an_operation(deadline_in=21), OPEN_FOR_20_S, NOON)
+    assert isinstance(decision, DeadLetter)
+    assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
+    assert "the circuit of payments refuses attempts" in decision.detail
+
+
+@pytest.mark.parametrize(
+    ("reserved", "then"), [(True, "this retry has its turn then"), (False, "it asks again then")]
+)
+def test_a_postponed_retry_waits_for_its_turn_and_says_why(*, reserved: bool, then: str) -> None:
+    decision = while_blocked(an_operation(), BudgetPostponed(after(9), reserved=reserved), NOON)
+    reason = f"the retry budget of payments is spent; {then}"
+    assert decision == Wait(after(9), 9.0, (reason,), WaitKind.RETRY_BUDGET)
+
+
+def test_a_turn_after_the_deadline_is_not_waited_for() -> None:
+    decision = while_blocked(an_operation(), BudgetPostponed(after(3_599), reserved=False), NOON)
+    assert isinstance(decision, DeadLetter)
+    assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
+    assert "the retry budget of payments is spent; it asks again then" in decision.detail
+
+
+def test_an_attempt_is_not_overdue_while_any_time_is_left() -> None:
+    assert overdue(an_operation(deadline_in=0.1), History(), NOON) is None
+
+
+def test_an_attempt_is_overdue_after_the_deadline() -> None:
+    decision = overdue(an_operation(deadline_in=0), a_history(2), NOON)
+    assert decision is not None
+    assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
+    assert decision.detail.startswith("the deadline passed before attempt 3 could start")
+
+
+def test_an_operation_without_deadline_is_always_in_time() -> None:
+    late = NOON + timedelta(days=4_000)
+    assert overdue(an_operation(deadline_in=None), History(), late) is None
+
+
+def test_a_short_attempt_needs_no_more_than_its_own_time() -> None:
+    operation = an_operation(deadline_in=3, timeouts=Timeouts(connect_seconds=2, attempt_seconds=1))
+    assert isinstance(after_attempt(operation, History(), an_outcome(), NOON), Wait)
+
+
+def test_the_history_tells_the_wait_and_its_reasons() -> None:
+    outcome = an_outcome(error="x" * 5_000, retry_hint=RetryHint(1.23456))
+    decision = after_attempt(an_operation(), History(), outcome, NOON)
+    written = record(History(), outcome, decision).attempts[-1]
+    assert written.next_delay_seconds == 2
+    assert written.delay_reasons == ("exponential 2 s", "Retry-After 1.235 s")
+    assert written.error is not None
+    assert len(written.error) == 1_000
+    assert written.error.endswith("... (cut)")
+
+
+def test_nothing_follows_the_last_attempt_in_the_history() -> None:
+    outcome = an_outcome(None, status_code=200)
+    history = record(History(), outcome, Done())
+    assert history.attempts == (a_record(category=None, status_code=200),)
+    assert history.attempt_count == 1

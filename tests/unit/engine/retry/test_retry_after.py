@@ -1,0 +1,182 @@
+import pytest
+
+from durable_retry.engine.retry.retry_after import (
+    MAX_HINT_SECONDS,
+    RetryHint,
+    hint_from_handler,
+    parse_http_date,
+    parse_retry_after,
+)
+from tests.support.builders import NOON, after
+
+EPOCH = int(NOON.timestamp())
+
+
+def hint_of(status_code: int = 429, **headers: str) -> RetryHint | None:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return parse_retry_after(named, status_code=status_code, now=NOON)
+
+
+def seconds_of(status_code: int = 429, **headers: str) -> float | None:
+    hint = hint_of(status_code, **headers)
+    return None if hint is None or not hint.is_usable else hint.delay_seconds
+
+
+def test_no_header_asks_for_nothing() -> None:
+    assert hint_of(Content_Type="text/plain") is None
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30", 30), (" 0 ", 0), ("1.5", 1.5), ("+2", 2)])
+def test_seconds(text: str, seconds: float) -> None:
+    assert hint_of(Retry_After=text) == RetryHint(seconds, "Retry-After")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Sat, 21 Nov 2026 12:00:30 GMT", "Saturday, 21-Nov-26 12:00:30 GMT", "Sat Nov 21 12:00:30 2026"],
+)
+def test_a_date_counts_from_now(text: str) -> None:
+    assert seconds_of(Retry_After=text) == 30
+
+
+def test_a_date_counts_from_the_responses_own_date() -> None:
+    until = "Sat, 21 Nov 2026 15:00:30 GMT"
+    assert seconds_of(Retry_After=until, Date="Sat, 21 Nov 2026 15:00:00 GMT") == 30
+    assert seconds_of(Retry_After=until, Date="yesterday") == 10_830
+
+
+def test_a_date_in_the_past_counts_as_none_and_is_told() -> None:
+    hint = hint_of(Retry_After="Sat, 21 Nov 2026 11:59:00 GMT")
+    assert hint == RetryHint(0, "Retry-After", ("Retry-After lies 60 s in the past and counts as 0 s",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Sat, 31 Feb 2026 12:00:30 GMT", "Sat, 21 Nox 2026 12:00:30 GMT", "Sat, 21 Nov 2026 12:00:30 CET"],
+)
+def test_what_is_no_date_is_none(text: str) -> None:
+    assert parse_http_date(text) is None
+
+
+def test_a_leap_second_is_the_second_before() -> None:
+    assert parse_http_date("Sat, 21 Nov 2026 12:00:60 GMT") == after(59)
+
+
+def test_a_date_in_another_zone_is_the_same_instant() -> None:
+    assert parse_http_date("Sat, 21 Nov 2026 13:00:30 +0100") == after(30)
+
+
+def test_a_negative_number_counts_as_none() -> None:
+    hint = hint_of(Retry_After="-5")
+    assert hint is not None
+    assert (hint.delay_seconds, len(hint.notes)) == (0, 1)
+
+
+@pytest.mark.parametrize("text", ["9" * 9, "9" * 400])
+def test_an_absurd_number_is_cut_and_told(text: str) -> None:
+    hint = hint_of(Retry_After=text)
+    assert hint is not None
+    assert hint.delay_seconds == MAX_HINT_SECONDS
+    assert "more than a year" in hint.notes[0]
+
+
+@pytest.mark.parametrize("text", ["soon", "", "1e3", "٣", "30 s", "\x00", "nan", "inf"])
+def test_garbage_is_ignored_and_told(text: str) -> None:
+    hint = hint_of(503, Retry_After=text)
+    assert hint is not None
+    assert not hint.is_usable
+    assert hint.notes[0].startswith("Retry-After ignored: ")
+
+
+def test_milliseconds_are_finer_than_seconds() -> None:
+    assert hint_of(retry_after_ms="1500", Retry_After="2") == RetryHint(1.5, "retry-after-ms")
+    assert hint_of(X_MS_Retry_After_Ms="250") == RetryHint(0.25, "x-ms-retry-after-ms")
+
+
+def test_what_was_ignored_on_the_way_is_told_with_what_was_found() -> None:
+    hint = hint_of(retry_after_ms="?", Retry_After="2")
+    assert hint == RetryHint(2, "Retry-After", ("retry-after-ms ignored: '?' cannot be read",))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ('"p";r=0;t=30', 30),
+        ('"p";r=5;t=30', None),
+        ('"p";r=5;t=30, "day";r=0;t=400', 400),
+        ('"p";r=0;t=30, "day";r=5;t=400', 30),
+        ('"p";r=0;t=30, "day";r=0;t=400', 400),
+        ('"day";r=0;t=400, "p";r=0;t=30', 400),
+        ('"a;r=9";t=7;r=0', 7),
+        ("limit=100, remaining=0, reset=50", 50),
+        ("limit=100, remaining=1, reset=50", None),
+        ('"p";r=0', None),
+    ],
+)
+def test_rate_limit_fields(text: str, seconds: float | None) -> None:
+    assert seconds_of(RateLimit=text) == seconds
+
+
+def test_the_window_of_the_policy_stands_in_for_the_time() -> None:
+    policies = '"other";q=1;w=5, "p";q=100;w=60'
+    assert seconds_of(RateLimit='"p";r=0', RateLimit_Policy=policies) == 60
+    assert seconds_of(RateLimit='"q";r=0', RateLimit_Policy=policies) is None
+
+
+def test_an_unreadable_rate_limit_is_told() -> None:
+    hint = hint_of(RateLimit="lots")
+    assert hint == RetryHint(0, "", ("RateLimit ignored: 'lots' cannot be read",))
+
+
+@pytest.mark.parametrize("name", ["RateLimit", "X_RateLimit"])
+@pytest.mark.parametrize(("text", "seconds"), [("30", 30), (f"{EPOCH + 30}", 30), (f"{EPOCH + 30}000", 30)])
+def test_a_reset_is_seconds_or_an_instant(name: str, text: str, seconds: float) -> None:
+    headers = {f"{name}_Reset": text, f"{name}_Remaining": "0"}
+    assert seconds_of(503, **headers) == seconds
+
+
+def test_a_reset_counts_only_when_nothing_remains() -> None:
+    assert seconds_of(429, X_RateLimit_Reset="30") == 30
+    assert seconds_of(503, X_RateLimit_Reset="30") is None
+    assert seconds_of(429, X_RateLimit_Reset="30", X_RateLimit_Remaining="1") is None
+    assert seconds_of(429, X_RateLimit_Remaining="0") is None
+
+
+def test_a_handlers_wish_is_a_hint_too() -> None:
+    assert hint_from_handler(3) == RetryHint(3, "retry_after of the handler")
+    assert hint_from_handler(float("nan")).delay_seconds == 0
+    assert hint_from_handler(float("inf")).delay_seconds == MAX_HINT_SECONDS
+    assert hint_from_handler(-1).delay_seconds == 0
+
+
+def test_json_round_trips() -> None:
+    hint = RetryHint(3, "x", ("a", "b"))
+    assert RetryHint.from_json(hint.to_json()) == hint
+
+
+def test_a_rate_limit_that_was_read_leaves_no_note() -> None:
+    assert hint_of(RateLimit='"p";r=0;t=30') == RetryHint(30, "RateLimit")
+
+
+def test_no_wait_is_longer_than_a_year() -> None:
+    assert MAX_HINT_SECONDS == 365 * 86_400
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("999999999", MAX_HINT_SECONDS), ("1000000000", 0)])
+def test_numbers_of_ten_digits_are_instants(text: str, seconds: float) -> None:
+    assert seconds_of(429, RateLimit_Reset=text) == seconds
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("99999999999", MAX_HINT_SECONDS), ("100000000000", 0)])
+def test_numbers_of_twelve_digits_are_instants_in_milliseconds(text: str, seconds: float) -> None:
+    assert seconds_of(429, RateLimit_Reset=text) == seconds
+
+
+def test_a_wait_of_a_whole_year_is_not_cut() -> None:
+    assert hint_of(Retry_After="31536000") == RetryHint(MAX_HINT_SECONDS)
+
+
+def test_a_note_shows_no_control_character() -> None:
+    hint = hint_of(Retry_After="\x1b[31m")
+    assert hint is not None
+    assert hint.notes[0].isprintable()

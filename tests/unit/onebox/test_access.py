@@ -1,0 +1,133 @@
+import json
+from pathlib import Path
+
+import pytest
+from starlette.requests import Request
+
+from onebox.errors import CannotStartError
+from onebox.http.access import Browsers, Keys, Level, is_loopback
+
+
+def request(path: str = "/api/x", method: str = "GET", **headers: str) -> Request:
+    lines = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "headers": lines,
+        "query_string": b"",
+    }
+    return Request(scope)
+
+
+def status(browsers: Browsers, asked: Request) -> int | None:
+    refusal = browsers.refusal(asked)
+    return None if refusal is None else refusal.status_code
+
+
+LOOPBACK = Browsers("127.0.0.1")
+EXPOSED = Browsers("0.0.0.0", ("Gate.example.",))  # noqa: S104 # an address to test with
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:7071", "127.1.2.3", "localhost", "LOCALHOST.:80", "app.localhost:1", "[::1]:7071"]
+)
+def test_loopback_names_are_answered(host: str) -> None:
+    assert status(LOOPBACK, request(host=host)) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "localhost.evil.example", "evillocalhost", "10.0.0.1", "127.0.0.1.nip.io", "", "[::2]"],
+)
+def test_foreign_host_names_are_refused(host: str) -> None:
+    assert status(LOOPBACK, request(host=host)) == 403
+
+
+def test_of_two_host_headers_the_foreign_one_counts() -> None:
+    asked = request(host="localhost")
+    asked.scope["headers"].append((b"host", b"evil.example"))
+    assert status(LOOPBACK, asked) == 403
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "", "http://localhost.evil.example", "http://[", "file://"]
+)
+def test_pages_of_another_origin_are_refused(origin: str) -> None:
+    assert status(LOOPBACK, request(host="localhost:7071", origin=origin)) == 403
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:3000", "http://127.0.0.1:7071", "http://[::1]:1"])
+def test_pages_of_this_machine_may_call(origin: str) -> None:
+    assert status(LOOPBACK, request(host="localhost:7071", origin=origin)) is None
+
+
+def test_images_and_scripts_of_another_site_are_refused_and_links_are_followed() -> None:
+    assert status(LOOPBACK, request(host="localhost", sec_fetch_site="cross-site")) == 403
+    link = request(host="localhost", sec_fetch_site="cross-site", sec_fetch_mode="navigate")
+    assert status(LOOPBACK, link) is None
+
+
+@pytest.mark.parametrize("host", ["10.1.2.3:7071", "[fe80::1]", "gate.example", "localhost"])
+def test_a_host_that_listens_everywhere_answers_to_addresses_and_to_names_it_is_given(host: str) -> None:
+    assert status(EXPOSED, request(host=host)) is None
+
+
+def test_a_host_that_listens_everywhere_refuses_other_names_and_pages_of_other_addresses() -> None:
+    assert status(EXPOSED, request(host="evil.example")) == 403
+    assert status(EXPOSED, request(host="10.1.2.3", origin="http://6.6.6.6")) == 403
+    assert status(EXPOSED, request(host="10.1.2.3:1", origin="http://10.1.2.3:2")) is None
+    assert status(EXPOSED, request(host="10.1.2.3", origin="https://gate.example")) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [("/admin/functions/x", 415), ("/ADMIN/functions/x", 415), ("/runtime/webhooks/durabletask/x", 400)],
+)
+@pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "text/json"])
+def test_bodies_for_the_hosts_own_endpoints_must_be_json(path: str, code: int, kind: str) -> None:
+    asked = request(path, "POST", host="localhost", content_length="2", content_type=kind)
+    assert status(LOOPBACK, asked) == code
+    chunked = request(path, "POST", host="localhost", transfer_encoding="chunked", content_type=kind)
+    assert status(LOOPBACK, chunked) == code
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json", "Application/JSON; charset=utf-8", "application/cloudevents+json"]
+)
+def test_json_passes(kind: str) -> None:
+    asked = request("/admin/functions/x", "POST", host="localhost", content_length="2", content_type=kind)
+    assert status(LOOPBACK, asked) is None
+
+
+def test_posts_without_a_body_and_functions_need_no_content_type() -> None:
+    assert status(LOOPBACK, request("/runtime/x", "POST", host="localhost", content_length="0")) is None
+    form = request("/api/form", "POST", host="localhost", content_length="9", content_type="text/plain")
+    assert status(LOOPBACK, form) is None
+
+
+def test_names_that_only_mean_this_machine() -> None:
+    assert is_loopback("::1")
+    assert not is_loopback("0.0.0.0")  # noqa: S104 # as above
+    assert not is_loopback("")
+
+
+@pytest.mark.parametrize("left", ["", " \n"])
+def test_an_empty_key_file_gets_new_keys(tmp_path: Path, left: str) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(left)
+    keys = Keys.kept_in(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    written = json.loads(path.read_text())
+    assert keys.system == written["system"]
+    assert Keys.kept_in(path).let_in(request(x_functions_key=written["function"]), Level.FUNCTION)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "1", '{"function": "f", "system": ""}', '{"function": 1}'])
+def test_a_broken_key_file_stops_the_start_and_stays(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(text)
+    with pytest.raises(CannotStartError, match="must be a JSON object with a key for each of"):
+        Keys.kept_in(path)
+    assert path.read_text() == text

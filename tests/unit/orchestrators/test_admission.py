@@ -1,0 +1,196 @@
+"""What an operation does when the circuit or the retry budget holds it up."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.durable_names import CIRCUIT_EVENT
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.circuit import (
+    Breaker,
+    CircuitSettings,
+    ManualAction,
+    ManualControl,
+    ManualControlMessage,
+    Refused,
+    breaker_to_json,
+)
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.retry.admission import Blocked, NeedsProbe, blocked_to_json
+from tests.support.builders import NOON, Answer, an_operation, failing
+from tests.support.stage import Stage
+
+BREAK_OVER = NOON + timedelta(seconds=30)
+OPEN = Refused(base=BREAK_OVER, waiting=40, until=BREAK_OVER, reason="the circuit is open: 9 of 10 failed")
+PROBE = NeedsProbe(CircuitSettings())
+
+
+def blocked(*by: Blocked | None, then: Answer | None = None) -> Answer:
+    """Give what the activities answer when attempts are blocked in this order; None lets one through."""
+    left = list(by)
+    go_on = then or failing(0)
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        if name == "attempt" and left and (blocking := left.pop(0)) is not None:
+            return {"stopped": blocked_to_json(blocking)}
+        return go_on(name, given)
+
+    return answer
+
+
+def admissions(stage: Stage) -> list[dict[str, Any]]:
+    return [given["ticket"] for name, given in stage.activities if name == "attempt"]
+
+
+def state_of(breaker: Breaker) -> dict[str, Any]:
+    return breaker_to_json(breaker)
+
+
+def held_open(reason: str) -> dict[str, Any]:
+    action = ManualAction(ManualControl.OPEN, NOON, "ada", reason, for_seconds=60)
+    return state_of(ManualControlMessage(action).apply(Breaker()))
+
+
+def test_a_healthy_operation_never_asks_the_circuit_itself() -> None:
+    stage = Stage(an_operation(), failing(0))
+    assert stage.run()["status"] == "succeeded"
+    assert (stage.turns, stage.made("attempt"), stage.entity_calls, stage.circuit_calls) == (3, 1, 1, [])
+
+
+def test_a_refused_operation_waits_for_its_place_without_counting_an_attempt() -> None:
+    stage = Stage(an_operation(), blocked(OPEN))
+    shown = stage.run_until_waiting()
+    assert (shown["status"], shown["attempt_count"], shown["attempts"]) == ("waiting_circuit", 0, [])
+    at = from_rfc3339(shown["next_attempt_at"])
+    assert BREAK_OVER <= at <= BREAK_OVER + timedelta(seconds=1)
+    (wait,) = shown["waits"]
+    assert (wait["kind"], wait["before_attempt"], wait["until"]) == ("circuit", 1, shown["next_attempt_at"])
+    assert wait["delay_reasons"][:2] == [OPEN.reason, "circuit lets attempts through in 30 s"]
+
+    done = stage.run()
+    assert (done["status"], done["attempt_count"]) == ("succeeded", 1)
+    assert done["waits"] == [wait]
+    assert [state["waiting"] for state in admissions(stage)] == [False, True]
+
+
+def test_after_an_attempt_the_next_wait_is_a_new_one() -> None:
+    stage = Stage(an_operation(), blocked(OPEN, None, OPEN, then=failing(1)))
+    assert stage.run()["attempt_count"] == 2
+    assert [state["waiting"] for state in admissions(stage)] == [False, True, False, True]
+
+
+def test_a_break_beyond_the_deadline_is_not_waited_for() -> None:
+    operation = an_operation(deadline_at=NOON + timedelta(seconds=20))
+    ended = Stage(operation, blocked(OPEN)).run()
+    assert ended["dead_letter"]["reason"] == "DeadlineExceeded"
+    assert ended["attempt_count"] == 0
+
+
+def test_a_probe_goes_with_the_circuits_own_permit() -> None:
+    stage = Stage(an_operation(), blocked(PROBE))
+    assert stage.run()["status"] == "succeeded"
+    ((operation, message),) = stage.circuit_calls
+    assert operation == "permit"
+    assert message["request"]["operation_id"] == "op-test"
+    assert [state["permit"] is not None for state in admissions(stage)] == [False, True]
+    assert admissions(stage)[1]["permit"]["permitted"] is True
+
+
+def test_the_circuit_itself_may_refuse() -> None:
+    stage = Stage(an_operation(), blocked(PROBE))
+    stage.circuit = held_open("maintenance")
+    shown = stage.run_until_waiting()
+    assert shown["status"] == "waiting_circuit"
+    assert shown["waits"][0]["delay_reasons"][0] == "the circuit is held open: maintenance"
+    assert stage.made("attempt") == 1
+
+
+def test_a_circuit_that_fails_lets_the_attempt_go() -> None:
+    stage = Stage(an_operation(), blocked(PROBE))
+    stage.circuit = state_of(Breaker()) | {"version": 99}
+    assert stage.run()["status"] == "succeeded"
+    assert admissions(stage)[1]["permit"]["epoch"] == 0
+
+
+def test_a_lease_that_expired_on_the_way_is_asked_for_again_a_little_later() -> None:
+    stage = Stage(an_operation(), blocked(PROBE, PROBE))
+    shown = stage.run_until_waiting()
+    assert shown["status"] == "waiting_circuit"
+    assert stage.run()["status"] == "succeeded"
+    assert stage.made("attempt") == 3
+
+
+def test_a_retry_that_the_budget_postponed_goes_in_its_turn_unasked() -> None:
+    turn = NOON + timedelta(seconds=25)
+    stage = Stage(an_operation(), blocked(None, BudgetPostponed(turn, reserved=True), then=failing(1)))
+    stage.run_until_waiting()
+    done = stage.run()
+    assert done["status"] == "succeeded"
+    (wait,) = done["waits"]
+    assert (wait["kind"], wait["before_attempt"], wait["until"]) == ("retry_budget", 2, to_rfc3339(turn))
+    assert [state["promised"] for state in admissions(stage)] == [False, False, True]
+    assert done["attempt_count"] == 2
+
+
+def test_a_promise_outlives_a_refusal_and_a_new_history() -> None:
+    later = BudgetPostponed(NOON + timedelta(seconds=25), reserved=True)
+    again = [Refused(NOON, 0, NOON, "half-open")] * 30
+    stage = Stage(an_operation(), blocked(None, later, *again, then=failing(1)))
+    done = stage.run()
+    assert stage.executions > 1
+    assert all(state["promised"] for state in admissions(stage)[2:])
+    assert all(state["waiting"] for state in admissions(stage)[3:])
+    assert [(wait["kind"], wait["times"]) for wait in done["waits"]] == [("retry_budget", 1), ("circuit", 30)]
+
+
+def test_who_asks_again_unpromised_is_not_promised() -> None:
+    later = BudgetPostponed(NOON + timedelta(seconds=25), reserved=False)
+    stage = Stage(an_operation(), blocked(None, later, then=failing(1)))
+    stage.run()
+    assert [state["promised"] for state in admissions(stage)] == [False, False, False]
+
+
+def test_a_wait_for_the_circuit_ends_when_the_circuit_changed() -> None:
+    stage = Stage(an_operation(), blocked(OPEN))
+    stage.run_until_waiting()
+    stage.now += timedelta(seconds=5)
+    stage.raise_event(CIRCUIT_EVENT, {"at": to_rfc3339(stage.now)})
+    assert stage.run_until_waiting()["status"] == "succeeded"
+    assert stage.now == NOON + timedelta(seconds=5)
+
+
+@pytest.mark.parametrize(
+    "told", [{"at": to_rfc3339(NOON - timedelta(seconds=1))}, None, {}, {"at": "noon"}, "now", {"at": 5}]
+)
+def test_a_change_from_before_the_wait_or_of_another_form_changes_nothing(told: Any) -> None:
+    stage = Stage(an_operation(), blocked(OPEN))
+    stage.run_until_waiting()
+    stage.raise_event(CIRCUIT_EVENT, told)
+    assert stage.run_until_waiting()["status"] == "waiting_circuit"
+    assert stage.made("attempt") == 1
+    assert stage.run()["status"] == "succeeded"
+
+
+def test_a_wait_for_a_retry_does_not_end_because_the_circuit_changed() -> None:
+    stage = Stage(an_operation(), failing(1))
+    stage.run_until_waiting()
+    stage.raise_event(CIRCUIT_EVENT, {"at": to_rfc3339(NOON + timedelta(seconds=1))})
+    assert stage.run_until_waiting()["status"] == "waiting_retry"
+    assert stage.made("attempt") == 1
+
+
+def test_retry_now_asks_the_circuit_which_still_decides() -> None:
+    stage = Stage(an_operation(), blocked(OPEN, OPEN))
+    stage.run_until_waiting()
+    stage.raise_event("retry_now", {"attempt": 1})
+    shown = stage.run_until_waiting()
+    assert (shown["status"], shown["attempt_count"]) == ("waiting_circuit", 0)
+    assert shown["waits"][0]["times"] == 2
+
+
+def test_a_wait_for_the_circuit_can_be_cancelled() -> None:
+    stage = Stage(an_operation(), blocked(OPEN))
+    stage.run_until_waiting()
+    stage.raise_event("cancel", {})
+    assert stage.run_until_waiting()["status"] == "cancelled"

@@ -1,0 +1,175 @@
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.durable_names import CANCEL_REPLAY_EVENT
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from orchestrators.bulk_replay import replay
+from tests.support.builders import NOON, an_operation
+from tests.support.stage import Stage
+
+
+class Letters:
+    """The open dead letters of a test, and what replaying them gives; an `Answer` of the stage."""
+
+    def __init__(self, count: int) -> None:
+        self.ids = [f"dl-{number}" for number in range(count)]
+        self.replayed: list[tuple[datetime, list[str]]] = []
+        self.failing: set[str] = set()
+        self.held: dict[str, datetime] = {}
+        self.broken = 0
+        self.stage: Stage | None = None
+
+    def __call__(self, name: str, given: dict[str, Any]) -> Any:
+        if self.broken:
+            self.broken -= 1
+            return ConnectionError("storage is gone")
+        return self._page(given) if name == "replay_page" else self._batch(given["ids"])
+
+    def _page(self, given: dict[str, Any]) -> dict[str, Any]:
+        first = 0 if given["cursor"] is None else int(given["cursor"])
+        last = first + given["limit"]
+        return {"ids": self.ids[first:last], "cursor": str(last) if last < len(self.ids) else None}
+
+    def _batch(self, ids: list[str]) -> dict[str, Any]:
+        assert self.stage is not None
+        now = self.stage.now
+        left = [one for one in ids if self.held.get(one, now) > now]
+        done = [one for one in ids if one not in left and one not in self.failing]
+        if done:
+            self.replayed.append((now, done))
+        return {
+            "replayed": len(done),
+            "skipped": 0,
+            "failures": [{"id": one, "detail": "no"} for one in ids if one in self.failing],
+            "left": left,
+            "held_until": to_rfc3339(min(self.held[one] for one in left)) if left else None,
+        }
+
+    @property
+    def all_replayed(self) -> list[str]:
+        return [one for _, batch in self.replayed for one in batch]
+
+
+def staged(letters: Letters, rate: float = 5) -> Stage:
+    given = {
+        "replay_id": "replay-1",
+        "filter": DeadLetterFilter().to_json(),
+        "rate_per_second": rate,
+        "matched": len(letters.ids),
+        "note": None,
+        "created_at": to_rfc3339(NOON),
+    }
+    stage = Stage(an_operation(), letters, orchestrator=replay)
+    stage._begin(json.dumps(given))
+    stage.executions = 1
+    letters.stage = stage
+    return stage
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 6, 250])
+def test_every_dead_letter_is_replayed_once(count: int) -> None:
+    letters = Letters(count)
+    document = staged(letters).run()
+    assert (document["status"], document["replayed"], document["remaining"]) == ("completed", count, 0)
+    assert letters.all_replayed == letters.ids
+
+
+@pytest.mark.parametrize(("rate", "count", "seconds"), [(5, 50, 9), (0.5, 4, 6), (100, 300, 2.75)])
+def test_the_rate_is_kept(rate: float, count: int, seconds: float) -> None:
+    letters = Letters(count)
+    staged(letters, rate).run()
+    assert letters.replayed[-1][0] - NOON == timedelta(seconds=seconds)
+
+
+def test_the_history_stays_short_however_long_a_circuit_is_open() -> None:
+    letters = Letters(12)
+    letters.held = dict.fromkeys(letters.ids[3:], NOON + timedelta(hours=3))
+    stage = staged(letters)
+    stage.answer = lambda name, given: _seen_every_15_seconds(letters(name, given), stage)
+    document = stage.run()
+    assert (document["status"], document["replayed"]) == ("completed", 12)
+    assert letters.all_replayed == letters.ids
+    assert stage.longest_history < 250
+
+
+def _seen_every_15_seconds(answer: Any, stage: Stage) -> Any:
+    if answer.get("held_until") is not None:
+        return answer | {"held_until": to_rfc3339(stage.now + timedelta(seconds=15))}
+    return answer
+
+
+def test_the_history_stays_short_however_many_there_are() -> None:
+    few, many = staged(Letters(100)), staged(Letters(2_000))
+    few.run()
+    many.run()
+    assert many.executions == 20
+    assert many.longest_history <= few.longest_history + 1
+
+
+def test_what_cannot_be_replayed_is_told_and_holds_nothing_up() -> None:
+    letters = Letters(10)
+    letters.failing = {"dl-3"}
+    document = staged(letters).run()
+    assert (document["replayed"], document["failed"]) == (9, 1)
+    assert document["failures"] == [{"id": "dl-3", "detail": "no"}]
+
+
+def test_it_waits_while_a_circuit_is_open_and_loses_nothing() -> None:
+    letters = Letters(10)
+    letters.held = {"dl-2": NOON + timedelta(minutes=5)}
+    stage = staged(letters)
+    seen = []
+    stage.before_turn = lambda at: seen.append(at.custom_status)
+    document = stage.run()
+    assert sorted(letters.all_replayed) == sorted(letters.ids)
+    assert document["replayed"] == 10
+    waits = [shown["waiting_until"] for shown in seen if shown and shown["status"] == "waiting_circuit"]
+    assert waits == ["2026-11-21T12:05:00Z"]
+
+
+def test_a_cancellation_ends_it_after_the_batch_under_way() -> None:
+    letters = Letters(50)
+    stage = staged(letters)
+
+    def cancel(at: Stage) -> None:
+        if len(letters.replayed) == 2:
+            at.raise_event(CANCEL_REPLAY_EVENT, {})
+            at.before_turn = lambda _stage: None
+
+    stage.before_turn = cancel
+    document = stage.run()
+    assert (document["status"], document["replayed"], document["remaining"]) == ("cancelled", 10, 40)
+
+
+def test_a_cancellation_during_the_wait_for_a_circuit_ends_it() -> None:
+    letters = Letters(1)
+    letters.held = {"dl-0": NOON + timedelta(days=1)}
+    stage = staged(letters)
+    assert stage.run_until_waiting()["status"] == "waiting_circuit"
+    stage.raise_event(CANCEL_REPLAY_EVENT, {})
+    assert stage.run_until_waiting()["status"] == "cancelled"
+    assert stage.now == NOON
+
+
+def test_a_cancellation_survives_into_the_next_execution() -> None:
+    letters = Letters(300)
+    stage = staged(letters, 5)
+
+    def cancel(at: Stage) -> None:
+        if len(letters.all_replayed) == 100 and at.executions == 1:
+            at.raise_event(CANCEL_REPLAY_EVENT, {})
+            at.before_turn = lambda _stage: None
+
+    stage.before_turn = cancel
+    assert stage.run()["status"] == "cancelled"
+    assert len(letters.all_replayed) <= 105
+
+
+def test_storage_that_is_gone_for_a_while_only_delays() -> None:
+    letters = Letters(5)
+    letters.broken = 3
+    assert staged(letters).run()["replayed"] == 5

@@ -1,0 +1,159 @@
+"""The reference of settings: nothing that the code reads is missing, and the file is what the tool writes."""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import onebox.environment
+import retryctl.environment
+from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.engine.circuit.settings import CircuitSettings
+from durable_retry.engine.config.dependency import IdempotencySettings
+from durable_retry.engine.config.tables import DependencyTable
+from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from durable_retry.settings.catalogue import CATALOGUE
+from scripts.processes import ROOT
+from scripts.settings_reference.machine import PLATFORM
+from scripts.settings_reference.page import REFERENCE, reference
+
+READERS = sorted(
+    path
+    for path in ROOT.rglob("*.py")
+    if path.relative_to(ROOT).parts[0] not in {"tests", "bench", "scripts", "examples", ".venv"}
+    and "node_modules" not in path.parts
+)
+CATALOGUES = {
+    "durable_retry/settings/catalogue.py",
+    "packages/onebox/onebox/environment.py",
+    "packages/retryctl/retryctl/environment.py",
+}
+COMPUTED = {
+    "durable_retry/settings/intake.py": "names with a tail: KEY_POINTERS_KAFKA, connections by identity",
+}
+"""Files that go through the environment by names that they make, and why."""
+
+KNOWN = (
+    {setting.name for group in CATALOGUE.values() for setting in group}
+    | {variable.name for variable in onebox.environment.VARIABLES + retryctl.environment.VARIABLES}
+    | set(PLATFORM)
+)
+
+
+def reads(source: str) -> Iterator[ast.expr]:
+    """Give the name in each read of the environment: `environ.get(name)`, `environ[name]`, `getenv(name)`."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=where, attr="get" | "setdefault" | "pop"), args=[name, *_]
+            ):
+                if ast.unparse(where).endswith(("environ", "environment")):
+                    yield name
+            case ast.Subscript(value=where, slice=name) if ast.unparse(where).endswith("environ"):
+                yield name
+            case ast.Call(func=called, args=[name, *_]) if ast.unparse(called).endswith("getenv"):
+                yield name
+
+
+def unknown_in(source: str) -> list[str]:
+    """List the reads whose name is neither that of a catalogued setting nor known as text."""
+    found = []
+    for name in reads(source):
+        is_catalogued = isinstance(name, ast.Attribute) and name.attr == "name"
+        is_known = isinstance(name, ast.Constant) and name.value in KNOWN
+        if not (is_catalogued or is_known):
+            found.append(ast.unparse(name))
+    return found
+
+
+def declared_in(source: str) -> set[str]:
+    """Give the names of the settings that a file declares."""
+    return {
+        str(node.args[0].value)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in {"Text", "Number", "WholeNumber", "Variable"}
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+    }
+
+
+def test_the_file_is_what_the_tool_writes() -> None:
+    assert REFERENCE.read_text() == reference(), "run: python -m scripts.settings_reference"
+
+
+def test_every_read_of_the_environment_is_of_a_known_setting() -> None:
+    found = {
+        name: unknown
+        for path in READERS
+        if (name := path.relative_to(ROOT).as_posix()) not in COMPUTED
+        and (unknown := unknown_in(path.read_text()))
+    }
+    assert found == {}
+
+
+def test_settings_are_declared_in_the_catalogues_only_and_every_one_is_in_the_reference() -> None:
+    declared = {
+        path.relative_to(ROOT).as_posix(): names
+        for path in READERS
+        if (names := declared_in(path.read_text()))
+    }
+    assert set(declared) == CATALOGUES
+    text = reference()
+    assert [name for names in declared.values() for name in names if f"| `{name}` |" not in text] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "os.environ.get('SECRET_SWITCH')",
+        "environ['SECRET_SWITCH']",
+        "os.getenv('SECRET_SWITCH')",
+        "environ.get(x)",
+    ],
+)
+def test_the_scan_catches_a_read_that_is_not_in_the_reference(source: str) -> None:
+    assert unknown_in(source)
+
+
+@pytest.mark.parametrize(
+    "source", ["os.environ.get('NO_COLOR')", "SWITCH.get(os.environ)", "environ[SWITCH.name]"]
+)
+def test_the_scan_lets_known_reads_pass(source: str) -> None:
+    assert unknown_in(source) == []
+
+
+def test_local_settings_and_the_shipped_dependencies_name_known_settings() -> None:
+    local = set(json.loads((ROOT / "local.settings.example.json").read_text())["Values"])
+    shipped = set(re.findall(r"\$\{(\w+)\}", (ROOT / "dependencies.toml").read_text())) - {"NAME"}
+    assert local | shipped <= KNOWN
+
+
+@pytest.mark.parametrize(
+    ("table", "inside"),
+    [
+        ("timeouts", Timeouts()),
+        ("retry", RetryPolicy()),
+        ("circuit", CircuitSettings()),
+        ("retry_budget", RetryBudgetSettings()),
+        ("idempotency", IdempotencySettings()),
+    ],
+)
+def test_the_defaults_of_a_table_are_those_that_hold(table: str, inside: object) -> None:
+    model = DependencyTable(base_url="http://localhost").model_dump()[table]
+    held = {key: value for key, value in model.items() if key != "preset"}
+    assert held == {key: _as_written(getattr(inside, key)) for key in held}
+
+
+def _as_written(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def test_the_scan_sees_the_code() -> None:
+    assert {"durable_retry", "activities", "packages"} <= {
+        Path(path).relative_to(ROOT).parts[0] for path in READERS
+    }

@@ -1,0 +1,74 @@
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.secret import Secret
+from durable_retry.engine.config.dependency import Auth, Dependency
+from durable_retry.services.attempt.http_client import Answer
+from durable_retry.services.attempt.http_request import error_text, kept_result
+
+PAYMENTS = Dependency(
+    name="payments", base_url="https://x.example.com", auth=Auth("X-Api-Key", Secret("sesame-open"))
+)
+LIMIT = 100
+
+
+def answer(body: bytes, content_type: str = "application/json", **changes: Any) -> Answer:
+    values: dict[str, Any] = {
+        "status_code": 200,
+        "headers": {"content-type": content_type},
+        "body": body,
+        "is_cut": False,
+    }
+    return Answer(**(values | changes))
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/problem+json; charset=utf-8"])
+def test_json_is_kept_as_json(content_type: str) -> None:
+    assert kept_result(answer(b'{"a": 1}', content_type), PAYMENTS, LIMIT)["json"] == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"hello", "text/plain"),
+        (b"{", "application/json"),
+        (b"NaN", "application/json"),
+        (b'"\\ud800"', "application/json"),
+        (b"[" * 90, "application/json"),
+    ],
+)
+def test_what_is_not_json_that_can_be_passed_on_is_kept_as_text(body: bytes, content_type: str) -> None:
+    result = kept_result(answer(body, content_type), PAYMENTS, LIMIT)
+    assert result["body"] == body.decode()
+    assert "json" not in result
+
+
+def test_an_empty_body_is_left_out() -> None:
+    assert kept_result(answer(b""), PAYMENTS, LIMIT).keys() == {"status_code", "headers"}
+
+
+def test_a_body_over_the_limit_is_cut_and_says_so() -> None:
+    result = kept_result(answer(b'"' + b"x" * 200 + b'"'), PAYMENTS, LIMIT)
+    assert len(result["body"]) == LIMIT
+    assert result["truncated"]
+
+
+def test_a_body_that_was_cut_in_reading_says_so_too() -> None:
+    assert kept_result(answer(b"{}", is_cut=True), PAYMENTS, LIMIT)["truncated"]
+
+
+def test_cookies_are_not_kept_and_secrets_are_masked() -> None:
+    headers = {"content-type": "text/plain", "set-cookie": "a=b", "etag": "sesame-open"}
+    result = kept_result(answer(b"sesame-open", headers=headers), PAYMENTS, LIMIT)
+    assert result["headers"] == {"content-type": "text/plain", "etag": "***"}
+    assert result["body"] == "***"
+
+
+def test_bytes_that_are_no_text_do_not_fail() -> None:
+    assert kept_result(answer(b"\xff\x00", "image/png"), PAYMENTS, LIMIT)["body"] == "\ufffd\x00"
+
+
+def test_a_refusal_is_told_in_one_short_line() -> None:
+    assert error_text(answer(b"no\n  money " + b"x" * 500), PAYMENTS).startswith("no money xxx")
+    assert len(error_text(answer(b"x" * 500), PAYMENTS)) == 200

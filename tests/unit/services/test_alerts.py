@@ -1,0 +1,70 @@
+"""The gauges of what `watch` reads."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from durable_retry.engine.alerts import Thresholds
+from durable_retry.engine.circuit import Breaker, CircuitState
+from durable_retry.engine.config.reader import parse_config
+from durable_retry.services.alerts import HealthMetrics, show
+from durable_retry.settings.configuration import using
+from durable_retry.stores.dead_letters.counters import OpenCount, Summary
+from durable_retry.telemetry import metrics
+from tests.support.builders import NOON, after
+from tests.support.telemetry import Told, telemetry_stage
+
+CONFIG = """
+[dependencies.payments]
+base_url = "https://payments.example.com"
+[dependencies.idle]
+base_url = "https://idle.example.com"
+"""
+DEPENDENCY = "durable_retry.dependency"
+WATCHED = HealthMetrics(
+    dead_letters=Summary(
+        total=OpenCount(count=7, oldest_at=after(-90)),
+        by_reason={},
+        by_dependency={
+            name: OpenCount(count=count, oldest_at=NOON)
+            for name, count in {"payments": 1, "queue:theirs": 2, "gone": 3, "": 1}.items()
+        },
+    ),
+    outbox_lag_seconds=4.0,
+    circuits={"payments": Breaker(state=CircuitState.OPEN, opened_at=after(-30))},
+    now=NOON,
+)
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    with using(parse_config(CONFIG, {})), telemetry_stage() as told:
+        show(WATCHED)
+        yield told
+
+
+def test_dead_letters_are_counted_by_configured_dependency(told: Told) -> None:
+    counts = {labels.get(DEPENDENCY, ""): count for labels, count in told.points(metrics.DEAD_LETTERS)}
+    assert counts == {"payments": 1, "idle": 0, "queue": 2, "": 4}
+    assert told.points(metrics.DEAD_LETTER_AGE) == [({}, 90.0)]
+
+
+def test_one_state_of_each_circuit_is_1(told: Told) -> None:
+    points = told.points(metrics.CIRCUIT_STATUS)
+    assert {labels["durable_retry.circuit.state"]: value for labels, value in points} == {
+        state.value: int(state is CircuitState.OPEN) for state in CircuitState
+    }
+
+
+def test_the_outbox_lag_is_in_seconds(told: Told) -> None:
+    assert told.points(metrics.OUTBOX_LAG) == [({}, 4.0)]
+
+
+def test_thresholds_are_held_against_the_same_readings() -> None:
+    readings = {one.condition: one.value for one in WATCHED.with_thresholds(Thresholds())}
+    assert readings == {
+        "dead_letters": 7.0,
+        "dead_letter_age_seconds": 90.0,
+        "outbox_lag_seconds": 4.0,
+        "circuit_open_seconds:payments": 30.0,
+    }

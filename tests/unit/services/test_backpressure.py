@@ -1,0 +1,119 @@
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry import clock
+from durable_retry.engine.intake.backpressure import LagLimits, Pressure
+from durable_retry.services import backpressure as pressure
+from durable_retry.services.backpressure import BackpressureMonitor, BehindError
+from tests.support.builders import NOON, an_operation
+
+
+@dataclass
+class Stage:
+    """A gauge on a clock of ours, over operations whose states are told."""
+
+    gauge: BackpressureMonitor
+    now: datetime = NOON
+    states: dict[str, str | None] = field(default_factory=dict)
+    looks: list[str] = field(default_factory=list)
+    slept_seconds: list[float] = field(default_factory=list)
+
+    def start(self, operation_id: str, dependency: str = "payments") -> None:
+        self.states[operation_id] = "pending"
+        self.gauge.note_start(an_operation(operation_id=operation_id, dependency=dependency))
+
+    def after(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept_seconds.append(seconds)
+        self.after(seconds)
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    stage = Stage(BackpressureMonitor(LagLimits(task_hub_seconds=30, dependency_seconds=60), pause_seconds=5))
+    stage.gauge.sleep = stage.sleep
+
+    async def read(_hub: str, operation_id: str) -> Any:
+        stage.looks.append(operation_id)
+        return stage.states[operation_id]
+
+    monkeypatch.setattr(pressure, "read_operation", read)
+    monkeypatch.setattr(pressure, "document_of", lambda state: {"status": state})
+    with clock.reading(lambda: stage.now):
+        yield stage
+
+
+async def test_nothing_is_asked_before_anything_was_started(stage: Stage) -> None:
+    assert await stage.gauge.pressure("hub", "payments") is None
+    assert stage.looks == []
+
+
+async def test_a_start_that_does_not_begin_holds_up_every_dependency(stage: Stage) -> None:
+    stage.start("op-1")
+    stage.after(31)
+    assert await stage.gauge.pressure("hub", "payments") is Pressure.TASK_HUB
+    assert await stage.gauge.pressure("hub", "shipping") is Pressure.TASK_HUB
+
+
+async def test_an_open_circuit_holds_up_its_own_dependency_only(stage: Stage) -> None:
+    stage.start("op-1")
+    stage.states["op-1"] = "waiting_circuit"
+    stage.after(61)
+    assert await stage.gauge.pressure("hub", "payments") is Pressure.DEPENDENCY
+    assert await stage.gauge.pressure("hub", "shipping") is None
+
+
+async def test_one_operation_is_looked_at_once_a_second_however_much_arrives(stage: Stage) -> None:
+    for number in range(100):
+        stage.start(f"op-{number}")
+    for _ in range(100):
+        stage.after(0.02)
+        await stage.gauge.pressure("hub", "payments")
+    assert stage.looks == ["op-0", "op-0"]
+
+
+async def test_the_next_start_is_watched_once_the_last_one_moves_on(stage: Stage) -> None:
+    stage.start("op-1")
+    stage.states["op-1"] = "running"
+    stage.after(1)
+    assert await stage.gauge.pressure("hub", "payments") is None
+    stage.start("op-2")
+    stage.after(31)
+    assert await stage.gauge.pressure("hub", "payments") is Pressure.TASK_HUB
+    assert stage.looks == ["op-1", "op-2"]
+
+
+async def test_an_arrival_waits_and_goes_on_when_the_hub_has_caught_up(stage: Stage) -> None:
+    stage.start("op-1")
+    stage.after(31)
+
+    async def sleep_and_catch_up(seconds: float) -> None:
+        await stage.sleep(seconds)
+        stage.states["op-1"] = "running" if len(stage.slept_seconds) == 2 else "pending"
+
+    stage.gauge.sleep = sleep_and_catch_up
+    await stage.gauge.admit("hub", "shipping", may_be_left=True)
+    assert stage.slept_seconds == [1.0, 1.0]
+
+
+async def test_an_arrival_is_left_after_the_longest_pause_where_its_source_brings_it_again(
+    stage: Stage,
+) -> None:
+    stage.start("op-1")
+    stage.after(31)
+    with pytest.raises(BehindError, match="the task hub is far behind"):
+        await stage.gauge.admit("hub", "payments", may_be_left=True)
+    assert sum(stage.slept_seconds) == 5
+
+
+async def test_an_arrival_is_started_late_rather_than_lost(stage: Stage) -> None:
+    stage.start("op-1")
+    stage.after(31)
+    await stage.gauge.admit("hub", "payments", may_be_left=False)
+    assert sum(stage.slept_seconds) == 5

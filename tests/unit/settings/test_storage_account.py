@@ -1,0 +1,139 @@
+import subprocess
+import sys
+
+import pytest
+from azure.identity import DefaultAzureCredential, ManagedIdentityCredential
+
+from durable_retry.settings.app import SettingsError
+from durable_retry.settings.storage_account import (
+    ConnectionString,
+    Identity,
+    IdentityAccount,
+    ManagedIdentity,
+    StorageAccount,
+    SurroundingIdentity,
+    check_storage_account,
+    credential_of,
+    storage_account,
+)
+
+PREFIX = "AzureWebJobsStorage__"
+ACCOUNT = {f"{PREFIX}accountName": "retries"}
+MANAGED = {f"{PREFIX}credential": "managedidentity"}
+URLS = {
+    f"{PREFIX}blobServiceUri": "https://b.example",
+    f"{PREFIX}queueServiceUri": "https://q.example",
+    f"{PREFIX}tableServiceUri": "https://t.example",
+}
+
+
+def named(identity: Identity) -> IdentityAccount:
+    """The account of `ACCOUNT`."""
+    return IdentityAccount(
+        "https://retries.table.core.windows.net", "https://retries.queue.core.windows.net", identity
+    )
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        (
+            {"AzureWebJobsStorage": "UseDevelopmentStorage=true"},
+            ConnectionString("UseDevelopmentStorage=true"),
+        ),
+        ({"AzureWebJobsStorage": "X=1", **ACCOUNT, **MANAGED}, ConnectionString("X=1")),
+        ({"AzureWebJobsStorage": "", **ACCOUNT}, named(SurroundingIdentity())),
+        (ACCOUNT | MANAGED, named(ManagedIdentity())),
+        (ACCOUNT | {f"{PREFIX}credential": "ManagedIdentity"}, named(ManagedIdentity())),
+        (ACCOUNT | MANAGED | {f"{PREFIX}clientId": "c"}, named(ManagedIdentity(client_id="c"))),
+        (
+            ACCOUNT | MANAGED | {f"{PREFIX}managedIdentityResourceId": "/r"},
+            named(ManagedIdentity(resource_id="/r")),
+        ),
+        ({name.upper(): value for name, value in (ACCOUNT | MANAGED).items()}, named(ManagedIdentity())),
+        (URLS, IdentityAccount("https://t.example", "https://q.example", SurroundingIdentity())),
+        (
+            ACCOUNT | {f"{PREFIX}tableServiceUri": "https://t.example"},
+            IdentityAccount(
+                "https://t.example", "https://retries.queue.core.windows.net", SurroundingIdentity()
+            ),
+        ),
+    ],
+)
+def test_the_account_is_named_as_for_the_host(environ: dict[str, str], expected: StorageAccount) -> None:
+    assert storage_account(environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "told"),
+    [
+        ({}, {"AzureWebJobsStorage": "is missing: a connection string, or "}),
+        (MANAGED, {f"{PREFIX}accountName": "is missing"}),
+        (ACCOUNT | {f"{PREFIX}clientId": "c"}, {f"{PREFIX}credential": "is missing: managedidentity"}),
+        (
+            ACCOUNT | {f"{PREFIX}credential": "key"},
+            {f"{PREFIX}credential": "must be managedidentity, not 'key'"},
+        ),
+        (
+            {f"{PREFIX}queueServiceUri": "https://q.example"},
+            {f"{PREFIX}blobServiceUri": "is missing", f"{PREFIX}tableServiceUri": "is missing"},
+        ),
+        (
+            URLS | {f"{PREFIX}tableServiceUri": "http://t.example"},
+            {f"{PREFIX}tableServiceUri": "must begin with https://"},
+        ),
+        (
+            ACCOUNT | MANAGED | {f"{PREFIX}clientId": "c", f"{PREFIX}managedIdentityResourceId": "/r"},
+            {f"{PREFIX}managedIdentityResourceId": "cannot stand beside"},
+        ),
+        (
+            ACCOUNT | {f"{PREFIX}clientSecret": "s3cret"},
+            {f"{PREFIX}clientSecret": "is not supported"},
+        ),
+        (
+            {f"{PREFIX}credential": "key", f"{PREFIX}clientId": "c"},
+            {f"{PREFIX}accountName": "is missing", f"{PREFIX}credential": "must be managedidentity"},
+        ),
+    ],
+)
+def test_every_missing_half_is_named(environ: dict[str, str], told: dict[str, str]) -> None:
+    with pytest.raises(SettingsError) as caught:
+        storage_account(environ)
+    found = {problem.pointer: problem.detail for problem in caught.value.problems}
+    assert found.keys() == told.keys()
+    assert all(found[name].startswith(detail) for name, detail in told.items())
+    assert "s3cret" not in str(caught.value)
+
+
+def test_loading_refuses_half_an_account_and_minds_no_missing_one() -> None:
+    check_storage_account({})
+    check_storage_account(ACCOUNT)
+    with pytest.raises(SettingsError, match="accountName"):
+        check_storage_account(MANAGED)
+
+
+@pytest.mark.parametrize(
+    ("identity", "kind"),
+    [
+        (SurroundingIdentity(), DefaultAzureCredential),
+        (ManagedIdentity(), ManagedIdentityCredential),
+        (ManagedIdentity(client_id="c"), ManagedIdentityCredential),
+        (ManagedIdentity(resource_id="/r"), ManagedIdentityCredential),
+    ],
+)
+def test_an_identity_has_one_credential(identity: Identity, kind: type) -> None:
+    credential = credential_of(identity)
+    assert isinstance(credential, kind)
+    assert credential_of(identity) is credential
+
+
+def test_a_connection_string_pays_for_no_identity() -> None:
+    program = (
+        "import sys\n"
+        "from durable_retry.settings import storage_account\n"
+        "from durable_retry.stores.storage import queues, tables\n"
+        "account = storage_account.storage_account({'AzureWebJobsStorage': 'UseDevelopmentStorage=true'})\n"
+        "tables._service(account), queues._service(account)\n"
+        "sys.exit('azure.identity' in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -1,0 +1,49 @@
+import logging
+
+import pytest
+
+from durable_retry.settings.telemetry import receivers_in
+from durable_retry.telemetry.receivers import Receivers, Signal
+
+ALL = frozenset(Signal)
+TOLD = frozenset({Signal.TRACES, Signal.METRICS})
+COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
+INSIGHTS = {"APPLICATIONINSIGHTS_CONNECTION_STRING": "InstrumentationKey=k"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "otlp", "azure_monitor"),
+    [
+        ({}, frozenset(), frozenset()),
+        ({"OTEL_SERVICE_NAME": "orders"}, frozenset(), frozenset()),
+        (COLLECTOR, ALL, frozenset()),
+        (COLLECTOR | {"OTEL_LOGS_EXPORTER": "none"}, TOLD, frozenset()),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c/v1/traces"}, {Signal.TRACES}, frozenset()),
+        (INSIGHTS, frozenset(), TOLD),
+        (INSIGHTS | {"OTEL_METRICS_EXPORTER": "none"}, frozenset(), {Signal.TRACES}),
+        (INSIGHTS | {"PYTHON_ENABLE_OPENTELEMETRY": "true"}, frozenset(), ALL),
+        (INSIGHTS | {"PYTHON_APPLICATIONINSIGHTS_ENABLE_TELEMETRY": "true"}, frozenset(), frozenset()),
+        (COLLECTOR | INSIGHTS, ALL, TOLD),
+        (COLLECTOR | INSIGHTS | {"OTEL_SDK_DISABLED": "TRUE"}, frozenset(), frozenset()),
+    ],
+)
+def test_settings_name_who_is_told_what(
+    settings: dict[str, str], otlp: frozenset[Signal], azure_monitor: frozenset[Signal]
+) -> None:
+    receivers = receivers_in(settings)
+    assert (receivers.otlp, receivers.azure_monitor) == (otlp, azure_monitor)
+
+
+def test_the_function_apps_name_is_the_services_where_nothing_else_is_said() -> None:
+    assert receivers_in(COLLECTOR).service == Receivers().service == "durable-retry"
+    assert receivers_in(COLLECTOR | {"WEBSITE_SITE_NAME": "func-retry"}).service == "func-retry"
+
+
+def test_the_connection_string_is_not_shown() -> None:
+    assert "InstrumentationKey" not in repr(receivers_in(INSIGHTS))
+
+
+def test_a_protocol_that_is_not_spoken_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        receivers_in(COLLECTOR | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
+    assert "only http/protobuf" in caplog.text

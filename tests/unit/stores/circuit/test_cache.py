@@ -1,0 +1,294 @@
+import asyncio
+import logging
+from datetime import timedelta
+
+import pytest
+
+from durable_retry.engine.circuit import CallHealth, CircuitSettings, CircuitState, Permitted, Refused
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
+from durable_retry.engine.retry.admission import AdmissionState, Blocked, NeedsProbe, probe_message
+from durable_retry.stores.circuit.cache import CircuitCache
+from tests.support.builders import NOON, after, an_operation
+from tests.support.shared_circuit import Stage
+
+FRAGILE = CircuitSettings(minimum_calls=3, break_seconds=30)
+FIRST = AdmissionState()
+
+
+async def fail(stage: Stage, *, copy: CircuitCache | None = None, times: int = 1) -> None:
+    for number in range(times):
+        await attempt(copy or stage.copy, CallHealth.FAILURE, operation_id=f"op-f{number}")
+
+
+async def attempt(copy: CircuitCache, verdict: CallHealth, *, operation_id: str = "op-1") -> None:
+    permitted = await copy.enter(operation_id, 1, FIRST)
+    assert isinstance(permitted, Permitted)
+    await copy.leave(permitted, verdict, duration_seconds=0.1)
+
+
+async def ask(
+    stage: Stage, operation_id: str = "op-1", ticket: AdmissionState = FIRST
+) -> Permitted | Blocked:
+    return await stage.copy.enter(operation_id, 1, ticket)
+
+
+async def tripped(stage: Stage) -> None:
+    """Fails until the circuit is open and the copy knows it."""
+    await fail(stage)
+    stage.moment.pass_(0.2)
+    await fail(stage, times=3)
+    stage.moment.pass_(0.2)
+    await stage.copy.reporting.flush()
+    assert stage.shared.breaker.state is CircuitState.OPEN
+    stage.moment.pass_(1.1)
+
+
+async def test_a_healthy_call_costs_one_read_a_second_and_no_message() -> None:
+    stage = Stage()
+    for _ in range(10):
+        await attempt(stage.copy, CallHealth.SUCCESS)
+        stage.moment.pass_(0.09)
+    assert (stage.shared.reads, stage.shared.heard) == (1, [])
+    stage.moment.pass_(1)
+    await attempt(stage.copy, CallHealth.SUCCESS)
+    assert stage.shared.reads == 2
+
+
+async def test_callers_that_come_together_share_one_read() -> None:
+    stage = Stage()
+    stage.shared.gate = asyncio.Event()
+    asking = [asyncio.create_task(ask(stage, f"op-{number}")) for number in range(50)]
+    await asyncio.sleep(0)
+    stage.shared.gate.set()
+    answers = await asyncio.gather(*asking)
+    assert all(isinstance(answer, Permitted) and not answer.fail_open for answer in answers)
+    assert stage.shared.reads == 1
+
+
+async def test_a_caller_that_gives_up_leaves_the_reading_to_the_next() -> None:
+    stage = Stage()
+    stage.shared.gate = asyncio.Event()
+    first, second = asyncio.create_task(ask(stage)), asyncio.create_task(ask(stage, "op-2"))
+    await asyncio.sleep(0)
+    first.cancel()
+    stage.shared.gate.set()
+    answer = await second
+    assert isinstance(answer, Permitted)
+    assert not answer.fail_open
+
+
+async def test_a_failure_is_told_at_once_and_others_of_the_same_moment_go_together() -> None:
+    stage = Stage()
+    await fail(stage, times=4)
+    assert len(stage.shared.heard) == 1
+    stage.moment.pass_(0.1)
+    await stage.copy.reporting.flush()
+    assert [message.report.window.everything().failures for message in stage.shared.heard] == [1, 3]
+    stage.copy.reporting.close()
+
+
+async def test_what_is_due_later_goes_by_itself() -> None:
+    stage = Stage()
+    await fail(stage, times=2)
+    stage.moment.pass_(0.1)  # The loop's own clock rings a tenth of a second later.
+    async with asyncio.timeout(5):
+        while len(stage.shared.heard) < 2:  # noqa: ASYNC110 # what rings is the loop itself
+            await asyncio.sleep(0.01)
+    assert stage.shared.heard[1].report.sequence == 2
+
+
+async def test_who_told_of_the_trouble_knows_of_the_trip_in_a_tenth_of_a_second() -> None:
+    stage = Stage(FRAGILE)
+    await fail(stage)
+    stage.moment.pass_(0.05)
+    await fail(stage, times=3)
+    stage.moment.pass_(0.1)
+    await stage.copy.reporting.flush()
+    assert stage.shared.breaker.state is CircuitState.OPEN
+    stage.moment.pass_(0.1)
+    assert isinstance(await ask(stage), Refused)
+    reads = stage.shared.reads
+    stage.moment.pass_(0.3)
+    assert isinstance(await ask(stage), Refused)
+    assert stage.shared.reads == reads, "what the copy shows is good for a second again"
+    stage.copy.reporting.close()
+
+
+async def test_an_open_circuit_refuses_and_the_wait_is_counted_once() -> None:
+    stage = Stage(FRAGILE)
+    await tripped(stage)
+    first = await ask(stage)
+    assert isinstance(first, Refused)
+    assert first.base == stage.shared.breaker.retry_at
+    assert isinstance(await ask(stage, ticket=AdmissionState(waiting=True)), Refused)
+    stage.moment.pass_(1)
+    await stage.copy.reporting.flush()
+    assert stage.shared.breaker.waiting == 1
+    stage.copy.reporting.close()
+
+
+async def test_after_the_break_one_is_sent_to_ask_for_the_probe_and_the_others_wait_on() -> None:
+    stage = Stage(FRAGILE)
+    await tripped(stage)
+    stage.moment.pass_(30)
+    answers = [await ask(stage, f"op-{number}", AdmissionState(waiting=True)) for number in range(5)]
+    assert answers[0] == NeedsProbe(FRAGILE)
+    assert all(isinstance(answer, Refused) for answer in answers[1:])
+    stage.copy.reporting.close()
+
+
+async def test_a_probe_goes_under_its_lease_and_its_success_closes_the_circuit() -> None:
+    stage = Stage(FRAGILE)
+    await tripped(stage)
+    stage.moment.pass_(30)
+    assert isinstance(await ask(stage), NeedsProbe)
+    lease = await granted(stage)
+    permitted = await ask(stage, ticket=AdmissionState(waiting=True, permit=lease))
+    assert permitted == lease
+    assert isinstance(permitted, Permitted)
+    await stage.copy.leave(permitted, CallHealth.SUCCESS, duration_seconds=0.1)
+    assert stage.shared.breaker.state is CircuitState.CLOSED
+    stage.copy.reporting.close()
+
+
+async def test_a_probe_whose_lease_expired_does_not_go() -> None:
+    stage = Stage(FRAGILE)
+    await tripped(stage)
+    stage.moment.pass_(30)
+    lease = await granted(stage)
+    stage.moment.pass_(16)
+    answer = await ask(stage, ticket=AdmissionState(waiting=True, permit=lease))
+    assert isinstance(answer, NeedsProbe)
+    stage.copy.reporting.close()
+
+
+async def granted(stage: Stage) -> Permitted:
+    """Asks the circuit for a probe, as the orchestration of op-1 does."""
+    message = probe_message(an_operation(operation_id="op-1"), 1, FRAGILE, stage.moment.now())
+    stage.shared.breaker, answer = message.apply(stage.shared.breaker)
+    assert isinstance(answer, Permitted)
+    assert answer.lease_expires_at == stage.moment.now() + timedelta(seconds=15)
+    return answer
+
+
+async def test_a_throttled_answer_pauses_every_process() -> None:
+    stage = Stage()
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    other = stage.another("w2")
+    answer = await other.enter("op-2", 1, FIRST)
+    assert isinstance(answer, Refused)
+    assert answer.base == after(20)
+    assert stage.shared.breaker.state is CircuitState.CLOSED
+    other.reporting.close()
+
+
+async def test_a_circuit_that_cannot_be_read_lets_everything_through_and_says_so_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage()
+    stage.shared.is_down = True
+    with caplog.at_level(logging.WARNING, logger="durable_retry.stores.circuit.cache"):
+        for number in range(30):
+            answer = await ask(stage, f"op-{number}")
+            assert isinstance(answer, Permitted)
+            assert answer.fail_open
+            stage.moment.pass_(0.4)
+        assert stage.shared.reads <= 12
+        assert stage.copy.fail_open.calls == 30
+        assert len([line for line in caplog.messages if "cannot be read" in line]) == 2
+        stage.shared.is_down = False
+        stage.moment.pass_(1)
+        seeing = await ask(stage)
+    assert isinstance(seeing, Permitted)
+    assert not seeing.fail_open
+    assert "can be read again; 30 attempts went on without it" in caplog.messages[-1]
+    stage.copy.reporting.close()
+
+
+async def test_a_circuit_that_does_not_answer_in_a_second_counts_as_unreadable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("durable_retry.stores.circuit.cache.READ_SECONDS", 0.01)
+    stage = Stage()
+    stage.shared.gate = asyncio.Event()
+    answer = await ask(stage)
+    assert isinstance(answer, Permitted)
+    assert answer.fail_open
+
+
+async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_once() -> None:
+    stage = Stage()
+    await ask(stage)
+    stage.shared.is_down = True
+    await fail(stage)
+    stage.moment.pass_(0.5)
+    await stage.copy.reporting.flush()
+    assert len(stage.shared.heard) == 1
+    stage.shared.is_down = False
+    stage.moment.pass_(0.5)
+    await stage.copy.reporting.flush()
+    assert [message.report.sequence for message in stage.shared.heard] == [1, 1]
+    assert stage.shared.breaker.window.totals(stage.moment.now()).failures == 1
+    stage.copy.reporting.close()
+
+
+async def test_a_task_hub_that_stays_away_is_told_less_and_less_often() -> None:
+    stage = Stage()
+    await ask(stage)
+    stage.shared.is_down = True
+    await fail(stage)
+    sent_at = []
+    for second in range(60):
+        before = len(stage.shared.heard)
+        stage.moment.pass_(1)
+        await stage.copy.reporting.flush()
+        if len(stage.shared.heard) > before:
+            sent_at.append(second + 1)
+    assert sent_at[:5] == [1, 3, 7, 15, 23]
+    assert {message.report.sequence for message in stage.shared.heard} == {1}
+    stage.copy.reporting.close()
+
+
+async def test_retries_beyond_the_budget_are_promised_for_later_and_then_go_unasked() -> None:
+    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    answers = [await stage.copy.enter(f"op-{number}", 2, FIRST) for number in range(12)]
+    assert all(isinstance(answer, Permitted) for answer in answers[:10])
+    postponed = answers[10]
+    assert isinstance(postponed, BudgetPostponed)
+    assert postponed.reserved
+    assert postponed.until > NOON
+    assert isinstance(await stage.copy.enter("op-10", 2, AdmissionState(promised=True)), Permitted)
+    stage.copy.reporting.close()
+
+
+@pytest.mark.parametrize("told", [False, True])
+async def test_a_new_copy_does_not_forget_what_was_taken_here_and_has_not_arrived(*, told: bool) -> None:
+    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    stage.shared.delivers = False
+    for number in range(10):
+        await stage.copy.enter(f"op-{number}", 2, FIRST)
+    stage.moment.pass_(1.01)
+    if told:
+        await stage.copy.reporting.flush()
+    assert sum(message.report.retries for message in stage.shared.heard) == (10 if told else 1)
+    answers = [await stage.copy.enter(f"op-late-{number}", 2, FIRST) for number in range(5)]
+    assert sum(isinstance(answer, Permitted) for answer in answers) <= 2
+    stage.copy.reporting.close()
+
+
+async def test_a_circuit_that_is_switched_off_asks_and_counts_nothing_but_the_budget() -> None:
+    off = CircuitSettings(enabled=False, minimum_calls=1)
+    stage = Stage(off, RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    await stage.copy.leave(permitted, CallHealth.FAILURE, duration_seconds=0.1, throttled_until=after(60))
+    await stage.copy.enter("op-2", 2, FIRST)
+    stage.moment.pass_(1)
+    await stage.copy.reporting.flush()
+    assert stage.shared.breaker.window.totals(stage.moment.now()).calls == 0
+    assert stage.shared.breaker.throttled_until is None
+    assert sum(message.report.retries for message in stage.shared.heard) == 1
+    assert isinstance(await ask(stage, "op-3"), Permitted)
+    stage.copy.reporting.close()

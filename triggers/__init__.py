@@ -1,1 +1,0 @@
-"""Every way in: one blueprint per source or resource."""
