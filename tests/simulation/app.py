@@ -97,9 +97,7 @@ class Order(BaseModel):
 
 async def reserve(order: Order, call: HandlerCall) -> Outcome:
     """A handler with a call, a table write and an event."""
-    answer = await call.client.post(
-        "/reserve", headers={"Idempotency-Key": call.key}, extensions={"trace": _untraced}
-    )
+    answer = await call.client.post("/reserve", headers={"Idempotency-Key": call.key})
     if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
         raise Throttled(retry_after=float(answer.headers["Retry-After"]))
     answer.raise_for_status()
@@ -110,10 +108,6 @@ async def reserve(order: Order, call: HandlerCall) -> Outcome:
         values={"attempt": call.attempt},
     )
     return Outcome(order.number, [row], [{"type": "reserved", "queue": "reservations", "data": order.number}])
-
-
-async def _untraced(_event: str, _info: dict[str, Any]) -> None:
-    """A handler's call asks for no trace of its progress."""
 
 
 @dataclass

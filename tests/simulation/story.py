@@ -89,7 +89,11 @@ class Story:
         """Take the end of an instance down."""
         if instance.name == OPERATION and instance.output is not None:
             operation = OperationInput.from_json(json.loads(instance.input)["operation"])
-            self.ends.append(RunEnd(operation, json.loads(instance.output), self.world.now()))
+            document = json.loads(instance.output)
+            # A start that is repeated after its run has ended makes no run: it gets that run's document.
+            ended = (end for end in self.ends if end.operation.run_id == operation.run_id)
+            if not any(end.document == document for end in ended):
+                self.ends.append(RunEnd(operation, document, self.world.now()))
 
     def entity_changed(self, entity: str, _operation: str, _input: Any, _before: Any, after: Any) -> None:
         """Look at every state of a circuit."""

@@ -11,6 +11,7 @@ from typing import Any, Final, override
 import httpx
 
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.services.attempt.http_transport import PROGRESS, SendProgress
 from tests.simulation.world import Execution, World, executing
 
 STORM_SECONDS: Final = 3_600.0
@@ -115,7 +116,7 @@ class Target:
 
 @dataclass
 class Network(httpx.AsyncBaseTransport):
-    """Brings requests to their target; what it says of its progress is what httpcore says."""
+    """Brings requests to their target and says whether they were sent, as the app's own transport does."""
 
     world: World
     targets: dict[str, Target]
@@ -123,13 +124,13 @@ class Network(httpx.AsyncBaseTransport):
     @override
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         target = self.targets[request.url.host]
-        trace = request.extensions["trace"]
-        await trace("connection.connect_tcp.started", {})
+        progress = request.extensions.get(PROGRESS) or SendProgress()
+        progress.connecting = True
         await self.world.point()
         call, mood = target.call_of(request), target.mood()
         if mood is Mood.REFUSING:
             raise httpx.ConnectError("refused")
-        await trace("http11.send_request_headers.started", {})
+        progress.sent = True
         call.arrived = True
         return await self._answered(target, call, mood, request)
 
