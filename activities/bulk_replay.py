@@ -130,7 +130,7 @@ async def _done_before(hub: str, dead_letter_id: str, replay_id: str) -> Any:
     """Return the result for a dead letter that is not open: this bulk replay or somebody else replayed it.
 
     An execution that was cut short may have marked the dead letter and not started its operation. The start
-    is made here: `triggers.timers.maintenance` would make it minutes later, after the bulk replay ended.
+    is made here: `triggers.timers` would make it minutes later, after the bulk replay ended.
     """
     if not await _is_part_of(replay_id, dead_letter_id):
         return _Result.SKIPPED

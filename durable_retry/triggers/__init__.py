@@ -2,13 +2,12 @@
 
 import azure.durable_functions as df
 
-from durable_retry.triggers.events import poison_queue
+from durable_retry.triggers import timers
 from durable_retry.triggers.events.sources import source_blueprints
 from durable_retry.triggers.http import api
-from durable_retry.triggers.timers import maintenance
 
 
 def blueprints() -> list[df.Blueprint]:
     """Return the blueprint of each route and timer, and of each source whose app settings are present."""
     http = [routes.blueprint for routes in api.ALL]
-    return [*http, poison_queue.blueprint, maintenance.blueprint, *source_blueprints()]
+    return [*http, timers.blueprint, *source_blueprints()]

@@ -32,12 +32,16 @@ from durable_retry.services.submit import Started, SubmitResult
 from durable_retry.settings.configuration import using
 from durable_retry.settings.intake import IntakeSettings
 from durable_retry.stores.task_hub.client import TaskHubUnavailableError
-from durable_retry.triggers.events.cosmos_db import operations_cosmos_db
-from durable_retry.triggers.events.event_grid import operations_event_grid
-from durable_retry.triggers.events.event_hubs import operations_event_hubs
-from durable_retry.triggers.events.kafka import operations_kafka
-from durable_retry.triggers.events.queue import operations_queue
-from durable_retry.triggers.events.service_bus import operations_service_bus
+from durable_retry.triggers.events.messages import (
+    operations_event_grid,
+    operations_queue,
+    operations_service_bus,
+)
+from durable_retry.triggers.events.streams import (
+    operations_cosmos_db,
+    operations_event_hubs,
+    operations_kafka,
+)
 
 CONFIG = parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"', {})
 CALL: dict[str, Any] = {

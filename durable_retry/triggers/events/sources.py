@@ -23,12 +23,16 @@ from durable_retry.settings.catalogue import (
 )
 from durable_retry.settings.intake import IntakeSettings, intake_settings
 from durable_retry.settings.setting import Text
-from durable_retry.triggers.events import event_grid, service_bus
-from durable_retry.triggers.events import queue as operations_queue
-from durable_retry.triggers.events.cosmos_db import cosmos_db_blueprint
-from durable_retry.triggers.events.event_hubs import event_hubs_blueprint
-from durable_retry.triggers.events.kafka import kafka_blueprint
-from durable_retry.triggers.timers.schedules import run_of, scheduled_operations_blueprint
+from durable_retry.triggers.events import messages
+from durable_retry.triggers.events.streams import (
+    COSMOS_DB,
+    EVENT_HUBS,
+    KAFKA,
+    cosmos_db_blueprint,
+    event_hubs_blueprint,
+    kafka_blueprint,
+)
+from durable_retry.triggers.timers import run_of, scheduled_operations_blueprint
 
 KAFKA_OPTIONS: Final[Mapping[str, Text]] = {
     "consumer_group": KAFKA_CONSUMER_GROUP,
@@ -64,14 +68,14 @@ def source_blueprints(stderr: TextIO | None = None) -> list[df.Blueprint]:
 
 def _blueprints(settings: IntakeSettings) -> list[df.Blueprint]:
     retries = settings.retries
-    found = [operations_queue.blueprint, event_grid.blueprint]
-    if "service_bus" in settings.places:
-        found.append(service_bus.blueprint)
-    if "event_hubs" in settings.places:
+    found = [messages.blueprint]
+    if messages.SERVICE_BUS in settings.places:
+        found.append(messages.service_bus_blueprint)
+    if EVENT_HUBS in settings.places:
         found.append(event_hubs_blueprint(retries, EVENT_HUB_CONSUMER_GROUP.get(os.environ)))
-    if "cosmos_db" in settings.places:
+    if COSMOS_DB in settings.places:
         found.append(cosmos_db_blueprint(retries, COSMOS_LEASE_CONTAINER.get(os.environ)))
-    if "kafka" in settings.places:
+    if KAFKA in settings.places:
         found.append(kafka_blueprint(retries, _kafka_options()))
     if settings.schedules:
         found.append(scheduled_operations_blueprint(settings.schedules, retries))

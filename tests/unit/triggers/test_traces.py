@@ -11,7 +11,7 @@ from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.intake.envelope import parse_envelope
 from durable_retry.engine.intake.message import Arrival, read_message
 from durable_retry.services.submit import Naming, parse
-from durable_retry.triggers.events import event_hubs, kafka
+from durable_retry.triggers.events.streams import event_hubs_arrivals, kafka_arrivals
 from durable_retry.triggers.http import workflows
 from durable_retry.triggers.http.submissions import message_of, read_submission
 
@@ -70,7 +70,7 @@ def test_what_is_enqueued_without_a_place_stays_a_plain_operation() -> None:
 def test_an_event_of_event_hubs_has_it_in_its_properties() -> None:
     event = func.EventHubEvent(body=b"{}", trigger_metadata={})
     event._trigger_metadata_pyobj = {"PropertiesArray": [{"Diagnostic-Id": CALLER.traceparent}]}
-    (arrival,) = event_hubs.arrivals_of([event], "clicks")
+    (arrival,) = event_hubs_arrivals([event], "clicks")
     assert arrival.trace == TraceContext(CALLER.traceparent)
 
 
@@ -81,10 +81,10 @@ def test_an_event_of_kafka_has_it_in_its_headers(others: list[Any]) -> None:
         for name, value in CALLER.to_json().items()
     ]
     event = func.KafkaEvent(body=b"{}", topic="t", partition=0, offset=1, headers=[*others, *headers])
-    (arrival,) = kafka.arrivals_of([event])
+    (arrival,) = kafka_arrivals([event])
     assert arrival.trace == CALLER
 
 
 def test_an_event_of_kafka_without_headers_has_none() -> None:
-    (arrival,) = kafka.arrivals_of([func.KafkaEvent(body=b"{}", topic="t", partition=0, offset=1)])
+    (arrival,) = kafka_arrivals([func.KafkaEvent(body=b"{}", topic="t", partition=0, offset=1)])
     assert arrival.trace is None

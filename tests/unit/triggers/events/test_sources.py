@@ -24,6 +24,7 @@ request = { method = "GET" }
 """
 ALWAYS = {
     "operations_queue": "queueTrigger",
+    "operations_poison": "queueTrigger",
     "operations_event_grid": "eventGridTrigger",
 }
 GROWING = {
@@ -63,7 +64,7 @@ def retries(function: Any) -> dict[str, Any]:
     return {name: value for name, value in policy.items() if value is not None and name != "setting_name"}
 
 
-def test_without_settings_there_are_the_queue_and_event_grid() -> None:
+def test_without_settings_there_are_the_queues_and_event_grid() -> None:
     found = {name: function.get_trigger().get_binding_name() for name, function in registered().items()}
     assert found == ALWAYS
 

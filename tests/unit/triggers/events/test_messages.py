@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from durable_retry.triggers.events.queue import decoded
+from durable_retry.triggers.events.messages import decoded
 
 TEXT = json.dumps({"dependency": "payments", "request": {"method": "GET", "path": "/\u00e4"}})
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.triggers.timers.schedules import last_fire
+from durable_retry.triggers.timers import last_fire
 
 NINE = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 

@@ -1,1 +1,0 @@
-"""Timers: maintenance, alerts, the outbox sweeper, scheduled operations."""
