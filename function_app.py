@@ -10,7 +10,7 @@ import orchestrators
 from durable_retry import triggers
 from durable_retry.settings.configuration import load_app
 from durable_retry.settings.telemetry import receivers_in
-from durable_retry.telemetry.setup import start_telemetry
+from durable_retry.telemetry import start_telemetry
 
 start_telemetry(receivers_in(os.environ))
 load_app()

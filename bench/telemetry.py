@@ -24,8 +24,7 @@ from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.settings.telemetry import receivers_in
 from durable_retry.telemetry import events as happenings
-from durable_retry.telemetry import spans
-from durable_retry.telemetry.setup import start_telemetry
+from durable_retry.telemetry import spans, start_telemetry
 from scripts.processes import ROOT, free_port
 
 OPERATIONS = 2_000

@@ -23,7 +23,7 @@ from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.counters import Summary, read_summary
 from durable_retry.stores.outbox.index import list_notes
 from durable_retry.stores.task_hub.client import TaskHubUnavailableError
-from durable_retry.telemetry import gauges, metrics
+from durable_retry.telemetry import metrics
 from durable_retry.telemetry.attributes import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
 
 _CLOSED_TO_CALLS: Final = frozenset({CircuitState.OPEN, CircuitState.FORCED_OPEN, CircuitState.HALF_OPEN})
@@ -168,7 +168,7 @@ async def _send(hub: str, alert: Alert, webhook: Webhook, now: datetime) -> None
 
 def show(health: HealthMetrics) -> None:
     """Publish the metrics as gauges."""
-    gauges.show(
+    metrics.show_gauges(
         {
             metrics.DEAD_LETTERS.name: list(_dead_letters(health)),
             metrics.DEAD_LETTER_AGE.name: [(health.dead_letter_age_seconds, {})],
@@ -178,7 +178,7 @@ def show(health: HealthMetrics) -> None:
     )
 
 
-def _dead_letters(health: HealthMetrics) -> Iterator[gauges.Value]:
+def _dead_letters(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:
     """Count by configured dependency. Names from messages are never labels: their number is unbounded."""
     counts = dict.fromkeys((*dependencies().dependencies, QUEUE, ""), 0)
     for name, waiting in health.dead_letters.by_dependency.items():
@@ -188,7 +188,7 @@ def _dead_letters(health: HealthMetrics) -> Iterator[gauges.Value]:
         yield count, {DEPENDENCY: name} if name else {}
 
 
-def _circuit_states(health: HealthMetrics) -> Iterator[gauges.Value]:
+def _circuit_states(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:
     for name, breaker in health.circuits.items():
         for state in CircuitState:
             yield int(breaker.state is state), {DEPENDENCY: name, CIRCUIT_STATE: state.value}

@@ -1,7 +1,7 @@
 """The SDK behind the API: one provider per signal, each with an exporter per receiver.
 
-Imported only when there is a receiver, see `telemetry.setup`. An existing provider, such as the worker's own,
-is kept; the app reaches it through the API.
+Imported only when there is a receiver, see `telemetry.start_telemetry`. An existing provider, such as the
+worker's own, is kept; the app reaches it through the API.
 """
 
 import logging
@@ -73,14 +73,49 @@ def _is_exported(record: logging.LogRecord) -> bool:
 
 
 def _exporters(receivers: Receivers, signal: Signal) -> list[Any]:
-    """Create the exporters of a signal; each receiver's package is imported only when it is used."""
+    """Make the exporters of a signal."""
     made = []
     if signal in receivers.otlp:
-        from durable_retry.telemetry import otlp  # noqa: PLC0415 - imported only when it is a receiver
-
-        made.append(otlp.exporter_of(signal))
+        made.append(_otlp(signal))
     if signal in receivers.azure_monitor:
-        from durable_retry.telemetry import azure_monitor  # noqa: PLC0415 - as above; it takes half a second
-
-        made.append(azure_monitor.exporter_of(signal, receivers.connection))
+        made.append(_azure_monitor(signal, receivers.connection))
     return made
+
+
+# The packages of the receivers are imported only when they are used: they take up to half a second.
+
+
+def _otlp(signal: Signal) -> Any:
+    """Make the exporter to an OTLP collector over HTTP; it reads `OTEL_EXPORTER_OTLP_...` itself."""
+    from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415 - see above
+        _log_exporter,
+        metric_exporter,
+        trace_exporter,
+    )
+
+    made = {
+        Signal.TRACES: trace_exporter.OTLPSpanExporter,
+        Signal.METRICS: metric_exporter.OTLPMetricExporter,
+        Signal.LOGS: _log_exporter.OTLPLogExporter,
+    }
+    return made[signal]()
+
+
+def _azure_monitor(signal: Signal, connection: str) -> Any:
+    """Make the exporter to Application Insights.
+
+    Args:
+        signal: Which.
+        connection: Value of APPLICATIONINSIGHTS_CONNECTION_STRING. How to authenticate, the exporter reads
+            from APPLICATIONINSIGHTS_AUTHENTICATION_STRING.
+    """
+    from azure.monitor.opentelemetry import exporter  # noqa: PLC0415 - see above
+
+    # Each request is logged at info level: a line that would be sent as well.
+    logging.getLogger("azure.core.pipeline.policies.http_logging_policy").setLevel(logging.WARNING)
+    made = {
+        Signal.TRACES: exporter.AzureMonitorTraceExporter,
+        Signal.METRICS: exporter.AzureMonitorMetricExporter,
+        Signal.LOGS: exporter.AzureMonitorLogExporter,
+    }
+    return made[signal](connection_string=connection)

@@ -1,6 +1,9 @@
-"""The app's metrics as a table, and the function that records them; it does nothing without the SDK."""
+"""The app's metrics as a table, recording them, and the latest values of the gauges.
 
-from collections.abc import Callable, Iterator, Mapping
+Recording does nothing without the SDK.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +11,7 @@ from typing import Any, Final
 
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
 
-from durable_retry.telemetry import gauges
+from durable_retry import clock
 from durable_retry.telemetry.attributes import (
     CATEGORY,
     CIRCUIT_STATE,
@@ -152,6 +155,12 @@ METRICS: Final = (
     OUTBOX_LAG,
 )
 
+SHOWN_SECONDS: Final = 150.0
+"""How long a gauge shows its last values: `watch` reads them every minute, and one run may fail."""
+
+type GaugeValue = tuple[float, Mapping[str, Any]]
+"""A value and its labels."""
+
 type _Record = Callable[[float, Mapping[str, Any]], None]
 
 
@@ -164,6 +173,22 @@ def record(metric: Metric, value: float, labels: Mapping[str, str]) -> None:
         labels: Values of its labels; one that does not apply is left out.
     """
     _recorders[metric](value, labels)
+
+
+def show_gauges(values: Mapping[str, Sequence[GaugeValue]]) -> None:
+    """Replace the values of gauges, by metric name; the timer `watch` reads them.
+
+    The timer runs on one instance of the fleet at a time. An instance shows its values until the next run is
+    surely over and then none, so that two instances do not show different values.
+    """
+    now_seconds = clock.monotonic_seconds()
+    _latest.update({name: (now_seconds, each) for name, each in values.items()})
+
+
+def latest(name: str) -> Sequence[GaugeValue]:
+    """Return the values of a gauge; empty when they are too old or another instance reads them."""
+    read_seconds, values = _latest.get(name, (0.0, ()))
+    return values if clock.monotonic_seconds() - read_seconds < SHOWN_SECONDS else ()
 
 
 @contextmanager
@@ -202,9 +227,10 @@ def _instrument(meter: Meter, metric: Metric) -> _Record | None:
 
 def _observer(metric: Metric) -> Callable[[CallbackOptions], Iterator[Observation]]:
     def observe(_: CallbackOptions) -> Iterator[Observation]:
-        return (Observation(value, labels) for value, labels in gauges.latest(metric.name))
+        return (Observation(value, labels) for value, labels in latest(metric.name))
 
     return observe
 
 
 _recorders = _recorders_of(get_meter(SCOPE))
+_latest: dict[str, tuple[float, Sequence[GaugeValue]]] = {}

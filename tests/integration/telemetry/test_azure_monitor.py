@@ -18,7 +18,7 @@ import logging, os, sys
 sys.path.insert(0, ".")
 logging.basicConfig(level=logging.INFO, stream=sys.stdout)
 from durable_retry.settings.telemetry import receivers_in
-from durable_retry.telemetry.setup import start_telemetry
+from durable_retry.telemetry import start_telemetry
 start_telemetry(receivers_in(os.environ))
 from opentelemetry import _logs, metrics, trace
 from durable_retry.telemetry import events, spans

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.telemetry import gauges, metrics
+from durable_retry.telemetry import metrics
 from durable_retry.telemetry.metrics import METRICS, Kind, Metric
 from scripts.processes import ROOT
 from tests.support.telemetry import Told
@@ -49,7 +49,7 @@ def test_receivers_see_names_units_and_buckets_of_the_table(told: Told) -> None:
     for metric in METRICS:
         labels = dict.fromkeys(metric.labels, "x")
         if metric.kind is Kind.GAUGE:
-            gauges.show({metric.name: [(1, labels)]})
+            metrics.show_gauges({metric.name: [(1, labels)]})
         else:
             metrics.record(metric, 1, labels)
     seen = recorded(told)
@@ -72,9 +72,9 @@ def test_durations_are_in_seconds_and_have_buckets_that_grow(metric: Metric) -> 
 def test_a_reading_is_shown_until_the_next_one_is_overdue(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gauges.show({metrics.OUTBOX_LAG.name: [(7.0, {})]})
+    metrics.show_gauges({metrics.OUTBOX_LAG.name: [(7.0, {})]})
     assert told.points(metrics.OUTBOX_LAG) == [({}, 7.0)]
-    later_seconds = time.monotonic() + gauges.SHOWN_SECONDS
+    later_seconds = time.monotonic() + metrics.SHOWN_SECONDS
     monkeypatch.setattr(time, "monotonic", lambda: later_seconds)
     assert told.points(metrics.OUTBOX_LAG) == []
-    assert gauges.latest("never read") == ()
+    assert metrics.latest("never read") == ()
