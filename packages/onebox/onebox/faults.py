@@ -1,7 +1,31 @@
-"""The host's hand-overs, where a test may raise, delay or kill; the task hub's own are in `hub/faults.py`."""
+"""The points at which a test may raise, delay or kill: every commit and hand-over of the hub and the host."""
 
 from collections.abc import Callable
 from enum import StrEnum
+
+
+class FaultPoint(StrEnum):
+    """Named points, in the order in which a piece of work passes them."""
+
+    REQUEST_RECEIVED = "request.received"  # a client's request has come, nothing is stored
+    REQUEST_ACCEPTED = "request.accepted"  # it is on disk, the client has no answer yet
+    TURN_TAKEN = "turn.taken"  # an instance left the ready queue
+    TURN_LOADED = "turn.loaded"  # its request is built, the orchestrator has not run
+    TURN_ANSWERED = "turn.answered"  # the orchestrator has run, nothing is stored
+    TURN_COMMITTED = "turn.committed"  # the turn is on disk, the cache does not know it
+    BATCH_TAKEN = "batch.taken"  # an entity left the ready queue
+    BATCH_ANSWERED = "batch.answered"  # its operations have run, nothing is stored
+    BATCH_COMMITTED = "batch.committed"  # the batch is on disk
+    ACTIVITY_TAKEN = "activity.taken"  # an activity left the queue, it has not run
+    ACTIVITY_ANSWERED = "activity.answered"  # it has run, its result is not stored
+    ACTIVITY_COMMITTED = "activity.committed"  # its result is on disk
+    GROUP_FILLED = "group.filled"  # a group of transactions is written, not committed
+    GROUP_COMMITTED = "group.committed"  # the group is on disk, nobody has been told
+    TIMER_DUE = "timer.due"  # a timer is due, its target has not been woken
+
+
+type FaultPoints = Callable[[FaultPoint], None]
+"""Called at each point with its name; what it raises happens there."""
 
 
 class HostPoint(StrEnum):

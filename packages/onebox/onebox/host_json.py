@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 
 from onebox.errors import CannotStartError
 from onebox.hub.model import TERMINAL, Status
-from onebox.hub.versioning import VersionFailure, VersionMatch
+from onebox.hub.settings import VersionFailure, VersionMatch
 from onebox.timespan import parse_timespan
 
 _UNLIMITED = "-1"

@@ -21,7 +21,7 @@ from onebox.http.functions import HttpFunctions, endpoints
 from onebox.http.messages import body_limit_bytes
 from onebox.http.streams import StreamedAnswers
 from onebox.hub import Hub, HubSettings
-from onebox.hub.versioning import Versioning
+from onebox.hub.settings import Versioning
 from onebox.management.api import ManagementApi
 from onebox.storage.account import StorageAccount
 from onebox.storage.blobs import Blobs

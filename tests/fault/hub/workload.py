@@ -9,8 +9,7 @@ from durabletask import task
 from durabletask.entities import DurableEntity, EntityInstanceId
 
 from onebox.hub import FaultPoint, TaskHub
-from onebox.hub.errors import HubError, InstanceExists
-from onebox.hub.model import Start
+from onebox.hub.model import HubError, InstanceExists, Start
 from tests.integration.hub.durable_app import App
 
 TALLY = "@tally@mixed"

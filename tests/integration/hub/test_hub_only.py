@@ -12,8 +12,7 @@ from durabletask import task
 
 from onebox.clock import SystemClock
 from onebox.hub import Hub, HubInUse, HubSettings
-from onebox.hub.errors import StoreTooNew
-from onebox.hub.model import Start, Status
+from onebox.hub.model import Start, Status, StoreTooNew
 from tests.integration.hub.backends import SDK_NOTICE, eventually, running_hub
 from tests.integration.hub.durable_app import AppInvoker
 from tests.integration.hub.sample_app import make_app

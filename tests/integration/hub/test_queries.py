@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from onebox.hub.model import Status
-from onebox.hub.store.database import open_writer
-from onebox.hub.store.listing import InstanceFilter, Listing
-from onebox.hub.store.sql import QUERIES
+from onebox.hub.store.database import QUERIES, open_writer
+from onebox.hub.store.reading import InstanceFilter, Listing
 
 _HUB = Path(__file__).parents[3] / "packages" / "onebox" / "onebox" / "hub"
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from onebox.hub import HubSettings
-from onebox.hub.errors import InstanceExists
-from onebox.hub.model import Start, Status
-from onebox.hub.versioning import VersionFailure, Versioning, VersionMatch
+from onebox.hub.model import InstanceExists, Start, Status
+from onebox.hub.settings import VersionFailure, Versioning, VersionMatch
 from tests.integration.hub.backends import SDK_NOTICE, running_hub
 from tests.integration.hub.sample_app import make_app
 

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from onebox.clock import ManualClock
-from onebox.hub.errors import StoreUnwritable
-from onebox.hub.faults import FaultPoint
-from onebox.hub.model import Effects, Kind
-from onebox.hub.store.database import open_reader, open_writer
-from onebox.hub.store.transaction import Transaction
+from onebox.faults import FaultPoint
+from onebox.hub.model import Effects, Kind, StoreUnwritable
+from onebox.hub.store.database import Transaction, open_reader, open_writer
 from onebox.hub.store.writer import Writer
 
 ENTITY = "@counter@a"

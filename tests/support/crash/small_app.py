@@ -8,9 +8,9 @@ from typing import Any, override
 
 from onebox.clock import SystemClock
 from onebox.durable_urls import DurableUrls
+from onebox.faults import no_faults
 from onebox.hub import FaultPoints, Hub, HubSettings
-from onebox.hub import response as hub_response
-from onebox.hub.faults import no_faults
+from onebox.hub import turn as hub_turn
 from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker
 from onebox.worker.loader import load_app
 from onebox.worker.runner import Runner
@@ -88,7 +88,7 @@ async def small_app(
 
 def _post_twice() -> None:
     """Let the task hub deliver the events and signals of orchestrations twice."""
-    readers = hub_response._READERS
+    readers = hub_turn._READERS
     for kind in ("sendEvent", "sendEntityMessage"):
         readers[kind] = _twice(readers[kind])
 

@@ -1,9 +1,9 @@
 """A durable task hub on SQLite, for one machine: see `hub.Hub`."""
 
-from onebox.hub.errors import HubInUse
-from onebox.hub.faults import FaultPoint, FaultPoints
+from onebox.faults import FaultPoint, FaultPoints
 from onebox.hub.hub import Hub
 from onebox.hub.invoker import InvocationFailed, Invoker
+from onebox.hub.model import HubInUse
 from onebox.hub.settings import HubSettings
 from onebox.hub.taskhub import TaskHub
 

@@ -8,23 +8,44 @@ from collections.abc import Callable
 from typing import Final
 
 from onebox.clock import Clock
-from onebox.hub.dispatch import WorkQueue
-from onebox.hub.faults import FaultPoint, FaultPoints
-from onebox.hub.instants import now_us, to_datetime
+from onebox.faults import FaultPoint, FaultPoints
+from onebox.hub.dispatch import Key, Timers, WorkQueue
 from onebox.hub.invoker import Invoker
-from onebox.hub.model import Effects, Lane
+from onebox.hub.model import Effects, Lane, now_us, to_datetime
 from onebox.hub.settings import HubSettings
+from onebox.hub.store.database import Transaction, is_entity
 from onebox.hub.store.reading import Reader
-from onebox.hub.store.transaction import Transaction, is_entity
 from onebox.hub.store.writer import Writer
-from onebox.hub.timers import Key, Timers
-from onebox.hub.waiters import Waiters
 from onebox.hub.workers import Workers, tell_failure
 
 _LOGGER = logging.getLogger(__name__)
 _FIRST_RETRY_US: Final = 100_000
 _LONGEST_RETRY_US: Final = 30_000_000
 _DOUBLINGS: Final = 10  # after which the longest is reached in any case
+
+
+class Waiters:
+    """Wakes whoever watches an instance when its status changes."""
+
+    def __init__(self) -> None:
+        self._events: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+
+    def watch(self, instance_id: str) -> asyncio.Event:
+        """Return an event that is set at each change, until `unwatch`."""
+        changed = asyncio.Event()
+        self._events[instance_id].add(changed)
+        return changed
+
+    def unwatch(self, instance_id: str, changed: asyncio.Event) -> None:
+        """Stop watching."""
+        self._events[instance_id].discard(changed)
+        if not self._events[instance_id]:
+            del self._events[instance_id]
+
+    def notify(self, instance_id: str) -> None:
+        """Say that an instance's status has changed."""
+        for changed in self._events.get(instance_id, ()):
+            changed.set()
 
 
 class Engine:

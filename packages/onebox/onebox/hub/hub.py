@@ -1,27 +1,65 @@
 """Puts the task hub together: lock, store, engine, gRPC."""
 
+import fcntl
+import os
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import durabletask.internal.orchestrator_service_pb2_grpc as stubs
 import grpc
 
 from onebox.clock import Clock
+from onebox.faults import FaultPoints, no_faults
 from onebox.hub.engine import Engine
-from onebox.hub.faults import FaultPoints, no_faults
 from onebox.hub.invoker import Invoker
 from onebox.hub.local_channel import serve_locally, stop_serving
-from onebox.hub.lock import HubLock
+from onebox.hub.model import HubInUse
 from onebox.hub.servicer import Servicer
 from onebox.hub.settings import HubSettings
 from onebox.hub.store.database import open_reader, open_writer
-from onebox.hub.store.listing import Listing
-from onebox.hub.store.reading import Reader
+from onebox.hub.store.reading import Listing, Reader
 from onebox.hub.taskhub import TaskHub
 
 _register: Any = stubs.add_TaskHubSidecarServiceServicer_to_server  # generated without types
 _ANY_SIZE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+class HubLock:
+    """Held while a process serves a store."""
+
+    def __init__(self, store_path: Path) -> None:
+        self._path = store_path.with_name(store_path.name + ".lock")
+        self._file: TextIO | None = None
+
+    def acquire(self) -> None:
+        """Take the lock.
+
+        Raises:
+            HubInUse: Another process has it; the message says which, and where.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = self._path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "unknown"
+            file.close()
+            raise HubInUse(
+                f"the task hub in {self._path.parent} is served by another process (pid {owner}); "
+                "stop it, or use another data folder"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        self._file = file
+
+    def release(self) -> None:
+        """Let go of the lock; the file stays, since removing it would race with the next owner."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 class Hub:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import durabletask.internal.orchestrator_service_pb2 as pb
 
-from onebox.hub.frames import request_bytes
+from onebox.hub.events import request_bytes
 
 
 class InvocationFailed(Exception):  # noqa: N818 - it names what happened, not a fault of the caller
@@ -30,7 +30,7 @@ class TurnRequest:
     """One turn of an orchestrator.
 
     Attributes:
-        past: What it has seen: framed events (see `frames`), one chunk per committed turn.
+        past: What it has seen: framed events (see `events`), one chunk per committed turn.
         new: What it is to see: framed events, the opening of the turn first.
     """
 

@@ -1,8 +1,16 @@
-"""What the task hub keeps and hands around, as plain values."""
+"""What the task hub keeps and hands around, as plain values, and what it refuses."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
 from typing import Final
+
+from onebox.clock import Clock
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Status(IntEnum):
@@ -43,7 +51,7 @@ class Kind(StrEnum):
 
 
 class Lane(IntEnum):
-    """Which queue a work item waits in; lower goes first, none starves (see dispatch)."""
+    """Which queue a work item waits in; lower goes first, none starves (see `dispatch`)."""
 
     DUE = 0  # woken by a timer: a retry or a deadline
     GOING = 1  # belongs to something that has started
@@ -155,3 +163,100 @@ class Effects:
     dropped: list[str] = field(default_factory=list)
     followed: list[str] = field(default_factory=list)
     failed: list[tuple[Head, bytes | None]] = field(default_factory=list)
+
+
+def tags_from(stored: str | None) -> dict[str, str]:
+    """Return stored tags."""
+    tags: dict[str, str] = json.loads(stored) if stored else {}
+    return tags
+
+
+def tags_to(tags: Mapping[str, str]) -> str | None:
+    """Return tags as they are stored; none at all is None."""
+    return json.dumps(dict(tags)) if tags else None
+
+
+def to_us(instant: datetime) -> int:
+    """Return an aware instant as microseconds."""
+    return (instant - _EPOCH) // _MICROSECOND
+
+
+def to_datetime(instant_us: int) -> datetime:
+    """Return microseconds as an aware UTC instant."""
+    return _EPOCH + timedelta(microseconds=instant_us)
+
+
+def now_us(clock: Clock) -> int:
+    """Return the clock's present in microseconds."""
+    return to_us(clock.now())
+
+
+class HubError(Exception):
+    """Anything that the task hub refuses.
+
+    HubError
+    ├── HubInUse           another process serves this store
+    ├── StoreTooNew        a later version of onebox has written this store
+    ├── InstanceNotFound   no instance has this id
+    ├── InstanceExists     the id is taken, and the request may not replace its instance
+    ├── InstanceFinished   the instance takes no more messages
+    ├── WrongStatus        the instance is not in the status that the request needs
+    ├── InvalidRequest     the request itself makes no sense
+    ├── StoreUnwritable    the disk is full, or another process holds the store's lock
+    └── Fenced             the work item was overtaken: its result belongs to a state that is gone
+    """
+
+
+class HubInUse(HubError):  # noqa: N818 - the family reads as sentences
+    """Another process serves this store."""
+
+
+class StoreTooNew(HubError):  # noqa: N818 - as above
+    """A later version of onebox has written this store, in a form that this one does not know."""
+
+
+class InstanceNotFound(HubError):  # noqa: N818 - as above
+    """No instance has this id."""
+
+    def __init__(self, instance_id: str) -> None:
+        super().__init__(f"Orchestration instance '{instance_id}' not found")
+        self.instance_id = instance_id
+
+
+class InstanceExists(HubError):  # noqa: N818 - as above
+    """The id is taken by an instance that the request may not replace."""
+
+    def __init__(self, instance_id: str, status: Status) -> None:
+        super().__init__(f"Orchestration instance '{instance_id}' already exists ({status.name})")
+        self.instance_id = instance_id
+        self.status = status
+
+
+class InstanceFinished(HubError):  # noqa: N818 - as above
+    """The instance has ended and takes no more messages."""
+
+    def __init__(self, instance_id: str, status: Status) -> None:
+        super().__init__(f"Orchestration instance '{instance_id}' is finished ({status.name})")
+        self.instance_id = instance_id
+        self.status = status
+
+
+class WrongStatus(HubError):  # noqa: N818 - as above
+    """The instance is not in the status that the request needs."""
+
+    def __init__(self, instance_id: str, status: Status, needed: str) -> None:
+        super().__init__(f"Orchestration instance '{instance_id}' is not in a {needed} state ({status.name})")
+        self.instance_id = instance_id
+        self.status = status
+
+
+class InvalidRequest(HubError):  # noqa: N818 - as above
+    """The request itself makes no sense."""
+
+
+class StoreUnwritable(HubError):  # noqa: N818 - as above
+    """Nothing can be committed for now; nothing of the request was stored."""
+
+
+class Fenced(HubError):  # noqa: N818 - as above
+    """The work item was overtaken; its result is dropped and nothing of it was stored."""

@@ -9,24 +9,29 @@ Workers do not connect here (`GetWorkItems` and its kin are unimplemented): the 
 # ruff: noqa: N802 - the protocol names these methods
 
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import durabletask.internal.orchestrator_service_pb2 as pb
 import durabletask.internal.orchestrator_service_pb2_grpc as stubs
 import grpc
 
-from onebox.hub import wire
-from onebox.hub.errors import (
+from onebox.hub.events import microseconds, text, timestamp
+from onebox.hub.model import (
     HubError,
     InstanceExists,
     InstanceFinished,
     InstanceNotFound,
     InvalidRequest,
+    Start,
+    Status,
     StoreUnwritable,
     WrongStatus,
+    tags_to,
 )
+from onebox.hub.store.reading import EntityFilter, EntityState, InstanceFilter, InstanceState
 from onebox.hub.taskhub import TaskHub
 
 _CODES: dict[type[HubError], grpc.StatusCode] = {
@@ -71,38 +76,38 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
         self, request: pb.CreateInstanceRequest, _: _Context
     ) -> pb.CreateInstanceResponse:
         """Create an instance."""
-        return pb.CreateInstanceResponse(instanceId=await self._hub.start(wire.start_from(request)))
+        return pb.CreateInstanceResponse(instanceId=await self._hub.start(start_from(request)))
 
     async def GetInstance(self, request: pb.GetInstanceRequest, _: _Context) -> pb.GetInstanceResponse:
         """Return an instance's state."""
-        return wire.found(self._hub.get(request.instanceId), with_payloads=request.getInputsAndOutputs)
+        return instance_response(self._hub.get(request.instanceId), with_payloads=request.getInputsAndOutputs)
 
     async def WaitForInstanceStart(
         self, request: pb.GetInstanceRequest, _: _Context
     ) -> pb.GetInstanceResponse:
         """Return an instance's state once it has run; the client's deadline ends the wait."""
         state = await self._hub.wait_started(request.instanceId)
-        return wire.found(state, with_payloads=request.getInputsAndOutputs)
+        return instance_response(state, with_payloads=request.getInputsAndOutputs)
 
     async def WaitForInstanceCompletion(
         self, request: pb.GetInstanceRequest, _: _Context
     ) -> pb.GetInstanceResponse:
         """Return an instance's state once it has ended; the client's deadline ends the wait."""
         state = await self._hub.wait_finished(request.instanceId)
-        return wire.found(state, with_payloads=request.getInputsAndOutputs)
+        return instance_response(state, with_payloads=request.getInputsAndOutputs)
 
     @_refusing
     async def RaiseEvent(self, request: pb.RaiseEventRequest, _: _Context) -> pb.RaiseEventResponse:
         """Hand an external event to an instance."""
         with suppress(InstanceFinished):
-            await self._hub.raise_event(request.instanceId, request.name, wire.value(request, "input"))
+            await self._hub.raise_event(request.instanceId, request.name, value(request, "input"))
         return pb.RaiseEventResponse()
 
     @_refusing
     async def TerminateInstance(self, request: pb.TerminateRequest, _: _Context) -> pb.TerminateResponse:
         """End an instance."""
         with suppress(InstanceFinished, InstanceNotFound):
-            output = wire.value(request, "output")
+            output = value(request, "output")
             await self._hub.terminate(request.instanceId, output, recursive=request.recursive)
         return pb.TerminateResponse()
 
@@ -110,14 +115,14 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
     async def SuspendInstance(self, request: pb.SuspendRequest, _: _Context) -> pb.SuspendResponse:
         """Pause an instance."""
         with suppress(InstanceFinished):
-            await self._hub.suspend(request.instanceId, wire.value(request, "reason"))
+            await self._hub.suspend(request.instanceId, value(request, "reason"))
         return pb.SuspendResponse()
 
     @_refusing
     async def ResumeInstance(self, request: pb.ResumeRequest, _: _Context) -> pb.ResumeResponse:
         """Let a paused instance go on."""
         with suppress(InstanceFinished):
-            await self._hub.resume(request.instanceId, wire.value(request, "reason"))
+            await self._hub.resume(request.instanceId, value(request, "reason"))
         return pb.ResumeResponse()
 
     @_refusing
@@ -133,7 +138,7 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
         self, request: pb.RewindInstanceRequest, _: _Context
     ) -> pb.RewindInstanceResponse:
         """Take a failed instance back to before its failure."""
-        await self._hub.rewind(request.instanceId, wire.value(request, "reason"))
+        await self._hub.rewind(request.instanceId, value(request, "reason"))
         return pb.RewindInstanceResponse()
 
     @_refusing
@@ -144,7 +149,7 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
         complete = True
         match request.WhichOneof("request"):
             case "purgeInstanceFilter":
-                wanted, within = wire.purge_filter_from(request.purgeInstanceFilter)
+                wanted, within = purge_filter_from(request.purgeInstanceFilter)
                 erased, complete = await self._hub.purge_where(
                     wanted, recursive=request.recursive, within=within
                 )
@@ -162,24 +167,24 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
     ) -> pb.QueryInstancesResponse:
         """Return a page of instances that match."""
         query = request.query
-        wanted, token = wire.instance_filter_from(query), wire.value(query, "continuationToken")
+        wanted, token = instance_filter_from(query), value(query, "continuationToken")
         payloads = query.fetchInputsAndOutputs
         page = self._hub.query(wanted, query.maxInstanceCount or None, token or None, with_payloads=payloads)
-        states = [wire.state(item, with_payloads=payloads) for item in page.items]
-        return pb.QueryInstancesResponse(orchestrationState=states, continuationToken=wire.text(page.token))
+        states = [orchestration_state(item, with_payloads=payloads) for item in page.items]
+        return pb.QueryInstancesResponse(orchestrationState=states, continuationToken=text(page.token))
 
     async def ListInstanceIds(
         self, request: pb.ListInstanceIdsRequest, _: _Context
     ) -> pb.ListInstanceIdsResponse:
         """Return a page of ids of finished instances."""
         page = self._hub.list_finished_ids(
-            wire.statuses_from(request.runtimeStatus),
-            wire.instant(request, "completedTimeFrom"),
-            wire.instant(request, "completedTimeTo"),
+            statuses_from(request.runtimeStatus),
+            instant(request, "completedTimeFrom"),
+            instant(request, "completedTimeTo"),
             request.pageSize if request.pageSize > 0 else _DEFAULT_PAGE,
-            wire.value(request, "lastInstanceKey") or None,
+            value(request, "lastInstanceKey") or None,
         )
-        return pb.ListInstanceIdsResponse(instanceIds=page.items, lastInstanceKey=wire.text(page.token))
+        return pb.ListInstanceIdsResponse(instanceIds=page.items, lastInstanceKey=text(page.token))
 
     async def StreamInstanceHistory(
         self, request: pb.StreamInstanceHistoryRequest, context: _Context
@@ -199,9 +204,9 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
         await self._hub.signal_entity(
             request.instanceId,
             request.name,
-            wire.value(request, "input"),
+            value(request, "input"),
             request_id=request.requestId or None,
-            at=wire.instant(request, "scheduledTime"),
+            at=instant(request, "scheduledTime"),
         )
         return pb.SignalEntityResponse()
 
@@ -210,16 +215,18 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
         entity = self._hub.get_entity(request.instanceId)
         if entity is None:
             return pb.GetEntityResponse(exists=False)
-        return pb.GetEntityResponse(exists=True, entity=wire.entity(entity, with_state=request.includeState))
+        return pb.GetEntityResponse(
+            exists=True, entity=entity_metadata(entity, with_state=request.includeState)
+        )
 
     async def QueryEntities(self, request: pb.QueryEntitiesRequest, _: _Context) -> pb.QueryEntitiesResponse:
         """Return a page of entities that match."""
         query = request.query
-        wanted, token = wire.entity_filter_from(query), wire.value(query, "continuationToken")
+        wanted, token = entity_filter_from(query), value(query, "continuationToken")
         limit = query.pageSize.value if query.HasField("pageSize") else None
         page = self._hub.query_entities(wanted, limit, token or None)
-        found = [wire.entity(item, with_state=query.includeState) for item in page.items]
-        return pb.QueryEntitiesResponse(entities=found, continuationToken=wire.text(page.token))
+        found = [entity_metadata(item, with_state=query.includeState) for item in page.items]
+        return pb.QueryEntitiesResponse(entities=found, continuationToken=text(page.token))
 
     @_refusing
     async def CleanEntityStorage(
@@ -238,3 +245,124 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
     async def DeleteTaskHub(self, _request: Any, _: _Context) -> pb.DeleteTaskHubResponse:
         """Do nothing: the hub is its data folder, which is the user's to delete."""
         return pb.DeleteTaskHubResponse()
+
+
+def value(message: Any, field: str) -> str | None:
+    """Return a wrapped string; None when it is unset."""
+    return getattr(message, field).value if message.HasField(field) else None
+
+
+def instant(message: Any, field: str) -> datetime | None:
+    """Return a timestamp as an aware UTC instant; None when it is unset."""
+    if not message.HasField(field):
+        return None
+    found: datetime = getattr(message, field).ToDatetime(tzinfo=UTC)
+    return found
+
+
+def _us(message: Any, field: str) -> int | None:
+    return microseconds(getattr(message, field)) if message.HasField(field) else None
+
+
+def statuses_from(wanted: Iterable[int]) -> frozenset[Status]:
+    """Return statuses by their numbers."""
+    return frozenset(map(Status, wanted))
+
+
+def start_from(request: pb.CreateInstanceRequest) -> Start:
+    """Return what a client wants to start.
+
+    Without a reuse policy host.json decides what gives way. With one, only instances in a status that it
+    lists do: an empty list means that the id must be free.
+    """
+    replaceable = None
+    if request.HasField("orchestrationIdReusePolicy"):
+        replaceable = statuses_from(request.orchestrationIdReusePolicy.replaceableStatus)
+    has_trace = request.HasField("parentTraceContext")
+    return Start(
+        instance_id=request.instanceId,
+        name=request.name,
+        version=value(request, "version"),
+        input=value(request, "input"),
+        tags=tags_to(request.tags),
+        start_at_us=_us(request, "scheduledStartTimestamp"),
+        replaceable=replaceable,
+        trace=request.parentTraceContext.SerializeToString() if has_trace else None,
+    )
+
+
+def instance_filter_from(query: pb.InstanceQuery) -> InstanceFilter:
+    """Return which instances a client wants to see."""
+    return InstanceFilter(
+        statuses=statuses_from(query.runtimeStatus),
+        created_from_us=_us(query, "createdTimeFrom"),
+        created_to_us=_us(query, "createdTimeTo"),
+        id_prefix=value(query, "instanceIdPrefix"),
+    )
+
+
+def purge_filter_from(asked: pb.PurgeInstanceFilter) -> tuple[InstanceFilter, timedelta | None]:
+    """Return which instances a client wants erased, and how long that may take (None: as long as it does)."""
+    wanted = InstanceFilter(
+        statuses=statuses_from(asked.runtimeStatus),
+        created_from_us=_us(asked, "createdTimeFrom"),
+        created_to_us=_us(asked, "createdTimeTo"),
+    )
+    return wanted, asked.timeout.ToTimedelta() if asked.HasField("timeout") else None
+
+
+def entity_filter_from(query: pb.EntityQuery) -> EntityFilter:
+    """Return which entities a client wants to see."""
+    return EntityFilter(
+        id_prefix=value(query, "instanceIdStartsWith"),
+        modified_from_us=_us(query, "lastModifiedFrom"),
+        modified_to_us=_us(query, "lastModifiedTo"),
+        include_empty=query.includeTransient,
+    )
+
+
+def instance_response(instance: InstanceState | None, *, with_payloads: bool) -> pb.GetInstanceResponse:
+    """Return the answer to a request for one instance."""
+    if instance is None:
+        return pb.GetInstanceResponse(exists=False)
+    return pb.GetInstanceResponse(
+        exists=True, orchestrationState=orchestration_state(instance, with_payloads=with_payloads)
+    )
+
+
+def orchestration_state(instance: InstanceState, *, with_payloads: bool) -> pb.OrchestrationState:
+    """Return an instance as clients see it; empty payloads stay unset, as in Microsoft's backend."""
+    answer = pb.OrchestrationState(
+        instanceId=instance.id,
+        name=instance.name,
+        version=text(instance.version),
+        orchestrationStatus=pb.OrchestrationStatus.Name(instance.status.value),
+        createdTimestamp=timestamp(instance.created_us),
+        lastUpdatedTimestamp=timestamp(instance.updated_us),
+        customStatus=text(instance.custom_status or None),
+        executionId=text(instance.execution_id),
+        parentInstanceId=text(instance.parent_id),
+        tags=instance.tags,
+    )
+    if with_payloads:
+        answer.MergeFrom(
+            pb.OrchestrationState(input=text(instance.input or None), output=text(instance.output or None))
+        )
+    if instance.scheduled_us is not None:
+        answer.scheduledStartTimestamp.CopyFrom(timestamp(instance.scheduled_us))
+    if instance.completed_us is not None:
+        answer.completedTimestamp.CopyFrom(timestamp(instance.completed_us))
+    if instance.failure is not None:
+        answer.failureDetails.MergeFromString(instance.failure)
+    return answer
+
+
+def entity_metadata(found: EntityState, *, with_state: bool) -> pb.EntityMetadata:
+    """Return an entity as clients see it."""
+    return pb.EntityMetadata(
+        instanceId=found.id,
+        lastModifiedTime=timestamp(found.modified_us),
+        backlogQueueSize=found.backlog,
+        lockedBy=text(found.lock_owner),
+        serializedState=text(found.state) if with_state else None,
+    )

@@ -1,6 +1,6 @@
 """The task hub as plain Python: what the gRPC service and the HTTP management API both call.
 
-Every call that changes something returns once it is on disk. Errors, as in `errors.py`:
+Every call that changes something returns once it is on disk. Errors, the classes of `model`:
 
     start                       InstanceExists, InvalidRequest
     raise_event, suspend,
@@ -19,15 +19,15 @@ from datetime import datetime, timedelta
 import durabletask.internal.orchestrator_service_pb2 as pb
 
 from onebox.clock import Clock
+from onebox.faults import FaultPoint, FaultPoints
+from onebox.hub import entities
 from onebox.hub.engine import Engine
-from onebox.hub.errors import InstanceNotFound, InvalidRequest
-from onebox.hub.faults import FaultPoint, FaultPoints
-from onebox.hub.frames import events_in
-from onebox.hub.instants import to_us
-from onebox.hub.model import TERMINAL, Start, Status
+from onebox.hub.events import events_in
+from onebox.hub.model import TERMINAL, InstanceNotFound, InvalidRequest, Start, Status, to_us
 from onebox.hub.settings import HubSettings
-from onebox.hub.store import entities, instances
-from onebox.hub.store.listing import (
+from onebox.hub.store import instances
+from onebox.hub.store.database import Transaction, is_entity
+from onebox.hub.store.reading import (
     EntityFilter,
     EntityState,
     InstanceFilter,
@@ -35,7 +35,6 @@ from onebox.hub.store.listing import (
     Listing,
     Page,
 )
-from onebox.hub.store.transaction import Transaction, is_entity
 
 _PURGE_PAGE = 200
 

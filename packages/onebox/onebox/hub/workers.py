@@ -10,23 +10,25 @@ from typing import Any
 import durabletask.internal.orchestrator_service_pb2 as pb
 
 from onebox.clock import Clock
+from onebox.faults import FaultPoint, FaultPoints
 from onebox.hub import events
-from onebox.hub.batch import Batch, BatchChanges, conclude, failed_result, gather, request_for
-from onebox.hub.cache import HistoryCache, Live
-from onebox.hub.errors import Fenced
-from onebox.hub.faults import FaultPoint, FaultPoints
-from onebox.hub.instants import now_us
+from onebox.hub.entities import (
+    Batch,
+    BatchChanges,
+    commit_batch,
+    conclude,
+    failed_result,
+    gather,
+    request_for,
+)
 from onebox.hub.invoker import InvocationFailed, Invoker, TurnRequest
-from onebox.hub.model import Head, Lane, Message, Status, Task
-from onebox.hub.response import failed_response, interpret
-from onebox.hub.settings import HubSettings
-from onebox.hub.store.entities import commit_batch
-from onebox.hub.store.reading import Reader
-from onebox.hub.store.transaction import Transaction
-from onebox.hub.store.turns import commit_activity, commit_turn
+from onebox.hub.model import Fenced, Head, Lane, Message, Status, Task, now_us
+from onebox.hub.settings import HubSettings, VersionFailure
+from onebox.hub.store.database import Transaction
+from onebox.hub.store.instances import commit_activity, commit_turn
+from onebox.hub.store.reading import HistoryCache, Live, Reader
 from onebox.hub.store.writer import Writer
-from onebox.hub.turn import Ended, Renewed, Rewound, Turn, choose
-from onebox.hub.versioning import VersionFailure
+from onebox.hub.turn import Ended, Renewed, Rewound, Turn, choose, failed_response, interpret
 
 _LOGGER = logging.getLogger(__name__)
 # The frames of the loops through which every orchestrator is entered: the SDK's, and ours around it.

@@ -13,16 +13,17 @@ from starlette.responses import JSONResponse, Response
 from onebox.durable_urls import WEBHOOK_PATH, DurableUrls
 from onebox.http.messages import raw_path
 from onebox.hub import TaskHub
-from onebox.hub.errors import (
+from onebox.hub.model import (
     HubError,
     InstanceExists,
     InstanceFinished,
     InstanceNotFound,
     InvalidRequest,
+    Start,
+    Status,
     StoreUnwritable,
     WrongStatus,
 )
-from onebox.hub.model import Start, Status
 from onebox.management.entities import Entities
 from onebox.management.instances import Instances
 from onebox.management.payloads import BadRequestError, check_status, json_body, output_of, problem, seconds

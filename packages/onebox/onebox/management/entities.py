@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from onebox.hub import TaskHub
-from onebox.hub.instants import to_us
-from onebox.hub.store.listing import EntityFilter
+from onebox.hub.model import to_us
+from onebox.hub.store.reading import EntityFilter
 from onebox.management.payloads import (
     CONTINUATION_HEADER,
     entity_payload,

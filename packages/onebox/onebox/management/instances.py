@@ -8,9 +8,8 @@ from starlette.responses import JSONResponse, Response
 
 from onebox.durable_urls import DurableUrls
 from onebox.hub import TaskHub
-from onebox.hub.instants import to_us
-from onebox.hub.model import Status
-from onebox.hub.store.listing import InstanceFilter, InstanceState
+from onebox.hub.model import Status, to_us
+from onebox.hub.store.reading import InstanceFilter, InstanceState
 from onebox.management.payloads import (
     CONTINUATION_HEADER,
     BadRequestError,

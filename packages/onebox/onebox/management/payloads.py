@@ -12,9 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from onebox.durable_urls import DurableUrls
-from onebox.hub.instants import to_datetime
-from onebox.hub.model import Status
-from onebox.hub.store.listing import EntityState, InstanceState
+from onebox.hub.model import Status, to_datetime
+from onebox.hub.store.reading import EntityState, InstanceState
 
 CONTINUATION_HEADER = "x-ms-continuation-token"
 _RETRY_AFTER_START_SECONDS = 10

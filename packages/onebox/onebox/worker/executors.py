@@ -24,7 +24,7 @@ from azure.durable_functions.worker import DurableFunctionsWorker
 from durabletask import worker as sdk
 from durabletask.internal import helpers, tracing
 
-from onebox.hub.frames import as_new
+from onebox.hub.events import as_new
 from onebox.hub.invoker import TurnRequest
 
 _LOG = logging.getLogger("azure.durable_functions.worker")  # where the SDK writes, too

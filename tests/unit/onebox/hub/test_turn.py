@@ -1,10 +1,9 @@
 import durabletask.internal.orchestrator_service_pb2 as pb
 
 from onebox.hub import events
-from onebox.hub.frames import events_in
+from onebox.hub.events import events_in
 from onebox.hub.model import Head, Kind, Message, Parent, Status
-from onebox.hub.response import interpret
-from onebox.hub.turn import Ended, Renewed, Turn, choose
+from onebox.hub.turn import Ended, Renewed, Turn, choose, interpret
 
 NOW_US = 1_767_225_600_000_000
 

@@ -1,6 +1,6 @@
 import pytest
 
-from onebox.hub.versioning import VersionFailure, Versioning, VersionMatch, is_newer
+from onebox.hub.settings import VersionFailure, Versioning, VersionMatch, is_newer
 
 
 @pytest.mark.parametrize(

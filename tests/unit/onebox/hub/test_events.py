@@ -2,7 +2,7 @@ import durabletask.internal.orchestrator_service_pb2 as pb
 import pytest
 
 from onebox.hub import events
-from onebox.hub.frames import as_new, events_in, frame_all, framed, request_bytes
+from onebox.hub.events import as_new, events_in, frame_all, framed, request_bytes
 
 
 def raised(data: str) -> pb.HistoryEvent:

@@ -1,8 +1,8 @@
 import durabletask.internal.orchestrator_service_pb2 as pb
 
 from onebox.hub import events
-from onebox.hub.batch import Batch, conclude, failed_result, gather, request_for, signal_frame
-from onebox.hub.frames import events_in, framed
+from onebox.hub.entities import Batch, conclude, failed_result, gather, request_for, signal_frame
+from onebox.hub.events import events_in, framed
 from onebox.hub.model import Entity, Kind, Message
 
 NOW_US = 1_767_225_600_000_000
