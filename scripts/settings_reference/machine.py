@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 import onebox.cli
 import onebox.environment
-import retryctl.environment
+import retryctl.api
 import scripts.run
 from durable_retry.settings.app import APP_ROOT
 from scripts.settings_reference.markdown import shown, table
@@ -87,7 +87,7 @@ def programs() -> Iterator[str]:
     yield '### `make run ARGS="..."`'
     yield _options(scripts.run.build_parser())
     yield "### `python -m retryctl`"
-    yield _variables(retryctl.environment.VARIABLES)
+    yield _variables(retryctl.api.VARIABLES)
 
 
 def _subcommand(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:

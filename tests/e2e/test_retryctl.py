@@ -142,6 +142,7 @@ def test_a_bulk_replay_is_counted_drawn_shown_and_not_cancelled_twice(shell: She
     assert "] 100%" in shown or "completed" in shown
     replay_id = shown[shown.index("replay-") :].split()[0]
     assert "completed" in shell.run("replays", "show", replay_id)
+    assert replay_id in shell.run("replays", "list", "--ids").split()
     shell.run("replays", "watch", replay_id)
     assert "409" in shell.run("replays", "cancel", replay_id, code=1)
 
@@ -178,6 +179,7 @@ def test_a_batch_with_a_bad_item_ends_badly_and_shows_which(shell: Shell, tmp_pa
     batch_id = shown[shown.index("batch-") :].split()[0]
     assert "ValidationFailed" in shell.run("batch", "show", batch_id)
     shell.run("batch", "watch", batch_id, code=1)
+    assert f"{batch_id}  failed  1 succeeded, 1 dead_lettered" in shell.run("batch", "list")
     argv = ["batch", "submit", str(tmp_path / "items.json"), "--tolerated-failures", "1", "--key", "b"]
     shell.run(*argv, "--watch")
     assert shell.json(*argv)["batch_id"] != batch_id
@@ -196,6 +198,7 @@ def test_a_saga_that_is_undone_ends_badly_and_shows_what_stands(shell: Shell, tm
     saga_id = shown[shown.index("saga-") :].split()[0]
     assert "undone" in shell.run("saga", "show", saga_id)
     shell.run("saga", "watch", saga_id, code=1)
+    assert f"{saga_id}  compensated" in shell.run("saga", "list")
 
 
 def test_dependencies_policies_and_health_are_shown(shell: Shell) -> None:

@@ -1,15 +1,17 @@
-"""Client of the HTTP API, and its errors."""
+"""Client of the HTTP API, and the environment variables that say where it is."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
-import httpx
+from retryctl.errors import ApiError, UnreachableError, UsageError
 
-from retryctl.environment import KEY, URL
-from retryctl.errors import UNREACHABLE, CommandError, UsageError
-from retryctl.tables import printable
+if TYPE_CHECKING:
+    import httpx
 
 _FUNCTION_KEY_HEADER: Final = "x-functions-key"
 _TIMEOUT_SECONDS: Final = 60.0
@@ -18,31 +20,29 @@ _PAGE_ITEMS: Final = 200
 """The API's largest `limit`."""
 
 
-class ApiError(CommandError):
-    """The API answered with a problem.
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """An environment variable of the command line; an empty one counts as not set.
 
     Attributes:
-        problem: The problem document; made up here when the answer has none.
+        name: Name in the environment.
+        meaning: One sentence for a person.
+        default: Value when it is not set; "" for none.
     """
 
-    def __init__(self, problem: Mapping[str, Any]) -> None:
-        self.problem = problem
-        super().__init__(self.text)
+    name: str
+    meaning: str
+    default: str = ""
 
-    @property
-    def text(self) -> str:
-        """The problem in one line, and each invalid field with its pointer in a line of its own."""
-        status, title, detail = (self.problem.get(name, "") for name in ("status", "title", "detail"))
-        lines = [f"{status} {title}: {detail}".rstrip(": ")]
-        mistakes = self.problem.get("errors", ())
-        lines.extend(f"  {each['pointer'] or '(document)'}: {each['detail']}" for each in mistakes)
-        return "\n".join(map(printable, lines))
+    def get(self, environ: Mapping[str, str]) -> str:
+        """Return the value, or the default."""
+        return environ.get(self.name) or self.default
 
 
-class UnreachableError(CommandError):
-    """The API does not answer, or answers 503."""
+URL: Final = Variable("DURABLE_RETRY_URL", "Base URL of the app; `--url` wins.", "http://localhost:7071")
+KEY: Final = Variable("DURABLE_RETRY_KEY", "Function key, if the app needs one; `--function-key` wins.")
 
-    exit_code = UNREACHABLE
+VARIABLES: Final = (URL, KEY)
 
 
 class Api:
@@ -51,6 +51,8 @@ class Api:
     def __init__(
         self, url: str, function_key: str | None, transport: httpx.BaseTransport | None = None
     ) -> None:
+        import httpx  # noqa: PLC0415 - takes longer than all else; `--help` and `--version` do without
+
         self.url = url.rstrip("/").removesuffix("/api")
         headers = {} if function_key is None else {_FUNCTION_KEY_HEADER: function_key}
         self._client = httpx.Client(
@@ -126,6 +128,8 @@ class Api:
         return {"items": items, "next_cursor": cursor}
 
     def _send(self, method: str, path: tuple[str, ...], **request: Any) -> httpx.Response:
+        import httpx  # noqa: PLC0415 - as above
+
         route = "/".join(quote(segment, safe="") for segment in path)
         try:
             return self._client.request(method, route, **request)

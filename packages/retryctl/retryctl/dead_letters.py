@@ -9,8 +9,7 @@ from retryctl import errors, watching
 from retryctl.api import Api
 from retryctl.documents import parse_json
 from retryctl.operations import attempt_text
-from retryctl.screen import Screen
-from retryctl.tables import bar, cell, facts, span, table
+from retryctl.screen import Screen, bar, cell, facts, span, table
 
 _PATH: Final = "dead-letters"
 _REPLAYS: Final = (_PATH, "replays")
@@ -109,6 +108,16 @@ def start_replay(api: Api, args: Namespace, screen: Screen) -> int:
     if args.watch:
         return _watch_replay(api, document["replay_id"], screen)
     screen.show(document, f"{document['replay_id']}  replays {document['matched']} dead letters")
+    return errors.OK
+
+
+def list_replays(api: Api, args: Namespace, screen: Screen) -> int:
+    """List bulk replays, newest first."""
+    document = api.pages(*_REPLAYS, limit=args.limit)
+    names = ("replay_id", "status", "matched", "replayed", "failed", "remaining", "created_at", "note")
+    rows = [[each[name] for name in names] for each in document["items"]]
+    headers = ("REPLAY", "STATUS", "MATCHED", "REPLAYED", "FAILED", "REMAINING", "CREATED", "NOTE")
+    screen.show_list(document, "replay_id", table(headers, rows))
     return errors.OK
 
 

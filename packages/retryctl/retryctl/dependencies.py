@@ -8,8 +8,7 @@ from retryctl import errors
 from retryctl.api import Api
 from retryctl.documents import retry_table
 from retryctl.errors import UsageError
-from retryctl.screen import Screen
-from retryctl.tables import cell, facts, plot_waits, span, table
+from retryctl.screen import Screen, cell, facts, plot_waits, span, table
 
 
 def list_dependencies(api: Api, _: Namespace, screen: Screen) -> int:

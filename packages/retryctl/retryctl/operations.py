@@ -1,16 +1,15 @@
-"""Commands about operations: submit, get, watch, list, cancel, retry-now."""
+"""Commands about operations and the events of their outbox."""
 
-import uuid
+import os
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any, Final
 
 from retryctl import errors, watching
-from retryctl.api import Api, UnreachableError
+from retryctl.api import Api
 from retryctl.documents import parse_json, parse_pair, read_document, retry_table
 from retryctl.errors import UsageError
-from retryctl.screen import Screen
-from retryctl.tables import cell, facts, span, table
+from retryctl.screen import Screen, cell, facts, span, table
 
 FINISHED: Final = frozenset({"succeeded", "dead_lettered", "cancelled"})
 
@@ -18,16 +17,9 @@ FINISHED: Final = frozenset({"succeeded", "dead_lettered", "cancelled"})
 def submit(api: Api, args: Namespace, screen: Screen) -> int:
     """Submit an operation; with `--watch` follow it until it ends."""
     body = _body_of(args)
-    generated = _add_key(body, args.key)
+    body["key"] = _key_of(body, args.key) or generated_key(screen)
     headers = {"Prefer": f"wait={args.wait}"} if args.wait else None
-    try:
-        document = api.post("operations", body=body, headers=headers)
-    except UnreachableError as error:
-        # The operation may have been accepted: only the same key repeats it safely.
-        again = f"; repeat with --key {generated}" if generated else ""
-        raise UnreachableError(f"{error}{again}") from None
-    if generated:
-        screen.note(f"key {generated} (generated)")
+    document = api.post("operations", body=body, headers=headers)
     if args.watch:
         return _watch(api, document["operation_id"], screen)
     is_status = "attempts" in document
@@ -77,6 +69,32 @@ def retry_now(api: Api, args: Namespace, screen: Screen) -> int:
     """End an operation's present wait."""
     document = api.post("operations", args.id, "retry-now")
     screen.show(document, f"{document['operation_id']}  retry requested")
+    return errors.OK
+
+
+def list_events(api: Api, args: Namespace, screen: Screen) -> int:
+    """List the events in one state."""
+    document = api.pages("outbox", limit=args.limit, state=args.state)
+    rows = [
+        (
+            each["event_id"],
+            each["state"],
+            each["type"],
+            each["queue"] or f"{each['dependency']} {each['path']}",
+            each["pending_since"],
+            each["detail"],
+        )
+        for each in document["items"]
+    ]
+    headers = ("EVENT", "STATE", "TYPE", "TO", "PENDING SINCE", "DETAIL")
+    screen.show_list(document, "event_id", table(headers, rows))
+    return errors.OK
+
+
+def resend_event(api: Api, args: Namespace, screen: Screen) -> int:
+    """Send an event again."""
+    document = api.post("outbox", args.id, "resend")
+    screen.show(document, f"{document['event_id']}  {document['state']}")
     return errors.OK
 
 
@@ -148,19 +166,23 @@ def _request(args: Namespace) -> dict[str, Any]:
     return request
 
 
-def _add_key(body: dict[str, Any], given: str | None) -> str | None:
-    """Put the operation's key into the body, and return it if it had to be generated.
+def generated_key(screen: Screen) -> str:
+    """Make a key and say it before anything is sent: without an answer, only the same key repeats safely."""
+    key = f"cli-{os.urandom(16).hex()}"
+    screen.note(f"no --key given, so one was made; to repeat this submission, add --key {key}")
+    return key
+
+
+def _key_of(body: Mapping[str, Any], given: str | None) -> str | None:
+    """Return the key that the body or `--key` gives; None when neither does.
 
     Raises:
-        UsageError: The body has another key than the one given.
+        UsageError: Each gives another one.
     """
-    key = body.get("key")
-    if key is not None:
-        if given not in (None, key):
-            raise UsageError(f"the file's key is {key!r}, --key is {given!r}")
-        return None
-    body["key"] = given or f"cli-{uuid.uuid4().hex}"
-    return None if given else body["key"]
+    key: str | None = body.get("key")
+    if key is not None and given not in (None, key):
+        raise UsageError(f"the file's key is {key!r}, --key is {given!r}")
+    return given if key is None else key
 
 
 def _exit_code(status: str) -> int:

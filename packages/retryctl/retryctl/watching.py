@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from retryctl.api import UnreachableError
+from retryctl.errors import UnreachableError
 from retryctl.screen import Screen
 
 POLL_SECONDS: Final = 1.0

@@ -1,4 +1,4 @@
-"""Commands about batches and sagas: submit, show, watch."""
+"""Commands about batches and sagas: submit, list, show, watch."""
 
 from argparse import Namespace
 from collections.abc import Mapping
@@ -7,8 +7,8 @@ from typing import Any, Final
 from retryctl import errors, watching
 from retryctl.api import Api
 from retryctl.documents import read_document
-from retryctl.screen import Screen
-from retryctl.tables import bar, table
+from retryctl.operations import generated_key
+from retryctl.screen import Screen, bar, table
 
 BATCH_FINISHED: Final = frozenset({"succeeded", "failed"})
 SAGA_FINISHED: Final = frozenset({"succeeded", "compensated", "compensation_failed", "stopped"})
@@ -20,10 +20,22 @@ def submit_batch(api: Api, args: Namespace, screen: Screen) -> int:
     body = _body_with_list(args.file, "items")
     given = {"max_concurrency": args.max_concurrency, "tolerated_failures": args.tolerated_failures}
     body |= {name: value for name, value in given.items() if value is not None}
-    accepted = api.post("batches", body=body, headers=_key_header(args))
+    accepted = api.post("batches", body=body, headers=_key_header(args, screen))
     if args.watch:
         return _watch_batch(api, accepted["batch_id"], screen)
     screen.show(accepted, accepted["batch_id"])
+    return errors.OK
+
+
+def list_batches(api: Api, args: Namespace, screen: Screen) -> int:
+    """List batches without their items, newest first."""
+    document = api.pages("batches", limit=args.limit)
+    rows = [
+        (each["batch_id"], each["status"], _batch_counts(each), each["created_at"], each["finished_at"])
+        for each in document["items"]
+    ]
+    headers = ("BATCH", "STATUS", "ITEMS", "CREATED", "FINISHED")
+    screen.show_list(document, "batch_id", table(headers, rows))
     return errors.OK
 
 
@@ -41,10 +53,20 @@ def watch_batch(api: Api, args: Namespace, screen: Screen) -> int:
 
 def submit_saga(api: Api, args: Namespace, screen: Screen) -> int:
     """Submit a saga; with `--watch` follow it until it ends."""
-    accepted = api.post("sagas", body=_body_with_list(args.file, "steps"), headers=_key_header(args))
+    accepted = api.post("sagas", body=_body_with_list(args.file, "steps"), headers=_key_header(args, screen))
     if args.watch:
         return _watch_saga(api, accepted["saga_id"], screen)
     screen.show(accepted, accepted["saga_id"])
+    return errors.OK
+
+
+def list_sagas(api: Api, args: Namespace, screen: Screen) -> int:
+    """List sagas, newest first."""
+    document = api.pages("sagas", limit=args.limit)
+    rows = [
+        (each["saga_id"], each["status"], _steps_text(each), each["created_at"]) for each in document["items"]
+    ]
+    screen.show_list(document, "saga_id", table(("SAGA", "STATUS", "STEPS", "CREATED"), rows))
     return errors.OK
 
 
@@ -70,8 +92,8 @@ def _body_with_list(file: str, name: str) -> dict[str, Any]:
     return document
 
 
-def _key_header(args: Namespace) -> dict[str, str]:
-    return {} if args.key is None else {"Idempotency-Key": args.key}
+def _key_header(args: Namespace, screen: Screen) -> dict[str, str]:
+    return {"Idempotency-Key": args.key or generated_key(screen)}
 
 
 def _watch_batch(api: Api, batch_id: str, screen: Screen) -> int:
@@ -112,8 +134,11 @@ def _watch_saga(api: Api, saga_id: str, screen: Screen) -> int:
 
 
 def _saga_line(document: Mapping[str, Any]) -> str:
-    steps = ", ".join(f"{step['name']} {step['status']}" for step in document["steps"])
-    return f"{document['saga_id']}  {document['status']}: {steps}"
+    return f"{document['saga_id']}  {document['status']}: {_steps_text(document)}"
+
+
+def _steps_text(document: Mapping[str, Any]) -> str:
+    return ", ".join(f"{step['name']} {step['status']}" for step in document["steps"])
 
 
 def _saga_text(document: Mapping[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +13,7 @@ import httpx
 import pytest
 
 from retryctl import __version__, watching
-from retryctl.cli import main
+from retryctl.cli import SHELLS, main
 
 type Answer = Callable[[httpx.Request], httpx.Response]
 
@@ -116,7 +118,7 @@ def test_every_invalid_field_is_shown_with_its_pointer() -> None:
         {"pointer": "", "detail": "no"},
     ]
     problem = {"title": "Bad Request", "status": 400, "detail": "2 mistakes", "errors": errors}
-    run = Run(answers(problem, 400), "submit", "--dependency", "payments")
+    run = Run(answers(problem, 400), "submit", "--dependency", "payments", "--key", "k")
     assert run.code == 1
     assert run.err == (
         "retryctl: 400 Bad Request: 2 mistakes\n  /retry/max_attempts: must be [31m red\n  (document): no\n"
@@ -204,10 +206,13 @@ def test_options_make_the_body_of_an_operation() -> None:
     assert (run.code, run.out) == (0, "op-1  pending\n")
 
 
-def test_a_generated_key_is_sent_and_printed() -> None:
+def test_a_generated_key_is_sent_and_shown() -> None:
     run = Run(answers({"operation_id": "op-1", "status": "pending"}, 202), "submit", "--handler", "ship")
     sent = json.loads(run.requests[0].content)["key"]
-    assert run.out == f"key {sent} (generated)\nop-1  pending\n"
+    assert run.out == "op-1  pending\n"
+    assert (
+        run.err == f"retryctl: no --key given, so one was made; to repeat this submission, add --key {sent}\n"
+    )
     again = Run(answers({"operation_id": "op-1", "status": "pending"}, 202), "submit", "--handler", "ship")
     assert json.loads(again.requests[0].content)["key"] != sent
 
@@ -215,7 +220,7 @@ def test_a_generated_key_is_sent_and_printed() -> None:
 def test_the_generated_key_of_an_unanswered_submission_is_shown_for_a_repeat() -> None:
     run = Run(refuses, "submit", "--handler", "ship")
     assert run.code == 3
-    assert f"repeat with --key {json.loads(run.requests[0].content)['key']}" in run.err
+    assert f"add --key {json.loads(run.requests[0].content)['key']}\n" in run.err
 
 
 def test_key_fills_in_the_key_of_a_file(tmp_path: Path) -> None:
@@ -240,6 +245,97 @@ def test_key_names_a_batch_or_a_saga(kind: str, tmp_path: Path) -> None:
     run = Run(answers({f"{kind}_id": "id-1"}, 202), kind, "submit", str(file), "--key", "k")
     assert run.requests[0].headers["idempotency-key"] == "k"
     assert "x-functions-key" not in run.requests[0].headers
+
+
+@pytest.mark.parametrize("kind", ["batch", "saga"])
+def test_the_key_of_a_batch_or_a_saga_is_generated_and_shown_too(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "body.json"
+    file.write_text("[]")
+    run = Run(answers({f"{kind}_id": "id-1"}, 202), kind, "submit", str(file), "--json")
+    assert json.loads(run.out) == {f"{kind}_id": "id-1"}
+    assert f"add --key {run.requests[0].headers['idempotency-key']}\n" in run.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "route", "item", "shown"),
+    [
+        (
+            ["batch", "list"],
+            "batches",
+            {
+                "batch_id": "batch-1",
+                "status": "running",
+                "counts": {"total": 3, "succeeded": 2, "running": 1},
+                "created_at": "2026-11-21T09:00:00Z",
+                "finished_at": None,
+            },
+            "batch-1  running  2 succeeded, 1 running  2026-11-21T09:00:00Z  -",
+        ),
+        (
+            ["saga", "list"],
+            "sagas",
+            {
+                "saga_id": "saga-1",
+                "status": "running",
+                "steps": [
+                    {"name": "reserve", "status": "succeeded"},
+                    {"name": "charge", "status": "pending"},
+                ],
+                "created_at": "2026-11-21T09:00:00Z",
+            },
+            "saga-1  running  reserve succeeded, charge pending  2026-11-21T09:00:00Z",
+        ),
+        (
+            ["replays", "list"],
+            "dead-letters/replays",
+            {
+                "replay_id": "replay-1",
+                "status": "completed",
+                "matched": 3,
+                "replayed": 2,
+                "failed": 1,
+                "remaining": 0,
+                "created_at": "2026-11-21T09:00:00Z",
+                "note": None,
+            },
+            "replay-1  completed  3        2         1       0          2026-11-21T09:00:00Z  -",
+        ),
+    ],
+)
+def test_batches_sagas_and_bulk_replays_are_listed(
+    argv: list[str], route: str, item: dict[str, Any], shown: str
+) -> None:
+    answer = answers({"items": [item], "next_cursor": None})
+    run = Run(answer, *argv)
+    assert run.requests[0].url.path == f"/api/{route}"
+    assert run.out.splitlines()[1] == shown
+    assert Run(answer, *argv, "--ids").out.split() == [shown.split(maxsplit=1)[0]]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_completion_of_a_shell_has_commands_and_options(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["completion", shell])
+    script = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert all(
+        word in script for word in ("dead-letters", "retry-now", "tolerated-failures", "waiting_retry")
+    )
+
+
+def test_bash_completes_by_the_script() -> None:
+    ask = "COMP_WORDS=(retryctl outbox list --state ''); COMP_CWORD=4; _shtab_retryctl; echo ${COMPREPLY[@]}"
+    script = f"source <({sys.executable} -m retryctl completion bash); {ask}"
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)  # noqa: S607 # bash as it is found
+    assert ran.stdout.split() == ["pending", "sent", "failed"]
+
+
+def test_the_start_imports_no_http_client() -> None:
+    """It takes longer than everything else, and neither help nor a mistake needs it."""
+    code = "import sys, retryctl.cli; sys.exit(not sys.modules.keys().isdisjoint({'httpx', 'shtab'}))"
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

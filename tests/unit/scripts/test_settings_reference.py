@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import onebox.environment
-import retryctl.environment
+import retryctl.api
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.settings import CircuitSettings
 from durable_retry.engine.config.dependency import IdempotencySettings
@@ -29,7 +29,7 @@ READERS = sorted(
 CATALOGUES = {
     "durable_retry/settings/catalogue.py",
     "packages/onebox/onebox/environment.py",
-    "packages/retryctl/retryctl/environment.py",
+    "packages/retryctl/retryctl/api.py",
 }
 COMPUTED = {
     "durable_retry/settings/intake.py": "names with a tail: KEY_POINTERS_KAFKA, connections by identity",
@@ -38,7 +38,7 @@ COMPUTED = {
 
 KNOWN = (
     {setting.name for group in CATALOGUE.values() for setting in group}
-    | {variable.name for variable in onebox.environment.VARIABLES + retryctl.environment.VARIABLES}
+    | {variable.name for variable in onebox.environment.VARIABLES + retryctl.api.VARIABLES}
     | set(PLATFORM)
 )
 

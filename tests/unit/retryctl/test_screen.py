@@ -1,6 +1,6 @@
 import pytest
 
-from retryctl.tables import PLOT_WIDTH, bar, cell, facts, plot_waits, span, table
+from retryctl.screen import PLOT_WIDTH, bar, cell, facts, plot_waits, span, table
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
