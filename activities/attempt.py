@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import azure.durable_functions as df
 
-from durable_retry.engine.base.durable_names import ATTEMPT
+from durable_retry.engine.base.names import ATTEMPT
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.admission import AdmissionState, blocked_to_json
 from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.loop import AdmissionState, blocked_to_json
 from durable_retry.services.attempt.attempt import attempt_operation
 
 blueprint = df.Blueprint()

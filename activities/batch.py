@@ -7,9 +7,8 @@ from typing import Any, Final
 import azure.durable_functions as df
 
 from durable_retry import clock
-from durable_retry.engine.base.durable_names import BATCH_CLOSE, BATCH_STEP
-from durable_retry.engine.base.enums import Category, OperationState
-from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.base.names import BATCH_CLOSE, BATCH_STEP, Category, OperationState
+from durable_retry.engine.operations.operation import Completion
 from durable_retry.services.workflows import start_item
 from durable_retry.stores.dead_letters.records import keep_message
 from durable_retry.stores.workflows.batches import (

@@ -9,12 +9,11 @@ from typing import Any, Final
 import azure.durable_functions as df
 
 from durable_retry import clock
-from durable_retry.engine.base.durable_names import REPLAY_BATCH, REPLAY_PAGE
-from durable_retry.engine.base.instants import optional_to_rfc3339
+from durable_retry.engine.base.json_forms import optional_to_rfc3339
+from durable_retry.engine.base.names import REPLAY_BATCH, REPLAY_PAGE
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.dead_letters.edit import ReplayBody
-from durable_retry.engine.dead_letters.filter import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status, WrongStatusError
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter, ReplayBody
 from durable_retry.services.replay import (
     KeyTakenError,
     StillRunningError,

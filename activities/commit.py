@@ -3,8 +3,8 @@
 import azure.durable_functions as df
 
 from durable_retry import clock
-from durable_retry.engine.base.durable_names import COMMIT
-from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.json_forms import TraceContext
+from durable_retry.engine.base.names import COMMIT
 from durable_retry.engine.operations.operation import outbox_id_for
 from durable_retry.stores.operations.commits import commit_success
 from durable_retry.stores.storage.tables import StorageRefusedError

@@ -3,7 +3,7 @@
 import azure.durable_functions as df
 
 from durable_retry import clock
-from durable_retry.engine.base.durable_names import DEAD_LETTER
+from durable_retry.engine.base.names import DEAD_LETTER
 from durable_retry.stores.dead_letters.records import keep_operation
 
 blueprint = df.Blueprint()

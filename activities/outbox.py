@@ -5,12 +5,10 @@ from typing import Any
 import azure.durable_functions as df
 
 from durable_retry import clock
-from durable_retry.engine.base.durable_names import OUTBOX_GIVE_UP, OUTBOX_PENDING, PUBLISH
-from durable_retry.engine.base.enums import DeadLetterReason
-from durable_retry.engine.outbox.cloud_event import envelope_of
-from durable_retry.engine.outbox.delivery import Delivery, EventState, StoredEvent, operation_id_of
-from durable_retry.engine.retry.admission import Blocked, blocked_to_json
+from durable_retry.engine.base.names import OUTBOX_GIVE_UP, OUTBOX_PENDING, PUBLISH, DeadLetterReason
+from durable_retry.engine.outbox import Delivery, EventState, StoredEvent, envelope_of, operation_id_of
 from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.loop import Blocked, blocked_to_json
 from durable_retry.services.outbox import deliver
 from durable_retry.settings.configuration import find_dependency
 from durable_retry.stores.dead_letters.records import keep_operation

@@ -3,7 +3,7 @@
 import azure.durable_functions as df
 
 from durable_retry import clock
-from durable_retry.engine.base.durable_names import SUBMIT
+from durable_retry.engine.base.names import SUBMIT
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.workflows import start_item
 

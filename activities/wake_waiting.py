@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import azure.durable_functions as df
 
-from durable_retry.engine.base.durable_names import WAKE_WAITING
-from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry.engine.base.names import WAKE_WAITING
 from durable_retry.stores.circuit.waiting import waiting_page, wake
 
 blueprint = df.Blueprint()

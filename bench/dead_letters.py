@@ -8,8 +8,8 @@ from typing import Any
 from bench.measured import measured
 from bench.numbers import Row, Table, milliseconds
 from bench.storage import fill, storage_in_memory, storage_setting
-from durable_retry.engine.dead_letters.filter import DeadLetterFilter, Facets
 from durable_retry.engine.dead_letters.record import archived
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter, Facets
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.stores.dead_letters.counters import read_groups, read_summary

@@ -23,7 +23,7 @@ from azure.storage.queue import QueueClient
 from bench.metered_app import served_app
 from bench.numbers import Row, Table, milliseconds
 from bench.systems import flaky_target, onebox
-from durable_retry.engine.intake.message import Arrival
+from durable_retry.engine.intake import Arrival
 from durable_retry.services import intake as intake_service
 from durable_retry.services import submit as submission
 from durable_retry.services.backpressure import BackpressureMonitor

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from itertools import count
 
-from durable_retry.engine.base.enums import Category
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import (
     Breaker,
     CallHealth,
@@ -23,7 +23,7 @@ from durable_retry.engine.circuit import (
 )
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.decision import DeadLetter, Done, Wait
+from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import Answer, AttemptNow, RequestProbe, RetryState, after
 from durable_retry.engine.retry.policy import PRESETS, Timeouts

@@ -14,7 +14,7 @@ from activities.outbox import outbox_give_up, outbox_pending, publish
 from bench.measured import Measured, measured
 from bench.numbers import Row, Table, milliseconds
 from bench.storage import fill, storage_in_memory, storage_setting
-from durable_retry.engine.outbox.delivery import EventState
+from durable_retry.engine.outbox import EventState
 from durable_retry.services.outbox import SWEPT_AFTER, sweep
 from durable_retry.stores.operations.commits import commit_success
 from durable_retry.stores.outbox.events import list_pending, new_event

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from bench.numbers import Row, Table
-from durable_retry.engine.base.enums import OperationState
+from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.operation import OperationInput, OperationStatus
 from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts

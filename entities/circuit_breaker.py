@@ -11,7 +11,7 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
-from durable_retry.engine.base.durable_names import CIRCUIT_BREAKER
+from durable_retry.engine.base.names import CIRCUIT_BREAKER
 from durable_retry.engine.circuit import (
     Breaker,
     ManualControlMessage,

@@ -9,9 +9,8 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
-from durable_retry.engine.base.durable_names import IDEMPOTENCY_RECORD
-from durable_retry.engine.base.instants import from_rfc3339, optional_from_rfc3339, to_rfc3339
-from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.json_forms import TraceContext, from_rfc3339, optional_from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import IDEMPOTENCY_RECORD
 from durable_retry.engine.operations.idempotency import Record, claim, complete, expire
 from durable_retry.telemetry.events import operation_ended
 

@@ -6,9 +6,9 @@ from typing import Any, Final
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.durable_names import BATCH, BATCH_CLOSE, BATCH_STEP
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.workflows.batch import BatchProgress
+from durable_retry.engine.base.names import BATCH, BATCH_CLOSE, BATCH_STEP
+from durable_retry.engine.operations.operation import Completion
+from durable_retry.engine.workflows import BatchProgress
 from orchestrators.call_until_success import Steps, call_until_success
 from orchestrators.completions import CompletionReports
 

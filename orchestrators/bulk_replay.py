@@ -8,9 +8,9 @@ from typing import Any, Final, Self
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.durable_names import CANCEL_REPLAY_EVENT, REPLAY, REPLAY_BATCH, REPLAY_PAGE
-from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.dead_letters.bulk_replay import Pace, ReplayProgress, ReplayState, progress_document
+from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, REPLAY, REPLAY_BATCH, REPLAY_PAGE
+from durable_retry.engine.dead_letters.replay import Pace, ReplayProgress, ReplayState, progress_document
 from orchestrators.call_until_success import Steps, call_until_success
 
 blueprint = df.Blueprint()

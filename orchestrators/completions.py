@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from durabletask import task
 
-from durable_retry.engine.base.durable_names import ENDED_EVENT
-from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.base.names import ENDED_EVENT
+from durable_retry.engine.operations.operation import Completion
 from orchestrators.call_until_success import Steps
 
 _FIRST_LOOK: Final = timedelta(seconds=30)

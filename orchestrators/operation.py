@@ -11,26 +11,33 @@ from typing import Any, Final, assert_never
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.durable_names import (
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import (
     ATTEMPT,
     COMMIT,
     DEAD_LETTER,
     ENDED_EVENT,
     OPERATION,
     OUTBOX,
+    Category,
+    DeadLetterReason,
+    OperationState,
     outbox_instance,
 )
-from durable_retry.engine.base.enums import Category, DeadLetterReason, OperationState
-from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.text import cut_text
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.custom_status import moving_parts
 from durable_retry.engine.operations.idempotency import ClaimAnswer
-from durable_retry.engine.retry.admission import Blocked, NeedsProbe
-from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, overdue
-from durable_retry.engine.retry.decision import DeadLetter, Decision, Done, Wait
+from durable_retry.engine.operations.operation import Completion
+from durable_retry.engine.operations.status import moving_parts
+from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Decision, Done, Wait, overdue
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import AttemptNow, RequestProbe, WorkerFailed, lease_expired
+from durable_retry.engine.retry.loop import (
+    AttemptNow,
+    Blocked,
+    NeedsProbe,
+    RequestProbe,
+    WorkerFailed,
+    lease_expired,
+)
 from orchestrators.call_until_success import Steps, call_until_success, wait_after
 from orchestrators.retry_loop import answer_of, request_probe
 from orchestrators.run import Run

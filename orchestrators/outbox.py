@@ -1,6 +1,6 @@
 """The orchestration that sends the events of one operation.
 
-`engine.outbox.delivery` picks the events, `engine.retry.loop` decides when and how often each is tried.
+`engine.outbox` picks the events, `engine.retry.loop` decides when and how often each is tried.
 
 It works in rounds: all due deliveries are attempted side by side, then it waits for the next one. Events of
 one destination follow each other; a destination that is down delays another one by one attempt at most.
@@ -15,16 +15,10 @@ from typing import Any, Final, assert_never
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.durable_names import (
-    CIRCUIT_EVENT,
-    OUTBOX,
-    OUTBOX_GIVE_UP,
-    OUTBOX_PENDING,
-    PUBLISH,
-)
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
-from durable_retry.engine.outbox.delivery import Delivery, due_of, heads_of, next_due_at
-from durable_retry.engine.retry.decision import DeadLetter, Done, Wait
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import CIRCUIT_EVENT, OUTBOX, OUTBOX_GIVE_UP, OUTBOX_PENDING, PUBLISH
+from durable_retry.engine.outbox import Delivery, due_of, heads_of, next_due_at
+from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.loop import Answer, AttemptNow, RequestProbe, WorkerFailed, after
 from orchestrators.call_until_success import Steps, call_until_success
 from orchestrators.retry_loop import answer_of, request_probe

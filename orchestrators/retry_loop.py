@@ -5,11 +5,10 @@ from typing import Any
 
 from durabletask import task
 
-from durable_retry.engine.base.durable_names import PERMIT
+from durable_retry.engine.base.names import PERMIT
 from durable_retry.engine.circuit import Permitted, Refused, answer_from_json
-from durable_retry.engine.retry.admission import Blocked, blocked_from_json
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import RequestProbe, WorkerFailed
+from durable_retry.engine.retry.loop import Blocked, RequestProbe, WorkerFailed, blocked_from_json
 from durable_retry.stores.circuit.entity import circuit_id
 from orchestrators.call_until_success import Steps
 

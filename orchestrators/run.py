@@ -8,17 +8,17 @@ from typing import Any, Final, Self
 from durabletask import task
 from durabletask.entities import EntityInstanceId
 
-from durable_retry.engine.base.durable_names import (
+from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry.engine.base.names import (
     CANCEL_EVENT,
     CIRCUIT_EVENT,
     IDEMPOTENCY_RECORD,
     RETRY_NOW_EVENT,
+    OperationState,
 )
-from durable_retry.engine.base.enums import OperationState
-from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.operations.custom_status import moving_parts
 from durable_retry.engine.operations.operation import OperationInput, OperationStatus
-from durable_retry.engine.retry.decision import Wait
+from durable_retry.engine.operations.status import moving_parts
+from durable_retry.engine.retry.decide import Wait
 from durable_retry.engine.retry.history import WaitKind
 from durable_retry.engine.retry.loop import Action, Answer, RetryState, after
 from durable_retry.telemetry.events import wait_begun, wait_over

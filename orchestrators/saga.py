@@ -7,10 +7,9 @@ from typing import Any, Final
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.durable_names import SAGA, SUBMIT
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows.saga import Over, Saga, saga_document
+from durable_retry.engine.base.names import SAGA, SUBMIT
+from durable_retry.engine.operations.operation import Completion, OperationInput
+from durable_retry.engine.workflows import Over, Saga, saga_document
 from durable_retry.stores.workflows.sagas import saga_progress
 from orchestrators.call_until_success import Steps, call_until_success
 from orchestrators.completions import CompletionReports

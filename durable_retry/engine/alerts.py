@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, Self
 
-from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.json_record import Form, JsonRecord
+from durable_retry.engine.base.json_forms import Form, JsonRecord, to_rfc3339
 
 
 @dataclass(frozen=True, slots=True)

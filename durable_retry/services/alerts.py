@@ -13,8 +13,8 @@ from typing import Final
 from durable_retry.engine.alerts import Alert, HealthMetric, Thresholds, alert_changes
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.circuit import Breaker, CircuitState
-from durable_retry.engine.intake.envelope import ParsedEnvelope
-from durable_retry.engine.operations.naming import ScopedKey
+from durable_retry.engine.operations.idempotency import ScopedKey
+from durable_retry.engine.operations.request import ParsedEnvelope
 from durable_retry.services.submit import Naming, parse, resolve, submit
 from durable_retry.settings.configuration import dependencies
 from durable_retry.settings.maintenance import Webhook, maintenance_settings

@@ -1,7 +1,7 @@
 """Slow the intake down while the task hub or a dependency is far behind.
 
 Per dependency the monitor samples one started operation, the probe: it reads its status at most once a second
-while more operations arrive. See `engine.intake.backpressure` for how a status is judged.
+while more operations arrive. See `engine.intake` for how a status is judged.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from durable_retry import clock
-from durable_retry.engine.intake.backpressure import LagLimits, Pressure, look_at
+from durable_retry.engine.intake import LagLimits, Pressure, look_at
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.stores.operations.status import document_of
 from durable_retry.stores.task_hub.client import read_operation

@@ -16,11 +16,11 @@ from typing import Final
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
-from durable_retry.engine.base.enums import DeadLetterReason
+from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.intake.envelope import parse_envelope
-from durable_retry.engine.intake.message import Arrival, MalformedBodyError, kept_text, read_message
+from durable_retry.engine.intake import Arrival, MalformedBodyError, kept_text, read_message
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.request import parse_envelope
 from durable_retry.services.backpressure import BackpressureMonitor, BehindError
 from durable_retry.services.submit import (
     KeyReused,

@@ -12,15 +12,19 @@ from typing import Any, Final
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
-from durable_retry.engine.base.durable_names import OUTBOX, outbox_instance
-from durable_retry.engine.base.enums import Category
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.config.webhook_secret import signing_key
-from durable_retry.engine.outbox.cloud_event import CONTENT_TYPE, envelope_text
-from durable_retry.engine.outbox.delivery import Delivery, StoredEvent, outbox_id_of
-from durable_retry.engine.outbox.webhook import ID_HEADER, signed_headers
-from durable_retry.engine.retry.admission import Blocked
+from durable_retry.engine.base.names import OUTBOX, Category, outbox_instance
+from durable_retry.engine.dependency import Dependency, signing_key
+from durable_retry.engine.outbox import (
+    CONTENT_TYPE,
+    ID_HEADER,
+    Delivery,
+    StoredEvent,
+    envelope_text,
+    outbox_id_of,
+    signed_headers,
+)
 from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.loop import Blocked
 from durable_retry.services.attempt.attempt import attempt_if_admitted, observed
 from durable_retry.services.attempt.http_request import attempt_request
 from durable_retry.services.attempt.plan import Plan, error_line, start_clock

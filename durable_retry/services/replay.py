@@ -18,17 +18,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base.durable_names import OPERATION, OPERATIONS_QUEUE, QUEUE_SOURCE
-from durable_retry.engine.base.enums import DeadLetterReason
+from durable_retry.engine.base.names import OPERATION, OPERATIONS_QUEUE, QUEUE_SOURCE, DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.circuit import CircuitState, snapshot_of
-from durable_retry.engine.dead_letters.edit import (
-    ReplayBody,
-    changes_between,
-    edited_operation,
-    is_masked,
-    needs_new_key,
-)
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     Replay,
@@ -36,13 +28,19 @@ from durable_retry.engine.dead_letters.record import (
     WrongStatusError,
     not_replayed,
     replayed,
+    without_credentials,
 )
-from durable_retry.engine.intake.message import DATA_PREFIX, Arrival
-from durable_retry.engine.operations.credentials import without_credentials
-from durable_retry.engine.operations.idempotency import RecordState, state_of
-from durable_retry.engine.operations.naming import ScopedKey, visible
+from durable_retry.engine.dead_letters.replay import (
+    ReplayBody,
+    changes_between,
+    edited_operation,
+    is_masked,
+    needs_new_key,
+)
+from durable_retry.engine.intake import DATA_PREFIX, Arrival
+from durable_retry.engine.operations.idempotency import RecordState, ScopedKey, state_of, visible
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.delay_constraints import deadline_of
+from durable_retry.engine.retry.policy import deadline_of
 from durable_retry.services.intake import intake
 from durable_retry.services.outbox import resend, was_resent
 from durable_retry.services.submit import KeyReused, Submission, resolve, submit
@@ -316,7 +314,7 @@ def _of_message(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
 
 
 def _body_of(text: str) -> bytes:
-    """Undo what `engine.intake.message.kept_text` did to bytes that are no text."""
+    """Undo what `engine.intake.kept_text` did to bytes that are no text."""
     if not text.startswith(DATA_PREFIX):
         return text.encode("utf-8", "replace")
     try:

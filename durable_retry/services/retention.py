@@ -18,8 +18,8 @@ import grpc
 from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
 
-from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.outbox.delivery import EventState, outbox_id_of
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.outbox import EventState, outbox_id_of
 from durable_retry.services.replay import finish_replay
 from durable_retry.settings.maintenance import maintenance_settings
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived

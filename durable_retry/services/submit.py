@@ -16,8 +16,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from durable_retry import clock
-from durable_retry.engine.base.secret import Secret
-from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.json_forms import TraceContext
+from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.validation import (
     InvalidInputError,
     Problem,
@@ -25,14 +25,18 @@ from durable_retry.engine.base.validation import (
     pointer_of,
     problems_of,
 )
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.intake.envelope import ParsedEnvelope
-from durable_retry.engine.operations.custom_status import is_finished
-from durable_retry.engine.operations.idempotency import RecordState, state_of
-from durable_retry.engine.operations.naming import ScopedKey, event_name, explicit_scope, fields_name
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.request import OperationRequest, parse_operation
-from durable_retry.engine.operations.submission import operation_from
+from durable_retry.engine.dependency import Dependency
+from durable_retry.engine.operations.idempotency import (
+    RecordState,
+    ScopedKey,
+    event_name,
+    explicit_scope,
+    fields_name,
+    state_of,
+)
+from durable_retry.engine.operations.operation import OperationInput, operation_from
+from durable_retry.engine.operations.request import OperationRequest, ParsedEnvelope, parse_operation
+from durable_retry.engine.operations.status import is_finished
 from durable_retry.handlers import Handler, find_handler, registered_handlers
 from durable_retry.settings.app import platform_queue_prefixes
 from durable_retry.settings.configuration import dependencies, find_dependency

@@ -5,16 +5,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from durable_retry.engine.base.enums import DeadLetterReason
-from durable_retry.engine.base.json_text import json_problems
-from durable_retry.engine.base.request_fields import Key
-from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict, pointer_of, validated
-from durable_retry.engine.intake.envelope import ParsedEnvelope
-from durable_retry.engine.operations.naming import ScopedKey
+from durable_retry.engine.base.json_forms import TraceContext
+from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    Key,
+    Problem,
+    Strict,
+    json_problems,
+    pointer_of,
+    validated,
+)
+from durable_retry.engine.operations.idempotency import ScopedKey
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows.batch import BatchRequest
-from durable_retry.engine.workflows.saga import SagaRequest, Step, StepRequest
+from durable_retry.engine.operations.request import ParsedEnvelope
+from durable_retry.engine.workflows import BatchRequest, SagaRequest, Step, StepRequest
 from durable_retry.services.submit import Naming, UnknownTargetError, parse, resolve
 from durable_retry.settings.app import app_settings
 from durable_retry.stores.workflows.batches import Item

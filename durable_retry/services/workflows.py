@@ -3,10 +3,9 @@
 from dataclasses import replace
 from datetime import datetime
 
-from durable_retry.engine.base.enums import Category, DeadLetterReason, OperationState
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.delay_constraints import deadline_of
+from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
+from durable_retry.engine.operations.operation import Completion, OperationInput
+from durable_retry.engine.retry.policy import deadline_of
 from durable_retry.services.submit import KeyReused, Replayed, Started, submit
 from durable_retry.stores.dead_letters.records import keep_operation
 

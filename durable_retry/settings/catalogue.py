@@ -6,7 +6,7 @@ from typing import Final
 from azure.functions.decorators.kafka import BrokerAuthenticationMode, BrokerProtocol
 
 from durable_retry.engine.alerts import Thresholds
-from durable_retry.engine.intake.backpressure import LagLimits
+from durable_retry.engine.intake import LagLimits
 from durable_retry.settings.setting import Number, Setting, Text, WholeNumber
 
 _KIB: Final = 1024

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from durable_retry.engine.base.validation import Problem
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.config.reader import Config, ConfigError, parse_config
+from durable_retry.engine.config import Config, ConfigError, parse_config
+from durable_retry.engine.dependency import Dependency
 from durable_retry.handlers import HandlerSetupError, load_handlers, registered_handlers
 from durable_retry.settings.app import AppSettings, SettingsError, app_settings, function_timeout_seconds
 from durable_retry.settings.catalogue import DEPENDENCIES_FILE, STRICT_TYPING

@@ -9,10 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from durable_retry.engine.base.json_pointer import pointer_problem
-from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.intake.backpressure import LagLimits
-from durable_retry.engine.intake.schedules import ScheduledOperation, parse_schedules
+from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_problem
+from durable_retry.engine.intake import LagLimits
+from durable_retry.engine.schedules import ScheduledOperation, parse_schedules
 from durable_retry.settings.app import APP_ROOT, SettingsError
 from durable_retry.settings.catalogue import (
     COSMOS_CONNECTION,

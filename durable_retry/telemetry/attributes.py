@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.outbox.delivery import QUEUE_PREFIX
+from durable_retry.engine.outbox import QUEUE_PREFIX
 
 DEPENDENCY: Final = "durable_retry.dependency"
 SOURCE: Final = "durable_retry.source"

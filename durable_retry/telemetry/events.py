@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from durable_retry.engine.base.enums import OperationState
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.json_forms import TraceContext, from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.circuit import CircuitState
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import AttemptOutcome

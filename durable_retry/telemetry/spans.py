@@ -20,9 +20,8 @@ from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from durable_retry.engine.base.enums import OperationState
-from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE, TraceContext
+from durable_retry.engine.base.json_forms import TRACEPARENT, TRACESTATE, TraceContext, from_rfc3339
+from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.telemetry.attributes import (

@@ -12,8 +12,8 @@ from typing import Any, Final
 import azure.functions as func
 
 from durable_retry import clock
-from durable_retry.engine.intake.message import Arrival
-from durable_retry.engine.intake.schedules import ScheduledOperation
+from durable_retry.engine.intake import Arrival
+from durable_retry.engine.schedules import ScheduledOperation
 from durable_retry.services.alerts import check_alerts
 from durable_retry.services.outbox import sweep
 from durable_retry.services.retention import clean_expired_records, run_maintenance

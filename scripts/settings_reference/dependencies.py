@@ -8,9 +8,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
-from durable_retry.engine.circuit.settings import CircuitSettings
-from durable_retry.engine.config.dependency import Dependency, IdempotencySettings
-from durable_retry.engine.config.tables import (
+from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.config import (
     AuthTable,
     CircuitTable,
     DependencyTable,
@@ -19,8 +18,8 @@ from durable_retry.engine.config.tables import (
     TimeoutsTable,
     WebhookTable,
 )
-from durable_retry.engine.retry.override import RetryOverride
-from durable_retry.engine.retry.policy import PRESETS, RetryPolicy, Timeouts
+from durable_retry.engine.dependency import Dependency, IdempotencySettings
+from durable_retry.engine.retry.policy import PRESETS, RetryOverride, RetryPolicy, Timeouts
 from scripts.settings_reference.markdown import shown, span, table, words
 
 HEAD: Final = ("key", "default", "unit", "range", "what it is")

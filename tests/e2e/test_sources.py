@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from azure.storage.queue import QueueClient
 
-from durable_retry.engine.operations.idempotency import operation_id_for
-from durable_retry.engine.operations.naming import (
-    EventName,
+from durable_retry.engine.operations.idempotency import (
     ScopedKey,
     event_name,
     explicit_scope,
     fields_name,
+    operation_id_for,
     source_name,
 )
+from durable_retry.engine.operations.request import EventName
 from scripts.processes import ROOT, ServerDidNotStartError, eventually
 from tests.support.app import System, operation
 from tests.support.azurite import Storage

@@ -23,8 +23,8 @@ from azure_functions_runtime.bindings.generic import GenericBinding
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from durable_retry.engine.config.reader import parse_config
-from durable_retry.engine.intake.backpressure import LagLimits
+from durable_retry.engine.config import parse_config
+from durable_retry.engine.intake import LagLimits
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services import intake as intake_module
 from durable_retry.services.intake import NotAcceptedError, intake

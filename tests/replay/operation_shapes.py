@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 from durable_retry import clock
-from durable_retry.engine.base import durable_names
-from durable_retry.engine.base.enums import Category
+from durable_retry.engine.base import names
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import CircuitSettings, Refused
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.admission import Blocked, NeedsProbe, blocked_to_json
+from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.stores.circuit.waiting import wake
 from durable_retry.stores.task_hub import client as hub
@@ -34,14 +34,14 @@ async def _cancel(stage: TaskHubStage) -> None:
     while not stage.activities:  # noqa: ASYNC110 - the worker runs on threads of its own
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.5)
-    await hub.raise_event(stage.binding, "op-test", durable_names.CANCEL_EVENT, {})
+    await hub.raise_event(stage.binding, "op-test", names.CANCEL_EVENT, {})
 
 
 async def _hurry(stage: TaskHubStage) -> None:
     while not stage.activities:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.5)
-    await hub.raise_event(stage.binding, "op-test", durable_names.RETRY_NOW_EVENT, {"attempt": 2})
+    await hub.raise_event(stage.binding, "op-test", names.RETRY_NOW_EVENT, {"attempt": 2})
 
 
 def _worker_failing_once() -> Answer:

@@ -6,8 +6,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base import durable_names
-from durable_retry.engine.base.durable_names import (
+from durable_retry.engine.base import names
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import (
     BATCH,
     CANCEL_REPLAY_EVENT,
     ENDED_EVENT,
@@ -19,9 +20,9 @@ from durable_retry.engine.base.durable_names import (
     REPLAY_PAGE,
     SAGA,
     SUBMIT,
+    Category,
+    OperationState,
 )
-from durable_retry.engine.base.enums import Category, OperationState
-from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.circuit import (
     CircuitSettings,
     ManualAction,
@@ -30,14 +31,13 @@ from durable_retry.engine.circuit import (
     Refused,
 )
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.dead_letters.filter import DeadLetterFilter
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.outbox.delivery import EventState, StoredEvent, event_id_for
-from durable_retry.engine.retry.admission import Blocked, NeedsProbe, blocked_to_json
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.engine.dependency import Dependency
+from durable_retry.engine.operations.operation import Completion
+from durable_retry.engine.outbox import EventState, StoredEvent, event_id_for
+from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
 from durable_retry.engine.retry.policy import RetryPolicy
-from durable_retry.engine.workflows.batch import BatchProgress
-from durable_retry.engine.workflows.saga import Saga, Step
+from durable_retry.engine.workflows import BatchProgress, Saga, Step
 from durable_retry.stores.task_hub import client as hub
 from tests.replay.recording import Shape, Steer
 from tests.support.builders import an_operation, outcome
@@ -130,7 +130,7 @@ def _batch(total: int, *, silent: set[int]) -> Shape:
     """Run items two at a time; those that are silent have ended when somebody starts them."""
 
     def answer(name: str, given: dict[str, Any]) -> Any:
-        if name != durable_names.BATCH_STEP:
+        if name != names.BATCH_STEP:
             return None
         return {"running": [[index, f"op-{index}"] for index in given["start"] if index not in silent]}
 

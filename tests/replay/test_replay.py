@@ -14,7 +14,7 @@ import pytest
 from azure.durable_functions.worker import DurableFunctionsWorker
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from durable_retry.engine.base.durable_names import BATCH, OPERATION, OUTBOX, RELEASE_WAITING, REPLAY, SAGA
+from durable_retry.engine.base.names import BATCH, OPERATION, OUTBOX, RELEASE_WAITING, REPLAY, SAGA
 from durable_retry.settings.configuration import harden_runtime
 from orchestrators import batch, bulk_replay, operation, outbox, saga, wake_waiting
 from tests.replay.recording import FOREIGN, Recording, load, shapes

@@ -24,8 +24,8 @@ from activities import outbox as publish
 from activities import wake_waiting as waking
 from durable_retry import clock
 from durable_retry import handlers as handler_registry
-from durable_retry.engine.base import durable_names
-from durable_retry.engine.base.durable_names import (
+from durable_retry.engine.base import names
+from durable_retry.engine.base.names import (
     CIRCUIT_BREAKER,
     RELEASE_WAITING,
     REPLAY,
@@ -33,7 +33,7 @@ from durable_retry.engine.base.durable_names import (
     REPLAY_PAGE,
     WAKE_WAITING,
 )
-from durable_retry.engine.config.reader import parse_config
+from durable_retry.engine.config import parse_config
 from durable_retry.handlers import Call as HandlerCall
 from durable_retry.handlers import Outcome, TableWrite, Throttled
 from durable_retry.services.attempt import http_client as downstream
@@ -215,24 +215,24 @@ _HANDLER: Final = handler_registry.Handler(
     name="reserve", dependency="stock", input_model=Order, function=reserve
 )
 _ORCHESTRATORS: Final = {
-    durable_names.OPERATION: operation.operation,
-    durable_names.OUTBOX: outbox.outbox,
-    durable_names.BATCH: batch.batch,
-    durable_names.SAGA: saga.saga,
+    names.OPERATION: operation.operation,
+    names.OUTBOX: outbox.outbox,
+    names.BATCH: batch.batch,
+    names.SAGA: saga.saga,
     REPLAY: replay.replay,
     RELEASE_WAITING: release_waiting.release_waiting,
 }
-_ENTITIES: Final = {durable_names.IDEMPOTENCY_RECORD: IdempotencyRecord, CIRCUIT_BREAKER: CircuitBreaker}
+_ENTITIES: Final = {names.IDEMPOTENCY_RECORD: IdempotencyRecord, CIRCUIT_BREAKER: CircuitBreaker}
 _ACTIVITIES: Final[dict[str, Activity]] = {
-    durable_names.ATTEMPT: attempt.attempt,
-    durable_names.COMMIT: commit.commit,
-    durable_names.DEAD_LETTER: _without_hub(dead_letter.dead_letter),
-    durable_names.OUTBOX_PENDING: _without_hub(publish.outbox_pending),
-    durable_names.PUBLISH: publish.publish,
-    durable_names.OUTBOX_GIVE_UP: _without_hub(publish.outbox_give_up),
-    durable_names.SUBMIT: submit.submit,
-    durable_names.BATCH_STEP: batch_step.batch_step,
-    durable_names.BATCH_CLOSE: _without_hub(batch_step.batch_close),
+    names.ATTEMPT: attempt.attempt,
+    names.COMMIT: commit.commit,
+    names.DEAD_LETTER: _without_hub(dead_letter.dead_letter),
+    names.OUTBOX_PENDING: _without_hub(publish.outbox_pending),
+    names.PUBLISH: publish.publish,
+    names.OUTBOX_GIVE_UP: _without_hub(publish.outbox_give_up),
+    names.SUBMIT: submit.submit,
+    names.BATCH_STEP: batch_step.batch_step,
+    names.BATCH_CLOSE: _without_hub(batch_step.batch_close),
     REPLAY_PAGE: _without_hub(replay_steps.replay_page),
     REPLAY_BATCH: replay_steps.replay_batch,
     WAKE_WAITING: waking.wake_waiting,

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
-from durable_retry.engine.base.enums import Category
-from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.operations.operation import OperationInput
 from tests.simulation.story import Story
 from tests.simulation.targets import Call

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from durable_retry.engine.base.enums import DeadLetterReason
+from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
 from durable_retry.engine.operations.operation import OperationInput
 from tests.simulation.story import Story

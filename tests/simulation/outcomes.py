@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 
-from durable_retry.engine.base.durable_names import SAGA
-from durable_retry.engine.base.enums import FINISHED, DeadLetterReason, OperationState
-from durable_retry.engine.workflows.saga import Saga
+from durable_retry.engine.base.names import FINISHED, SAGA, DeadLetterReason, OperationState
+from durable_retry.engine.workflows import Saga
 from tests.simulation.app import WRITES
 from tests.simulation.story import RunEnd, Story
 

@@ -13,9 +13,9 @@ from typing import Any
 import azure.functions as func
 
 from durable_retry import clock
-from durable_retry.engine.dead_letters.filter import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.intake.message import Arrival
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.engine.intake import Arrival
 from durable_retry.services.backpressure import BackpressureMonitor
 from durable_retry.services.intake import Intake, NotAcceptedError
 from durable_retry.services.outbox import sweep

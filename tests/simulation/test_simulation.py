@@ -46,7 +46,7 @@ from unittest.mock import patch
 import pytest
 
 from durable_retry import clock
-from durable_retry.engine.circuit import probes
+from durable_retry.engine.circuit import transitions
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.services.attempt import http_request as http_attempt
@@ -110,7 +110,7 @@ MISTAKES: Final = (
         "dead_letters_are_kept",
         lambda: patch("activities.dead_letter.keep_operation", _says_that_it_was_kept),
     ),
-    Mistake("circuits_probe_within_limits", lambda: patch.object(probes, "probes_free", lambda *_: 1)),
+    Mistake("circuits_probe_within_limits", lambda: patch.object(transitions, "probes_free", lambda *_: 1)),
     Mistake(
         "records_agree", lambda: patch.object(OperationInput, "owner", property(_run_without_its_replay))
     ),

@@ -19,7 +19,7 @@ from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
 from durabletask.worker import TaskHubGrpcWorker
 
 from activities.wake_waiting import wake_waiting
-from durable_retry.engine.base.durable_names import (
+from durable_retry.engine.base.names import (
     ATTEMPT,
     BATCH,
     BATCH_CLOSE,

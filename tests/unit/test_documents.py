@@ -9,9 +9,9 @@ from typing import Any, cast
 import jsonschema_rs
 import pytest
 
-from durable_retry.engine.config.reader import parse_config
-from durable_retry.engine.intake.schedules import parse_schedules
+from durable_retry.engine.config import parse_config
 from durable_retry.engine.retry.policy import PRESETS
+from durable_retry.engine.schedules import parse_schedules
 from durable_retry.settings.catalogue import CATALOGUE
 from durable_retry.settings.setting import Number
 from durable_retry.triggers.http.api import described

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base import durable_names
+from durable_retry.engine.base import names
 from durable_retry.stores import alerts
 from durable_retry.stores.dead_letters import keys as dead_letter_keys
 from durable_retry.stores.dead_letters import records as dead_letters
@@ -140,11 +140,11 @@ def test_only_health_the_openapi_document_and_the_dashboards_files_answer_withou
 
 
 def test_events_and_tables_keep_their_names() -> None:
-    assert (durable_names.CANCEL_EVENT, durable_names.RETRY_NOW_EVENT) == ("cancel", "retry_now")
-    assert durable_names.CIRCUIT_EVENT == "circuit_changed"
+    assert (names.CANCEL_EVENT, names.RETRY_NOW_EVENT) == ("cancel", "retry_now")
+    assert names.CIRCUIT_EVENT == "circuit_changed"
     assert attempt_markers.TABLE == "AttemptMarkers"
     assert (dead_letters.TABLE, dead_letter_keys.TABLE) == ("DeadLetters", "DeadLetterIndex")
     assert (outbox_place.OUTBOX_TABLE, outbox_index.INDEX_TABLE) == ("Outbox", "OutboxIndex")
-    assert (batches.TABLE, durable_names.ENDED_EVENT) == ("Batches", "operation_ended")
-    assert durable_names.outbox_instance("op-1") == "outbox-op-1"
-    assert (alerts.TABLE, durable_names.CANCEL_REPLAY_EVENT) == ("Alerts", "cancel_replay")
+    assert (batches.TABLE, names.ENDED_EVENT) == ("Batches", "operation_ended")
+    assert names.outbox_instance("op-1") == "outbox-op-1"
+    assert (alerts.TABLE, names.CANCEL_REPLAY_EVENT) == ("Alerts", "cancel_replay")

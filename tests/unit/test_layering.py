@@ -46,12 +46,14 @@ ENGINE_PACKAGES: Final = (
     "alerts",
     "circuit",
     "retry",
+    "dependency",
     "config",
     "operations",
     "dead_letters",
     "outbox",
     "workflows",
     "intake",
+    "schedules",
 )
 """Each may import itself and what stands before it."""
 PURE: Final = frozenset(
@@ -114,7 +116,7 @@ def is_in(name: str, package: str) -> bool:
     return name == package or name.startswith(f"{package}.")
 
 
-GENERATES_CODE: Final = Path(LIBRARY) / "engine" / "base" / "json_record.py"
+GENERATES_CODE: Final = Path(LIBRARY) / "engine" / "base" / "json_forms.py"
 """May call `exec`, as `dataclasses` does: codecs that loop over members at run time were twice as slow."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from durable_retry.engine.base.instants import from_ms, to_ms
+from durable_retry.engine.base.json_forms import from_ms, to_ms
 
 BUCKETS = 10
 

@@ -1,6 +1,7 @@
-"""Durations and long texts as a person reads them."""
+"""Text: cut for a person, hashed in place of a random draw, or kept secret."""
 
-from typing import Final
+import hashlib
+from typing import Final, override
 
 CUT_MARK: Final = "... (cut)"
 
@@ -13,3 +14,52 @@ def seconds_text(seconds: float) -> str:
 def cut_text(text: str, limit: int) -> str:
     """Return at most `limit` characters, the cut marked; `limit` is at least the mark's length."""
     return text if len(text) <= limit else text[: limit - len(CUT_MARK)] + CUT_MARK
+
+
+_RANGE = 2**64
+
+
+def deterministic_fraction(*names: str) -> float:
+    """Return a number in [0, 1) that depends on the names alone.
+
+    Different names give independent, evenly distributed numbers. The same names give the same number on every
+    machine and in every replay.
+    """
+    digest = hashlib.sha256("\x00".join(names).encode()).digest()
+    # 53 bits are what a float holds; more would round up to 1.0.
+    return (int.from_bytes(digest[:8]) >> 11) / (_RANGE >> 11)
+
+
+MASK: Final = "***"
+
+
+class Secret:
+    """Text that repr, str, format and JSON hide; only `reveal` returns it.
+
+    Neither a string nor a dataclass, so that serialisers refuse it instead of leaking it.
+    """
+
+    __slots__ = ("__text",)
+
+    def __init__(self, text: str) -> None:
+        self.__text = text
+
+    def reveal(self) -> str:
+        """Return the text, for the one place that sends it."""
+        return self.__text
+
+    @override
+    def __repr__(self) -> str:
+        return f"Secret({MASK})"
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self.__text == other.__text
+
+    @override
+    def __hash__(self) -> int:
+        return hash(self.__text)
+
+    @override
+    def __str__(self) -> str:
+        return MASK

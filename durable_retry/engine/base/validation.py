@@ -1,16 +1,25 @@
-"""Checking documents of callers with pydantic: every problem with its JSON pointer, in words for a person."""
+"""Checking what strangers sent: JSON texts, JSON pointers (RFC 6901), and documents against pydantic models.
 
+Every problem has its JSON pointer and a sentence for a person. A path that a caller sets must stay below the
+configured base URL. A header must not concern the connection, carry credentials or replace what the app
+writes itself.
+"""
+
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final, get_args
+from math import isfinite
+from typing import Annotated, Any, Final, NoReturn, get_args
+from urllib.parse import unquote
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from jsonpointer import EndOfList, JsonPointer, JsonPointerException
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
 from pydantic.annotated_handlers import GetJsonSchemaHandler
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
-from durable_retry.engine.base.json_record import JsonRecord
+from durable_retry.engine.base.json_forms import JsonRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +170,207 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
         return annotation
     found = (_model_in(inner) for inner in get_args(annotation))
     return next((inner for inner in found if inner is not None), None)
+
+
+def pointed_at(document: Any, pointer: str) -> list[Any]:
+    """Return what a JSON pointer points at, as a list of one; an empty list when there is nothing there."""
+    try:
+        value = JsonPointer(pointer).resolve(document)
+    except JsonPointerException:
+        return []
+    # `-` names the place behind a list's last item, where nothing is.
+    return [] if isinstance(value, EndOfList) else [value]
+
+
+def pointer_problem(pointer: str) -> str | None:
+    """Return what is wrong with a JSON pointer; None when nothing is."""
+    try:
+        JsonPointer(pointer)
+    except JsonPointerException:
+        return "is not a JSON pointer: it begins with /, and ~ stands only in ~0 or ~1 (RFC 6901)"
+    return None
+
+
+MAX_DEPTH: Final = 64
+"""Deeper documents are refused: later code walks them recursively."""
+
+
+def read_json(text: str | bytes) -> Any:
+    """Parse a JSON text (RFC 8259).
+
+    Raises:
+        InvalidInputError: It is not JSON, not UTF-8, holds NaN or Infinity, or nests without end. No other
+            error leaves this function.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise InvalidInputError([Problem("", "nests too deeply")]) from None
+    except ValueError as error:
+        raise InvalidInputError([Problem("", f"is not JSON: {error}")]) from None
+
+
+def json_problems(document: Any) -> list[Problem]:
+    """List what makes a parsed document unfit to be passed on: depth, lone surrogates, NaN, Infinity."""
+    found = []
+    for depth, path, value in _walk(document):
+        if depth > MAX_DEPTH:
+            return [Problem("", f"nests deeper than {MAX_DEPTH} levels")]
+        if (detail := _value_problem(value)) is not None:
+            found.append(Problem(pointer_of(*path), detail))
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _walk(document: Any) -> Iterator[tuple[int, tuple[str | int, ...], Any]]:
+    """Visit every value and every name without recursion; the caller stops at the depth it allows."""
+    pending: list[tuple[tuple[str | int, ...], Any]] = [((), document)]
+    while pending:
+        path, value = pending.pop()
+        yield len(path), path, value
+        if isinstance(value, Mapping):
+            pending.extend(((*path, str(name)), item) for name, item in value.items())
+            # Names can hold lone surrogates too.
+            yield from ((len(path), path, name) for name in value)
+        elif isinstance(value, list):
+            pending.extend(((*path, index), item) for index, item in enumerate(value))
+
+
+def _value_problem(value: Any) -> str | None:
+    if isinstance(value, float) and not isfinite(value):
+        return "is not a finite number"
+    if isinstance(value, str) and not _has_utf8_form(value):
+        return "holds half a surrogate pair, which has no UTF-8 form"
+    return None
+
+
+def _has_utf8_form(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+MAX_SECONDS: Final = 31_536_000.0
+
+
+type Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
+type RelativePath = Annotated[str, checked(path_problem)]
+type HeaderName = Annotated[str, checked(header_name_problem)]
+type HeaderValue = Annotated[str, checked(header_value_problem)]
+type ResourceName = Annotated[
+    str,
+    Matching(
+        r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}",
+        "must be 1 to 128 letters, digits, _, . or -, and not begin with . or -",
+    ),
+]
+type Key = Annotated[str, Matching(r"[\x21-\x7e]{1,255}", "must be 1 to 255 visible ASCII characters")]
+type Label = Annotated[
+    str,
+    # Without spaces at the ends: a correlation id is sent as a header, and HTTP strips or refuses them there.
+    Matching(
+        r"[^\x00-\x20\x7f]([^\x00-\x1f\x7f]{0,253}[^\x00-\x20\x7f])?",
+        "must be 1 to 255 characters, with no control character and no space at an end",
+    ),
+]
+type QueueName = Annotated[
+    str,
+    Matching(
+        r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*",
+        "must be a storage queue's name: 3 to 63 lower-case letters, digits and single inner hyphens",
+    ),
+]
+
+MAX_PATH_CHARS: Final = 2_048
+MAX_HEADER_VALUE_CHARS: Final = 4_096
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+
+_CREDENTIALS: Final = frozenset({"authorization", "proxy-authorization", "proxy-authenticate", "cookie"})
+_REFUSED: Final = {
+    **dict.fromkeys(
+        (
+            "connection",
+            "keep-alive",
+            "proxy-connection",
+            "te",
+            "trailer",
+            "transfer-encoding",
+            "upgrade",
+        ),
+        "speaks for one connection only (RFC 9110 section 7.6.1)",
+    ),
+    **dict.fromkeys(("host", "content-length", "expect"), "is written by the app itself"),
+    **dict.fromkeys(_CREDENTIALS, "carries credentials, which come from dependencies.toml only"),
+}
+
+
+def path_problem(path: str) -> str | None:
+    """Return what is wrong with a path relative to a base URL; None when nothing is.
+
+    The path is checked as written, and again after each round of percent-decoding until nothing changes: a
+    server behind the first one may decode it once more.
+    """
+    if len(path) > MAX_PATH_CHARS:
+        return f"is longer than {MAX_PATH_CHARS} characters"
+    for form in _decodings(path):
+        if (found := _form_problem(form)) is not None:
+            return found
+    if path != path.strip():
+        return "must not begin or end with white space"
+    if "?" in path or "#" in path:
+        return "holds ? or #: put the query into `query`, and leave fragments out"
+    return None
+
+
+def _decodings(path: str) -> list[str]:
+    """List a path and its repeated decodings; each is shorter than the one before, so the list ends."""
+    forms = [path]
+    while (decoded := unquote(forms[-1])) != forms[-1]:
+        forms.append(decoded)
+    return forms
+
+
+def _form_problem(path: str) -> str | None:
+    if _CONTROL.search(path):
+        return "holds control characters"
+    if "\\" in path:
+        return "holds a backslash, which some servers read as /"
+    if path.startswith("//") or _SCHEME.match(path):
+        return "must be relative to the dependency's base_url: no scheme, no host"
+    # Some servers drop what follows a semicolon, so `..;v=1` climbs like `..`.
+    if any(segment.split(";")[0] in {".", ".."} for segment in re.split(r"[/?#]", path)):
+        return "must not hold . or .. segments, also not percent-encoded"
+    return None
+
+
+def header_name_problem(name: str) -> str | None:
+    """Return why a caller may not set a header of this name; None when they may."""
+    if not _TOKEN.fullmatch(name):
+        return "is not a header name (RFC 9110 section 5.1), or is longer than 128 characters"
+    reason = _REFUSED.get(name.lower())
+    return None if reason is None else f"may not be set: it {reason}"
+
+
+def config_header_problem(name: str) -> str | None:
+    """Like `header_name_problem`, for dependencies.toml, where credentials are allowed."""
+    allowed = name.lower() in _CREDENTIALS
+    return None if allowed else header_name_problem(name)
+
+
+def header_value_problem(value: str) -> str | None:
+    """Return what is wrong with a header's value; None when nothing is."""
+    if len(value) > MAX_HEADER_VALUE_CHARS:
+        return f"is longer than {MAX_HEADER_VALUE_CHARS} characters"
+    if not value.isascii() or _CONTROL.search(value.replace("\t", " ")):
+        return "may hold visible ASCII characters, spaces and tabs only"
+    if value != value.strip():
+        return "must not begin or end with white space"
+    return None

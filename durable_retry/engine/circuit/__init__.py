@@ -4,20 +4,24 @@ Worker side: `Snapshot`, `permit`, `ReportBuffer`. Entity side: `Breaker` and th
 (`ReportMessage`, `PermitMessage`, `ManualControlMessage`). API side: `view_of`.
 """
 
-from durable_retry.engine.circuit.audit import AuditEntry, ManualControl
-from durable_retry.engine.circuit.breaker import Breaker, advanced, breaker_from_json, breaker_to_json
-from durable_retry.engine.circuit.manual_control import ManualAction
+from durable_retry.engine.circuit.breaker import (
+    AuditEntry,
+    Breaker,
+    ManualControl,
+    advanced,
+    breaker_from_json,
+    breaker_to_json,
+)
 from durable_retry.engine.circuit.messages import (
     ManualControlMessage,
     PermitMessage,
     ReportMessage,
     answer_from_json,
     answer_to_json,
+    snapshot_of,
+    view_of,
 )
-from durable_retry.engine.circuit.probes import ProbeRequest
-from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report, call_health
-from durable_retry.engine.circuit.report_buffer import ReportBuffer
-from durable_retry.engine.circuit.settings import CircuitSettings
+from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report, ReportBuffer, call_health
 from durable_retry.engine.circuit.snapshot import (
     RELEASE,
     AskForProbe,
@@ -30,8 +34,14 @@ from durable_retry.engine.circuit.snapshot import (
     permit,
     release_at,
 )
-from durable_retry.engine.circuit.states import CIRCUIT_MOVES, CircuitMove, CircuitState, IllegalMoveError
-from durable_retry.engine.circuit.views import snapshot_of, view_of
+from durable_retry.engine.circuit.states import (
+    CIRCUIT_MOVES,
+    CircuitMove,
+    CircuitSettings,
+    CircuitState,
+    IllegalMoveError,
+)
+from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
 
 __all__ = [
     "CIRCUIT_MOVES",

@@ -14,9 +14,9 @@ copy, and later retries wait for that debt.
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from durable_retry.engine.base.deterministic_hash import deterministic_fraction
-from durable_retry.engine.base.json_record import JsonRecord, MsInstant
+from durable_retry.engine.base.json_forms import JsonRecord, MsInstant
 from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
+from durable_retry.engine.base.text import deterministic_fraction
 
 CREDIT_SECONDS = 10.0
 """The bucket holds this many seconds of supply at most, so that a quiet hour allows no burst."""

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, assert_never
 
-from durable_retry.engine.base.deterministic_hash import deterministic_fraction
-from durable_retry.engine.base.json_record import Form, JsonRecord, MsInstant
+from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
+from durable_retry.engine.base.text import deterministic_fraction
 from durable_retry.engine.circuit.retry_budget import BudgetSnapshot
-from durable_retry.engine.circuit.settings import CircuitSettings
-from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,36 @@
-"""How the report of a worker changes the shared circuit."""
+"""What moves the shared circuit: the report of a worker, a request for a probe, manual control."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Annotated, assert_never
 
-from durable_retry.engine.base.instants import from_ms, to_ms
+from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant, from_ms, to_ms
 from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
-from durable_retry.engine.circuit.breaker import FREE, Breaker, advanced, freed, opened
+from durable_retry.engine.circuit.breaker import (
+    BY_CHARACTERS,
+    FREE,
+    REASON_CHARACTERS,
+    AuditEntry,
+    Breaker,
+    Lease,
+    ManualControl,
+    advanced,
+    corrected,
+    freed,
+    moved,
+    opened,
+)
 from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
-from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings, account
-from durable_retry.engine.circuit.settings import CircuitSettings
-from durable_retry.engine.circuit.states import CircuitMove, CircuitState
+from durable_retry.engine.circuit.retry_budget import Budget, RetryBudgetSettings, account
+from durable_retry.engine.circuit.snapshot import (
+    ALL_PROBES_UNDER_WAY,
+    RECHECK,
+    THROTTLED,
+    Permitted,
+    Refused,
+    refused,
+)
+from durable_retry.engine.circuit.states import CircuitMove, CircuitSettings, CircuitState
 
 LONGEST_PAUSE = timedelta(days=1)
 """A throttling pause beyond this is taken for a mistake of the dependency, or of a clock."""
@@ -124,3 +145,164 @@ def trip_reason(counts: Counts, failures_in_a_row: int, settings: CircuitSetting
     if watches_slow_calls and counts.slow >= settings.slow_call_ratio * counts.calls:
         return f"{counts.slow} {within} took {settings.slow_call_seconds:g} s or longer"
     return None
+
+
+SHORTEST_LEASE_SECONDS = 1.0
+LONGEST_LEASE_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRequest(JsonRecord):
+    """The request of an operation to probe a half-open circuit.
+
+    Attributes:
+        operation_id: Of the operation.
+        attempt: Number of the attempt that would probe, from 1; a repeated request for it gets the same
+            lease.
+        at: When it was made, aware UTC.
+        lease_seconds: The longest that its call can take: the time limit of an attempt, and room for
+            transport. After that the probe is free again. Limited to 1 s to 1 hour.
+    """
+
+    operation_id: str
+    attempt: int
+    at: MsInstant
+    lease_seconds: float
+
+    @property
+    def lease_id(self) -> str:
+        """The name of the lease: one per attempt."""
+        return f"{self.operation_id}:{self.attempt}"
+
+
+def probes_free(breaker: Breaker, settings: CircuitSettings) -> int:
+    """Return how many probes may start: successes and probes in flight never exceed `half_open_calls`."""
+    if breaker.state is not CircuitState.HALF_OPEN:
+        return 0
+    return max(0, settings.half_open_calls - breaker.probe_successes - len(breaker.leases))
+
+
+def probe_requested(
+    breaker: Breaker, request: ProbeRequest, settings: CircuitSettings
+) -> tuple[Breaker, Permitted | Refused]:
+    """Grant a lease, or return when to ask again.
+
+    The circuit may have changed since the worker read it: closed permits without a lease, open and forced
+    open refuse.
+    """
+    breaker = advanced(corrected(breaker, request.at), request.at)
+    now = breaker.clock or request.at
+    found = _obstacle(breaker, now, settings)
+    if found is not None:
+        return breaker, refused(request.operation_id, found[0], breaker.waiting, found[1])
+    if breaker.state is not CircuitState.HALF_OPEN:
+        return breaker, Permitted(epoch=breaker.epoch)
+    for lease in breaker.leases:
+        if lease.lease_id == request.lease_id:
+            return breaker, _permitted(breaker, lease)
+    if probes_free(breaker, settings) == 0:
+        return breaker, refused(request.operation_id, now + RECHECK, breaker.waiting, ALL_PROBES_UNDER_WAY)
+    seconds = min(max(request.lease_seconds, SHORTEST_LEASE_SECONDS), LONGEST_LEASE_SECONDS)
+    lease = Lease(request.lease_id, now + timedelta(milliseconds=round(seconds * 1000)))
+    return replace(breaker, leases=(*breaker.leases, lease)), _permitted(breaker, lease)
+
+
+def _obstacle(breaker: Breaker, now: datetime, settings: CircuitSettings) -> tuple[datetime, str] | None:
+    if breaker.state is CircuitState.FORCED_OPEN:
+        until = now + timedelta(seconds=settings.max_break_seconds)
+        return min(until, breaker.expires_at or until), f"the circuit is held open: {breaker.reason}"
+    if breaker.state is CircuitState.OPEN:
+        return breaker.retry_at or now + RECHECK, f"the circuit is open: {breaker.reason}"
+    if breaker.throttled_until is not None and breaker.is_throttled(now):
+        return breaker.throttled_until, THROTTLED
+    return None
+
+
+def _permitted(breaker: Breaker, lease: Lease) -> Permitted:
+    return Permitted(breaker.epoch, lease_id=lease.lease_id, lease_expires_at=lease.expires_at)
+
+
+@dataclass(frozen=True, slots=True)
+class ManualAction(JsonRecord):
+    """One use of manual control.
+
+    Attributes:
+        control: What to do; stored as `hand`.
+        at: When, aware UTC.
+        by: Who.
+        reason: Why.
+        for_seconds: How long opening or disabling lasts, above 0; None means until the next manual control.
+            Ignored for closing and resetting, which have no duration.
+    """
+
+    control: Annotated[ManualControl, Form(name="hand")]
+    at: MsInstant
+    by: str
+    reason: str
+    for_seconds: float | None = None
+
+
+def apply_manual_action(breaker: Breaker, action: ManualAction) -> Breaker:
+    """Apply a manual control and record it. A message that arrives twice is applied once.
+
+    An action that arrives after a later one is recorded only: the latest action of a person wins.
+    """
+    until = _until(action)
+    entry = AuditEntry(
+        at=from_ms(to_ms(action.at)),
+        control=action.control,
+        by=action.by[:BY_CHARACTERS],
+        reason=action.reason[:REASON_CHARACTERS],
+        until=until,
+    )
+    if entry in breaker.audit.entries:
+        return breaker
+    breaker = advanced(corrected(breaker, action.at), action.at)
+    if not breaker.audit.has_later_than(entry):
+        breaker = _changed(breaker, entry, breaker.clock or action.at)
+    # A control whose time was over before its message arrived ends at once.
+    return advanced(replace(breaker, audit=breaker.audit.with_entry(entry)), action.at)
+
+
+def _until(action: ManualAction) -> datetime | None:
+    if action.for_seconds is None or action.control in {ManualControl.CLOSE, ManualControl.RESET}:
+        return None
+    return from_ms(to_ms(action.at + timedelta(seconds=action.for_seconds)))
+
+
+def _changed(breaker: Breaker, entry: AuditEntry, now: datetime) -> Breaker:
+    match entry.control:
+        case ManualControl.OPEN:
+            return _held_open(breaker, entry, now)
+        case ManualControl.DISABLE:
+            free = freed(breaker, CircuitMove.DISABLE, now, reason=entry.reason, by=entry.by)
+            return replace(free, expires_at=entry.until)
+        case ManualControl.CLOSE:
+            return freed(breaker, CircuitMove.CLOSE, now, reason=entry.reason, by=entry.by)
+        case ManualControl.RESET:
+            return _reset(freed(breaker, CircuitMove.RESET, now, reason=entry.reason, by=entry.by), now)
+        case _ as never:
+            assert_never(never)
+
+
+def _held_open(breaker: Breaker, entry: AuditEntry, now: datetime) -> Breaker:
+    return replace(
+        moved(breaker, CircuitMove.FORCE_OPEN, now, reason=entry.reason, by=entry.by),
+        opened_at=now,
+        retry_at=None,
+        reopened_at=None,
+        draining_since=None,
+        expires_at=entry.until,
+    )
+
+
+def _reset(breaker: Breaker, now: datetime) -> Breaker:
+    """Start anew, keeping the epoch, the audit trail, the counted reports and the waiting operations."""
+    was_throttled = breaker.is_throttled(now)
+    return replace(
+        breaker,
+        throttled_until=None,
+        budget=Budget(),
+        reopened_at=now if was_throttled else breaker.reopened_at,
+        draining_since=now if was_throttled else breaker.draining_since,
+    )

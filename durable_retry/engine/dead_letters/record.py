@@ -5,24 +5,58 @@
 
 The functions take a dead letter as it is stored and return it as it must be stored next. The caller makes
 sure that nobody else changed it meanwhile.
+
+Credentials in the headers of a caller's request are sent, and never stored: they are masked here.
+`engine.base.validation` refuses the standard credential headers; those masked are the ones that services
+invented.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final
 
-from durable_retry.engine.base.enums import Category, DeadLetterReason
-from durable_retry.engine.base.instants import (
-    from_rfc3339,
-    optional_to_rfc3339,
-    to_rfc3339,
+from durable_retry.engine.base.json_forms import JsonRecord, from_rfc3339, optional_to_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.base.text import MASK
+from durable_retry.engine.base.validation import Problem, pointer_of
+
+_NAMES: Final = frozenset(
+    {
+        "x-api-key",
+        "api-key",
+        "apikey",
+        "x-auth-token",
+        "x-access-token",
+        "x-functions-key",
+        "ocp-apim-subscription-key",
+        "x-amz-security-token",
+    }
 )
-from durable_retry.engine.base.json_record import JsonRecord
-from durable_retry.engine.operations.credentials import without_credentials
+
+
+def without_credentials(operation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON form of an operation with the values of credential headers masked."""
+    request = operation["request"]
+    # A handler has no headers.
+    if request is None:
+        return dict(operation)
+    headers = {
+        name: MASK if name.lower() in _NAMES else value for name, value in request.get("headers", {}).items()
+    }
+    return {**operation, "request": {**request, "headers": headers}}
+
+
+def missing_credentials(request: Mapping[str, Any] | None) -> Iterator[Problem]:
+    """List the headers of a stored request whose masked values cannot be sent again."""
+    for name, value in ({} if request is None else request.get("headers", {})).items():
+        if name.lower() in _NAMES and value == MASK:
+            detail = "is a credential and was not kept: give it in an edited request, or leave it out there"
+            yield Problem(pointer_of("request", "headers", name), detail)
+
 
 _VARIABLE: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # a UUID

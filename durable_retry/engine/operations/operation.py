@@ -1,23 +1,38 @@
-"""One operation as data: what it starts with, what each attempt gave, and the document that clients see.
+"""One operation as data: what it starts with, what each attempt gave, the document that clients see, its end.
+
+`operation_from` makes the input of the orchestration of a validated request: here policies are resolved. A
+`Completion` is the end as batches, sagas and callers that wait for it need it.
 
 Every record has `to_json` and `from_json`: plain dicts, lists, strings, numbers and None, fit for an
 orchestration's input, an activity's answer, an entity's state or a table row.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Self
 
-from durable_retry.engine.base.enums import OperationState
-from durable_retry.engine.base.instants import (
+from durable_retry.engine.base.json_forms import (
+    Form,
+    JsonRecord,
+    TraceContext,
     optional_to_rfc3339,
     to_rfc3339,
 )
-from durable_retry.engine.base.json_record import Form, JsonRecord
-from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.names import FINISHED, Category, OperationState
+from durable_retry.engine.base.text import cut_text
+from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.dependency import Dependency
+from durable_retry.engine.operations.idempotency import operation_id_for
+from durable_retry.engine.operations.request import OperationRequest, fingerprint
 from durable_retry.engine.retry.history import History
-from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from durable_retry.engine.retry.policy import (
+    RetryPolicy,
+    Timeouts,
+    deadline_of,
+    overridden,
+    override_problems,
+)
 
 
 def outbox_id_for(operation_id: str, run: int) -> str:
@@ -143,3 +158,141 @@ class OperationStatus:
             "updated_at": to_rfc3339(self.updated_at),
         }
         return document | ({"waits": waits} if waits else {})
+
+
+def operation_from(
+    request: OperationRequest,
+    dependency: Dependency,
+    *,
+    key: str,
+    scope: str,
+    source: str,
+    now: datetime,
+    replay_of: str | None = None,
+    trace: TraceContext | None = None,
+) -> OperationInput:
+    """Resolve what an operation starts with.
+
+    Args:
+        request: Validated.
+        dependency: The one that it names, or that its handler names.
+        key: Idempotency key.
+        scope: Sets keys apart, see `engine.operations.idempotency.operation_id_for`.
+        source: `http`, `queue`, ...
+        now: When it was accepted.
+        replay_of: The dead letter that it replays; None for a first run.
+        trace: Where in a trace the caller stands; None when nobody traces it.
+
+    Raises:
+        InvalidInputError: where the request asks for more than the dependency allows.
+    """
+    timeouts = _timeouts(request, dependency)
+    policy = _policy(request, dependency, timeouts)
+    call = None if request.request is None else request.request.to_json()
+    return OperationInput(
+        operation_id=operation_id_for(scope, key),
+        key=key,
+        source=source,
+        dependency=dependency.name,
+        fingerprint=request_fingerprint(request, dependency),
+        policy=policy,
+        timeouts=timeouts,
+        created_at=now,
+        deadline_at=deadline_of(now, timeouts.deadline_seconds),
+        ttl_seconds=dependency.idempotency.ttl_seconds,
+        handler=request.handler,
+        request=call,
+        input=request.input,
+        correlation_id=request.correlation_id,
+        on_success=tuple(event.to_json() for event in request.on_success),
+        replay_of=replay_of,
+        trace=trace,
+    )
+
+
+def request_fingerprint(request: OperationRequest, dependency: Dependency) -> str:
+    """Return the hash of the target and of the request (or its chosen parts), or of the input."""
+    if request.request is None:
+        return fingerprint(f"handler {request.handler}", request.input)
+    pointers = dependency.idempotency.fingerprint
+    return fingerprint(f"dependency {dependency.name}", request.request.to_json(), pointers)
+
+
+def _timeouts(request: OperationRequest, dependency: Dependency) -> Timeouts:
+    if request.deadline_seconds is None:
+        return dependency.timeouts
+    return replace(dependency.timeouts, deadline_seconds=request.deadline_seconds)
+
+
+def _policy(request: OperationRequest, dependency: Dependency, timeouts: Timeouts) -> RetryPolicy:
+    written = {} if request.retry is None else request.retry.written()
+    policy = overridden(dependency.retry, written)
+    problems = override_problems(dependency.retry, policy, timeouts.deadline_seconds)
+    if problems:
+        raise InvalidInputError(_placed(problem, written) for problem in problems)
+    return policy
+
+
+def _placed(problem: Problem, written: dict[str, object]) -> Problem:
+    """Point at what the caller wrote: without `retry` the deadline is what conflicts with the policy."""
+    return problem if written else Problem("/deadline_seconds", problem.detail)
+
+
+_ERROR_CHARS: Final = 300
+
+_REFUSALS: Final = frozenset(
+    {Category.MALFORMED, Category.UNAUTHORIZED, Category.NOT_FOUND, Category.BUSINESS_RULE}
+)
+"""Categories after which the dependency has certainly done nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion(JsonRecord):
+    """The end of an operation.
+
+    Attributes:
+        operation_id: Of the operation.
+        status: Succeeded, dead-lettered or cancelled.
+        category: Of a dead letter, else None.
+        attempt_count: Counted attempts in all.
+        error: Why it did not succeed, as one line; None when it did.
+    """
+
+    operation_id: str
+    status: OperationState
+    category: Category | None = None
+    attempt_count: int = 0
+    error: str | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the operation succeeded."""
+        return self.status is OperationState.SUCCEEDED
+
+    @property
+    def may_have_acted(self) -> bool:
+        """Whether the dependency may have done something although the operation did not succeed."""
+        return not self.succeeded and self.attempt_count > 0 and self.category not in _REFUSALS
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self | None:
+        """Return the end that a status document shows; None when the operation has not ended."""
+        status = OperationState(document["status"])
+        if status not in FINISHED:
+            return None
+        dead_letter = document["dead_letter"] or {}
+        category = dead_letter.get("category")
+        return cls(
+            operation_id=document["operation_id"],
+            status=status,
+            category=None if category is None else Category(category),
+            attempt_count=document["attempt_count"],
+            error=_error(status, dead_letter),
+        )
+
+
+def _error(status: OperationState, dead_letter: Mapping[str, Any]) -> str | None:
+    if status is OperationState.SUCCEEDED:
+        return None
+    parts = [str(dead_letter[name]) for name in ("reason", "detail") if dead_letter.get(name)]
+    return cut_text(": ".join(parts) or status.value, _ERROR_CHARS)

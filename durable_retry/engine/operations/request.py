@@ -1,33 +1,204 @@
-"""The bodies that callers send, validated (contract section 4).
+"""What a caller submits: the envelope around a body, the body, and its fingerprint.
 
-Strict: no unknown field, no silent conversion. Every mistake is reported at once, each with its JSON pointer.
+    envelope = parse_envelope(document)             # a bare body, CloudEvents 1.0 or the Event Grid schema
+    request = parse_operation(envelope.payload)     # raises InvalidInputError with .problems
 
-    request = parse_operation(document)       # raises InvalidInputError with .problems
+Bodies are strict (contract section 4): no unknown field, no silent conversion. Every mistake is reported at
+once, each with its JSON pointer.
+
+An operation's body has none of the members that an envelope requires, so these members tell the two apart.
+
+    CloudEvents   {"specversion": "1.0", "id", "source", "type", "data" | "data_base64", ...}
+    Event Grid    {"id", "topic", "subject", "eventType", "eventTime", "data", "dataVersion"}
+
+Sources: CloudEvents 1.0.2, sections "Required attributes" and "JSON event format"; "Event Grid event schema",
+Microsoft Learn.
+
+Two submissions under one key are compared by their fingerprint, a hash of the request or of chosen parts of
+it. It does not depend on the order of keys or the form of a number: 5 and 5.0 are one JSON number.
 """
 
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from durable_retry.engine.base.json_text import json_problems
-from durable_retry.engine.base.request_fields import (
+from durable_retry.engine.base.json_forms import TraceContext
+from durable_retry.engine.base.validation import (
     HeaderName,
     HeaderValue,
+    InvalidInputError,
     Key,
     Label,
+    Problem,
     QueueName,
     RelativePath,
     ResourceName,
     Seconds,
-)
-from durable_retry.engine.base.validation import (
-    InvalidInputError,
-    Problem,
     Strict,
+    json_problems,
+    pointed_at,
+    read_json,
     refuse,
     validated,
 )
-from durable_retry.engine.retry.override import RetryOverride
+from durable_retry.engine.retry.policy import RetryOverride
+
+_EXACT: Final = 2**53
+"""Above this a float no longer identifies one whole number, so it is not written as one."""
+
+
+def canonical_json(value: Any) -> str:
+    """Return JSON in one form: keys sorted, no white space, ASCII, whole floats as whole numbers."""
+    return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def fingerprint(target: str, request: Any, pointers: Iterable[str] = ()) -> str:
+    """Hash a request, or the parts of it that the pointers name.
+
+    Args:
+        target: The destination, e.g. `dependency payments` or `handler ship-order`; always part of the hash.
+        request: The JSON form of the request, or a handler's input.
+        pointers: JSON pointers (RFC 6901) into it; empty means all of it. A missing part differs from null.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    chosen = list(pointers)
+    seen = (
+        [[pointer, *pointed_at(request, pointer)] for pointer in sorted(chosen)]
+        if chosen
+        else [["", request]]
+    )
+    return sha256(canonical_json([target, seen]).encode()).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _canonical(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(item) for item in value]
+    # JSON has one kind of number, so 5 and 5.0 are the same request.
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
+        return int(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class EventName:
+    """The globally unique name of an event.
+
+    Attributes:
+        source: The sender, a URI reference; the topic of an Event Grid event.
+        id: Unique for its source.
+    """
+
+    source: str
+    id: str
+
+
+SPEC_VERSION: Final = "1.0"
+
+_CORRELATION: Final = "correlationid"
+"""The extension attribute of the correlation id in our own events (`engine/outbox.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedEnvelope:
+    """The content of an envelope.
+
+    Attributes:
+        payload: The operation's body, not validated yet.
+        event: The event's name; None when there was no envelope.
+        place: JSON pointer of the payload in the document.
+        trace: The position in a trace that the envelope carries; None when it carries none.
+    """
+
+    payload: Any
+    event: EventName | None = None
+    place: str = ""
+    trace: TraceContext | None = None
+
+
+def parse_envelope(document: Any) -> ParsedEnvelope:
+    """Return an operation's body without its envelope, if it has one.
+
+    Raises:
+        InvalidInputError: It is an envelope without the required members, or its data is not JSON.
+    """
+    if not isinstance(document, Mapping):
+        return ParsedEnvelope(document)
+    if "specversion" in document:
+        return _cloud_event(document)
+    if {"eventType", "subject", "data"} <= document.keys():
+        return _event_grid_event(document)
+    return ParsedEnvelope(document)
+
+
+def _cloud_event(document: Mapping[str, Any]) -> ParsedEnvelope:
+    problems = [*_missing(document, ("id", "source", "type"))]
+    if document["specversion"] != SPEC_VERSION:
+        problems.append(Problem("/specversion", f'must be "{SPEC_VERSION}"'))
+    if "data" in document and "data_base64" in document:
+        problems.append(Problem("/data_base64", "cannot stand beside data"))
+    if problems:
+        raise InvalidInputError(problems)
+    name = EventName(document["source"], document["id"])
+    # The extension "Distributed Tracing" of CloudEvents: the two headers of W3C Trace Context as attributes.
+    trace = TraceContext.from_json(document)
+    if "data_base64" in document:
+        return ParsedEnvelope(_from_base64(document["data_base64"]), name, "/data_base64", trace)
+    payload = _from_text(document.get("data"))
+    return ParsedEnvelope(_correlated(payload, document.get(_CORRELATION)), name, "/data", trace)
+
+
+def _event_grid_event(document: Mapping[str, Any]) -> ParsedEnvelope:
+    if problems := _missing(document, ("id", "topic")):
+        raise InvalidInputError(problems)
+    return ParsedEnvelope(_from_text(document["data"]), EventName(document["topic"], document["id"]), "/data")
+
+
+def _missing(document: Mapping[str, Any], names: tuple[str, ...]) -> list[Problem]:
+    return [
+        Problem(f"/{name}", "must be a text that is not empty")
+        for name in names
+        if not isinstance(document.get(name), str) or not document[name]
+    ]
+
+
+def _from_text(data: Any) -> Any:
+    """Read data that a sender wrote as JSON inside a JSON string: a string is never an operation."""
+    return _at("/data", data) if isinstance(data, str) else data
+
+
+def _from_base64(data: Any) -> Any:
+    try:
+        # Anything but a string fails like bad base64.
+        inside = base64.b64decode(data if isinstance(data, str) else "?", validate=True)
+    except ValueError:
+        raise InvalidInputError([Problem("/data_base64", "is not base64")]) from None
+    return _at("/data_base64", inside)
+
+
+def _at(place: str, text: str | bytes) -> Any:
+    try:
+        return read_json(text)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            [Problem(place + each.pointer, each.detail) for each in error.problems]
+        ) from None
+
+
+def _correlated(payload: Any, correlation_id: Any) -> Any:
+    """Use the event's correlation id for the operation, unless the operation has its own."""
+    if not isinstance(payload, dict) or not isinstance(correlation_id, str):
+        return payload
+    return {"correlation_id": correlation_id, **payload}
+
 
 MAX_EVENTS: Final = 20
 MAX_HEADERS: Final = 64

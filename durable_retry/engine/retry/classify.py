@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from durable_retry.engine.base.enums import Category
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.retry.retry_after import RetryHint
 
 _BY_STATUS: Final[Mapping[int, Category]] = {

@@ -5,8 +5,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Self
 
-from durable_retry.engine.base.enums import Category
-from durable_retry.engine.base.json_record import Form, JsonRecord
+from durable_retry.engine.base.json_forms import Form, JsonRecord
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.retry.retry_after import RetryHint
 
 KEPT_WAITS: Final = 5

@@ -6,11 +6,14 @@ of the host.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Literal
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final, Literal
 
-from durable_retry.engine.base.json_record import JsonRecord
+from pydantic import AfterValidator, Field
+
+from durable_retry.engine.base.json_forms import JsonRecord
 from durable_retry.engine.base.text import seconds_text
-from durable_retry.engine.base.validation import Problem
+from durable_retry.engine.base.validation import Problem, Seconds, Strict, refuse
 
 type Strategy = Literal["exponential", "linear", "fixed", "schedule"]
 type Jitter = Literal["full", "equal", "decorrelated", "none"]
@@ -314,3 +317,38 @@ def timeouts_problems(timeouts: Timeouts, function_timeout_seconds: float | None
         )
         found.append(("attempt_seconds", detail))
     return found
+
+
+MAX_ATTEMPTS: Final = 1_000_000_000
+
+
+def _attempts(value: int) -> int:
+    if value == 0:
+        raise refuse("must be at least 1, or -1 for unlimited")
+    return value
+
+
+class RetryOverride(Strict):
+    """The keys of a `retry` table, or of an operation's `retry`; only those in `written()` count.
+
+    `engine.retry.policy.policy_from` and `engine.retry.policy.overridden` take what `written()` returns.
+
+    Attributes:
+        preset: The policy to start from; the other keys override it.
+    """
+
+    preset: PresetName = "standard"
+    strategy: Strategy = "exponential"
+    max_attempts: Annotated[int, Field(ge=-1, le=MAX_ATTEMPTS), AfterValidator(_attempts)] = 5
+    initial_seconds: Seconds = 2.0
+    factor: Annotated[float, Field(ge=1, le=100)] = 2.0
+    max_seconds: Seconds = 60.0
+    schedule_seconds: Annotated[list[Seconds], Field(max_length=1_000)] = Field(default_factory=list)
+    jitter: Jitter = "full"
+    respect_retry_after: bool = True
+    max_retry_after_seconds: Seconds = 300.0
+
+
+def deadline_of(created_at: datetime, deadline_seconds: float) -> datetime | None:
+    """Return the instant after which nothing is tried; 0 seconds means none."""
+    return None if deadline_seconds == 0 else created_at + timedelta(seconds=deadline_seconds)

@@ -19,7 +19,7 @@ from email.utils import parsedate_tz
 from math import isnan
 from typing import Final
 
-from durable_retry.engine.base.json_record import JsonRecord
+from durable_retry.engine.base.json_forms import JsonRecord
 from durable_retry.engine.base.text import cut_text, seconds_text
 
 

@@ -15,12 +15,12 @@ from functools import partial
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
-from durable_retry.engine.base.enums import Category
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import CallHealth, Permitted, call_health
-from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.admission import AdmissionState, Blocked
 from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.loop import AdmissionState, Blocked
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.handlers import find_handler
 from durable_retry.services.attempt.handler import attempt_handler

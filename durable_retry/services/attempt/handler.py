@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from durable_retry import clock
-from durable_retry.engine.base.enums import Category
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.operations.request import Event
 from durable_retry.engine.retry.classify import classify_handler_failure, classify_status

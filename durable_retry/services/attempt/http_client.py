@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 import httpx
 
-from durable_retry.engine.base.secret import Secret
-from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.base.text import Secret
+from durable_retry.engine.dependency import Dependency
 from durable_retry.services.attempt.http_transport import PROGRESS, PooledTransport, SendProgress
 from durable_retry.telemetry import spans
 

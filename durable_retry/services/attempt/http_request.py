@@ -5,11 +5,10 @@ from typing import Any, Final
 import httpx
 
 from durable_retry import clock
-from durable_retry.engine.base.enums import Category
-from durable_retry.engine.base.json_text import json_problems, read_json
-from durable_retry.engine.base.secret import Secret
-from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.text import Secret
+from durable_retry.engine.base.validation import InvalidInputError, json_problems, read_json
+from durable_retry.engine.dependency import Dependency
 from durable_retry.engine.retry.classify import classify_failure, classify_status, is_unprotected
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.retry_after import parse_retry_after

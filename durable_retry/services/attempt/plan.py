@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base.secret import MASK, Secret
-from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.base.text import MASK, Secret
+from durable_retry.engine.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.delay_constraints import attempt_seconds
+from durable_retry.engine.retry.decide import attempt_seconds
 from durable_retry.engine.retry.history import AttemptOutcome
 
 _SHORTEST_SECRET_CHARS: Final = 6

@@ -29,8 +29,8 @@ from durable_retry.engine.circuit import (
     snapshot_of,
 )
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, budget_allows
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.retry.admission import AdmissionState, Blocked, NeedsProbe
+from durable_retry.engine.dependency import Dependency
+from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe
 from durable_retry.stores.circuit.entity import CircuitEntity, SharedCircuit
 from durable_retry.stores.circuit.reporting import AdmissionSettings, CircuitReporter
 from durable_retry.telemetry.attributes import DEPENDENCY

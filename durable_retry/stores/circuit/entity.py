@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import grpc
 from durabletask.entities import EntityInstanceId
 
-from durable_retry.engine.base.durable_names import CIRCUIT_BREAKER, MANUAL_CONTROL, REPORT
+from durable_retry.engine.base.names import CIRCUIT_BREAKER, MANUAL_CONTROL, REPORT
 from durable_retry.engine.circuit import Breaker, ManualControlMessage, ReportMessage, breaker_from_json
 from durable_retry.stores.task_hub.client import TaskHubUnavailableError, client_for
 

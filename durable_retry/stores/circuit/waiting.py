@@ -12,9 +12,8 @@ from typing import Any, Final
 import grpc
 from durabletask.client import OrchestrationStatus
 
-from durable_retry.engine.base.durable_names import CIRCUIT_EVENT, RELEASE_WAITING, outbox_instance
-from durable_retry.engine.base.enums import OperationState
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import CIRCUIT_EVENT, RELEASE_WAITING, OperationState, outbox_instance
 from durable_retry.engine.circuit import ManualControlMessage
 from durable_retry.stores.task_hub.client import (
     ID_PREFIX,

@@ -9,10 +9,14 @@ from typing import Any, Final
 import grpc
 from durabletask.client import OrchestrationState, OrchestrationStatus
 
-from durable_retry.engine.base.durable_names import REPLAY
-from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.dead_letters.bulk_replay import ReplayProgress, ReplayState, progress_document
-from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import REPLAY
+from durable_retry.engine.dead_letters.replay import (
+    DeadLetterFilter,
+    ReplayProgress,
+    ReplayState,
+    progress_document,
+)
 from durable_retry.stores.task_hub.client import TaskHubUnavailableError, client_for
 from durable_retry.stores.task_hub.instances import start_instance
 from durable_retry.stores.workflows import created

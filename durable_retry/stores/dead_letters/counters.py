@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from azure.core import MatchConditions
 from azure.data.tables import UpdateMode
 
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
 from durable_retry.stores.dead_letters.keys import AFTER_ALL, TABLE, IndexEntry, waiting_prefix
 from durable_retry.stores.storage import tables

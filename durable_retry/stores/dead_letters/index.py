@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
 from durable_retry.stores.dead_letters.counters import counter_changes, counter_lock
 from durable_retry.stores.dead_letters.keys import TABLE, IndexEntry, due_key, list_prefix

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.stores.dead_letters.keys import AFTER_ALL, TABLE
 from durable_retry.stores.storage import tables
 

@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import Any, Final, Self
 from urllib.parse import quote
 
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
-from durable_retry.engine.dead_letters.filter import Facets
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
+from durable_retry.engine.dead_letters.replay import Facets
 
 TABLE: Final = "DeadLetterIndex"
 

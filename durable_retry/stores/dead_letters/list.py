@@ -13,8 +13,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final
 
-from durable_retry.engine.dead_letters.filter import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.stores.dead_letters.keys import AFTER_ALL, TABLE, IndexEntry, list_prefix, newest_first
 from durable_retry.stores.dead_letters.records import find_dead_letters
 from durable_retry.stores.storage import tables

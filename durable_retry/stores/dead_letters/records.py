@@ -19,8 +19,8 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
 
-from durable_retry.engine.base.enums import DeadLetterReason
-from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     Replay,

@@ -25,7 +25,7 @@ from uuid import uuid4
 
 from azure.core.exceptions import ServiceResponseError
 
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.stores.storage import tables
 
 TABLE: Final = "AttemptMarkers"

@@ -16,8 +16,7 @@ from typing import Any
 
 from azure.data.tables import UpdateMode
 
-from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.json_forms import TraceContext, to_rfc3339
 from durable_retry.stores.outbox.events import new_event, row_of
 from durable_retry.stores.outbox.index import (
     OutboxLocation,

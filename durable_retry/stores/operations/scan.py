@@ -15,7 +15,7 @@ from typing import Any, Final
 from durabletask.client import OrchestrationStatus
 from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
-from durable_retry.engine.base.enums import OperationState
+from durable_retry.engine.base.names import OperationState
 from durable_retry.stores.task_hub.instances import Selection, operations_page
 
 _ACTIVE: Final = frozenset(

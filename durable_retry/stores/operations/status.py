@@ -5,12 +5,12 @@ from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
 
-from durable_retry.engine.base.enums import Category, DeadLetterReason, OperationState
-from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.operations.custom_status import is_finished, running_document
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.operations.idempotency import is_operation_id
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.outbox.delivery import outbox_id_of
+from durable_retry.engine.operations.status import is_finished, running_document
+from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.stores.outbox.events import events_of
 from durable_retry.stores.task_hub.client import Instance, read_operation, read_record
 

@@ -12,9 +12,9 @@ from weakref import WeakKeyDictionary
 from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
-from durable_retry.engine.base.enums import OperationState
-from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.operations.summary import UNFINISHED, Counters, Window, by_status
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.operations.status import UNFINISHED, Counters, Window, by_status
 from durable_retry.stores.operations import scan as operation_scan
 from durable_retry.stores.operations.scan import OperationPreview, scan_operations
 

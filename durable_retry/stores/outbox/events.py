@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from durable_retry.engine.base.instants import (
+from durable_retry.engine.base.json_forms import (
+    TraceContext,
     from_rfc3339,
     optional_from_rfc3339,
     optional_to_rfc3339,
     to_rfc3339,
 )
-from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.outbox.delivery import (
+from durable_retry.engine.outbox import (
     EventState,
     StoredEvent,
     event_id_for,

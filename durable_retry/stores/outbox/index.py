@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Self
 
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
-from durable_retry.engine.outbox.delivery import EventState, StoredEvent
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.outbox import EventState, StoredEvent
 from durable_retry.stores.storage import tables
 
 OUTBOX_TABLE: Final = "Outbox"

@@ -20,7 +20,7 @@ from durabletask.client import OrchestrationState, OrchestrationStatus
 from durabletask.entities import EntityInstanceId
 from durabletask.internal.orchestrator_service_pb2 import OrchestrationIdReusePolicy
 
-from durable_retry.engine.base.durable_names import IDEMPOTENCY_RECORD, OPERATION
+from durable_retry.engine.base.names import IDEMPOTENCY_RECORD, OPERATION
 from durable_retry.engine.operations.idempotency import Record
 from durable_retry.engine.operations.operation import OperationInput
 

@@ -12,11 +12,10 @@ from datetime import datetime
 from itertools import batched
 from typing import Any, Final
 
-from durable_retry.engine.base.enums import DeadLetterReason, OperationState
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows.batch import BatchState, batch_state_of, counts_of
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import DeadLetterReason, OperationState
+from durable_retry.engine.operations.operation import Completion, OperationInput
+from durable_retry.engine.workflows import BatchState, batch_state_of, counts_of
 from durable_retry.stores.storage import tables
 
 TABLE: Final = "Batches"

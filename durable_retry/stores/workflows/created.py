@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.stores.storage import tables
 from durable_retry.stores.workflows.batches import age
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from durabletask.client import OrchestrationStatus
 
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.custom_status import MAX_BYTES, size_bytes
-from durable_retry.engine.workflows.saga import Saga, SagaState, Step, saga_document
+from durable_retry.engine.operations.operation import Completion
+from durable_retry.engine.operations.status import MAX_BYTES, size_bytes
+from durable_retry.engine.workflows import Saga, SagaState, Step, saga_document
 from durable_retry.stores.task_hub.client import Instance, read_operation
 
 

@@ -10,10 +10,9 @@ from typing import Final
 import azure.durable_functions as df
 import azure.functions as func
 
-from durable_retry.engine.base.durable_names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE
-from durable_retry.engine.base.enums import DeadLetterReason
-from durable_retry.engine.base.trace_context import trace_in
-from durable_retry.engine.intake.message import Arrival
+from durable_retry.engine.base.json_forms import trace_in
+from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE, DeadLetterReason
+from durable_retry.engine.intake import Arrival
 from durable_retry.services.intake import Refusal, intake, keep_refused
 from durable_retry.settings.catalogue import SERVICE_BUS_CONNECTION, SERVICE_BUS_QUEUE, STORAGE
 

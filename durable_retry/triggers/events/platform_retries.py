@@ -11,8 +11,8 @@ from typing import Any, Final
 import azure.durable_functions as df
 import azure.functions as func
 
-from durable_retry.engine.base.enums import DeadLetterReason
-from durable_retry.engine.intake.message import Arrival
+from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.intake import Arrival
 from durable_retry.services.intake import NotAcceptedError, Refusal, intake, keep_refused
 
 MINIMUM_INTERVAL: Final = "00:00:02"

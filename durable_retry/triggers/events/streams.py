@@ -11,11 +11,9 @@ from typing import Any, Final, List  # noqa: UP035 - see the triggers' parameter
 
 import azure.functions as func
 
-from durable_retry.engine.base.json_pointer import pointed_at
-from durable_retry.engine.base.json_text import read_json
-from durable_retry.engine.base.trace_context import trace_in
-from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.intake.message import Arrival
+from durable_retry.engine.base.json_forms import trace_in
+from durable_retry.engine.base.validation import InvalidInputError, pointed_at, read_json
+from durable_retry.engine.intake import Arrival
 from durable_retry.services.intake import intake
 from durable_retry.settings.catalogue import (
     COSMOS_CONNECTION,

@@ -16,7 +16,7 @@ from durable_retry.engine.circuit import (
     ManualControlMessage,
     view_of,
 )
-from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.dependency import Dependency
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.circuit.waiting import start_release

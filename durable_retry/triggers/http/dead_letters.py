@@ -10,11 +10,9 @@ import azure.functions as func
 from pydantic import BaseModel, Field, model_validator
 
 from durable_retry import clock
-from durable_retry.engine.base.enums import Category, DeadLetterReason
-from durable_retry.engine.base.instants import from_rfc3339, optional_to_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, optional_to_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.validation import Strict, refuse
-from durable_retry.engine.dead_letters.edit import NoteText
-from durable_retry.engine.dead_letters.filter import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     FullError,
@@ -24,6 +22,7 @@ from durable_retry.engine.dead_letters.record import (
     noted,
     restored,
 )
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter, NoteText
 from durable_retry.services.replay import KeyTakenError, StillRunningError
 from durable_retry.stores.dead_letters.counters import Group, OpenCount, read_groups, read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters

@@ -6,20 +6,26 @@ from typing import Self
 import azure.functions as func
 from pydantic import BaseModel, model_validator
 
-from durable_retry.engine.base.enums import Category
-from durable_retry.engine.base.request_fields import ResourceName, Seconds
-from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict, refuse
+from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    Problem,
+    ResourceName,
+    Seconds,
+    Strict,
+    refuse,
+)
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
-from durable_retry.engine.circuit.settings import CircuitSettings
-from durable_retry.engine.retry.override import RetryOverride
+from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.retry.backoff import Preview, preview
 from durable_retry.engine.retry.policy import (
+    RetryOverride,
     RetryPolicy,
     Timeouts,
     overridden,
     policy_from,
     policy_problems,
 )
-from durable_retry.engine.retry.preview import Preview, preview
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.triggers.http.answers import json_answer
 from durable_retry.triggers.http.routes import OK, Answer, Routes, page

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
-from durable_retry.engine.base.enums import Category, DeadLetterReason, OperationState
-from durable_retry.engine.outbox.delivery import EventState
+from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
+from durable_retry.engine.outbox import EventState
 from durable_retry.engine.retry.history import WaitKind
 
 type UtcInstant = Annotated[

@@ -8,10 +8,9 @@ from typing import Any, Final
 
 import azure.functions as func
 
-from durable_retry.engine.base.durable_names import CANCEL_EVENT, RETRY_NOW_EVENT
-from durable_retry.engine.base.enums import OperationState
+from durable_retry.engine.base.names import CANCEL_EVENT, RETRY_NOW_EVENT, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.operations.custom_status import is_finished
+from durable_retry.engine.operations.status import is_finished
 from durable_retry.stores.operations.scan import (
     BadCursorError,
     OperationPreview,

@@ -7,7 +7,7 @@ import azure.functions as func
 from pydantic import BaseModel
 
 from durable_retry import clock
-from durable_retry.engine.outbox.delivery import EventState
+from durable_retry.engine.outbox import EventState
 from durable_retry.services.outbox import resend
 from durable_retry.stores.outbox.events import NoSuchEventError, list_pending
 from durable_retry.stores.outbox.index import list_ended

@@ -13,10 +13,8 @@ from urllib.parse import urlsplit
 
 import azure.functions as func
 
-from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.base.json_text import read_json
-from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE, TraceContext
-from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
+from durable_retry.engine.base.json_forms import TRACEPARENT, TRACESTATE, TraceContext, from_rfc3339
+from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, read_json
 from durable_retry.engine.operations.idempotency import parse_key
 from durable_retry.settings.app import app_settings
 from durable_retry.triggers.http.answers import BodyTooLargeError

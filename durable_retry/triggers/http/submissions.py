@@ -18,13 +18,16 @@ from urllib.parse import unquote
 import azure.functions as func
 
 from durable_retry import clock
-from durable_retry.engine.base.durable_names import OPERATIONS_QUEUE, QUEUE_SOURCE
-from durable_retry.engine.base.enums import OperationState
-from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE
-from durable_retry.engine.intake.envelope import ParsedEnvelope, parse_envelope
-from durable_retry.engine.operations.naming import EventName, ScopedKey, event_scope, explicit_scope, visible
+from durable_retry.engine.base.json_forms import TRACEPARENT, TRACESTATE
+from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
+from durable_retry.engine.operations.idempotency import ScopedKey, event_scope, explicit_scope, visible
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.request import OperationRequest
+from durable_retry.engine.operations.request import (
+    EventName,
+    OperationRequest,
+    ParsedEnvelope,
+    parse_envelope,
+)
 from durable_retry.services.submit import (
     KeyReused,
     Naming,

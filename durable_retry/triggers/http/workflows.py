@@ -9,14 +9,20 @@ import azure.functions as func
 from pydantic import BaseModel
 
 from durable_retry import clock
-from durable_retry.engine.base.durable_names import BATCH, SAGA
-from durable_retry.engine.base.enums import OperationState
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import BATCH, SAGA, OperationState
 from durable_retry.engine.base.validation import validated
-from durable_retry.engine.operations.fingerprint import fingerprint
 from durable_retry.engine.operations.idempotency import operation_id_for
-from durable_retry.engine.workflows.batch import BatchProgress, BatchRequest, BatchState
-from durable_retry.engine.workflows.saga import Effect, Saga, SagaRequest, SagaState
+from durable_retry.engine.operations.request import fingerprint
+from durable_retry.engine.workflows import (
+    BatchProgress,
+    BatchRequest,
+    BatchState,
+    Effect,
+    Saga,
+    SagaRequest,
+    SagaState,
+)
 from durable_retry.services.workflow_requests import WorkflowRequest, batch_items, saga_steps
 from durable_retry.settings.app import app_settings
 from durable_retry.stores.task_hub.client import read_operation, starts_are_atomic

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from activities.batch import batch_close, batch_step
-from durable_retry.engine.base.enums import DeadLetterReason, OperationState
-from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.base.names import DeadLetterReason, OperationState
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows.batch import BatchProgress
+from durable_retry.engine.workflows import BatchProgress
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.workflows.batches import Batch, Item, document_of, find_batch, keep_batch
 from orchestrators.batch import batch

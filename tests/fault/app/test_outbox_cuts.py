@@ -17,10 +17,10 @@ from azure.storage.queue import QueueClient
 
 from activities.commit import commit
 from activities.outbox import outbox_give_up, outbox_pending, publish
-from durable_retry.engine.base.enums import DeadLetterReason
-from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.dead_letters.record import DeadLetterRecord
-from durable_retry.engine.outbox.delivery import EventState
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.engine.outbox import EventState
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.outbox.events import events_of, mark_pending
 from durable_retry.stores.outbox.index import list_ended, list_notes, read_note

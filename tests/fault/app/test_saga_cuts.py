@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from activities.submit import submit
-from durable_retry.engine.base.enums import OperationState
+from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows.saga import Saga, Step
+from durable_retry.engine.workflows import Saga, Step
 from durable_retry.stores.workflows.sagas import saga_progress
 from orchestrators.saga import saga
 from tests.support.builders import NOON, an_operation

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from durable_retry.engine.config.reader import Config, parse_config
+from durable_retry.engine.config import Config, parse_config
 from durable_retry.services.attempt.http_client import close_clients
 from durable_retry.settings.configuration import using
 from durable_retry.stores.circuit.cache import close_circuits

@@ -9,13 +9,11 @@ import pytest
 from azure.storage.queue import QueueClient
 
 from durable_retry import clock
-from durable_retry.engine.base.enums import Category
-from durable_retry.engine.base.secret import Secret
-from durable_retry.engine.config.reader import parse_config
-from durable_retry.engine.config.webhook_secret import signing_key
-from durable_retry.engine.outbox.cloud_event import envelope_of, envelope_text
-from durable_retry.engine.outbox.delivery import EventState, StoredEvent
-from durable_retry.engine.outbox.webhook import signature
+from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.text import Secret
+from durable_retry.engine.config import parse_config
+from durable_retry.engine.dependency import signing_key
+from durable_retry.engine.outbox import EventState, StoredEvent, envelope_of, envelope_text, signature
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.services.outbox import deliver
 from durable_retry.settings.app import encodes_queue_messages

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from durable_retry import handlers as handler_registry
-from durable_retry.engine.base.enums import Category
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import CallHealth
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts

@@ -8,7 +8,7 @@ import pytest
 
 from activities.attempt import attempt
 from durable_retry import clock
-from durable_retry.engine.base.enums import Category
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.services.attempt import attempt as attempt_module

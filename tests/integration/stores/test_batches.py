@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.engine.base.enums import OperationState
-from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.operations.operation import Completion
 from durable_retry.services.retention import remove_batches
 from durable_retry.stores.storage import tables
 from durable_retry.stores.workflows.batches import (

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.enums import DeadLetterReason
-from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     Replay,
@@ -16,6 +15,7 @@ from durable_retry.engine.dead_letters.record import (
     replayed,
     restored,
 )
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.dead_letters import list as dead_letter_list
 from durable_retry.stores.dead_letters import records as dead_letters

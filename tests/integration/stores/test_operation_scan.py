@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.enums import Category, OperationState
+from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.submit import submit
 from durable_retry.stores.operations.scan import (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.outbox.delivery import EventState
+from durable_retry.engine.outbox import EventState
 from durable_retry.services.retention import remove_sent_events
 from durable_retry.stores.operations.commits import commit_success
 from durable_retry.stores.outbox.events import (

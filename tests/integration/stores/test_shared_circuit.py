@@ -13,7 +13,7 @@ from durable_retry.engine.circuit import (
     ManualControlMessage,
     ReportMessage,
 )
-from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.dependency import Dependency
 from durable_retry.stores.circuit.cache import circuit_of, close_circuits
 from durable_retry.stores.circuit.entity import CircuitEntity, SharedCircuit
 from durable_retry.stores.task_hub.client import TaskHubUnavailableError

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.durable_names import OUTBOX, OUTBOX_PENDING, PUBLISH, WAKE_WAITING
+from durable_retry.engine.base.names import OUTBOX, OUTBOX_PENDING, PUBLISH, WAKE_WAITING
 from durable_retry.engine.circuit import ManualAction, ManualControl, ManualControlMessage, Refused
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.outbox.delivery import EventState, StoredEvent
-from durable_retry.engine.retry.admission import blocked_to_json
+from durable_retry.engine.outbox import EventState, StoredEvent
+from durable_retry.engine.retry.loop import blocked_to_json
 from durable_retry.stores.circuit.waiting import start_release, waiting_page
 from durable_retry.stores.task_hub.client import close_clients, read_operation, start_operation
 from durable_retry.stores.task_hub.instances import start_instance

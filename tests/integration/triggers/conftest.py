@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from durable_retry.engine.config.reader import parse_config
+from durable_retry.engine.config import parse_config
 from durable_retry.settings.configuration import using
 from durable_retry.stores.task_hub.client import close_clients
 from tests.support.hub import TaskHubStage, task_hub_stage

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.config.reader import parse_config
-from durable_retry.engine.intake.backpressure import LagLimits, Pressure
-from durable_retry.engine.intake.message import Arrival
-from durable_retry.engine.operations.idempotency import operation_id_for
-from durable_retry.engine.operations.naming import EventName, event_name, explicit_scope
+from durable_retry.engine.config import parse_config
+from durable_retry.engine.intake import Arrival, LagLimits, Pressure
+from durable_retry.engine.operations.idempotency import event_name, explicit_scope, operation_id_for
+from durable_retry.engine.operations.request import EventName
 from durable_retry.services import intake as intake_module
 from durable_retry.services.backpressure import SAMPLE_INTERVAL, BackpressureMonitor
 from durable_retry.services.intake import Intake, NotAcceptedError

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.enums import Category
+from durable_retry.engine.base.names import Category
 from durable_retry.triggers.http.operations import (
     cancel_operation,
     get_operation,

@@ -11,7 +11,7 @@ from typing import Any, Final
 import azure.functions as func
 import pytest
 
-from durable_retry.engine.config.reader import parse_config
+from durable_retry.engine.config import parse_config
 from durable_retry.settings.configuration import using
 from durable_retry.stores.storage import queues, tables
 from durable_retry.stores.task_hub.client import close_clients

@@ -10,8 +10,8 @@ import pytest
 from activities.bulk_replay import replay_batch, replay_page
 from durable_retry import clock
 from durable_retry.engine.circuit import CircuitState, ManualAction, ManualControl, ManualControlMessage
-from durable_retry.engine.dead_letters.filter import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status, archived
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.services import replay as replay_start
 from durable_retry.services.replay import RECHECK, held_until
 from durable_retry.stores.circuit.entity import CircuitEntity

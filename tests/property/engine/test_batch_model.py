@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable_retry.engine.workflows.batch import BatchProgress, BatchState, batch_state_of, counts_of
+from durable_retry.engine.workflows import BatchProgress, BatchState, batch_state_of, counts_of
 
 
 @st.composite

@@ -8,16 +8,21 @@ from urllib.parse import unquote, urlsplit
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from durable_retry.engine.base.json_pointer import pointed_at, pointer_problem
-from durable_retry.engine.base.json_text import read_json
-from durable_retry.engine.base.request_fields import header_name_problem, header_value_problem, path_problem
-from durable_retry.engine.base.validation import InvalidInputError, pointer_of
-from durable_retry.engine.config.reader import ConfigError, parse_config
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    header_name_problem,
+    header_value_problem,
+    path_problem,
+    pointed_at,
+    pointer_of,
+    pointer_problem,
+    read_json,
+)
+from durable_retry.engine.config import ConfigError, parse_config
 from durable_retry.engine.dead_letters.record import failure_group
-from durable_retry.engine.operations.custom_status import MAX_BYTES, fitted_status, size_bytes
-from durable_retry.engine.operations.fingerprint import canonical_json, fingerprint
 from durable_retry.engine.operations.idempotency import operation_id_for, parse_key
-from durable_retry.engine.operations.request import parse_operation
+from durable_retry.engine.operations.request import canonical_json, fingerprint, parse_operation
+from durable_retry.engine.operations.status import MAX_BYTES, fitted_status, size_bytes
 from durable_retry.engine.retry.history import History
 from durable_retry.engine.retry.retry_after import MAX_HINT_SECONDS, parse_http_date, parse_retry_after
 from tests.support.builders import NOON, a_record

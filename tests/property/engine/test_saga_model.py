@@ -7,10 +7,9 @@ and read again between any two actions; a duplicate is an action whose ending ar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable_retry.engine.base.enums import Category, OperationState
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows.saga import (
+from durable_retry.engine.base.names import Category, OperationState
+from durable_retry.engine.operations.operation import Completion, OperationInput
+from durable_retry.engine.workflows import (
     Do,
     Effect,
     Over,

@@ -8,17 +8,23 @@ from statistics import mean
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from durable_retry.engine.base.enums import Category, DeadLetterReason
+from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.circuit import Refused
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.backoff import backoff, bounds_of, ceiling_seconds
-from durable_retry.engine.retry.decide import after_attempt, overdue, record, while_blocked
-from durable_retry.engine.retry.decision import DeadLetter, Done, Wait
-from durable_retry.engine.retry.delay_constraints import latest_start
+from durable_retry.engine.retry.backoff import backoff, bounds_of, ceiling_seconds, preview
+from durable_retry.engine.retry.decide import (
+    DeadLetter,
+    Done,
+    Wait,
+    after_attempt,
+    latest_start,
+    overdue,
+    record,
+    while_blocked,
+)
 from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
-from durable_retry.engine.retry.preview import preview
 from durable_retry.engine.retry.retry_after import RetryHint
 from tests.support.builders import NOON, a_record, after, an_operation, an_outcome
 

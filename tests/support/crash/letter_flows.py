@@ -3,10 +3,10 @@
 import re
 
 from durable_retry import clock
-from durable_retry.engine.base.durable_names import outbox_instance
-from durable_retry.engine.dead_letters.edit import ReplayBody
+from durable_retry.engine.base.names import outbox_instance
 from durable_retry.engine.dead_letters.record import Status, archived
-from durable_retry.engine.outbox.delivery import EventState, outbox_id_of
+from durable_retry.engine.dead_letters.replay import ReplayBody
+from durable_retry.engine.outbox import EventState, outbox_id_of
 from durable_retry.services.outbox import resend
 from durable_retry.services.replay import replay_dead_letter
 from durable_retry.stores.dead_letters.records import find_dead_letter, move_dead_letter

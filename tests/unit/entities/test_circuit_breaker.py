@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from azure.durable_functions.testing import EntityTestResult, execute_entity
 
-from durable_retry.engine.base.durable_names import CIRCUIT_BREAKER, MANUAL_CONTROL, PERMIT, REPORT
+from durable_retry.engine.base.names import CIRCUIT_BREAKER, MANUAL_CONTROL, PERMIT, REPORT
 from durable_retry.engine.circuit import (
     CallHealth,
     CircuitState,

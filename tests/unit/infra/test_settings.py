@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped] # ships no types, and one small file is read
 
-from durable_retry.engine.config.reader import parse_config
+from durable_retry.engine.config import parse_config
 from durable_retry.settings.catalogue import CATALOGUE
 from durable_retry.settings.storage_account import IdentityAccount, ManagedIdentity, storage_account
 from tests.support.bicep import BicepFile

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.durable_names import CIRCUIT_EVENT
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import CIRCUIT_EVENT
 from durable_retry.engine.circuit import (
     Breaker,
     CircuitSettings,
@@ -17,7 +17,7 @@ from durable_retry.engine.circuit import (
     breaker_to_json,
 )
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.retry.admission import Blocked, NeedsProbe, blocked_to_json
+from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
 from tests.support.builders import NOON, Answer, an_operation, failing
 from tests.support.stage import Stage
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.durable_names import CANCEL_REPLAY_EVENT
-from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.dead_letters.filter import DeadLetterFilter
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from orchestrators.bulk_replay import replay
 from tests.support.builders import NOON, an_operation
 from tests.support.stage import Stage

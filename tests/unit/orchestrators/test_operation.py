@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.enums import Category
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from tests.support.builders import NOON, Answer, an_operation, failing, outcome
 from tests.support.stage import Stage

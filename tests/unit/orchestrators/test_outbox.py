@@ -3,11 +3,11 @@
 from datetime import timedelta
 from typing import Any
 
-from durable_retry.engine.base.enums import Category
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import CircuitSettings
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.outbox.delivery import EventState, StoredEvent, event_id_for
-from durable_retry.engine.retry.admission import NeedsProbe, blocked_to_json
+from durable_retry.engine.outbox import EventState, StoredEvent, event_id_for
+from durable_retry.engine.retry.loop import NeedsProbe, blocked_to_json
 from orchestrators.outbox import outbox
 from tests.support.builders import NOON, PAYMENTS, outcome
 from tests.support.cuts import PartStage

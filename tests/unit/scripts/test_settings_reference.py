@@ -11,9 +11,9 @@ import pytest
 import onebox.environment
 import retryctl.api
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
-from durable_retry.engine.circuit.settings import CircuitSettings
-from durable_retry.engine.config.dependency import IdempotencySettings
-from durable_retry.engine.config.tables import DependencyTable
+from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.config import DependencyTable
+from durable_retry.engine.dependency import IdempotencySettings
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.settings.catalogue import CATALOGUE
 from scripts.processes import ROOT

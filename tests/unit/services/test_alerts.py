@@ -6,7 +6,7 @@ import pytest
 
 from durable_retry.engine.alerts import Thresholds
 from durable_retry.engine.circuit import Breaker, CircuitState
-from durable_retry.engine.config.reader import parse_config
+from durable_retry.engine.config import parse_config
 from durable_retry.services.alerts import HealthMetrics, show
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.counters import OpenCount, Summary

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from durable_retry import clock
-from durable_retry.engine.intake.backpressure import LagLimits, Pressure
+from durable_retry.engine.intake import LagLimits, Pressure
 from durable_retry.services import backpressure as pressure
 from durable_retry.services.backpressure import BackpressureMonitor, BehindError
 from tests.support.builders import NOON, an_operation

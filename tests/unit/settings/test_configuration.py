@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from durable_retry.engine.config.reader import Config, ConfigError
+from durable_retry.engine.config import Config, ConfigError
 from durable_retry.handlers import HandlerSetupError
 from durable_retry.settings import configuration
 from durable_retry.settings.app import AppSettings, SettingsError

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from grpc.aio import AioRpcError, Metadata
 
-from durable_retry.engine.base.enums import OperationState
+from durable_retry.engine.base.names import OperationState
 from durable_retry.stores.circuit.waiting import wake
 from durable_retry.stores.task_hub import client as hub_client
 from durable_retry.stores.task_hub.client import InstanceEndedError, TaskHubUnavailableError, raise_event

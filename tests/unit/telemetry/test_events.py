@@ -7,13 +7,12 @@ from datetime import timedelta
 import pytest
 from azure.durable_functions.testing import execute_entity
 
-from durable_retry.engine.base.durable_names import REPORT
-from durable_retry.engine.base.enums import Category
-from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.json_forms import TraceContext
+from durable_retry.engine.base.names import REPORT, Category
 from durable_retry.engine.circuit import ReportMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
-from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.loop import AdmissionState
 from durable_retry.telemetry import events as happenings
 from durable_retry.telemetry import metrics
 from entities.circuit_breaker import CircuitBreaker

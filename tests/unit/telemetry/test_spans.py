@@ -8,7 +8,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, StatusCode
 
-from durable_retry.engine.base.enums import Category
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.services.attempt.http_client import TracedTransport
 from durable_retry.telemetry import spans

@@ -7,9 +7,9 @@ from typing import Any
 import azure.functions as func
 import pytest
 
-from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.intake.envelope import parse_envelope
-from durable_retry.engine.intake.message import Arrival, read_message
+from durable_retry.engine.base.json_forms import TraceContext
+from durable_retry.engine.intake import Arrival, read_message
+from durable_retry.engine.operations.request import parse_envelope
 from durable_retry.services.submit import Naming, parse
 from durable_retry.triggers.events.streams import event_hubs_arrivals, kafka_arrivals
 from durable_retry.triggers.http import workflows

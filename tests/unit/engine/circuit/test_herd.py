@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from durable_retry.engine.base.deterministic_hash import deterministic_fraction
+from durable_retry.engine.base.text import deterministic_fraction
 from durable_retry.engine.circuit import (
     AskForProbe,
     CallHealth,

@@ -3,8 +3,8 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.engine.base.enums import Category
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import (
     Breaker,
     CallHealth,

@@ -1,11 +1,187 @@
+""" """
+
+import base64
+import json
 from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.json_text import MAX_DEPTH, read_json
-from durable_retry.engine.base.request_fields import MAX_HEADER_VALUE_CHARS, MAX_PATH_CHARS, path_problem
-from durable_retry.engine.base.validation import InvalidInputError, Problem, validated
-from durable_retry.engine.operations.request import Event, HttpCall, OperationRequest, parse_operation
+from durable_retry.engine.base.json_forms import TraceContext
+from durable_retry.engine.base.validation import (
+    MAX_DEPTH,
+    MAX_HEADER_VALUE_CHARS,
+    MAX_PATH_CHARS,
+    InvalidInputError,
+    Problem,
+    path_problem,
+    pointed_at,
+    pointer_problem,
+    read_json,
+    validated,
+)
+from durable_retry.engine.operations.request import (
+    Event,
+    EventName,
+    HttpCall,
+    OperationRequest,
+    canonical_json,
+    fingerprint,
+    parse_envelope,
+    parse_operation,
+)
+
+REQUEST: dict[str, Any] = {
+    "method": "POST",
+    "json": {"amount": 5, "items": [{"id": 1}, {"id": 2}], "a/b": {"~": 0}},
+}
+
+
+def test_the_order_of_keys_does_not_matter() -> None:
+    turned = {"json": dict(reversed(REQUEST["json"].items())), "method": "POST"}
+    assert fingerprint("d", turned) == fingerprint("d", REQUEST)
+
+
+def test_the_order_of_a_list_matters() -> None:
+    assert fingerprint("d", [1, 2]) != fingerprint("d", [2, 1])
+
+
+def test_one_number_has_one_form() -> None:
+    assert canonical_json([5.0, -0.0, 1.5, 10**20, True]) == "[5,0,1.5,100000000000000000000,true]"
+    assert canonical_json(2.0**60) == "1.152921504606847e+18"
+
+
+@pytest.mark.parametrize("other", [True, "5", 6, None, [5], 5.5])
+def test_different_values_differ(other: object) -> None:
+    assert fingerprint("d", {"amount": 5}) != fingerprint("d", {"amount": other})
+
+
+def test_the_target_is_part_of_it() -> None:
+    assert fingerprint("dependency a", REQUEST) != fingerprint("dependency b", REQUEST)
+
+
+def test_only_the_chosen_parts_count() -> None:
+    changed = {**REQUEST, "headers": {"x": "y"}}
+    assert fingerprint("d", changed, ["/json/amount"]) == fingerprint("d", REQUEST, ["/json/amount"])
+    assert fingerprint("d", changed) != fingerprint("d", REQUEST)
+
+
+def test_the_order_of_pointers_does_not_matter() -> None:
+    assert fingerprint("d", REQUEST, ["/json", "/method"]) == fingerprint("d", REQUEST, ["/method", "/json"])
+
+
+def test_missing_differs_from_null() -> None:
+    assert fingerprint("d", {}, ["/x"]) != fingerprint("d", {"x": None}, ["/x"])
+
+
+@pytest.mark.parametrize(
+    ("pointer", "found"),
+    [
+        ("", [REQUEST]),
+        ("/json/items/1/id", [2]),
+        ("/json/items/01", []),
+        ("/json/items/2", []),
+        ("/json/items/-", []),
+        ("/json/a~1b/~0", [0]),
+        ("/method/0", []),
+        ("/nothing", []),
+    ],
+)
+def test_pointers_point_as_rfc_6901_says(pointer: str, found: list[Any]) -> None:
+    assert pointed_at(REQUEST, pointer) == found
+
+
+@pytest.mark.parametrize("pointer", ["", "/", "/a/0", "/a~1b", "/~0"])
+def test_a_good_pointer_has_no_problem(pointer: str) -> None:
+    assert pointer_problem(pointer) is None
+
+
+@pytest.mark.parametrize("pointer", ["a", "/~", "/~2", "#/a"])
+def test_a_bad_pointer_has_one(pointer: str) -> None:
+    assert pointer_problem(pointer) is not None
+
+
+BODY = {"dependency": "payments", "request": {"method": "GET"}}
+CLOUD = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order.placed", "data": BODY}
+GRID = {
+    "id": "g-1",
+    "topic": "/topics/shop",
+    "subject": "s",
+    "eventType": "t",
+    "data": BODY,
+    "dataVersion": "",
+}
+
+
+@pytest.mark.parametrize("document", [BODY, [], None, "text", 5, {}, [CLOUD]])
+def test_what_has_no_envelope_is_the_payload(document: Any) -> None:
+    inside = parse_envelope(document)
+    assert (inside.payload, inside.event, inside.place) == (document, None, "")
+
+
+@pytest.mark.parametrize(
+    ("document", "event"),
+    [(CLOUD, EventName("/shop", "e-1")), (GRID, EventName("/topics/shop", "g-1"))],
+)
+def test_an_event_gives_its_data_and_its_name(document: Any, event: EventName) -> None:
+    inside = parse_envelope(document)
+    assert (inside.payload, inside.event, inside.place) == (BODY, event, "/data")
+
+
+def test_data_may_be_json_in_a_text_or_in_base64() -> None:
+    text = json.dumps(BODY)
+    coded = {name: value for name, value in CLOUD.items() if name != "data"}
+    assert parse_envelope(CLOUD | {"data": text}).payload == BODY
+    inside = parse_envelope(coded | {"data_base64": base64.b64encode(text.encode()).decode()})
+    assert (inside.payload, inside.place) == (BODY, "/data_base64")
+
+
+def test_the_events_correlation_id_is_the_operations_unless_it_has_its_own() -> None:
+    event = CLOUD | {"correlationid": "c-1"}
+    assert parse_envelope(event).payload["correlation_id"] == "c-1"
+    assert (
+        parse_envelope(event | {"data": BODY | {"correlation_id": "mine"}}).payload["correlation_id"]
+        == "mine"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointers"),
+    [
+        ({"id": ""}, ["/id"]),
+        ({"id": 5, "source": None}, ["/id", "/source"]),
+        ({"specversion": "0.3"}, ["/specversion"]),
+        ({"specversion": {}}, ["/specversion"]),
+        ({"data": "{"}, ["/data"]),
+        ({"data_base64": "e30="}, ["/data_base64"]),
+    ],
+)
+def test_an_event_that_is_none_is_pointed_at(changes: dict[str, Any], pointers: list[str]) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_envelope(CLOUD | changes)
+    assert [problem.pointer for problem in caught.value.problems] == pointers
+
+
+@pytest.mark.parametrize("data", ["?", 5, None, "/////w=="])
+def test_base64_that_is_none_is_pointed_at(data: Any) -> None:
+    document = {name: value for name, value in CLOUD.items() if name != "data"} | {"data_base64": data}
+    with pytest.raises(InvalidInputError) as caught:
+        parse_envelope(document)
+    assert [problem.pointer for problem in caught.value.problems] == ["/data_base64"]
+
+
+def test_an_event_grid_event_needs_what_names_it() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_envelope({name: value for name, value in GRID.items() if name != "topic"})
+    assert [problem.pointer for problem in caught.value.problems] == ["/topic"]
+
+
+def test_an_event_says_where_in_a_trace_it_was_made() -> None:
+    place = TraceContext("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=1")
+    assert parse_envelope(CLOUD | place.to_json()).trace == place
+    coded = {name: value for name, value in CLOUD.items() if name != "data"} | {"data_base64": "e30="}
+    assert parse_envelope(coded | place.to_json()).trace == place
+    assert parse_envelope(CLOUD | {"traceparent": "nowhere"}).trace is None
+
 
 CONTRACT: dict[str, Any] = {
     "dependency": "payments",

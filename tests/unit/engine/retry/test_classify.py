@@ -1,7 +1,7 @@
 import httpx
 import pytest
 
-from durable_retry.engine.base.enums import Category
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.retry.classify import (
     Classification,
     Sent,

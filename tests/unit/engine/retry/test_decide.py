@@ -4,11 +4,18 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.enums import Category, DeadLetterReason
+from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Refused, spread_seconds
-from durable_retry.engine.retry.decide import after_attempt, overdue, record, while_blocked
-from durable_retry.engine.retry.decision import DeadLetter, Done, Wait
+from durable_retry.engine.retry.decide import (
+    DeadLetter,
+    Done,
+    Wait,
+    after_attempt,
+    overdue,
+    record,
+    while_blocked,
+)
 from durable_retry.engine.retry.history import History, WaitKind
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.engine.retry.retry_after import RetryHint

@@ -2,12 +2,12 @@ from typing import Any, get_args
 
 import pytest
 
-from durable_retry.engine.retry.override import RetryOverride
 from durable_retry.engine.retry.policy import (
     PRESETS,
     UNLIMITED,
     Jitter,
     PresetName,
+    RetryOverride,
     RetryPolicy,
     Strategy,
     Timeouts,

@@ -1,7 +1,7 @@
 import httpx
 import pytest
 
-from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.dependency import Dependency
 from durable_retry.services.attempt.http_client import EscapedBaseUrlError, require_below, target_url
 from durable_retry.services.attempt.http_transport import SendProgress
 

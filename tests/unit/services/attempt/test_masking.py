@@ -1,5 +1,5 @@
-from durable_retry.engine.base.secret import Secret
-from durable_retry.engine.config.dependency import Auth, Dependency
+from durable_retry.engine.base.text import Secret
+from durable_retry.engine.dependency import Auth, Dependency
 from durable_retry.services.attempt.plan import error_line, masked
 
 PAYMENTS = Dependency(

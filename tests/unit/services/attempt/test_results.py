@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.secret import Secret
-from durable_retry.engine.config.dependency import Auth, Dependency
+from durable_retry.engine.base.text import Secret
+from durable_retry.engine.dependency import Auth, Dependency
 from durable_retry.services.attempt.http_client import Answer
 from durable_retry.services.attempt.http_request import error_text, kept_result
 

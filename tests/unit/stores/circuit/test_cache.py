@@ -6,7 +6,7 @@ import pytest
 
 from durable_retry.engine.circuit import CallHealth, CircuitSettings, CircuitState, Permitted, Refused
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
-from durable_retry.engine.retry.admission import AdmissionState, Blocked, NeedsProbe, probe_message
+from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe, probe_message
 from durable_retry.stores.circuit.cache import CircuitCache
 from tests.support.builders import NOON, after, an_operation
 from tests.support.shared_circuit import Stage

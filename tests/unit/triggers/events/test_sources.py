@@ -7,7 +7,7 @@ from typing import Any
 import azure.durable_functions as df
 import pytest
 
-from durable_retry.engine.config.reader import parse_config
+from durable_retry.engine.config import parse_config
 from durable_retry.services.intake import intake
 from durable_retry.settings.app import SettingsError
 from durable_retry.settings.configuration import using

@@ -1,0 +1,107 @@
+"""The closed sets of names that histories, messages and clients see: never rename one.
+
+Durable functions, events and queues; categories, states and reasons.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+OPERATION: Final = "operation"
+OUTBOX: Final = "outbox"
+BATCH: Final = "batch"
+SAGA: Final = "saga"
+REPLAY: Final = "replay"
+RELEASE_WAITING: Final = "release_waiting"
+"""Orchestrations."""
+
+ATTEMPT: Final = "attempt"
+COMMIT: Final = "commit"
+DEAD_LETTER: Final = "dead_letter"
+OUTBOX_PENDING: Final = "outbox_pending"
+PUBLISH: Final = "publish"
+OUTBOX_GIVE_UP: Final = "outbox_give_up"
+SUBMIT: Final = "submit"
+BATCH_STEP: Final = "batch_step"
+BATCH_CLOSE: Final = "batch_close"
+REPLAY_PAGE: Final = "replay_page"
+REPLAY_BATCH: Final = "replay_batch"
+WAKE_WAITING: Final = "wake_waiting"
+"""Activities."""
+
+IDEMPOTENCY_RECORD: Final = "idempotency_record"
+CIRCUIT_BREAKER: Final = "circuit_breaker"
+"""Entities."""
+
+REPORT: Final = "report"
+PERMIT: Final = "permit"
+MANUAL_CONTROL: Final = "hand"
+"""Operations of the entity `circuit_breaker`."""
+
+CANCEL_EVENT: Final = "cancel"
+RETRY_NOW_EVENT: Final = "retry_now"
+CIRCUIT_EVENT: Final = "circuit_changed"
+"""Events that an operation waits for; `circuit_changed` ends a wait for the circuit."""
+
+ENDED_EVENT: Final = "operation_ended"
+"""Event that an operation sends to the batch or saga it belongs to."""
+
+CANCEL_REPLAY_EVENT: Final = "cancel_replay"
+"""Event that cancels a bulk replay."""
+
+OPERATIONS_QUEUE: Final = "operations"
+POISON_QUEUE: Final = "operations-poison"
+"""Storage queues; the host moves a message to the second after `maxDequeueCount` deliveries."""
+
+QUEUE_SOURCE: Final = "queue"
+"""Source of operations from the storage queue; part of the scope of their keys."""
+
+
+def outbox_instance(outbox_id: str) -> str:
+    """Return the id of the instance that sends the events of one run, by `OperationInput.outbox_id`."""
+    return f"outbox-{outbox_id}"
+
+
+class Category(StrEnum):
+    """The kind of a failure; it decides what follows."""
+
+    TRANSIENT = "transient"
+    THROTTLED = "throttled"
+    AMBIGUOUS = "ambiguous"
+    MALFORMED = "malformed"
+    UNAUTHORIZED = "unauthorized"
+    NOT_FOUND = "not_found"
+    BUSINESS_RULE = "business_rule"
+    CIRCUIT_OPEN = "circuit_open"
+    DEADLINE_EXCEEDED = "deadline_exceeded"
+
+
+class OperationState(StrEnum):
+    """The state of an operation."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    WAITING_RETRY = "waiting_retry"
+    WAITING_CIRCUIT = "waiting_circuit"
+    SUCCEEDED = "succeeded"
+    DEAD_LETTERED = "dead_lettered"
+    CANCELLED = "cancelled"
+
+
+FINISHED = frozenset({OperationState.SUCCEEDED, OperationState.DEAD_LETTERED, OperationState.CANCELLED})
+"""States that an operation never leaves by itself."""
+
+
+class DeadLetterReason(StrEnum):
+    """Why an operation or a message needs a person."""
+
+    RETRIES_EXHAUSTED = "RetriesExhausted"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    AMBIGUOUS_OUTCOME = "AmbiguousOutcome"
+    REJECTED_BY_DEPENDENCY = "RejectedByDependency"
+    REJECTED_BY_HANDLER = "RejectedByHandler"
+    MALFORMED_JSON = "MalformedJson"
+    VALIDATION_FAILED = "ValidationFailed"
+    UNKNOWN_DEPENDENCY = "UnknownDependency"
+    POISON_MESSAGE = "PoisonMessage"
+    OUTBOX_UNDELIVERABLE = "OutboxUndeliverable"
+    COMPENSATION_FAILED = "CompensationFailed"

@@ -1,0 +1,394 @@
+"""`dependencies.toml`: read, checked as a whole, resolved.
+
+    config = parse_config(text, settings, function_timeout_seconds=300)   # raises ConfigError
+
+Every mistake is reported at once, each with its key path. `[defaults]` and the dependency's own table are
+merged key by key; then the preset that the merged `retry` names is the policy, with the keys that are written
+out applied to it. Timeouts that the dependency does not write itself shrink to fit those that it does;
+timeouts that it writes and that do not fit are mistakes. `${NAME}` is replaced by the app setting, and the
+place is noted.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.text import Secret
+from durable_retry.engine.base.validation import (
+    MAX_SECONDS,
+    InvalidInputError,
+    Problem,
+    Seconds,
+    Strict,
+    checked,
+    config_header_problem,
+    did_you_mean,
+    header_value_problem,
+    pointer_of,
+    pointer_problem,
+    validated,
+)
+from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.dependency import (
+    Auth,
+    Dependency,
+    IdempotencySettings,
+    WebhookSecretError,
+    signing_key,
+)
+from durable_retry.engine.retry.policy import (
+    RetryOverride,
+    fitted_timeouts,
+    policy_from,
+    policy_problems,
+    timeouts_problems,
+)
+
+type PositiveSeconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
+type Ratio = Annotated[float, Field(gt=0, le=1)]
+type CategoryName = Literal[
+    "transient", "throttled", "ambiguous", "malformed", "unauthorized", "not_found", "business_rule"
+]
+
+_FAILURE_NAME: Final = re.compile(r"[1-5][0-9]{2}|[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _base_url_problem(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.hostname and parts.port != 0
+    except ValueError:
+        return "is not a URL"
+    if parts.scheme not in {"http", "https"}:
+        return "must begin with http:// or https://"
+    if not usable or not url.isprintable() or " " in url:
+        return "is not a URL"
+    if parts.username is not None or parts.password is not None:
+        return "must not hold a user or password: use auth"
+    if parts.query or parts.fragment or url.endswith(("?", "#")):
+        return "must not hold a query or a fragment"
+    return None
+
+
+def _webhook_secret_problem(text: str) -> str | None:
+    try:
+        signing_key(Secret(text))
+    except WebhookSecretError as error:
+        return str(error)
+    return None
+
+
+def _failure_name_problem(name: str) -> str | None:
+    return (
+        None if _FAILURE_NAME.fullmatch(name) else "must be a status code (100 to 599) or an exception's name"
+    )
+
+
+type BaseUrl = Annotated[str, checked(_base_url_problem)]
+type ConfigHeaderName = Annotated[str, checked(config_header_problem)]
+type ConfigHeaderValue = Annotated[str, checked(header_value_problem)]
+type FailureName = Annotated[str, checked(_failure_name_problem)]
+type WebhookSecret = Annotated[str, checked(_webhook_secret_problem)]
+type Pointer = Annotated[str, checked(pointer_problem)]
+
+
+def _idempotency_header_problem(name: str) -> str | None:
+    return None if name == "" else config_header_problem(name)
+
+
+class AuthTable(Strict):
+    """`auth`: the header that authenticates the app.
+
+    Attributes:
+        header: Its name.
+        value: Usually `${NAME}`; never stored, logged or shown.
+    """
+
+    header: ConfigHeaderName = "Authorization"
+    value: ConfigHeaderValue = ""
+
+
+class TimeoutsTable(Strict):
+    """`timeouts`, in seconds."""
+
+    connect_seconds: PositiveSeconds = 2.0
+    attempt_seconds: PositiveSeconds = 10.0
+    deadline_seconds: Seconds = 3600.0
+
+
+class CircuitTable(Strict):
+    """`circuit`; see `engine.circuit.CircuitSettings`."""
+
+    enabled: bool = True
+    failure_ratio: Ratio = 0.5
+    minimum_calls: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    window_seconds: PositiveSeconds = 30.0
+    consecutive_failures: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    slow_call_seconds: Seconds = 0.0
+    slow_call_ratio: Ratio = 1.0
+    break_seconds: PositiveSeconds = 30.0
+    max_break_seconds: PositiveSeconds = 600.0
+    half_open_calls: Annotated[int, Field(ge=1, le=20)] = 1
+
+
+class RetryBudgetTable(Strict):
+    """`retry_budget`; see `engine.circuit.retry_budget.RetryBudgetSettings`."""
+
+    ratio: Annotated[float, Field(ge=0, le=1_000)] = 0.2
+    minimum_per_second: Annotated[float, Field(ge=0, le=1_000_000)] = 1.0
+
+
+class IdempotencyTable(Strict):
+    """`idempotency`; see `engine.dependency.IdempotencySettings`."""
+
+    header: Annotated[str, checked(_idempotency_header_problem)] = "Idempotency-Key"
+    ttl_seconds: PositiveSeconds = 86_400.0
+    fingerprint: list[Pointer] = Field(default_factory=list)
+
+
+class WebhookTable(Strict):
+    """`webhook`: how events that go there as webhooks are signed.
+
+    Attributes:
+        secrets: Base64 of 24 to 64 bytes each, the newest first; every one signs. Empty: not signed.
+    """
+
+    secrets: Annotated[list[WebhookSecret], Field(max_length=10)] = Field(default_factory=list)
+
+
+class DefaultsTable(Strict):
+    """`[defaults]`: the values that every dependency starts from."""
+
+    headers: dict[ConfigHeaderName, ConfigHeaderValue] = Field(default_factory=dict)
+    auth: AuthTable = Field(default_factory=AuthTable)
+    timeouts: TimeoutsTable = Field(default_factory=TimeoutsTable)
+    retry: RetryOverride = Field(default_factory=RetryOverride)
+    circuit: CircuitTable = Field(default_factory=CircuitTable)
+    retry_budget: RetryBudgetTable = Field(default_factory=RetryBudgetTable)
+    idempotency: IdempotencyTable = Field(default_factory=IdempotencyTable)
+    classify: dict[FailureName, CategoryName] = Field(default_factory=dict)
+    webhook: WebhookTable = Field(default_factory=WebhookTable)
+
+
+class DependencyTable(DefaultsTable):
+    """`[dependencies.<name>]`."""
+
+    base_url: BaseUrl
+
+
+_REFERENCE: Final = re.compile(r"\$\{([^${}]*)\}")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.:\-]*")
+
+type Path = tuple[str | int, ...]
+
+
+@dataclass(slots=True)
+class Expansion:
+    """Replaces references throughout a document, and records where.
+
+    Attributes:
+        settings: The app settings.
+        touched: Pointers of the strings that a setting was inserted into.
+        problems: Missing settings and broken references.
+    """
+
+    settings: Mapping[str, str]
+    touched: set[str] = field(default_factory=set)
+    problems: list[Problem] = field(default_factory=list)
+
+    def expanded(self, value: Any, path: Path = ()) -> Any:
+        """Return a copy of `value` with every reference replaced; a broken one is left as it is."""
+        if isinstance(value, dict):
+            return {name: self.expanded(item, (*path, name)) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.expanded(item, (*path, index)) for index, item in enumerate(value)]
+        if isinstance(value, str) and "${" in value:
+            return self._expanded_text(value, pointer_of(*path))
+        return value
+
+    def _expanded_text(self, text: str, pointer: str) -> str:
+        self.touched.add(pointer)
+        if "${" in _REFERENCE.sub("", text):
+            self.problems.append(Problem(pointer, "holds ${ without its }"))
+            return text
+        return _REFERENCE.sub(lambda match: self._value_of(match, pointer), text)
+
+    def _value_of(self, match: re.Match[str], pointer: str) -> str:
+        name = match[1]
+        if not _NAME.fullmatch(name):
+            self.problems.append(Problem(pointer, f'"${{{name}}}" does not name an app setting'))
+        elif name not in self.settings:
+            self.problems.append(Problem(pointer, f"the app setting {name} is missing"))
+        return self.settings.get(name, match[0])
+
+
+_DEPENDENCY_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_\-]+")
+
+
+class ConfigError(InvalidInputError):
+    """The file cannot be used; `problems` lists every mistake, `str()` shows one a line with its key path."""
+
+    def __str__(self) -> str:
+        lines = [f"  {key_path(problem.pointer)}: {problem.detail}" for problem in self.problems]
+        return "\n".join(["dependencies.toml cannot be used:", *lines])
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The content of the file. `dependencies` is by name."""
+
+    dependencies: Mapping[str, Dependency]
+
+
+def parse_config(
+    text: str, settings: Mapping[str, str], *, function_timeout_seconds: float | None = None
+) -> Config:
+    """Read the file.
+
+    Args:
+        text: TOML, contract section 2.
+        settings: App settings, for `${NAME}`.
+        function_timeout_seconds: `functionTimeout` of host.json; None when it has none.
+
+    Raises:
+        ConfigError: with every mistake.
+    """
+    reader = _Reader(settings, function_timeout_seconds)
+    dependencies = reader.read(text)
+    if reader.problems:
+        raise ConfigError(reader.problems)
+    return Config(dependencies)
+
+
+def key_path(pointer: str) -> str:
+    """Return a JSON pointer as a TOML key path: `dependencies.payments.retry.max_attempts`."""
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+    keys = [part if _PLAIN_KEY.fullmatch(part) else f'"{part}"' for part in parts]
+    return ".".join(keys) or "the file"
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The valid keys of a table as written, and the names of the keys with mistakes: `broken`."""
+
+    written: Mapping[str, Any]
+    broken: frozenset[str]
+
+
+class _Reader:
+    """Goes through the file once, collecting mistakes instead of stopping at the first."""
+
+    def __init__(self, settings: Mapping[str, str], function_timeout_seconds: float | None) -> None:
+        self.expansion = Expansion(settings)
+        self.function_timeout_seconds = function_timeout_seconds
+        self.problems: list[Problem] = []
+
+    def read(self, text: str) -> dict[str, Dependency]:
+        try:
+            document = self.expansion.expanded(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            self.problems.append(Problem("", f"is not TOML: {error}"))
+            return {}
+        self.problems.extend(self.expansion.problems)
+        known = ["defaults", "dependencies"]
+        for name in document.keys() - set(known):
+            guess = did_you_mean(name, known)
+            self.problems.append(Problem(pointer_of(name), f"is not a known table{guess}"))
+        defaults = self._table(DefaultsTable, document.get("defaults", {}), ("defaults",))
+        tables = document.get("dependencies", {})
+        if not isinstance(tables, dict):
+            self.problems.append(Problem("/dependencies", "must be a table"))
+            return {}
+        return self._dependencies(defaults, tables)
+
+    def _dependencies(self, defaults: _Table, tables: Mapping[str, Any]) -> dict[str, Dependency]:
+        found = {}
+        for name, table in tables.items():
+            place = ("dependencies", name)
+            if not _DEPENDENCY_NAME.fullmatch(name):
+                self.problems.append(Problem(pointer_of(*place), "a name is letters, digits, _, . and -"))
+            found[name] = self._dependency(name, defaults, self._table(DependencyTable, table, place))
+        return found
+
+    def _table(self, model: type[DefaultsTable], table: Any, place: tuple[str, ...]) -> _Table:
+        """Return what a table holds and note its mistakes; keys with mistakes are left out."""
+        try:
+            return _Table(validated(model, table).written(), frozenset())
+        except InvalidInputError as error:
+            prefix, known = pointer_of(*place), {problem.pointer for problem in self.expansion.problems}
+            fresh = [
+                Problem(prefix + problem.pointer, _in_toml(problem.detail)) for problem in error.problems
+            ]
+            self.problems.extend(problem for problem in fresh if problem.pointer not in known)
+            broken = frozenset((problem.pointer + "/").split("/")[1] for problem in error.problems)
+        if "" in broken:
+            return _Table({}, frozenset(DependencyTable.model_fields))
+        # Validated again without the broken keys, so that one mistake hides no other.
+        kept = {key: value for key, value in table.items() if key not in broken and key != "base_url"}
+        return _Table(validated(DefaultsTable, kept).written(), broken)
+
+    def _dependency(self, name: str, defaults: _Table, own: _Table) -> Dependency:
+        tables = {
+            key: {**defaults.written.get(key, {}), **own.written.get(key, {})}
+            for key in DefaultsTable.model_fields
+        }
+        timeouts = fitted_timeouts(tables["timeouts"], own.written.get("timeouts", {}))
+        policy = policy_from(tables["retry"])
+        broken = defaults.broken | own.broken
+        wrong: list[tuple[str, str, str]] = []
+        if "timeouts" not in broken:
+            found = timeouts_problems(timeouts, self.function_timeout_seconds)
+            wrong.extend(("timeouts", *problem) for problem in found)
+        if not broken & {"timeouts", "retry"}:
+            wrong.extend(
+                ("retry", *problem) for problem in policy_problems(policy, timeouts.deadline_seconds)
+            )
+        self.problems.extend(
+            Problem(pointer_of("dependencies", name, table, key), detail) for table, key, detail in wrong
+        )
+        return Dependency(
+            name=name,
+            base_url=own.written.get("base_url", "").rstrip("/"),
+            headers=self._headers(name, tables["headers"]),
+            auth=None if "auth" in broken else self._auth(name, tables["auth"]),
+            timeouts=timeouts,
+            retry=policy,
+            circuit=CircuitSettings(**tables["circuit"]),
+            retry_budget=RetryBudgetSettings(**tables["retry_budget"]),
+            idempotency=_idempotency(tables["idempotency"]),
+            classify={failure: Category(category) for failure, category in tables["classify"].items()},
+            webhook_secrets=tuple(Secret(text) for text in tables["webhook"].get("secrets", ())),
+        )
+
+    def _headers(self, name: str, headers: Mapping[str, str]) -> dict[str, str | Secret]:
+        """Wrap as secrets the headers that an app setting was inserted into."""
+        places = (("defaults", "headers"), ("dependencies", name, "headers"))
+        # A value that came from an app setting is a secret; one that the file spells out is not.
+        touched = self.expansion.touched
+        return {
+            header: Secret(value) if any(pointer_of(*place, header) in touched for place in places) else value
+            for header, value in headers.items()
+        }
+
+    def _auth(self, name: str, auth: Mapping[str, str]) -> Auth | None:
+        if not auth:
+            return None
+        if not auth.get("value"):
+            self.problems.append(Problem(pointer_of("dependencies", name, "auth", "value"), "is required"))
+        return Auth(auth.get("header", "Authorization"), Secret(auth.get("value", "")))
+
+
+def _in_toml(detail: str) -> str:
+    return detail.replace("an object", "a table")
+
+
+def _idempotency(table: Mapping[str, Any]) -> IdempotencySettings:
+    return IdempotencySettings(**(dict(table) | {"fingerprint": tuple(table.get("fingerprint", ()))}))

@@ -1,1 +1,0 @@
-"""`dependencies.toml`: its tables, their checks, and the dependencies that they describe."""

@@ -1,0 +1,119 @@
+"""One downstream service: its address, how it is called and retried, and what signs its webhooks.
+
+`Dependency.to_json` is what clients see: every secret is masked.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.text import MASK, Secret
+from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """The header that authenticates the app."""
+
+    header: str
+    value: Secret
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencySettings:
+    """How repeated requests are recognised.
+
+    Attributes:
+        header: The header that the dependency deduplicates on; "" means none.
+        ttl_seconds: How long the record of a finished operation is kept.
+        fingerprint: JSON pointers to the parts of the request that its fingerprint covers; empty means all of
+            it.
+    """
+
+    header: str = "Idempotency-Key"
+    ttl_seconds: float = 86_400.0
+    fingerprint: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependency:
+    """A named downstream service.
+
+    Attributes:
+        name: The key in `dependencies.toml`.
+        base_url: http or https, without a slash at the end; every path is below it.
+        headers: Sent with every request; those with a value from the app settings are secret.
+        auth: Sent with every request; None when there is none.
+        timeouts: Time limits; an operation may bring its own deadline.
+        retry: The policy, and the limit of what an operation may ask for.
+        circuit: When its circuit opens.
+        retry_budget: How many retries the whole fleet may make.
+        idempotency: How repeated requests are recognised.
+        classify: Status code or exception name to category; takes precedence over the built-in table.
+        webhook_secrets: Secrets that sign the events sent there as webhooks, newest first; empty means
+            unsigned.
+    """
+
+    name: str
+    base_url: str
+    headers: Mapping[str, str | Secret] = field(default_factory=dict)
+    auth: Auth | None = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    circuit: CircuitSettings = field(default_factory=CircuitSettings)
+    retry_budget: RetryBudgetSettings = field(default_factory=RetryBudgetSettings)
+    idempotency: IdempotencySettings = field(default_factory=IdempotencySettings)
+    classify: Mapping[str, Category] = field(default_factory=dict)
+    webhook_secrets: tuple[Secret, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that clients may see: secrets masked."""
+        return {
+            "name": self.name,
+            "base_url": self.base_url,
+            "headers": {name: str(value) for name, value in self.headers.items()},
+            "auth": None if self.auth is None else {"header": self.auth.header, "value": MASK},
+            "timeouts": self.timeouts.to_json(),
+            "retry": self.retry.to_json(),
+            "circuit": self.circuit.to_json(),
+            "retry_budget": self.retry_budget.to_json(),
+            "idempotency": {
+                "header": self.idempotency.header,
+                "ttl_seconds": self.idempotency.ttl_seconds,
+                "fingerprint": list(self.idempotency.fingerprint),
+            },
+            "classify": {name: category.value for name, category in self.classify.items()},
+            "webhook": {"secrets": [MASK for _ in self.webhook_secrets]},
+        }
+
+
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - a prefix that the standard gives, not a secret
+SHORTEST_KEY_BYTES: Final = 24
+LONGEST_KEY_BYTES: Final = 64
+
+
+class WebhookSecretError(ValueError):
+    """A secret that cannot sign; the message never shows it."""
+
+
+def signing_key(secret: Secret) -> bytes:
+    """Return the key inside a secret: base64 of 24 to 64 bytes, with or without the prefix `whsec_`.
+
+    Raises:
+        WebhookSecretError: It is none.
+    """
+    text = secret.reveal().removeprefix(SECRET_PREFIX)
+    try:
+        key = base64.b64decode(text, validate=True)
+    except ValueError:
+        # `from None`: the cause would show part of the secret.
+        raise WebhookSecretError("is not base64, with or without whsec_ before it") from None
+    if not SHORTEST_KEY_BYTES <= len(key) <= LONGEST_KEY_BYTES:
+        raise WebhookSecretError(
+            f"holds {len(key)} bytes; the standard asks for {SHORTEST_KEY_BYTES} to {LONGEST_KEY_BYTES}"
+        )
+    return key

@@ -1,1 +1,0 @@
-"""Messages from sources other than HTTP: envelopes, keys, schedules, backpressure."""

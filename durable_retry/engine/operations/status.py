@@ -1,0 +1,233 @@
+"""The part of a status document that fits into an orchestration's custom status, and counts of operations.
+
+The Azure Storage backend refuses a custom status above 16 KB of UTF-16. Texts are cut first, with a mark; the
+attempts that the contract promises are never left out. What never changes is in the orchestration's input,
+and what changes is in the custom status: together they are the status document.
+
+Counts are by state, by time of acceptance, and by dependency.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Self
+
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import FINISHED, OperationState
+from durable_retry.engine.base.text import CUT_MARK, cut_text
+from durable_retry.engine.operations.operation import OperationInput, OperationStatus
+from durable_retry.engine.retry.history import History
+
+MAX_BYTES: Final = 16_000
+"""Of UTF-16; a little under 16 * 1024, to leave room for a wrapping of the platform's own."""
+
+_TEXTS: Final = frozenset({"error", "detail", "type"})
+_CUTS: Final = ((400, 10, 20), (160, 6, 20), (60, 3, 10), (30, 1, 0), (len(CUT_MARK), 0, 0))
+"""Tried in turn: characters of a text, reasons of a delay (and waits), events."""
+
+
+def fitted_status(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a status document, or its changing part, cut to fit.
+
+    Args:
+        status: As `OperationStatus.to_json` returns it, without `result`; holds at most the last 20 attempts.
+
+    Returns:
+        The same when it fits. Otherwise errors, details, reasons and event types are cut, and in the end the
+        events are left out: the document of a finished operation shows all of them.
+    """
+    whole = dict(status)
+    if size_bytes(whole) <= MAX_BYTES:
+        return whole
+    shorter = (_cut_status(whole, *limits) for limits in _CUTS)
+    return next((form for form in shorter if size_bytes(form) <= MAX_BYTES), _cut_status(whole, *_CUTS[-1]))
+
+
+def size_bytes(document: Any) -> int:
+    """Return the size as UTF-16 with other than ASCII escaped, which is how a platform may store it."""
+    return 2 * len(json.dumps(document))
+
+
+def _cut_status(status: dict[str, Any], chars: int, reasons: int, events: int) -> dict[str, Any]:
+    shown = {name: _cut(value, chars, reasons) for name, value in status.items()}
+    if "events" in shown:
+        shown["events"] = shown["events"][:events]
+    if "waits" in shown:
+        shown["waits"] = shown["waits"][-max(1, reasons) :]
+    return shown
+
+
+def _cut(value: Any, chars: int, reasons: int, name: str = "") -> Any:
+    if isinstance(value, Mapping):
+        return {key: _cut(item, chars, reasons, key) for key, item in value.items()}
+    if name == "delay_reasons":
+        return [cut_text(reason, chars) for reason in value[:reasons]]
+    if isinstance(value, list):
+        return [_cut(item, chars, reasons) for item in value]
+    return cut_text(value, chars) if name in _TEXTS and isinstance(value, str) else value
+
+
+_MOVING: Final = (
+    "key",  # These two never change, but lists and summaries do not read inputs.
+    "dependency",
+    "status",
+    "attempt_count",
+    "attempts",
+    "waits",
+    "next_attempt_at",
+    "dead_letter",
+    "events",
+    "updated_at",
+)
+
+
+def moving_parts(status: OperationStatus) -> dict[str, Any]:
+    """Return the part that changes while an operation runs, small enough for a custom status."""
+    document = status.to_json()
+    return fitted_status({name: document[name] for name in _MOVING if name in document})
+
+
+def running_document(operation: OperationInput, moving: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the status document of an unfinished operation.
+
+    Args:
+        operation: Its input.
+        moving: What `moving_parts` returned; None before the orchestration's first turn.
+    """
+    pending = OperationStatus(
+        operation=operation,
+        state=OperationState.PENDING,
+        history=History(),
+        updated_at=operation.created_at,
+    )
+    return pending.to_json() | dict(moving or {})
+
+
+def is_finished(document: Mapping[str, Any]) -> bool:
+    """Return whether a status document is the last one of its operation."""
+    return OperationState(document["status"]) in FINISHED
+
+
+WINDOW_PARTS: Final = 48
+"""Parts of a window: half hours of a day."""
+
+UNFINISHED: Final = tuple(state for state in OperationState if state not in FINISHED)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A period in equal parts.
+
+    Attributes:
+        begins_at: Aware UTC.
+        seconds: Its length.
+    """
+
+    begins_at: datetime
+    seconds: float
+
+    @classmethod
+    def before(cls, now: datetime, seconds: float) -> Self:
+        """Return the window whose last part contains `now`.
+
+        The parts begin at whole multiples of their length, so that operations stay in their part from one
+        request to the next.
+        """
+        width = seconds / WINDOW_PARTS
+        # The end is the next multiple of the width after now, so now is inside the last part.
+        ends = math.floor(now.timestamp() / width + 1) * width
+        return cls(datetime.fromtimestamp(ends - seconds, UTC), seconds)
+
+    @property
+    def bucket_seconds(self) -> float:
+        """The length of one part."""
+        return self.seconds / WINDOW_PARTS
+
+    @property
+    def ends_at(self) -> datetime:
+        """Aware UTC instant."""
+        return self.begins_at + timedelta(seconds=self.seconds)
+
+    def place(self, instant: datetime) -> int:
+        """Return the index of the part of an instant; the nearest one for an instant outside."""
+        passed = (instant - self.begins_at).total_seconds()
+        return min(WINDOW_PARTS - 1, max(0, math.floor(passed / self.bucket_seconds)))
+
+
+@dataclass(slots=True)
+class Share:
+    """The operations of one dependency.
+
+    Attributes:
+        states: How many are in each state.
+        tried: How many made at least one attempt.
+        attempts: Attempts of all of them.
+    """
+
+    states: Counter[OperationState] = field(default_factory=Counter)
+    tried: int = 0
+    attempts: int = 0
+
+    def add(self, state: OperationState, attempts: int) -> None:
+        """Count one operation."""
+        self.states[state] += 1
+        self.tried += attempts > 0
+        self.attempts += attempts
+
+    @property
+    def amplification(self) -> float | None:
+        """Attempts per operation that made one; None when none did."""
+        return None if self.tried == 0 else self.attempts / self.tried
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form of the API."""
+        return {
+            "operations": self.states.total(),
+            "attempts": self.attempts,
+            "amplification": self.amplification,
+            "by_status": by_status(self.states),
+        }
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts of the operations of a window; an operation's dependency is known after its first turn."""
+
+    window: Window
+    whole: Share = field(default_factory=Share)
+    dependencies: dict[str, Share] = field(default_factory=dict)
+    buckets: list[Counter[OperationState]] = field(
+        default_factory=lambda: [Counter() for _ in range(WINDOW_PARTS)]
+    )
+
+    def add(self, state: OperationState, created_at: datetime, dependency: str | None, attempts: int) -> None:
+        """Count one operation."""
+        self.whole.add(state, attempts)
+        self.buckets[self.window.place(created_at)][state] += 1
+        if dependency is not None:
+            self.dependencies.setdefault(dependency, Share()).add(state, attempts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form of the API."""
+        width = timedelta(seconds=self.window.bucket_seconds)
+        return {
+            "from": to_rfc3339(self.window.begins_at),
+            "to": to_rfc3339(self.window.ends_at),
+            **self.whole.to_json(),
+            "by_dependency": {name: share.to_json() for name, share in sorted(self.dependencies.items())},
+            "bucket_seconds": self.window.bucket_seconds,
+            "buckets": [
+                {"from": to_rfc3339(self.window.begins_at + at * width), "by_status": by_status(states)}
+                for at, states in enumerate(self.buckets)
+            ],
+        }
+
+
+def by_status(
+    states: Counter[OperationState], shown: tuple[OperationState, ...] = tuple(OperationState)
+) -> dict[str, int]:
+    """Return a count for each state, zeros included."""
+    return {state.value: states[state] for state in shown}

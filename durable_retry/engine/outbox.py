@@ -1,0 +1,305 @@
+"""The outbox: names and states of follow-up messages, which of them to send next, in what form, signed how.
+
+    pending ──> sent        pending ──> failed ──resend──> pending
+
+Events of one operation to one destination (a lane) go out in their order, each after the one before it has
+ended; lanes do not wait for each other, and an event that cannot be delivered holds nothing up once it has
+failed. A webhook uses the policy and the deadline of its dependency, a message to a queue the preset
+`critical` and no deadline.
+
+    deliveries -> due_of(deliveries, now) -> attempt -> engine.retry.loop.after(...)    until none is left
+
+The envelope of every event, to queues and to webhooks alike, is CloudEvents 1.0: the same bytes for every
+attempt.
+
+Webhooks are signed by Standard Webhooks 1.0 (standardwebhooks.com). The signed text is `id.timestamp.body`. A
+signature is `v1,` and the base64 of the HMAC-SHA256 of that text. With several secrets there are several
+signatures, separated by spaces: a secret can be replaced while receivers still have the old one only.
+"""
+
+import base64
+import hmac
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any, Final, Self
+
+from durable_retry.engine.base.json_forms import TraceContext, optional_to_rfc3339, to_rfc3339
+from durable_retry.engine.dependency import Dependency
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.loop import RetryState
+from durable_retry.engine.retry.policy import PRESETS, Timeouts, deadline_of
+
+SOURCE: Final = "outbox"
+
+QUEUE_PREFIX: Final = "queue:"
+"""Sets the names of queues apart from those of dependencies."""
+
+QUEUE_TIMEOUTS: Final = Timeouts(connect_seconds=3.0, attempt_seconds=30.0, deadline_seconds=0.0)
+
+
+class EventState(StrEnum):
+    """Where an event stands."""
+
+    PENDING = "pending"
+    SENT = "sent"
+    FAILED = "failed"
+
+
+def event_id_for(outbox_id: str, number: int) -> str:
+    """Return the id of an event, the same for every attempt to send it.
+
+    Args:
+        outbox_id: Of the run whose success it announces: `OperationInput.outbox_id`.
+        number: Its position among the events of that run, from 1.
+    """
+    return f"{outbox_id}.{number}"
+
+
+def outbox_id_of(event_id: str) -> str | None:
+    """Return the run that an event belongs to, as `OperationInput.outbox_id`; None for no event's id."""
+    outbox_id, _, number = event_id.rpartition(".")
+    return outbox_id if outbox_id and number.isascii() and number.isdigit() else None
+
+
+def operation_id_of(event_id: str) -> str | None:
+    """Return the operation that an event belongs to; None when it is no event's id."""
+    outbox_id = outbox_id_of(event_id)
+    return None if outbox_id is None else outbox_id.partition(".")[0]
+
+
+def number_of(event_id: str) -> int:
+    """Return an event's position among those of its run, from 1; 0 when it is no event's id."""
+    return 0 if outbox_id_of(event_id) is None else int(event_id.rpartition(".")[2])
+
+
+def lane_of(event: Mapping[str, Any]) -> str:
+    """Return the destination of an event: its dependency, or its queue."""
+    dependency: str | None = event.get("dependency")
+    return f"{QUEUE_PREFIX}{event['queue']}" if dependency is None else dependency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One event that is being sent.
+
+    Attributes:
+        operation: The event as the retry loop takes it: its id and key are the event's, `dependency` is the
+            lane, policy and deadline are those of the destination.
+        state: Where its retry loop stands.
+    """
+
+    operation: OperationInput
+    state: RetryState
+
+    @property
+    def event_id(self) -> str:
+        """The event's id."""
+        return self.operation.operation_id
+
+    @property
+    def lane(self) -> str:
+        """The destination."""
+        return self.operation.dependency
+
+    @property
+    def due_at(self) -> datetime:
+        """When the next attempt is due, aware UTC."""
+        return self.state.due_at or self.operation.created_at
+
+    @property
+    def blocked_since(self) -> datetime | None:
+        """Since when it waits for the circuit of its destination; None while it does not."""
+        waits = self.state.history.waits
+        return waits[-1].began_at if self.state.admission.waiting and waits else None
+
+    def released(self, now: datetime) -> Self:
+        """Return the delivery after its circuit changed: due now, to be admitted or refused again."""
+        return replace(self, state=replace(self.state, due_at=now))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"operation": self.operation.to_json(), **self.state.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote."""
+        return cls(operation=OperationInput.from_json(data["operation"]), state=RetryState.from_json(data))
+
+
+def delivery_of(
+    event: Mapping[str, Any],
+    dependency: Dependency | None,
+    since: datetime,
+    trace: TraceContext | None = None,
+) -> Delivery:
+    """Return the delivery of a pending event.
+
+    A webhook goes by the policy and the deadline of its dependency. A message to a queue goes by the preset
+    `critical` without a deadline: only an outage of the storage account can hold it up.
+
+    Args:
+        event: `event_id`, `correlation_id` and the event's own fields.
+        dependency: Of a webhook; None for a queue, or when it is not configured any more.
+        since: When the event became pending; its deadline counts from then.
+        trace: Where in a trace its operation was submitted; None when nobody traces it.
+    """
+    is_queue = event.get("dependency") is None
+    timeouts = QUEUE_TIMEOUTS if is_queue else Timeouts() if dependency is None else dependency.timeouts
+    operation = OperationInput(
+        operation_id=event["event_id"],
+        key=event["event_id"],
+        source=SOURCE,
+        dependency=lane_of(event),
+        fingerprint="",
+        policy=PRESETS["critical"].policy if dependency is None else dependency.retry,
+        timeouts=timeouts,
+        created_at=since,
+        deadline_at=deadline_of(since, timeouts.deadline_seconds),
+        correlation_id=event.get("correlation_id"),
+        trace=trace,
+    )
+    return Delivery(operation=operation, state=RetryState(due_at=since))
+
+
+def heads_of(deliveries: Iterable[Delivery]) -> list[Delivery]:
+    """Return the first delivery of every lane; only they may be sent."""
+    heads: dict[str, Delivery] = {}
+    for delivery in deliveries:
+        heads.setdefault(delivery.lane, delivery)
+    return list(heads.values())
+
+
+def due_of(deliveries: Iterable[Delivery], now: datetime) -> list[Delivery]:
+    """Return the deliveries to attempt now: heads of their lanes whose wait is over."""
+    return [head for head in heads_of(deliveries) if head.due_at <= now]
+
+
+def next_due_at(deliveries: Iterable[Delivery]) -> datetime:
+    """Return when the next attempt may be made.
+
+    Raises:
+        ValueError: There is no delivery.
+    """
+    return min(head.due_at for head in heads_of(deliveries))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEvent:
+    """An event as the outbox keeps it.
+
+    Attributes:
+        event_id: The same for ever.
+        event: The JSON form of `engine.operations.request.Event`.
+        state: Where it stands.
+        created_at: When the operation's success was committed.
+        pending_since: When it last became pending: a resend begins anew.
+        sent_at: None until it was sent.
+        detail: Why it failed; None unless it did.
+        correlation_id: The operation's.
+        trace: The operation's.
+    """
+
+    event_id: str
+    event: Mapping[str, Any]
+    state: EventState
+    created_at: datetime
+    pending_since: datetime
+    sent_at: datetime | None = None
+    detail: str | None = None
+    correlation_id: str | None = None
+    trace: TraceContext | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form of `GET /api/outbox`."""
+        return {
+            "event_id": self.event_id,
+            "operation_id": operation_id_of(self.event_id),
+            "type": self.event["type"],
+            "state": self.state.value,
+            "queue": self.event.get("queue"),
+            "dependency": self.event.get("dependency"),
+            "path": self.event.get("path"),
+            "detail": self.detail,
+            "created_at": to_rfc3339(self.created_at),
+            "pending_since": to_rfc3339(self.pending_since),
+            "sent_at": optional_to_rfc3339(self.sent_at),
+        }
+
+    def to_delivery(self, dependency: Dependency | None) -> Delivery:
+        """Return its delivery; see `delivery_of`."""
+        named = {**self.event, "event_id": self.event_id, "correlation_id": self.correlation_id}
+        return delivery_of(named, dependency, self.pending_since, self.trace)
+
+
+CONTENT_TYPE: Final = "application/cloudevents+json"
+
+
+def envelope_of(event: StoredEvent) -> dict[str, Any]:
+    """Return the envelope of an event; the same for every attempt to send it.
+
+    `source` and `id` together identify the event for receivers that deduplicate. `sequence` (the CloudEvents
+    extension of that name) orders the events of one `source`. `traceparent` (the extension "Distributed
+    Tracing") is where the operation was submitted; the position of an attempt is in the HTTP header.
+    """
+    operation_id = operation_id_of(event.event_id)
+    envelope: dict[str, Any] = {
+        "specversion": "1.0",
+        "id": event.event_id,
+        "source": f"/api/operations/{operation_id}",
+        "type": event.event["type"],
+        "time": to_rfc3339(event.created_at),
+        "datacontenttype": "application/json",
+        "sequence": f"{number_of(event.event_id):04d}",
+        "data": event.event.get("data"),
+    }
+    if event.correlation_id is not None:
+        envelope["correlationid"] = event.correlation_id
+    return envelope | ({} if event.trace is None else event.trace.to_json())
+
+
+def envelope_text(event: StoredEvent) -> str:
+    """Return the envelope as the JSON text that is sent: the same bytes for every attempt."""
+    return json.dumps(envelope_of(event), separators=(",", ":"), ensure_ascii=False)
+
+
+ID_HEADER: Final = "webhook-id"
+TIMESTAMP_HEADER: Final = "webhook-timestamp"
+SIGNATURE_HEADER: Final = "webhook-signature"
+
+_VERSION: Final = "v1"
+
+
+def signature(key: bytes, *, message_id: str, timestamp: int, body: str) -> str:
+    """Return one signature, `v1,...`.
+
+    Args:
+        key: From `signing_key`.
+        message_id: The event's id, the same for every attempt.
+        timestamp: Whole seconds since 1970, of this attempt.
+        body: What is sent, exactly.
+    """
+    signed = f"{message_id}.{timestamp}.{body}".encode()
+    digest = hmac.new(key, signed, sha256).digest()
+    return f"{_VERSION},{base64.b64encode(digest).decode()}"
+
+
+def signed_headers(message_id: str, body: str, keys: Iterable[bytes], now: datetime) -> dict[str, str]:
+    """Return the headers of one attempt; without keys there is no signature.
+
+    Args:
+        message_id: The event's id.
+        body: What is sent, exactly.
+        keys: The newest first; all of them sign.
+        now: Of this attempt, aware.
+    """
+    # Of this attempt and not of the event: receivers refuse old timestamps, and a retry may come days later.
+    timestamp = int(now.timestamp())
+    headers = {ID_HEADER: message_id, TIMESTAMP_HEADER: str(timestamp)}
+    signatures = [signature(key, message_id=message_id, timestamp=timestamp, body=body) for key in keys]
+    if signatures:
+        headers[SIGNATURE_HEADER] = " ".join(signatures)
+    return headers

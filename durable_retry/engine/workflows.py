@@ -1,0 +1,353 @@
+"""Many operations as one piece of work: batches and sagas.
+
+A batch is up to 1,000 independent operations, submitted together, of which a limited number runs at once. An
+item that is no valid operation is reported and dead-lettered by itself. No failure stops the other items;
+whether the batch succeeded is decided at its end, by the number of failures that it tolerates.
+
+A saga is steps in order, and compensations in reverse once a step failed.
+
+    running ──every step succeeded──> succeeded
+       └─a step failed──> compensating ──all undone──> compensated
+                               └─a compensation failed──> compensation_failed
+    stopped: a person ended the orchestration
+
+A compensation that fails does not keep the earlier steps from being compensated. `Step.effect` says what is
+left of a step in the world. `Saga.next_action` is `Do`, `Undo` or `Over`; `Saga.after(action, completion)` is
+the next value. The operations inside the body of `POST /api/sagas` are validated by
+`engine.operations.request`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Final, Self
+
+from pydantic import Field, model_validator
+
+from durable_retry.engine.base.json_forms import JsonRecord, to_rfc3339
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.validation import ResourceName, Strict, refuse
+from durable_retry.engine.operations.operation import Completion, OperationInput
+
+MAX_ITEMS: Final = 1_000
+MAX_CONCURRENCY: Final = 100
+
+
+class BatchRequest(Strict):
+    """The body of `POST /api/batches`.
+
+    Attributes:
+        items: Bodies of `POST /api/operations`; each is validated by itself.
+        max_concurrency: The most operations of this batch that run at once.
+        tolerated_failures: With more of them the batch counts as failed.
+    """
+
+    items: Annotated[list[Any], Field(min_length=1, max_length=MAX_ITEMS)]
+    max_concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] = 10
+    tolerated_failures: Annotated[int, Field(ge=0, le=MAX_ITEMS)] = 0
+
+
+class BatchState(StrEnum):
+    """The state of a batch."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchProgress(JsonRecord):
+    """Which items have ended, which run, and which are next.
+
+    Attributes:
+        total: Number of items.
+        max_concurrency: The most that run at once.
+        next_index: The first item that was not started.
+        running: The items of each operation that runs; two items with one key are one operation.
+    """
+
+    total: int
+    max_concurrency: int
+    next_index: int = 0
+    running: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every item has ended."""
+        return self.next_index >= self.total and not self.running
+
+    @property
+    def startable(self) -> list[int]:
+        """The items to start now."""
+        room = self.max_concurrency - len(self.running)
+        return list(range(self.next_index, min(self.total, self.next_index + max(0, room))))
+
+    def with_started(self, indices: Iterable[int], running: Mapping[int, str]) -> Self:
+        """Return the progress after items were started.
+
+        Args:
+            indices: All that were.
+            running: The operations of those that did not end at once.
+        """
+        ids = {operation_id: list(items) for operation_id, items in self.running.items()}
+        for index, operation_id in running.items():
+            items = ids.setdefault(operation_id, [])
+            # An activity that ran twice reports its items twice.
+            if index not in items:
+                items.append(index)
+        next_index = max((self.next_index, *(index + 1 for index in indices)))
+        return replace(
+            self, next_index=next_index, running={name: tuple(items) for name, items in ids.items()}
+        )
+
+    def without(self, operation_ids: Iterable[str]) -> Self:
+        """Return the progress after operations ended; unknown ones change nothing."""
+        ended = set(operation_ids)
+        running = {name: items for name, items in self.running.items() if name not in ended}
+        return replace(self, running=running)
+
+
+def counts_of(statuses: Iterable[str]) -> dict[str, int]:
+    """Count items by status, all statuses named, and all items as `total`."""
+    listed = list(statuses)
+    counted = {state.value: listed.count(state.value) for state in OperationState}
+    return {"total": len(listed), **counted}
+
+
+def batch_state_of(counts: Mapping[str, int], tolerated_failures: int) -> BatchState:
+    """Return the state of a batch by its counts."""
+    failures = counts[OperationState.DEAD_LETTERED] + counts[OperationState.CANCELLED]
+    if counts[OperationState.SUCCEEDED] + failures < counts["total"]:
+        return BatchState.RUNNING
+    return BatchState.SUCCEEDED if failures <= tolerated_failures else BatchState.FAILED
+
+
+MAX_STEPS: Final = 50
+
+
+class SagaState(StrEnum):
+    """The state of a saga."""
+
+    RUNNING = "running"
+    COMPENSATING = "compensating"
+    SUCCEEDED = "succeeded"
+    COMPENSATED = "compensated"
+    COMPENSATION_FAILED = "compensation_failed"
+    STOPPED = "stopped"
+    """A person ended its orchestration: what was done stands, and nothing more is done."""
+
+
+class Effect(StrEnum):
+    """What is left of a step in the world."""
+
+    NONE = "none"
+    STANDS = "stands"
+    UNDONE = "undone"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step(JsonRecord):
+    """One step.
+
+    Attributes:
+        name: Unique in its saga.
+        operation: The step's operation.
+        compensation: The operation that undoes it; None when nothing can or needs to.
+        done: How the operation ended; None before.
+        undone: How the compensation ended; None before, and when it was not needed.
+    """
+
+    name: str
+    operation: OperationInput
+    compensation: OperationInput | None = None
+    done: Completion | None = None
+    undone: Completion | None = None
+
+    @property
+    def stands(self) -> bool:
+        """Whether the operation succeeded."""
+        return self.done is not None and self.done.succeeded
+
+    @property
+    def effect(self) -> Effect:
+        """What is left of it in the world, as far as known."""
+        if self.done is None:
+            return Effect.NONE
+        if not self.done.succeeded:
+            return Effect.UNKNOWN if self.done.may_have_acted else Effect.NONE
+        if self.undone is None:
+            return Effect.STANDS
+        if self.undone.succeeded:
+            return Effect.UNDONE
+        return Effect.UNKNOWN if self.undone.may_have_acted else Effect.STANDS
+
+    def ended(self, done: Completion | None, undone: Completion | None) -> Self:
+        """Return the step with the ends of its operations."""
+        return replace(self, done=done, undone=undone)
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """Run the operation of a step."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Run the compensation of a step."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Nothing is left to do."""
+
+
+type SagaAction = Do | Undo | Over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saga(JsonRecord):
+    """A saga and its progress.
+
+    Attributes:
+        saga_id: `saga-...`, also the orchestration's instance id.
+        steps: In order.
+        created_at: When it was accepted.
+        fingerprint: Of the request; two submissions under one key are compared by it.
+    """
+
+    saga_id: str
+    steps: tuple[Step, ...]
+    created_at: datetime
+    fingerprint: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a step failed."""
+        return any(step.done is not None and not step.done.succeeded for step in self.steps)
+
+    @property
+    def next_action(self) -> SagaAction:
+        """The next action; it changes only when an operation ends."""
+        if not self.failed:
+            index = next((at for at, step in enumerate(self.steps) if step.done is None), None)
+            return Over() if index is None else Do(index)
+        to_undo = (at for at in reversed(range(len(self.steps))) if _waits_to_be_undone(self.steps[at]))
+        index = next(to_undo, None)
+        return Over() if index is None else Undo(index)
+
+    @property
+    def state(self) -> SagaState:
+        """The state of the saga."""
+        over = isinstance(self.next_action, Over)
+        if not self.failed:
+            return SagaState.SUCCEEDED if over else SagaState.RUNNING
+        if not over:
+            return SagaState.COMPENSATING
+        undone = [step.undone for step in self.steps if step.undone is not None]
+        all_undone = all(completion.succeeded for completion in undone)
+        return SagaState.COMPENSATED if all_undone else SagaState.COMPENSATION_FAILED
+
+    def operation_of(self, action: Do | Undo) -> OperationInput:
+        """Return the operation to run for an action.
+
+        Raises:
+            ValueError: The step has no compensation.
+        """
+        step = self.steps[action.index]
+        operation = step.operation if isinstance(action, Do) else step.compensation
+        if operation is None:
+            raise ValueError(f"step {step.name} has nothing that undoes it")
+        return operation
+
+    def after(self, action: Do | Undo, completion: Completion) -> Self:
+        """Return the saga after an action's operation has ended."""
+        step = self.steps[action.index]
+        changed = (
+            replace(step, done=completion) if isinstance(action, Do) else replace(step, undone=completion)
+        )
+        return self.with_steps((*self.steps[: action.index], changed, *self.steps[action.index + 1 :]))
+
+    def with_steps(self, steps: tuple[Step, ...]) -> Self:
+        """Return the saga with these steps."""
+        return replace(self, steps=steps)
+
+
+def saga_document(saga: Saga, updated_at: datetime) -> dict[str, Any]:
+    """Return the document of `GET /api/sagas/{saga_id}`: what stands, what was undone, what is unknown."""
+    action = saga.next_action
+    return {
+        "saga_id": saga.saga_id,
+        "status": saga.state.value,
+        "steps": [_step_document(at, step, action) for at, step in enumerate(saga.steps)],
+        "stands": _names(saga.steps, Effect.STANDS),
+        "undone": _names(saga.steps, Effect.UNDONE),
+        "unknown": _names(saga.steps, Effect.UNKNOWN),
+        "created_at": to_rfc3339(saga.created_at),
+        "updated_at": to_rfc3339(updated_at),
+    }
+
+
+def _step_document(index: int, step: Step, action: SagaAction) -> dict[str, Any]:
+    compensation = None
+    if step.compensation is not None:
+        idle = OperationState.RUNNING.value if action == Undo(index) else None
+        compensation = _part_document(step.compensation, step.undone, idle)
+    idle = OperationState.RUNNING.value if action == Do(index) else OperationState.PENDING.value
+    return {
+        "index": index,
+        "name": step.name,
+        **_part_document(step.operation, step.done, idle),
+        "effect": step.effect.value,
+        "compensation": compensation,
+    }
+
+
+def _part_document(
+    operation: OperationInput, completion: Completion | None, idle: str | None
+) -> dict[str, Any]:
+    return {
+        "operation_id": operation.operation_id,
+        "key": operation.key,
+        "status": idle if completion is None else completion.status.value,
+        "error": None if completion is None else completion.error,
+    }
+
+
+def _waits_to_be_undone(step: Step) -> bool:
+    return step.stands and step.compensation is not None and step.undone is None
+
+
+def _names(steps: Iterable[Step], effect: Effect) -> list[str]:
+    return [step.name for step in steps if step.effect is effect]
+
+
+class StepRequest(Strict):
+    """One step: its operation, and the operation that undoes it.
+
+    Attributes:
+        name: Unique in its saga.
+        operation: A body of `POST /api/operations`.
+        compensation: Another one; None when nothing can or needs to undo the step.
+    """
+
+    name: ResourceName
+    operation: dict[str, Any]
+    compensation: dict[str, Any] | None = None
+
+
+class SagaRequest(Strict):
+    """The body of `POST /api/sagas`."""
+
+    steps: Annotated[list[StepRequest], Field(min_length=1, max_length=MAX_STEPS)]
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        if len({step.name for step in self.steps}) < len(self.steps):
+            raise refuse("two steps have one name")
+        return self

@@ -1,1 +1,0 @@
-"""Batches and sagas: many operations as one piece of work."""

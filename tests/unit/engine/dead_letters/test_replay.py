@@ -1,0 +1,265 @@
+""" """
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.validation import InvalidInputError, validated
+from durable_retry.engine.dead_letters.record import Status, of_operation
+from durable_retry.engine.dead_letters.replay import (
+    KEPT_FAILURES,
+    BulkReplayBody,
+    DeadLetterFilter,
+    Facets,
+    Pace,
+    ReplayBody,
+    ReplayProgress,
+    ReplayState,
+    changes_between,
+    edited_operation,
+    is_masked,
+    needs_new_key,
+    progress_document,
+)
+from tests.support.builders import NOON, an_entry
+
+RECORD = of_operation("dl-1", an_entry("op-1"), NOON)
+FACETS = Facets.of(RECORD)
+
+
+def test_a_dead_letter_stands_in_a_list_for_each_of_its_facets() -> None:
+    assert FACETS.lists == (
+        "all",
+        "reason=RejectedByDependency",
+        "category=malformed",
+        f"dependency={RECORD.dependency}",
+        f"group={RECORD.group}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "key", "is_exact"),
+    [
+        (DeadLetterFilter(), "all", True),
+        (DeadLetterFilter(category="malformed"), "category=malformed", True),
+        (DeadLetterFilter(category="malformed", reason="PoisonMessage"), "reason=PoisonMessage", False),
+        (DeadLetterFilter(dependency="payments", reason="PoisonMessage"), "dependency=payments", False),
+        (DeadLetterFilter(dependency="payments", group="g-1"), "group=g-1", False),
+    ],
+)
+def test_the_shortest_list_is_looked_through(wanted: DeadLetterFilter, key: str, *, is_exact: bool) -> None:
+    assert (wanted.key, wanted.is_exact) == (key, is_exact)
+
+
+def test_every_facet_that_is_given_must_match() -> None:
+    assert DeadLetterFilter().matches(FACETS)
+    assert DeadLetterFilter(reason="RejectedByDependency", category="malformed").matches(FACETS)
+    assert not DeadLetterFilter(reason="RejectedByDependency", category="transient").matches(FACETS)
+    assert not DeadLetterFilter(group="another").matches(FACETS)
+    assert not DeadLetterFilter(dependency="another").matches(FACETS)
+
+
+def test_a_filter_that_ends_earlier_keeps_its_end() -> None:
+    early = DeadLetterFilter(created_before=NOON)
+    assert early.until(NOON + timedelta(days=1)) == early
+    assert DeadLetterFilter(reason="R").until(NOON) == DeadLetterFilter(reason="R", created_before=NOON)
+
+
+@pytest.mark.parametrize("status", [None, Status.OPEN])
+def test_a_filter_travels_as_json(status: Status | None) -> None:
+    wanted = replace(DeadLetterFilter(reason="R", created_after=NOON), status=status)
+    assert DeadLetterFilter.from_json(wanted.to_json()) == wanted
+
+
+def edits(**body: Any) -> ReplayBody:
+    return validated(ReplayBody, body)
+
+
+def edited(body: ReplayBody, **changes: Any) -> Any:
+    return edited_operation(of_operation("dl-1", an_entry("op-1", **changes), NOON), body)
+
+
+def pointers(body: ReplayBody, **changes: Any) -> list[str]:
+    with pytest.raises(InvalidInputError) as refusal:
+        edited(body, **changes)
+    return [problem.pointer for problem in refusal.value.problems]
+
+
+def test_without_edits_the_request_is_what_it_was() -> None:
+    request = edited(edits(), correlation_id="order-42", on_success=({"type": "t", "queue": "done"},))
+    assert request.request.to_json() == {
+        "method": "POST",
+        "path": "/charges",
+        "query": {},
+        "headers": {},
+        "json": {"amount": 5},
+    }
+    assert request.correlation_id == "order-42"
+    assert [event.queue for event in request.on_success] == ["done"]
+
+
+def test_edited_keys_replace_theirs_and_the_others_stay() -> None:
+    request = edited(edits(request={"path": "/refunds"})).request
+    assert (request.method, request.path, request.body_json) == ("POST", "/refunds", {"amount": 5})
+
+
+@pytest.mark.parametrize("body", [{"body": "text"}, {"json": None}])
+def test_a_body_of_one_form_takes_the_place_of_the_other(body: dict[str, Any]) -> None:
+    form = edited(edits(request=body)).request.to_json()
+    assert {name: form[name] for name in ("json", "body") if name in form} == body
+
+
+def test_an_edited_request_is_validated_like_a_new_one() -> None:
+    assert pointers(edits(request={"path": "http://elsewhere", "metod": "GET"})) == [
+        "/request/path",
+        "/request/metod",
+    ]
+
+
+def test_a_handler_takes_an_input_and_no_request() -> None:
+    handler = {"handler": "ship", "request": None, "input": {"id": 1}}
+    assert edited(edits(input=None), **handler).input is None
+    assert edited(edits(), **handler).input == {"id": 1}
+    assert pointers(edits(request={}), **handler) == ["/request"]
+
+
+def test_a_request_takes_neither_input_nor_message() -> None:
+    assert pointers(edits(input=1, message="x")) == ["/input", "/message"]
+
+
+def test_a_credential_that_was_not_kept_has_to_be_given_again() -> None:
+    request = {"method": "GET", "path": "/", "query": {}, "headers": {"x-api-key": "a", "x-trace": "1"}}
+    # What is kept has the mask in its place, which must not be sent.
+    assert pointers(edits(), request=request) == ["/request/headers/x-api-key"]
+    given = edited(edits(request={"headers": {"X-Api-Key": "b"}}), request=request)
+    assert given.request.headers == {"X-Api-Key": "b"}
+
+
+def test_a_masked_operation_is_told_from_a_whole_one() -> None:
+    masked = {"request": {"headers": {"x-api-key": "***"}}}
+    assert is_masked(masked)
+    assert not is_masked({"request": {"headers": {"x-trace": "1"}}})
+    assert not is_masked({"request": None})
+
+
+def test_key_and_dependency_cannot_be_edited() -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        edits(key="other", dependency="other")
+    assert {problem.pointer for problem in refusal.value.problems} == {"/key", "/dependency"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        ({"a": 1}, {"a": 1}, ()),
+        ({"a": 1}, {"a": 2}, ({"pointer": "/a", "before": 1, "after": 2},)),
+        ({"a": 1}, {}, ({"pointer": "/a", "before": 1},)),
+        ({}, {"a/b": None}, ({"pointer": "/a~1b", "after": None},)),
+        ({"a": [1]}, {"a": [1, 2]}, ({"pointer": "/a", "before": [1], "after": [1, 2]},)),
+        ({"a": 1}, {"a": True}, ({"pointer": "/a", "before": 1, "after": True},)),
+        ({"a": {"b": 1}}, {"a": 1}, ({"pointer": "/a", "before": {"b": 1}, "after": 1},)),
+    ],
+)
+def test_changes_are_listed_place_by_place(before: Any, after: Any, changes: Any) -> None:
+    assert changes_between(before, after) == changes
+
+
+def test_changes_have_an_end() -> None:
+    assert len(changes_between({}, {str(number): number for number in range(500)})) == 100
+
+
+def test_a_correlation_id_of_an_older_version_with_spaces_at_its_ends_can_be_replayed() -> None:
+    assert edited(edits(), correlation_id=" order-42 ").correlation_id == "order-42"
+    assert edited(edits(), correlation_id=" ").correlation_id is None
+
+
+CALL = {"method": "POST", "path": "/a", "headers": {"a": "***"}, "json": {"n": 1}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_new"),
+    [
+        ({}, False),
+        ({"headers": {"a": "secret"}}, False),
+        ({"json": {"n": 1.0}}, False),
+        ({"json": {"n": 2}}, True),
+        ({"path": "/b"}, True),
+    ],
+)
+def test_another_call_gets_a_new_key_and_other_headers_do_not(
+    changed: dict[str, Any], *, is_new: bool
+) -> None:
+    before, after = {"request": CALL, "input": None}, {"request": {**CALL, **changed}, "input": None}
+    assert needs_new_key(edits(), before, after) is is_new
+    assert needs_new_key(edits(downstream_key="new"), before, after)
+    assert not needs_new_key(edits(downstream_key="same"), before, after)
+
+
+def test_another_input_gets_a_new_key() -> None:
+    assert needs_new_key(edits(), {"input": {"n": 1}}, {"input": {"n": 2}})
+
+
+@pytest.mark.parametrize(
+    ("rate", "batch", "seconds"), [(0.1, 1, 10), (1, 1, 1), (5, 5, 1), (20, 20, 1), (100, 25, 0.25)]
+)
+def test_a_pace_keeps_the_rate(rate: float, batch: int, seconds: float) -> None:
+    pace = Pace.of(rate)
+    assert (pace.batch, pace.interval) == (batch, timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.7, 1.9, 7.3, 33.3, 99.9])
+def test_a_pace_is_never_faster_than_asked(rate: float) -> None:
+    pace = Pace.of(rate)
+    assert pace.batch / pace.interval.total_seconds() <= rate * 1.000001
+
+
+def test_a_bulk_replay_never_meets_what_fails_after_its_start() -> None:
+    body = validated(BulkReplayBody, {"filter": {"dependency": "payments"}})
+    wanted = body.filter.wanted(NOON)
+    assert (wanted.status, wanted.created_before, wanted.dependency) == (Status.OPEN, NOON, "payments")
+    earlier = {"filter": {"created_before": "2026-11-20T00:00:00Z"}}
+    assert validated(BulkReplayBody, earlier).filter.wanted(NOON).created_before == NOON - timedelta(hours=36)
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/filter"),
+        ({"filter": {"status": "archived"}}, "/filter/status"),
+        ({"filter": {"reason": "Sad"}}, "/filter/reason"),
+        ({"filter": {"category": "Sad"}}, "/filter/category"),
+        ({"filter": {"created_after": "yesterday"}}, "/filter/created_after"),
+        ({"filter": {"raeson": "x"}}, "/filter/raeson"),
+        ({"filter": {}, "rate_per_second": 0}, "/rate_per_second"),
+        ({"filter": {}, "rate_per_second": 1000}, "/rate_per_second"),
+        ({"filter": {}, "dry_run": 1}, "/dry_run"),
+    ],
+)
+def test_every_mistake_is_told_with_its_place(body: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        validated(BulkReplayBody, body)
+    assert [problem.pointer for problem in refusal.value.problems] == [pointer]
+
+
+def test_progress_adds_up_and_keeps_the_latest_failures() -> None:
+    failures = [{"id": f"dl-{number}", "detail": "no" * 500} for number in range(KEPT_FAILURES + 1)]
+    progress = ReplayProgress().plus({"replayed": 2, "skipped": 1, "failures": []})
+    progress = progress.plus({"replayed": 0, "skipped": 0, "failures": failures})
+    assert (progress.replayed, progress.skipped, progress.failed) == (2, 1, KEPT_FAILURES + 1)
+    assert [failure["id"] for failure in progress.failures] == [one["id"] for one in failures[1:]]
+    assert ReplayProgress.from_json(progress.to_json()) == progress
+
+
+def test_the_document_says_what_remains() -> None:
+    given = {
+        "replay_id": "replay-1",
+        "filter": {},
+        "rate_per_second": 5,
+        "matched": 10,
+        "note": None,
+        "created_at": "2026-11-21T09:00:00Z",
+    }
+    document = progress_document(given, ReplayState.RUNNING, ReplayProgress(replayed=3, skipped=1, failed=1))
+    assert (document["remaining"], document["status"], document["waiting_until"]) == (5, "running", None)

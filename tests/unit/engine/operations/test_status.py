@@ -1,0 +1,173 @@
+""" """
+
+import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.operations.operation import OperationStatus
+from durable_retry.engine.operations.status import (
+    MAX_BYTES,
+    UNFINISHED,
+    WINDOW_PARTS,
+    Counters,
+    Window,
+    by_status,
+    fitted_status,
+    is_finished,
+    moving_parts,
+    running_document,
+    size_bytes,
+)
+from durable_retry.engine.retry.history import KEPT_ATTEMPTS, History
+from tests.support.builders import NOON, a_history, a_record, an_operation
+
+
+def a_status(error: str = "", *, events: int = 0, detail: str = "") -> dict[str, Any]:
+    record = a_record(error=error, delay_reasons=("r" * 200,) * 12, next_delay_seconds=1.234, number=10**9)
+    return {
+        "status": "waiting_retry",
+        "attempts": [record.to_json()] * KEPT_ATTEMPTS,
+        "dead_letter": {"id": "dl-1", "detail": detail},
+        "events": [{"event_id": "e" * 36, "type": "t" * 255, "state": "pending"}] * events,
+    }
+
+
+def test_a_small_status_stays_as_it_is() -> None:
+    small = {"attempts": a_history(20).to_json()["attempts"], "status": "running"}
+    assert fitted_status(small) == small
+
+
+def test_a_large_status_fits_with_every_attempt_and_marked_cuts() -> None:
+    fitted = fitted_status(a_status("e" * 1_000))
+    assert size_bytes(fitted) <= MAX_BYTES
+    assert len(fitted["attempts"]) == KEPT_ATTEMPTS
+    assert all(record["error"].endswith("... (cut)") for record in fitted["attempts"])
+    assert all(record["delay_reasons"] for record in fitted["attempts"])
+    assert fitted["attempts"][0]["started_at"] == "2026-11-21T12:00:00Z"
+
+
+def test_the_worst_case_fits() -> None:
+    worst = a_status("\U0001f600" * 1_000, events=20, detail="d" * 5_000)
+    fitted = fitted_status(worst)
+    assert size_bytes(fitted) <= MAX_BYTES
+    assert len(fitted["attempts"]) == KEPT_ATTEMPTS
+    assert fitted["dead_letter"]["id"] == "dl-1"
+    assert fitted["events"] == []
+
+
+def test_what_cannot_fit_is_cut_as_far_as_it_goes() -> None:
+    hopeless = {"attempts": [], "result": "x" * MAX_BYTES}
+    assert fitted_status(hopeless) == hopeless
+
+
+def test_cutting_changes_nothing_in_place() -> None:
+    status = a_status("e" * 1_000)
+    before = json.dumps(status)
+    fitted_status(status)
+    assert json.dumps(status) == before
+
+
+def test_of_many_waits_the_last_are_kept() -> None:
+    waits = [{"why": f"{number}", "reasons": ["x" * 300]} for number in range(100)]
+    shown = fitted_status({"status": "waiting_circuit", "attempts": [], "waits": waits})
+    assert size_bytes(shown) <= MAX_BYTES
+    assert shown["waits"][-1]["why"] == "99"
+    assert 1 <= len(shown["waits"]) < 100
+
+
+CONTRACT = {
+    "operation_id",
+    "key",
+    "dependency",
+    "correlation_id",
+    "source",
+    "status",
+    "attempt_count",
+    "attempts",
+    "next_attempt_at",
+    "deadline_at",
+    "result",
+    "dead_letter",
+    "events",
+    "created_at",
+    "updated_at",
+}
+
+
+def status(state: OperationState) -> OperationStatus:
+    return OperationStatus(operation=an_operation(), state=state, history=History(), updated_at=NOON)
+
+
+def test_an_operation_without_a_first_turn_is_pending() -> None:
+    document = running_document(an_operation(), None)
+    assert document["status"] == "pending"
+    assert document.keys() == CONTRACT
+
+
+def test_both_halves_make_the_whole_document() -> None:
+    whole = status(OperationState.RUNNING).to_json()
+    assert running_document(an_operation(), moving_parts(status(OperationState.RUNNING))) == whole
+
+
+def test_what_never_changes_does_not_move_unless_lists_need_it() -> None:
+    moving: dict[str, Any] = moving_parts(status(OperationState.RUNNING))
+    assert moving.keys() & {"operation_id", "source", "created_at", "result"} == set()
+    assert {"key", "dependency"} <= moving.keys()
+
+
+def test_three_states_are_the_end() -> None:
+    ended = {state.value for state in OperationState if is_finished({"status": state.value})}
+    assert ended == {"succeeded", "dead_lettered", "cancelled"}
+
+
+NOW = datetime(2026, 11, 21, 12, 0, 7, tzinfo=UTC)
+HOUR = 3_600.0
+
+
+def test_a_window_holds_the_present_and_is_as_long_as_asked() -> None:
+    window = Window.before(NOW, HOUR)
+    assert window.ends_at - window.begins_at == timedelta(hours=1)
+    assert window.begins_at < NOW < window.ends_at
+    assert window.place(NOW) == WINDOW_PARTS - 1
+
+
+def test_the_parts_of_a_window_stay_where_they_are_as_time_goes_on() -> None:
+    edges = {Window.before(NOW + timedelta(seconds=s), HOUR).begins_at.timestamp() % 75 for s in range(200)}
+    assert edges == {0.0}
+
+
+@pytest.mark.parametrize(("offset_seconds", "place"), [(-5, 0), (0, 0), (74, 0), (75, 1), (9_000, 47)])
+def test_an_instant_outside_counts_to_the_nearest_part(offset_seconds: float, place: int) -> None:
+    window = Window.before(NOW, HOUR)
+    assert window.place(window.begins_at + timedelta(seconds=offset_seconds)) == place
+
+
+def test_a_tally_tells_states_times_and_how_often_each_dependency_was_tried() -> None:
+    tally = Counters(Window.before(NOW, HOUR))
+    tally.add(OperationState.SUCCEEDED, NOW, "payments", 1)
+    tally.add(OperationState.WAITING_RETRY, NOW - timedelta(minutes=30), "payments", 2)
+    tally.add(OperationState.WAITING_CIRCUIT, NOW, "mail", 0)
+    tally.add(OperationState.PENDING, NOW, None, 0)
+    told = tally.to_json()
+    assert (told["operations"], told["attempts"], told["amplification"]) == (4, 3, 1.5)
+    assert told["by_status"]["waiting_circuit"] == 1
+    assert list(told["by_dependency"]) == ["mail", "payments"]
+    assert told["by_dependency"]["mail"]["amplification"] is None
+    assert told["by_dependency"]["payments"]["operations"] == 2
+    held = [at for at, part in enumerate(told["buckets"]) if any(part["by_status"].values())]
+    assert held == [23, 47]
+    assert told["buckets"][0]["from"] == told["from"]
+    assert told["bucket_seconds"] == 75
+
+
+def test_states_without_operations_are_told_as_zero() -> None:
+    assert by_status(Counter({OperationState.RUNNING: 2}), UNFINISHED) == {
+        "pending": 0,
+        "running": 2,
+        "waiting_retry": 0,
+        "waiting_circuit": 0,
+    }

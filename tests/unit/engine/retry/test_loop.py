@@ -1,0 +1,203 @@
+""" """
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from durable_retry.engine.base.names import Category
+from durable_retry.engine.circuit import CircuitSettings, PermitMessage, Permitted, Refused
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
+from durable_retry.engine.retry.history import KEPT_WAITS, History, WaitKind, WaitRecord
+from durable_retry.engine.retry.loop import (
+    AdmissionState,
+    Answer,
+    AttemptNow,
+    Blocked,
+    NeedsProbe,
+    RequestProbe,
+    RetryState,
+    WorkerFailed,
+    after,
+    blocked_from_json,
+    blocked_to_json,
+    lease_expired,
+    probe_message,
+)
+from tests.support.builders import NOON, a_history, an_operation, an_outcome
+from tests.support.builders import after as later
+
+LEASE = Permitted(7, lease_id="op-test:2", lease_expires_at=NOON + timedelta(seconds=15))
+REFUSED = Refused(NOON, 40, NOON + timedelta(seconds=1), "the circuit is open: 9 of 10 calls failed")
+
+
+def in_seconds(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "state", [AdmissionState(), AdmissionState(waiting=True, promised=True), AdmissionState(permit=LEASE)]
+)
+def test_an_admission_state_survives_its_json(state: AdmissionState) -> None:
+    assert AdmissionState.from_json(state.to_json()) == state
+
+
+def test_without_a_state_it_is_a_first_attempt() -> None:
+    assert AdmissionState.from_json({}) == AdmissionState()
+
+
+@pytest.mark.parametrize(
+    "blocked",
+    [
+        REFUSED,
+        NeedsProbe(CircuitSettings(half_open_calls=3)),
+        BudgetPostponed(NOON, reserved=True),
+        BudgetPostponed(NOON, reserved=False),
+    ],
+)
+def test_what_blocks_an_attempt_survives_its_json(blocked: Blocked) -> None:
+    assert blocked_from_json(blocked_to_json(blocked)) == blocked
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"kind": "tired"},
+        {"kind": "refused", "permitted": True, "epoch": 1, "lease_id": None, "lease_expires_at": None},
+    ],
+)
+def test_nothing_else_blocks_an_attempt(document: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="blocks no attempt"):
+        blocked_from_json(document)
+
+
+def test_a_permit_holds_until_its_lease_expires() -> None:
+    state = AdmissionState(permit=LEASE)
+    assert state.valid_permit(NOON + in_seconds(14.9)) == LEASE
+    assert state.valid_permit(NOON + in_seconds(15)) is None
+    assert AdmissionState(permit=Permitted(3)).valid_permit(NOON) == Permitted(3)
+
+
+def test_a_probe_is_asked_for_the_time_of_an_attempt_and_some_room() -> None:
+    message = probe_message(an_operation(), 2, CircuitSettings(), NOON)
+    assert message.request.lease_seconds == an_operation().timeouts.attempt_seconds + 5
+    assert message.request.lease_id == "op-test:2"
+    assert PermitMessage.from_json(message.to_json()) == message
+
+
+def a_wait(before_attempt: int, seconds: float, kind: WaitKind = WaitKind.CIRCUIT) -> WaitRecord:
+    return WaitRecord(
+        before_attempt=before_attempt,
+        kind=kind,
+        began_at=NOON + in_seconds(seconds),
+        until=NOON + in_seconds(seconds + 1),
+        delay_reasons=(f"since {seconds}",),
+    )
+
+
+def test_waits_of_one_kind_before_one_attempt_are_told_as_one() -> None:
+    history = History().with_wait(a_wait(1, 0)).with_wait(a_wait(1, 5))
+    (told,) = history.waits
+    assert (told.times, told.began_at, told.until) == (2, NOON, NOON + in_seconds(6))
+    assert told.delay_reasons == ("since 5",)
+
+
+def test_other_waits_stand_by_themselves_and_the_latest_are_kept() -> None:
+    history = History().with_wait(a_wait(1, 0)).with_wait(a_wait(1, 1, WaitKind.RETRY_BUDGET))
+    assert [wait.kind.value for wait in history.waits] == ["circuit", "retry_budget"]
+    for attempt in range(2, 12):
+        history = history.with_wait(a_wait(attempt, attempt))
+    assert [wait.before_attempt for wait in history.waits] == list(range(12 - KEPT_WAITS, 12))
+
+
+def test_waits_survive_the_json_of_a_history_and_an_older_one_has_none() -> None:
+    history = History().with_wait(a_wait(1, 0))
+    assert History.from_json(history.to_json()) == history
+    older = {name: value for name, value in history.to_json().items() if name != "waits"}
+    assert History.from_json(older) == History()
+
+
+OPEN = Refused(base=later(20), waiting=0, until=later(20), reason="open")
+PROBE = Permitted(7, lease_id="op-test:1", lease_expires_at=later(15))
+
+
+def following(answer: Answer, state: RetryState | None = None) -> tuple[RetryState, object]:
+    return after(an_operation(), state or RetryState(), answer, NOON)
+
+
+def test_a_success_ends_it_with_its_result() -> None:
+    state, action = following(an_outcome(None, result={"status_code": 200}))
+    assert action == Done({"status_code": 200})
+    assert state.history.attempt_count == 1
+
+
+def test_a_failure_waits_and_the_next_attempt_starts_its_admission_anew() -> None:
+    before = RetryState(admission=AdmissionState(waiting=True, promised=True, permit=PROBE))
+    state, action = following(an_outcome(), before)
+    assert isinstance(action, Wait)
+    assert state.due_at == action.until == later(10)
+    assert state.admission == AdmissionState()
+
+
+@pytest.mark.parametrize("answer", [an_outcome(counted=False), WorkerFailed("the worker failed")])
+def test_an_attempt_that_never_left_keeps_its_token_and_its_number(answer: Answer) -> None:
+    state, action = following(answer, RetryState(a_history(2)))
+    assert isinstance(action, Wait)
+    assert state.admission == AdmissionState(promised=True)
+    assert (state.history.next_attempt, state.history.own_failures) == (3, 1)
+
+
+def test_a_refusal_ends_it() -> None:
+    _, action = following(an_outcome(Category.MALFORMED))
+    assert isinstance(action, DeadLetter)
+
+
+def test_a_half_open_circuit_is_asked_for_a_probe_and_nothing_else_changes() -> None:
+    state, action = following(NeedsProbe(CircuitSettings()), RetryState(a_history(1)))
+    assert isinstance(action, RequestProbe)
+    assert action.message.request.lease_id == "op-test:2"
+    assert state == RetryState(a_history(1))
+
+
+def test_a_permitted_probe_goes_at_once_with_its_permit() -> None:
+    state, action = following(PROBE, RetryState(admission=AdmissionState(promised=True)))
+    assert action == AttemptNow()
+    assert state.admission == AdmissionState(promised=True, permit=PROBE)
+    assert state.due_at == NOON
+
+
+@pytest.mark.parametrize("refused", [OPEN, lease_expired(NOON)])
+def test_a_refused_attempt_waits_in_the_queue_without_its_permit(refused: Refused) -> None:
+    before = RetryState(a_history(1), AdmissionState(promised=True, permit=PROBE))
+    state, action = following(refused, before)
+    assert isinstance(action, Wait)
+    assert action.kind is WaitKind.CIRCUIT
+    assert state.admission == AdmissionState(waiting=True, promised=True)
+    (wait,) = state.history.waits
+    assert (wait.before_attempt, wait.began_at, wait.until) == (2, NOON, action.until)
+    assert state.history == replace(a_history(1), waits=(wait,), circuit_waits=1)
+
+
+@pytest.mark.parametrize(("before", "reserved", "promised"), [(0, 1, 1), (0, 0, 0), (1, 0, 1), (1, 1, 1)])
+def test_a_token_that_was_reserved_stays_reserved(before: int, reserved: int, promised: int) -> None:
+    state = RetryState(a_history(1), AdmissionState(promised=bool(before)))
+    state, action = following(BudgetPostponed(later(9), reserved=bool(reserved)), state)
+    assert isinstance(action, Wait)
+    assert action.kind is WaitKind.RETRY_BUDGET
+    assert state.admission == AdmissionState(promised=bool(promised))
+    assert [wait.kind for wait in state.history.waits] == [WaitKind.RETRY_BUDGET]
+
+
+def test_a_wait_that_is_not_begun_is_not_in_the_history() -> None:
+    state, action = after(an_operation(deadline_in=10), RetryState(), OPEN, NOON)
+    assert isinstance(action, DeadLetter)
+    assert state.history.waits == ()
+
+
+def test_the_state_survives_its_json_and_an_older_one_has_no_instant() -> None:
+    state = RetryState(a_history(1), AdmissionState(waiting=True), later(2))
+    assert RetryState.from_json(state.to_json()) == state
+    older = {name: value for name, value in state.to_json().items() if name != "due_at"}
+    assert RetryState.from_json(older) == replace(state, due_at=None)
+    assert RetryState.from_json({}) == RetryState()

@@ -1,0 +1,222 @@
+"""Which event to send next, under which name, by whose policy.
+
+Standard Webhooks: signatures against known ones.
+"""
+
+import base64
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.json_forms import TraceContext
+from durable_retry.engine.base.text import Secret
+from durable_retry.engine.dependency import WebhookSecretError, signing_key
+from durable_retry.engine.outbox import (
+    Delivery,
+    EventState,
+    StoredEvent,
+    due_of,
+    envelope_of,
+    envelope_text,
+    event_id_for,
+    heads_of,
+    next_due_at,
+    number_of,
+    operation_id_of,
+    signature,
+    signed_headers,
+)
+from durable_retry.engine.retry.loop import RetryState
+from durable_retry.engine.retry.policy import PRESETS
+from tests.support.builders import NOON, PAYMENTS, after
+
+
+def an_event(number: int = 1, **target: Any) -> StoredEvent:
+    event = {"type": "charge.completed", "data": {"order": 42}, **(target or {"queue": "events"})}
+    return StoredEvent(
+        event_id=event_id_for("op-sample", number),
+        event=event,
+        state=EventState.PENDING,
+        created_at=NOON,
+        pending_since=NOON,
+    )
+
+
+def a_delivery(number: int = 1, *, due_in: float = 0, **target: Any) -> Delivery:
+    return replace(an_event(number, **target).to_delivery(None), state=RetryState(due_at=after(due_in)))
+
+
+def test_an_event_is_named_after_its_operation_and_its_place() -> None:
+    assert event_id_for("op-sample", 3) == "op-sample.3"
+    assert (operation_id_of("op-sample.3"), number_of("op-sample.3")) == ("op-sample", 3)
+
+
+@pytest.mark.parametrize("text", ["op-sample", ".1", "op-sample.", "op-sample.x", "op-sample.²", ""])
+def test_what_is_no_events_name_names_no_operation(text: str) -> None:
+    assert (operation_id_of(text), number_of(text)) == (None, 0)
+
+
+def test_an_envelope_has_what_cloud_events_ask_for() -> None:
+    event = replace(an_event(2), correlation_id="order-42")
+    assert envelope_of(event) == {
+        "specversion": "1.0",
+        "id": "op-sample.2",
+        "source": "/api/operations/op-sample",
+        "type": "charge.completed",
+        "time": "2026-11-21T12:00:00Z",
+        "datacontenttype": "application/json",
+        "sequence": "0002",
+        "correlationid": "order-42",
+        "data": {"order": 42},
+    }
+
+
+def test_an_envelope_stays_the_same_when_it_is_sent_again() -> None:
+    event = an_event()
+    again = replace(event, state=EventState.FAILED, pending_since=after(60), detail="no")
+    assert envelope_text(again) == envelope_text(event)
+
+
+def test_events_of_one_destination_follow_each_other_and_lanes_go_side_by_side() -> None:
+    deliveries = [
+        a_delivery(1, queue="a"),
+        a_delivery(2, dependency="payments", path="/hooks"),
+        a_delivery(3, queue="a"),
+        a_delivery(4, dependency="payments", path="/other"),
+    ]
+    assert [head.event_id for head in heads_of(deliveries)] == ["op-sample.1", "op-sample.2"]
+
+
+def test_a_queue_and_a_dependency_of_one_name_are_two_destinations() -> None:
+    deliveries = [a_delivery(1, queue="payments"), a_delivery(2, dependency="payments", path="/")]
+    assert len(heads_of(deliveries)) == 2
+
+
+def test_a_later_event_does_not_overtake_one_that_waits() -> None:
+    deliveries = [a_delivery(1, due_in=60, queue="a"), a_delivery(2, queue="a"), a_delivery(3, queue="b")]
+    assert [each.event_id for each in due_of(deliveries, NOON)] == ["op-sample.3"]
+    assert next_due_at(deliveries[:2]) == after(60)
+
+
+def test_a_webhook_goes_by_its_dependencys_policy_and_deadline() -> None:
+    delivery = an_event(dependency="payments", path="/hooks").to_delivery(PAYMENTS)
+    assert delivery.operation.policy == PAYMENTS.retry
+    assert delivery.operation.deadline_at == NOON + timedelta(seconds=PAYMENTS.timeouts.deadline_seconds)
+    assert delivery.operation.key == "op-sample.1"
+
+
+def test_a_message_to_a_queue_goes_by_the_critical_preset_without_a_deadline() -> None:
+    operation = an_event(queue="events").to_delivery(None).operation
+    assert (operation.policy, operation.deadline_at) == (PRESETS["critical"].policy, None)
+
+
+def test_a_webhook_whose_dependency_is_gone_still_has_a_deadline() -> None:
+    assert an_event(dependency="gone", path="/").to_delivery(None).operation.deadline_at is not None
+
+
+def test_a_resend_begins_anew() -> None:
+    again = replace(an_event(dependency="payments", path="/"), pending_since=after(7200))
+    assert again.to_delivery(PAYMENTS).operation.deadline_at == after(7200 + 3600)
+
+
+def test_a_delivery_travels_as_json() -> None:
+    delivery = a_delivery(2, due_in=5, dependency="payments", path="/hooks")
+    assert Delivery.from_json(delivery.to_json()) == delivery
+
+
+def test_the_list_shows_an_event_without_its_data() -> None:
+    shown = an_event(queue="events").to_json()
+    assert (shown["event_id"], shown["operation_id"], shown["queue"]) == (
+        "op-sample.1",
+        "op-sample",
+        "events",
+    )
+    assert (shown["state"], shown["dependency"], shown["sent_at"], shown["detail"]) == (
+        "pending",
+        None,
+        None,
+        None,
+    )
+    assert "data" not in shown
+
+
+def test_an_event_goes_on_with_the_trace_of_its_operation() -> None:
+    place = TraceContext("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=1")
+    event = replace(an_event(), trace=place)
+    assert place.to_json().items() <= envelope_of(event).items()
+    delivery = event.to_delivery(None)
+    assert Delivery.from_json(delivery.to_json()).operation.trace == place
+
+
+def test_a_delivery_whose_circuit_changed_is_due_now() -> None:
+    assert a_delivery(due_in=600).released(NOON).due_at == NOON
+
+
+SECRET = Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+OTHER = Secret(base64.b64encode(b"another secret of thirty-two byt").decode())
+BODY = '{"test": 2432232314}'
+MESSAGE_ID = "msg_p5jXN8AQM9LWM0D4loKWxJek"
+SENT = datetime.fromtimestamp(1614265330, UTC)
+
+
+def test_a_signature_is_the_published_one() -> None:
+    made = signature(signing_key(SECRET), message_id=MESSAGE_ID, timestamp=1614265330, body=BODY)
+    assert made == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_headers_name_the_message_the_time_and_the_signature() -> None:
+    assert signed_headers(MESSAGE_ID, BODY, [signing_key(SECRET)], SENT) == {
+        "webhook-id": MESSAGE_ID,
+        "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+
+
+def test_without_a_secret_there_is_no_signature() -> None:
+    assert "webhook-signature" not in signed_headers(MESSAGE_ID, BODY, [], SENT)
+
+
+def test_every_secret_signs_so_that_secrets_can_rotate() -> None:
+    old, new = signing_key(SECRET), signing_key(OTHER)
+    signatures = signed_headers(MESSAGE_ID, BODY, [new, old], SENT)["webhook-signature"].split(" ")
+    assert signatures == [
+        signature(key, message_id=MESSAGE_ID, timestamp=1614265330, body=BODY) for key in (new, old)
+    ]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"message_id": "msg_other"},
+        {"timestamp": 1614265331},
+        {"body": BODY + " "},
+        {"key": signing_key(OTHER)},
+    ],
+)
+def test_the_signature_covers_key_id_time_and_body(changed: dict[str, Any]) -> None:
+    signed: dict[str, Any] = {
+        "key": signing_key(SECRET),
+        "message_id": MESSAGE_ID,
+        "timestamp": 1614265330,
+        "body": BODY,
+    }
+    assert signature(**signed | changed) != signature(**signed)
+
+
+@pytest.mark.parametrize("length", [24, 64])
+def test_a_secret_of_24_to_64_bytes_can_sign(length: int) -> None:
+    assert signing_key(Secret(base64.b64encode(b"x" * length).decode())) == b"x" * length
+
+
+@pytest.mark.parametrize("length", [23, 65, 0])
+def test_a_secret_of_the_wrong_length_cannot_sign(length: int) -> None:
+    with pytest.raises(WebhookSecretError, match=f"{length} bytes"):
+        signing_key(Secret("whsec_" + base64.b64encode(b"x" * length).decode()))
+
+
+def test_a_secret_that_is_not_base64_cannot_sign_and_is_not_shown() -> None:
+    with pytest.raises(WebhookSecretError) as raised:
+        signing_key(Secret("whsec_this is not base64"))
+    assert "this is" not in str(raised.value)
