@@ -84,12 +84,12 @@ async function read(response) {
   try {
     return await response.json();
   } catch {
-    throw new ApiError(response.status, null, "The API's answer broke off.");
+    throw new ApiError(response.status, null, "The API's answer was cut off.");
   }
 }
 
 function said(status) {
-  if (status === 401 || status === 403) return "The API asks for a function key.";
-  if (status === 404) return "This app does not offer this part.";
+  if (status === 401 || status === 403) return "The API needs a function key.";
+  if (status === 404) return "This app has no such route.";
   return `The API answered ${status}.`;
 }

@@ -1,20 +1,17 @@
 // The page: which view shows, its polling, and the tools in the header.
 
 import { connection, key } from "./api.js";
-import { announce, h, show } from "./dom.js";
+import { announce, go, h, readRoute, show } from "./dom.js";
 import { startTicking, time } from "./format.js";
-import { ask } from "./parts/dialog.js";
-import { notice } from "./parts/pieces.js";
+import { ask, notice } from "./pieces.js";
 import { Poller } from "./poll.js";
-import { go, readRoute } from "./route.js";
-import { batchView, sagaView } from "./views/batch.js";
 import { circuitsView, circuitView } from "./views/circuits.js";
-import { deadLettersView, deadLetterView } from "./views/dead_letters.js";
+import { bulkReplayView, deadLettersView, deadLetterView, newReplayView } from "./views/dead_letters.js";
 import { operationsView, operationView } from "./views/operations.js";
 import { outboxView } from "./views/outbox.js";
 import { overviewView } from "./views/overview.js";
 import { policyView } from "./views/policy.js";
-import { bulkReplayView, newReplayView } from "./views/replays.js";
+import { batchView, sagaView } from "./views/workflows.js";
 
 // A view gets the route and answers {title, seconds, load(signal, update), render(data)}. `load` gives the data, and
 // may call `update(data)` before with what it has so far, and after with what took longer.
@@ -67,7 +64,7 @@ async function refresh(place, signal) {
   } catch (error) {
     if (signal.aborted) return true;
     if (error.status === undefined) {
-      show(main, frame(place, notice({ message: `This page itself failed: ${error.message}` })));
+      show(main, frame(place, notice({ message: `The dashboard itself failed: ${error.message}` })));
       throw error; // For the console, and for the poller, which slows down.
     }
     // What was shown stays while nobody answers: the banner says how old it is.
@@ -99,7 +96,7 @@ function plain(text) {
 
 function nowhere(path) {
   const render = () => h("p", { class: "empty" }, `There is no page “${path}”. `, h("a", { href: "#/" }, "To the overview"));
-  return { title: "Not here", seconds: 60, load: async () => null, render };
+  return { title: "Page not found", seconds: 60, load: async () => null, render };
 }
 
 function markTab(name) {
@@ -116,12 +113,12 @@ function showConnection() {
   const { awaySince, needsKey, lastAnswer } = connection;
   const state = awaySince ? "away" : needsKey ? "locked" : lastAnswer ? "on" : "wait";
   document.getElementById("live").className = `live ${state}`;
-  document.getElementById("live-text").textContent = { away: "Away", locked: "Locked", on: "Live", wait: "Connecting" }[state];
+  document.getElementById("live-text").textContent = { away: "No answer", locked: "Needs a key", on: "Live", wait: "Connecting" }[state];
   const banner = document.getElementById("banner");
   banner.hidden = !awaySince && !needsKey;
   document.body.classList.toggle("stale", Boolean(awaySince));
   if (awaySince) banner.replaceChildren(...awayWords(awaySince, lastAnswer));
-  else if (needsKey) banner.replaceChildren("The API asks for a function key. ", h("button", { type: "button", on: { click: askForKey } }, "Give a key"));
+  else if (needsKey) banner.replaceChildren("The API needs a function key. ", h("button", { type: "button", on: { click: askForKey } }, "Enter a key"));
 }
 
 function awayWords(awaySince, lastAnswer) {

@@ -1,4 +1,4 @@
-// Elements from data, and changing a page in place. Text goes in as text: nothing here parses HTML.
+// Elements from data, changing a page in place, and the addresses of views. Text goes in as text: nothing here parses HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -107,4 +107,24 @@ export function toast(text, kind = "good") {
   document.getElementById("toasts").append(note);
   announce(text);
   setTimeout(() => note.remove(), kind === "bad" ? 12_000 : 6_000);
+}
+
+// Addresses: everything that is shown has one, after the #, so that it can be shared.
+
+/** Read the present address as `{path, query}`. */
+export function readRoute() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  return { path, query: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+/** The address of a path with a query; empty values are left out. */
+export function link(path, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const text = new URLSearchParams(given).toString();
+  return `#/${path}${text ? `?${text}` : ""}`;
+}
+
+/** Go to a path. */
+export function go(path, query = {}) {
+  location.hash = link(path, query);
 }

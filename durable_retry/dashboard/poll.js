@@ -92,7 +92,6 @@ export class Paced {
 
 // Operations counted by the API: what the overview and the circuits show. The API looks at a bounded number.
 
-
 /** Time windows as [minutes, words]. */
 export const WINDOWS = [[15, "Last 15 minutes"], [60, "Last hour"], [360, "Last 6 hours"], [1440, "Last 24 hours"], [10080, "Last 7 days"]];
 

@@ -1,14 +1,11 @@
-// A dependency at a glance: its circuit, how much fails, who waits, when it is tried again.
+// The circuits of dependencies: cards, a table, and one circuit with its window, changes and switches.
 
 import { get, post, segment } from "../api.js";
-import { h, toast } from "../dom.js";
+import { callWindow } from "../charts.js";
+import { h, link, toast } from "../dom.js";
 import { ago, at, duration, number, percent, until, words } from "../format.js";
-import { callWindow } from "../parts/charts.js";
-import { ask } from "../parts/dialog.js";
-import { pager, table } from "../parts/list.js";
-import { badge, button, card, circuitLink, facts, mono, operationLink } from "../parts/pieces.js";
+import { ask, badge, button, card, circuitLink, facts, mono, operationLink, pager, table } from "../pieces.js";
 import { atLeast, COUNT_SECONDS, countedOperations, Paced, waitingIn, WINDOWS } from "../poll.js";
-import { link } from "../route.js";
 
 /** Every circuit with its dependency's `settings`; null when those do not answer. */
 export async function circuitsWithSettings(signal) {
@@ -21,7 +18,7 @@ export async function circuitsWithSettings(signal) {
   return all.sort((a, b) => URGENCY[a.state] - URGENCY[b.state] || a.dependency.localeCompare(b.dependency));
 }
 
-/** What ails comes first. */
+/** Unhealthy ones come first. */
 const URGENCY = { open: 0, forced_open: 0, half_open: 1, disabled: 2, closed: 3 };
 
 /** A card that leads to the circuit's page. `counted` is the summary of operations; null when not known. */
@@ -53,10 +50,10 @@ const pair = (value, name, title = null) => h("span", { title }, h("b", {}, valu
 
 /** What is next for a circuit, as a line; null when nothing is. */
 export function next(circuit) {
-  if (circuit.throttled_until) return h("span", { class: "circuit-next" }, "asked to be left alone, ends ", until(circuit.throttled_until));
+  if (circuit.throttled_until) return h("span", { class: "circuit-next" }, "throttled: the dependency asked for a pause, ends ", until(circuit.throttled_until));
   if (circuit.state === "half_open") return h("span", { class: "circuit-next" }, "a probe is under way");
-  if (circuit.retry_at) return h("span", { class: "circuit-next" }, circuit.state === "open" ? "next probe " : "held, ends ", until(circuit.retry_at));
-  if (circuit.state === "forced_open") return h("span", { class: "circuit-next" }, "held until a person closes it");
+  if (circuit.retry_at) return h("span", { class: "circuit-next" }, circuit.state === "open" ? "next probe " : "set by hand, ends ", until(circuit.retry_at));
+  if (circuit.state === "forced_open") return h("span", { class: "circuit-next" }, "held open until somebody closes it");
   return null;
 }
 
@@ -70,14 +67,13 @@ export function ratioBar(circuit) {
 
 // Every dependency's circuit.
 
-
 const COLUMNS = [
   { name: "Dependency", cell: (one) => circuitLink(one.dependency), text: (one) => one.dependency },
   { name: "State", cell: (one) => badge(one.state), text: (one) => one.state },
   { name: "Failing", class: "number", cell: (one) => percent(one.failure_ratio), text: (one) => one.failure_ratio },
   { name: "Calls", class: "number", cell: (one) => number(one.calls), text: (one) => one.calls },
   { name: "Slow", class: "number", cell: (one) => number(one.slow_calls), text: (one) => one.slow_calls },
-  { name: "Tried again", cell: (one) => until(one.retry_at), text: (one) => one.retry_at },
+  { name: "Next probe", cell: (one) => until(one.retry_at), text: (one) => one.retry_at },
   { name: "Why", class: "wide", cell: (one) => words(one.reason), text: (one) => one.reason },
   { name: "By", cell: (one) => one.changed_by ?? "–", text: (one) => one.changed_by },
 ];
@@ -102,12 +98,11 @@ export function circuitsView({ path, query }) {
 
 // One circuit: its numbers, its last minutes, what was done by hand, and its switches.
 
-
 const SWITCHES = {
-  open: ["Hold open", "No attempt goes through until it is closed again. What waits keeps waiting.", true],
-  close: ["Close", "Attempts go through again; what waits is let go in its turn.", false],
-  disable: ["Disable", "Everything goes through, whatever fails.", true],
-  reset: ["Reset", "Closes it and forgets what it has counted.", false],
+  open: ["Hold open", "No attempt goes through until it is closed again. Operations wait for it meanwhile.", true],
+  close: ["Close", "Attempts go through again, and waiting operations resume in turn.", false],
+  disable: ["Disable", "Every attempt goes through, however many fail.", true],
+  reset: ["Reset", "Closes it and clears its counts.", false],
 };
 
 export function circuitView({ parameters: [name], reload }) {
@@ -146,12 +141,12 @@ function headline(circuit, path, reload) {
   const turn = (which) => async () => {
     const [title, words, isTimed] = SWITCHES[which];
     const fields = [{ name: "reason", label: "Why?", hint: "Kept in the audit trail." }];
-    if (isTimed) fields.push({ name: "seconds", label: "For how many seconds?", type: "number", min: 1, optional: true, hint: "Empty: until somebody changes it." });
+    if (isTimed) fields.push({ name: "seconds", label: "For how many seconds?", type: "number", min: 1, optional: true, hint: "Empty: until the next manual change." });
     const given = await ask({ title: `${title}: ${circuit.dependency}`, words, fields, action: title, kind: which === "open" ? "danger" : "main" });
     if (!given) return;
     try {
       await post(`${path}/${which}`, { reason: given.reason, ...(given.seconds ? { for_seconds: Number(given.seconds) } : {}) });
-      toast(`${title}: asked for.`);
+      toast(`${title}: requested.`);
     } catch (error) {
       toast([error.message, ...error.lines].join(" "), "bad");
     }
@@ -172,7 +167,7 @@ function numbers(circuit) {
   return facts([
     ["Failing", percent(circuit.failure_ratio)], ["Slow calls", number(circuit.slow_calls)],
     ["Operations waiting", waitingFor(circuit, circuit.counted)], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)], ["Opened", circuit.opened_at ? ago(circuit.opened_at) : null],
-    ["Tried again", circuit.retry_at ? until(circuit.retry_at) : null], ["Held until", circuit.expires_at ? at(circuit.expires_at) : null],
+    ["Next probe", circuit.retry_at ? until(circuit.retry_at) : null], ["Held until", circuit.expires_at ? at(circuit.expires_at) : null],
   ]);
 }
 
@@ -186,7 +181,7 @@ function audit(circuit) {
   const line = (entry) => h("li", { class: "stack" }, h("span", {}, h("strong", {}, words(entry.action)), ` by ${entry.by} · ${entry.reason}`),
     h("small", { class: "dim" }, at(entry.at), " · ", ago(entry.at), entry.until ? [" · until ", at(entry.until)] : null));
   const entries = circuit.audit ?? [];
-  return card("Done by hand", entries.length ? h("ul", { class: "lines" }, entries.map(line)) : h("p", { class: "empty" }, "Nothing so far."));
+  return card("Manual changes", entries.length ? h("ul", { class: "lines" }, entries.map(line)) : h("p", { class: "empty" }, "None so far."));
 }
 
 function settings({ settings: given, dependency }) {

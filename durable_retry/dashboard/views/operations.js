@@ -1,13 +1,10 @@
-// Operations as a list.
+// Operations as a list, and one of them with its timeline.
 
 import { get, post, segment } from "../api.js";
-import { h, toast } from "../dom.js";
+import { timeline } from "../charts.js";
+import { h, link, toast } from "../dom.js";
 import { ago, at, number, until, words } from "../format.js";
-import { timeline } from "../parts/charts.js";
-import { ask } from "../parts/dialog.js";
-import { filters, pageQuery, pager, table } from "../parts/list.js";
-import { badge, button, card, circuitLink, deadLetterLink, facts, FINISHED, json, mono, operationLink, STATES, WAITING } from "../parts/pieces.js";
-import { link } from "../route.js";
+import { ask, badge, button, card, circuitLink, deadLetterLink, facts, filters, FINISHED, json, mono, operationLink, pageQuery, pager, STATES, table, WAITING } from "../pieces.js";
 
 const COLUMNS = [
   { name: "State", cell: (one) => badge(one.status), text: (one) => one.status },
@@ -38,14 +35,13 @@ export function operationsView({ path, query }) {
         { name: "dependency", label: "Dependency" },
         { name: "created_after", label: "Accepted after (UTC)", instant: true },
       ]),
-      table("Operations", SHOWN, page.items, { keyOf: (one) => one.operation_id, empty: page.next_cursor ? "None among those looked at so far; go on with the next page." : "No operation matches." }),
+      table("Operations", SHOWN, page.items, { keyOf: (one) => one.operation_id, empty: page.next_cursor ? "No match so far; the next page looks further." : "No operation matches." }),
       pager(path, query, page, COLUMNS, "operations"),
     ],
   };
 }
 
 // One operation: where it stands, what it went through and why, and the two things one can do.
-
 
 export function operationView({ parameters: [id], reload }) {
   const path = `operations/${segment(id)}`;
@@ -68,14 +64,14 @@ function headline(one, path, reload) {
     reload();
   };
   const cancel = async () => {
-    const words = "An attempt that is under way ends first and may still succeed. What was done downstream is not undone.";
+    const words = "An attempt that is under way ends first and may still succeed. What the dependency has already done is not undone.";
     if (await ask({ title: "Cancel this operation?", words, action: "Cancel it", kind: "danger" })) act("cancel", "Cancelling.");
   };
   return h("div", { class: "headline", data: { key: "headline" } },
     h("div", { class: "headline-words" }, badge(one.status), h("strong", { class: "key" }, one.key),
       one.next_attempt_at ? h("span", { class: "countdown" }, "next attempt ", until(one.next_attempt_at)) : null),
     h("div", { class: "actions" },
-      WAITING.includes(one.status) ? button("Retry now", () => act("retry-now", "The wait is ended."), "main") : null,
+      WAITING.includes(one.status) ? button("Retry now", () => act("retry-now", "Retrying now."), "main") : null,
       FINISHED.includes(one.status) ? null : button("Cancel", cancel, "danger")));
 }
 

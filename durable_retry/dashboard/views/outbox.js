@@ -3,8 +3,7 @@
 import { get, post, segment } from "../api.js";
 import { h, toast } from "../dom.js";
 import { ago, time, words } from "../format.js";
-import { filters, pageQuery, pager, table } from "../parts/list.js";
-import { badge, button, operationLink, short } from "../parts/pieces.js";
+import { badge, button, filters, operationLink, pageQuery, pager, short, table } from "../pieces.js";
 
 const COLUMNS = [
   { name: "State", cell: (one) => badge(one.state), text: (one) => one.state },
@@ -25,7 +24,7 @@ export function outboxView({ path, query, reload }) {
   const resend = (one) => async () => {
     try {
       await post(`outbox/${segment(one.event_id)}/resend`);
-      toast("Sending it once more.");
+      toast("Sending it again.");
     } catch (error) {
       toast(error.message, "bad");
     }

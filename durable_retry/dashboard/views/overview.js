@@ -1,12 +1,11 @@
-// At a glance: what runs, what waits, which dependency ails, what needs a person.
+// The overview: what runs, what waits, which dependency is unhealthy, what needs a person.
 
 import { get } from "../api.js";
-import { h } from "../dom.js";
+import { stateBars } from "../charts.js";
+import { go, h, link } from "../dom.js";
 import { ago, coarse, now, number, plural, until, words } from "../format.js";
-import { stateBars } from "../parts/charts.js";
-import { badge, card, deadLetterLink, figure, notice, operationLink, STATES } from "../parts/pieces.js";
+import { badge, card, deadLetterLink, figure, notice, operationLink, STATES } from "../pieces.js";
 import { atLeast, COUNT_SECONDS, countedOperations, Paced, waitingIn, WINDOWS } from "../poll.js";
-import { go, link } from "../route.js";
 import { circuitCard, circuitsWithSettings } from "./circuits.js";
 
 const SHOWN = 8;
@@ -69,7 +68,7 @@ function present({ unfinished }, count) {
   return unfinished ? atLeast(number(count(unfinished.by_status)), unfinished.complete) : "–";
 }
 
-const pendingNote = ({ unfinished }) => (unfinished?.by_status.pending ? `${number(unfinished.by_status.pending)} to begin` : null);
+const pendingNote = ({ unfinished }) => (unfinished?.by_status.pending ? `${number(unfinished.by_status.pending)} not started yet` : null);
 const heldNote = ({ unfinished }) => (unfinished?.by_status.waiting_circuit ? `${number(unfinished.by_status.waiting_circuit)} for a circuit` : null);
 
 /** The waiting state that has the most: where a click on the sum leads. */
@@ -86,15 +85,15 @@ function operations({ counted }, minutes) {
   const by = counted.by_status;
   const legend = h("ul", { class: "legend" }, STATES.filter((state) => by[state]).map((state) =>
     h("li", { data: { key: state } }, h("a", { href: link("operations", { status: state, created_after: counted.from }) }, badge(state), h("strong", {}, number(by[state]))))));
-  return card("Operations", [h("p", { class: "dim" }, `${countedWords(counted, minutes)} By the time of acceptance and the present state. ${ratioWords(counted)}`),
+  return card("Operations", [h("p", { class: "dim" }, `${countedWords(counted, minutes)} Each bar is a time of acceptance, its colours the present states. ${ratioWords(counted)}`),
     stateBars(counted), legend], { more: choice });
 }
 
 function countedWords(counted, minutes) {
   const seconds = (Date.parse(counted.to) - Date.parse(counted.from)) / 1000;
-  const late = seconds < minutes * 60 * 0.99 ? `Too many for one look, so the last ${coarse(seconds)} only. ` : "";
+  const late = seconds < minutes * 60 * 0.99 ? `Too many to count: this is the last ${coarse(seconds)} only. ` : "";
   const told = `${plural(counted.operations, "operation")} accepted.`;
-  return late + (counted.complete ? told : `A sample of ${told}`);
+  return late + (counted.complete ? told : `A sample: ${told}`);
 }
 
 const ratioWords = ({ amplification: ratio }) => (ratio === null ? "" : `${ratio.toFixed(2)} attempts per operation.`);
@@ -108,7 +107,7 @@ function dependencies({ circuits, counted }) {
 function groups({ groups: found }) {
   const more = h("a", { href: link("dead-letters") }, "All");
   if (found.error) return card("Dead letters by cause", notice(found.error), { more });
-  if (!found.items.length) return card("Dead letters by cause", h("p", { class: "empty" }, "None is open. Nothing needs a person."), { more });
+  if (!found.items.length) return card("Dead letters by cause", h("p", { class: "empty" }, "No dead letter is open."), { more });
   const row = (group) => h("li", { data: { key: group.group } },
     h("a", { class: "group", href: link("dead-letters", { status: "open", group: group.group }) },
       h("strong", { class: "count" }, number(group.count)),
@@ -128,7 +127,7 @@ function outbox({ outbox: pending, failed }) {
   if (pending.error) return card("Outbox", notice(pending.error), { more });
   const first = oldest(pending);
   const waiting = first
-    ? h("p", {}, `${atLeast(number(pending.items.length), !pending.next_cursor)} pending, the oldest of those read `, ago(first.event.pending_since), ": ", operationLink(first.event.operation_id, first.event.type))
+    ? h("p", {}, `${atLeast(number(pending.items.length), !pending.next_cursor)} pending, the oldest of these `, ago(first.event.pending_since), ": ", operationLink(first.event.operation_id, first.event.type))
     : h("p", { class: "empty" }, "Nothing is waiting to be sent.");
   const bad = (failed.items ?? []).slice(0, SHOWN).map((event) => h("li", { data: { key: event.event_id } },
     badge("failed"), h("span", {}, operationLink(event.operation_id, event.type), " ", h("small", { class: "dim" }, event.detail ?? "")), ago(event.created_at)));
@@ -143,6 +142,6 @@ function lately({ counted, letters }) {
   const ended = (one) => h("li", { data: { key: one.id } }, deadLetterLink(one.id, one.key ?? one.id),
     h("span", { class: "dim" }, [words(one.reason), one.dependency].filter(Boolean).join(", ")), ago(one.created_at));
   return h("div", { class: "pair", data: { key: "soon" } },
-    card("Next attempts", soon.length ? h("ul", { class: "lines" }, soon.map(next)) : h("p", { class: "empty" }, "Nothing waits.")),
-    card("Lately given up", lost.length ? h("ul", { class: "lines" }, lost.map(ended)) : h("p", { class: "empty" }, "Nothing was given up.")));
+    card("Next attempts", soon.length ? h("ul", { class: "lines" }, soon.map(next)) : h("p", { class: "empty" }, "No operation waits.")),
+    card("Latest dead letters", lost.length ? h("ul", { class: "lines" }, lost.map(ended)) : h("p", { class: "empty" }, "No dead letter is open.")));
 }

@@ -1,11 +1,9 @@
 // What a retry policy would do: every wait, and whether it fits the deadline.
 
 import { get, post } from "../api.js";
-import { h, s } from "../dom.js";
+import { go, h, s } from "../dom.js";
 import { coarse, duration, number } from "../format.js";
-import { fieldOf } from "../parts/dialog.js";
-import { card, figure, notice } from "../parts/pieces.js";
-import { go } from "../route.js";
+import { card, fieldOf, figure, notice } from "../pieces.js";
 
 const NUMBERS = [["max_attempts", "Most attempts"], ["initial_seconds", "First wait (s)"], ["factor", "Factor"], ["max_seconds", "Longest wait (s)"]];
 const CHOICES = [
@@ -49,7 +47,7 @@ function form(path, query, dependencies) {
   const change = (event) => go(path, { ...query, [event.target.name]: event.target.value });
   const on = { change };
   const names = dependencies.map((one) => [one.name, one.name]);
-  const choices = (names_) => [["", "as the dependency"], ...names_.map((name) => [name, name])];
+  const choices = (names_) => [["", "as in dependencies.toml"], ...names_.map((name) => [name, name])];
   return h("form", { class: "filters", data: { key: "policy" }, on: { submit: (event) => event.preventDefault() } },
     fieldOf({ name: "dependency", label: "Dependency", value: query.dependency ?? "", choices: [...names, ["(none)", "none"]], on }),
     CHOICES.map(([name, label, values]) => fieldOf({ name, label, value: query[name] ?? "", choices: choices(values), optional: true, on })),

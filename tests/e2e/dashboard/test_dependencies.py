@@ -17,8 +17,8 @@ def test_a_circuit_is_switched_with_a_reason_that_the_trail_keeps(window: Window
     window.page.get_by_label("For how many seconds?").fill("600")
     window.dialog().get_by_role("button", name="Hold open").click()
     expect(window.page.locator(".headline .badge")).to_have_text("Forced open")
-    expect(window.page.locator(".headline")).to_contain_text("held, ends in 9 min")
-    expect(window.card("Done by hand")).to_contain_text("maintenance")
+    expect(window.page.locator(".headline")).to_contain_text("set by hand, ends in 9 min")
+    expect(window.card("Manual changes")).to_contain_text("maintenance")
     window.button("Close").click()
     window.page.get_by_label("Why?").fill("done")
     window.dialog().get_by_role("button", name="Close").click()
@@ -50,16 +50,16 @@ def test_a_policy_is_previewed_and_its_address_can_be_shared(window: Window) -> 
     expect(window.page.get_by_role("status")).to_contain_text("/retry/initial_seconds")
 
 
-def test_an_event_is_sent_once_more(window: Window) -> None:
+def test_an_event_is_sent_again(window: Window) -> None:
     window.open("outbox?state=sent")
     row = window.page.get_by_role("row").filter(has_text="queue dashboard-events")
     row.get_by_role("button", name="Resend").click()
-    expect(window.page.locator(".toast")).to_have_text("Sending it once more.")
+    expect(window.page.locator(".toast")).to_have_text("Sending it again.")
 
 
 def test_the_window_of_a_circuit_is_drawn_as_the_api_tells_it(window: Window, seen: System, key: str) -> None:
     window.open("circuits/fragile")
-    expect(window.card("Window")).to_contain_text("No call was heard of in the last 30 s.")
+    expect(window.card("Window")).to_contain_text("No calls in the last 30 s.")
     for number in range(2):
         seen.until(seen.accepted(f"{key}-{number}", "/echo", dependency="fragile"), "succeeded")
     seen.accepted(f"{key}-fails", "/fail/9", dependency="fragile")
@@ -81,4 +81,4 @@ def test_an_open_circuit_shows_the_window_that_opened_it(window: Window, seen: S
     expect(window.card("Waiting operations").get_by_role("link", name=f"{key}-0")).to_be_visible()
     expect(window.card("Window").get_by_text("Operations waiting").locator("..")).to_contain_text("4")
     window.open("circuits")
-    expect(window.page.locator(".circuit").first).to_contain_text("brittle")  # what ails comes first
+    expect(window.page.locator(".circuit").first).to_contain_text("brittle")  # unhealthy ones come first

@@ -132,8 +132,8 @@ def test_a_key_is_asked_for_kept_in_the_tab_and_sent(
     try:
         with Window(browser, system.url) as window:
             window.open("circuits")
-            expect(window.page.locator("#banner")).to_contain_text("asks for a function key")
-            window.button("Give a key").click()
+            expect(window.page.locator("#banner")).to_contain_text("needs a function key")
+            window.button("Enter a key").click()
             keys = json.loads((tmp_path / "data" / "keys.json").read_text())
             window.page.get_by_label("Key", exact=True).fill(keys["function"])
             window.button("Use it").click()

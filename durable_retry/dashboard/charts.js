@@ -1,7 +1,7 @@
 // Charts: operations by state over time, calls of a circuit, and the life of one operation to scale.
 
-import { h, s } from "../dom.js";
-import { at, duration, now, number, percent, plural, time, until, words } from "../format.js";
+import { h, s } from "./dom.js";
+import { at, duration, now, number, percent, plural, time, until, words } from "./format.js";
 import { FINISHED, STATES } from "./pieces.js";
 
 const BARS_HEIGHT = 100;
@@ -12,7 +12,7 @@ const total = (counts) => STATES.reduce((sum, state) => sum + counts[state], 0);
 
 /** Bars of operations by the time of acceptance, of a summary's buckets. */
 export function stateBars({ buckets, by_status: counts, from, to }) {
-  if (!STATES.some((state) => counts[state])) return h("p", { class: "empty" }, "None in this time.");
+  if (!STATES.some((state) => counts[state])) return h("p", { class: "empty" }, "No operations in this period.");
   const most = Math.max(...buckets.map((bucket) => total(bucket.by_status)));
   const told = STATES.filter((state) => counts[state]).map((state) => `${number(counts[state])} ${words(state).toLowerCase()}`);
   const [begin, end] = [Date.parse(from), Date.parse(to)];
@@ -38,7 +38,6 @@ function stack({ from, by_status: counts }, index, most) {
 
 // A circuit's window: the calls of its ten parts, and how many of them failed.
 
-
 const [CALL_WIDTH, CALL_HEIGHT, ROOM] = [100, 100, 6];
 
 /**
@@ -51,7 +50,7 @@ export function callWindow({ bucket_seconds: seconds, buckets }, threshold) {
   const sum = (name) => buckets.reduce((all, bucket) => all + bucket[name], 0);
   const [calls, failures] = [sum("calls"), sum("failures")];
   const told = `${plural(calls, "call")}, ${number(failures)} failed (${percent(failures / calls)})`;
-  if (!calls) return h("p", { class: "empty" }, `No call was heard of in the last ${duration(seconds * buckets.length)}.`);
+  if (!calls) return h("p", { class: "empty" }, `No calls in the last ${duration(seconds * buckets.length)}.`);
   return h("figure", { class: "call-window" },
     h("figcaption", { class: "dim" }, `${told} in ${duration(seconds * buckets.length)}${threshold ? `; opens at ${percent(threshold)}` : ""}`),
     h("div", { class: "plot" },
@@ -77,7 +76,6 @@ function column(bucket, index, most, threshold) {
 }
 
 // An operation's life to scale: attempts, waits with their reasons, and what is next.
-
 
 const WIDTH = 1000;
 const LEAST = 3; // An attempt of 40 ms among waits of hours is still seen.
@@ -119,7 +117,7 @@ export function timeline(document) {
   const scale = (instant) => ((instant - begin) / (end - begin)) * WIDTH;
   const dropped = (document.attempt_count ?? 0) - (document.attempts?.length ?? 0);
   return h("div", { class: "timeline" }, strip(spans, scale, isOver ? null : now()), axis(begin, end),
-    dropped > 0 ? h("p", { class: "dim" }, `The first ${dropped} attempts are not kept.`) : null,
+    dropped > 0 ? h("p", { class: "dim" }, `The first ${dropped} attempts are no longer stored.`) : null,
     h("ol", {}, spans.map((span) => entry(span, scale))));
 }
 
@@ -155,12 +153,12 @@ function attemptWords({ attempt, kind }) {
     attempt.error ? h("p", {}, attempt.error) : null);
 }
 
-const WAIT_WORDS = { retry: "Waited", circuit: "Held by the circuit", retry_budget: "Held by the retry budget", queued: "Queued" };
+const WAIT_WORDS = { retry: "Waited", circuit: "Waited for the circuit", retry_budget: "Waited for the retry budget", queued: "Queued" };
 
 function waitWords({ kind, from, to, reasons, times, pending }) {
   const name = pending ? (kind === "retry" ? "Waiting" : WAIT_WORDS[kind]) : WAIT_WORDS[kind];
   return h("div", { class: "said" }, h("strong", {}, `${name} ${duration((to - from) / 1000)}`),
     pending ? h("span", { class: "countdown" }, "next attempt ", until(pending)) : null,
-    times > 1 ? h("span", { class: "dim" }, `asked ${times} times`) : null,
+    times > 1 ? h("span", { class: "dim" }, `refused ${times} times`) : null,
     reasons.length ? h("p", {}, "Because: ", reasons.join("; ")) : null);
 }

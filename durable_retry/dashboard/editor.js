@@ -1,9 +1,8 @@
-// What changed between two texts, line by line.
+// Editing what a dead letter sends before it is replayed, with what changed in view.
 
-import { post } from "../api.js";
-import { h, toast } from "../dom.js";
+import { post } from "./api.js";
+import { go, h, toast } from "./dom.js";
 import { card } from "./pieces.js";
-import { go } from "../route.js";
 
 const MOST_CELLS = 4_000_000;
 
@@ -49,9 +48,6 @@ function walk(a, b, longest, width) {
   }
   return lines;
 }
-
-// Editing what a dead letter sends before it is replayed, with what changed in view.
-
 
 /** What of a dead letter can be edited: its name in the API and its value. */
 export function contentOf(one) {

@@ -3,8 +3,7 @@
 import { get, segment } from "../api.js";
 import { h } from "../dom.js";
 import { ago, number, percent, words } from "../format.js";
-import { pager, table } from "../parts/list.js";
-import { badge, card, facts, figure, FINISHED, mono, operationLink, STATES } from "../parts/pieces.js";
+import { badge, card, facts, figure, FINISHED, mono, operationLink, pager, STATES, table } from "../pieces.js";
 
 const SHOWN = 200;
 const ITEMS = [
@@ -43,7 +42,7 @@ function progress(counts) {
 function about(batch) {
   return card("About", facts([
     ["Started", batch.created_at ? ago(batch.created_at) : null], ["Finished", batch.finished_at ? ago(batch.finished_at) : null],
-    ["At once", number(batch.max_concurrency)], ["Failures tolerated", number(batch.tolerated_failures)],
+    ["Most at once", number(batch.max_concurrency)], ["Failures tolerated", number(batch.tolerated_failures)],
   ]));
 }
 
@@ -64,7 +63,7 @@ export function sagaView({ parameters: [id] }) {
     render: (saga) => [
       h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(saga.status), mono(saga.saga_id))),
       card("Steps", h("ol", { class: "lines" }, (saga.steps ?? []).map(step))),
-      card("About", facts([["Started", saga.created_at ? ago(saga.created_at) : null], ["Changed", saga.updated_at ? ago(saga.updated_at) : null], ["Not known", saga.unknown?.join(", ")]])),
+      card("About", facts([["Started", saga.created_at ? ago(saga.created_at) : null], ["Changed", saga.updated_at ? ago(saga.updated_at) : null], ["Effect not known", saga.unknown?.join(", ")]])),
     ],
   };
 }
