@@ -26,11 +26,10 @@ from durable_retry.stores.task_hub.client import (
     start_operation,
 )
 from onebox.clock import Clock, ManualClock
-from onebox.durable_urls import DurableUrls
 from onebox.hub import Hub
 from onebox.storage.azurite import Azurite, free_ports
-from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker
-from onebox.worker.loader import load_app
+from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker, DurableUrls
+from onebox.worker.functions import load_app
 from onebox.worker.runner import Runner
 from scripts.processes import ROOT
 

@@ -82,7 +82,7 @@ def main() -> None:
     SpreadInvoker.workers = tuple(worker.ready_url for worker in workers)
     options = Options(app=ROOT, host="127.0.0.1", port=port, data=folder / "data")
     try:
-        with patch("onebox.parts.DurableInvoker", SpreadInvoker):
+        with patch("onebox.composition.DurableInvoker", SpreadInvoker):
             asyncio.run(Host(options).serve())
     finally:
         for worker in workers:

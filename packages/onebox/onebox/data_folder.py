@@ -7,7 +7,7 @@ from io import BufferedWriter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from onebox.errors import CannotStartError
+from onebox import CannotStartError
 
 _LOG = logging.getLogger("onebox")
 _FOLDER_MODE = 0o700

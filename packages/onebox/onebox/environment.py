@@ -1,8 +1,20 @@
-"""Environment variables that onebox itself reads, beside those of the app that it runs."""
+"""The environment: app settings, filled up from local.settings.json, and the variables that onebox reads."""
 
-from collections.abc import Mapping
+import json
+import os
+import re
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
+
+from onebox import CannotStartError
+
+DEVELOPMENT_STORAGE = "UseDevelopmentStorage=true"
+
+_REFERENCE = re.compile(r"%([^%]+)%")
+# The host looks a connection up under this prefix first, so that "Storage" finds AzureWebJobsStorage.
+_CONNECTION_PREFIX = "AzureWebJobs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +53,95 @@ CACHES: Final = Variable(
 NO_COLOR: Final = Variable("NO_COLOR", "Set to anything: the log has no colours (no-color.org).")
 
 VARIABLES: Final = (STORAGE, SCRIPT, BLOB_PORT, QUEUE_PORT, TABLE_PORT, BODY_LIMIT, CACHES, NO_COLOR)
+
+
+class MissingSettingError(CannotStartError):
+    """A binding names an app setting that does not exist."""
+
+
+def load_local_settings(path: Path, environment: MutableMapping[str, str] | None = None) -> None:
+    """Put the `Values` of local.settings.json into the environment; what is there already wins.
+
+    Args:
+        path: The file; a missing one changes nothing.
+        environment: None means the process's own.
+
+    Raises:
+        CannotStartError: It is not JSON, is encrypted, or a value is not text.
+    """
+    target = os.environ if environment is None else environment
+    for name, value in _values(path).items():
+        if not isinstance(value, str):
+            raise CannotStartError(f"{path.name}: Values.{name} must be text in quotes")
+        target.setdefault(name, value)
+
+
+def _values(path: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        return {}
+    except json.JSONDecodeError as mistake:
+        raise CannotStartError(f"{path.name} is not JSON: {mistake}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("Values", {}), dict):
+        raise CannotStartError(f'{path.name} must be an object with a table "Values"')
+    if content.get("IsEncrypted") is True:
+        raise CannotStartError(f"{path.name} is encrypted; run `func settings decrypt` first")
+    values: Mapping[str, Any] = content.get("Values", {})
+    return values
+
+
+class AppSettings:
+    """Reads app settings the way bindings refer to them."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def get(self, name: str) -> str | None:
+        """Return a setting's value; None when it is not there."""
+        return self._values.get(name)
+
+    def expand(self, text: str, *, where: str) -> str:
+        """Replace every `%NAME%` by the setting of that name.
+
+        Args:
+            text: As written in a binding.
+            where: Names the binding in an error, like "function x, queue_name".
+
+        Raises:
+            MissingSettingError: A setting is not there.
+        """
+
+        def value_of(match: re.Match[str]) -> str:
+            value = self._values.get(match[1])
+            if value is None:
+                raise MissingSettingError(f"{where}: app setting {match[1]} is not set, see {text!r}")
+            return value
+
+        return _REFERENCE.sub(value_of, text)
+
+    def connection(self, name: str | None, *, where: str) -> str:
+        """Return the connection string that a binding's `connection` means.
+
+        Args:
+            name: The setting, with or without the prefix AzureWebJobs; None or "" means AzureWebJobsStorage.
+            where: Names the binding in an error.
+
+        Raises:
+            MissingSettingError: The setting is not there or is empty.
+        """
+        wanted = name or STORAGE.name
+        value = self._values.get(_CONNECTION_PREFIX + wanted) or self._values.get(wanted)
+        if not value:
+            raise MissingSettingError(f"{where}: {self._without_connection(wanted)}")
+        return value
+
+    def _without_connection(self, wanted: str) -> str:
+        asking = (f"{wanted}__".lower(), f"{_CONNECTION_PREFIX}{wanted}__".lower())
+        identity = next((name for name in self._values if name.lower().startswith(asking)), None)
+        if identity is None:
+            return f"app setting {wanted} holds no connection string"
+        return (
+            f"{identity} asks for an identity, and onebox has none: "
+            f"set {wanted} to a connection string, such as {DEVELOPMENT_STORAGE}"
+        )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from onebox.errors import CannotStartError
+from onebox import CannotStartError
 
 _FUNCTION_APP = '''"""Greets several cities: an HTTP function starts an orchestration, which calls an
 activity per city."""

@@ -1,4 +1,4 @@
-"""The host: puts the parts together, starts them in order, and stops them in the other."""
+"""The host: puts the components together, starts them in order, and stops them in the other."""
 
 import asyncio
 import logging
@@ -7,28 +7,28 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from azure_functions_runtime import get_threadpool_executor
 
-from onebox.app_settings import load_local_settings
-from onebox.banner import banner
+from onebox import CannotStartError, __version__
 from onebox.clock import Clock, SystemClock
+from onebox.composition import Components
 from onebox.data_folder import DataFolder
-from onebox.errors import CannotStartError
+from onebox.environment import load_local_settings
 from onebox.faults import HostFaults, no_faults
 from onebox.host_json import HostJson, read_host_json
 from onebox.http.access import Browsers, Keys
+from onebox.http.functions import Endpoint
 from onebox.http.server import WebServer, base_url, bind
 from onebox.hub import HubInUse
-from onebox.parts import Parts
-from onebox.storage.account import StorageAccount, open_account
+from onebox.storage.account import StorageAccount, open_account, storage_lines
 from onebox.storage.azurite import PortChoice
-from onebox.worker.failures import watch_runtime_logger
-from onebox.worker.loader import load_app
+from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function, load_app
+from onebox.worker.runner import watch_runtime_logger
 
 _LOG = logging.getLogger("onebox")
 
@@ -37,6 +37,8 @@ _DRAIN_SECONDS = 3
 _HUB_SECONDS = 3.0
 _HUB_GRACE_SECONDS = 2.0  # to commit and close, once nothing runs
 _LAST_RESORT_SECONDS = 9.5
+# The SDK registers its own functions in every app under this prefix.
+_BUILT_IN = "BuiltIn__"
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Host:
         catalogue = load_app(self._options.app)
         try:
             keys = Keys.kept_in(data.keys) if self._options.auth else Keys(None)
-            parts = Parts(
+            components = Components(
                 catalogue,
                 host_json,
                 data,
@@ -127,36 +129,36 @@ class Host:
                 stop_seconds=_HUB_SECONDS,
                 faults=self._faults,
             )
-            await self._run_parts(parts, listener)
+            await self._run(components, listener)
         finally:
             executor = get_threadpool_executor()
             executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _run_parts(self, parts: Parts, listener: socket.socket) -> None:
+    async def _run(self, components: Components, listener: socket.socket) -> None:
         url = base_url(listener)
-        server = WebServer(parts.application, listener, _DRAIN_SECONDS)
-        parts.loop.start()
+        server = WebServer(components.application, listener, _DRAIN_SECONDS)
+        components.loop.start()
         try:
-            await parts.loop.run(parts.start_hub())
+            await components.loop.run(components.start_hub())
         except HubInUse as error:
             raise CannotStartError(str(error)) from None
         try:
-            parts.serve_clients(url)
+            components.serve_clients(url)
             serving = server.start()
-            parts.start_triggers()
-            parts.admin.state = "Running"
-            sys.stdout.write(banner(parts, url, self._options.data))
+            components.start_triggers()
+            components.admin.state = "Running"
+            sys.stdout.write(banner(components, url, self._options.data))
             sys.stdout.flush()
             await _first_of(self._stopping, serving)
             _LOG.info("stopping")
-            parts.admin.state = "Stopping"
-            parts.application.accepting = False
-            await asyncio.gather(server.stop(), parts.stop_triggers(_DRAIN_SECONDS))
+            components.admin.state = "Stopping"
+            components.application.accepting = False
+            await asyncio.gather(server.stop(), components.stop_triggers(_DRAIN_SECONDS))
         finally:
-            await _within(_HUB_SECONDS + _HUB_GRACE_SECONDS, parts.loop.run(parts.hub.stop()))
-            parts.loop.stop()
-            parts.storage.close()
-            await parts.blobs.close()
+            await _within(_HUB_SECONDS + _HUB_GRACE_SECONDS, components.loop.run(components.hub.stop()))
+            components.loop.stop()
+            components.storage.close()
+            await components.blobs.close()
 
 
 async def _first_of(asked: asyncio.Event, serving: asyncio.Task[None]) -> None:
@@ -179,3 +181,32 @@ def _exit_now(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def banner(components: Components, base_url: str, data: Path) -> str:
+    """Return the head and the list of functions, HTTP ones first with methods and URL, as in `func start`."""
+    functions = (*_http_lines(components.functions.endpoints, base_url), *_other_lines(components.catalogue))
+    head = [
+        f"onebox {__version__} on {base_url}",
+        f"Data:    {data}",
+        *(f"Storage: {line}" for line in storage_lines(components.account)),
+    ]
+    return "\n".join(["", *head, "", "Functions:", "", *(f"\t{line}" for line in functions), "", ""])
+
+
+def _http_lines(endpoints: Iterable[Endpoint], base_url: str) -> Iterator[str]:
+    for each in sorted(endpoints, key=lambda endpoint: endpoint.function.name.lower()):
+        methods = ",".join(sorted(each.methods)) or "all methods"
+        yield f"{each.function.name}: [{methods}] {base_url}/{each.template.text}"
+
+
+def _other_lines(catalogue: Catalogue) -> Iterator[str]:
+    others = [each for each in catalogue if each.trigger.type != HTTP_TRIGGER]
+    for each in sorted(others, key=lambda function: function.name.lower()):
+        if not each.name.startswith(_BUILT_IN):
+            yield f"{each.durable_name}: {each.trigger.type}{_source(each)}"
+
+
+def _source(function: Function) -> str:
+    source = function.trigger.text("queueName") or function.trigger.text("schedule")
+    return f" ({source})" if source else ""

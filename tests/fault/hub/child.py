@@ -15,7 +15,7 @@ from pathlib import Path
 from onebox.clock import SystemClock
 from onebox.hub import FaultPoint, Hub
 from onebox.hub.model import InstanceFinished
-from onebox.hub.store.reading import InstanceFilter
+from onebox.hub.reading import InstanceFilter
 from tests.fault.hub.workload import SIGNALS, TALLY, Cut, counting_app, submit
 from tests.integration.hub.durable_app import AppInvoker
 

@@ -14,13 +14,13 @@ import sys
 from enum import StrEnum
 from pathlib import Path
 
-import onebox.triggers.queue_listener
+import onebox.triggers.queue_trigger
 from onebox.faults import HostPoint
 from onebox.host import Host, Options
 from onebox.logs import set_up_logs
 
 # What is in flight at a death stays hidden for as long; ten minutes, as in the host, are too long for a test.
-onebox.triggers.queue_listener.HIDDEN_SECONDS = 2
+onebox.triggers.queue_trigger.HIDDEN_SECONDS = 2
 
 
 class Strike:

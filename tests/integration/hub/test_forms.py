@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from onebox.hub.database import open_writer
 from onebox.hub.model import Start
-from onebox.hub.store.database import open_writer
-from onebox.hub.store.reading import InstanceFilter
+from onebox.hub.reading import InstanceFilter
 from tests.integration.hub.backends import SDK_NOTICE, running_hub
 from tests.integration.hub.sample_app import make_app
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from onebox.hub.database import QUERIES, open_writer
 from onebox.hub.model import Status
-from onebox.hub.store.database import QUERIES, open_writer
-from onebox.hub.store.reading import InstanceFilter, Listing
+from onebox.hub.reading import InstanceFilter, Listing
 
 _HUB = Path(__file__).parents[3] / "packages" / "onebox" / "onebox" / "hub"
 

@@ -11,9 +11,9 @@ import pytest
 
 from onebox.clock import ManualClock
 from onebox.faults import FaultPoint
+from onebox.hub.database import Transaction, open_reader, open_writer
 from onebox.hub.model import Effects, Kind, StoreUnwritable
-from onebox.hub.store.database import Transaction, open_reader, open_writer
-from onebox.hub.store.writer import Writer
+from onebox.hub.writer import Writer
 
 ENTITY = "@counter@a"
 

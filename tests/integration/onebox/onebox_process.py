@@ -12,7 +12,7 @@ import httpx
 from azure.storage.queue import QueueClient, TextBase64EncodePolicy
 
 from onebox.storage.azurite import StoragePorts, free_ports
-from onebox.storage.blobs import BlobAccount, signed_headers
+from onebox.worker.outputs import BlobAccount, signed_headers
 from scripts.processes import ROOT, ServerProcess, eventually, free_port
 
 SAMPLE = ROOT / "tests" / "apps" / "sample"

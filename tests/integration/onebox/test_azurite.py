@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from azure.storage.queue import QueueClient
 
+from onebox import CannotStartError
 from onebox.environment import STORAGE
-from onebox.errors import CannotStartError
-from onebox.storage import node as module
+from onebox.storage import azurite as module
 from onebox.storage.account import open_account
 from onebox.storage.azurite import Azurite, PortChoice, StoragePorts, free_ports, ports_from
 from scripts.processes import eventually

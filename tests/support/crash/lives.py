@@ -24,7 +24,7 @@ from durable_retry.services.outbox import SWEPT_AFTER, sweep
 from durable_retry.services.retention import SETTLED_AFTER, finish_left_over
 from durable_retry.stores.task_hub.client import close_clients, read_record
 from onebox.hub import FaultPoint
-from onebox.hub.store.reading import InstanceFilter
+from onebox.hub.reading import InstanceFilter
 from tests.support.crash.flows import FLOWS, flow_of
 from tests.support.crash.places import CLIENT, Place, Places, die
 from tests.support.crash.small_app import SmallApp, small_app

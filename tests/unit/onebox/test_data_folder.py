@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from onebox import CannotStartError
 from onebox.data_folder import DataFolder, write_private
-from onebox.errors import CannotStartError
 
 
 def mode(path: Path) -> int:

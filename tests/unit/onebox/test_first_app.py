@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from onebox.errors import CannotStartError
+from onebox import CannotStartError
 from onebox.first_app import FILES, write_first_app
 from onebox.host_json import read_host_json
 

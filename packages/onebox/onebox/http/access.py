@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from onebox import CannotStartError
 from onebox.data_folder import write_private
-from onebox.errors import CannotStartError
 from onebox.http.messages import raw_path
 
 _HEADER = "x-functions-key"

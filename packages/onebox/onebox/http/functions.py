@@ -24,10 +24,9 @@ from onebox.http.messages import (
 from onebox.http.routes import RouteError, RouteTemplate
 from onebox.http.streams import StreamedAnswers
 from onebox.worker.durable import BindingInputs
-from onebox.worker.failures import FunctionFailedError
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function
 from onebox.worker.outputs import Outputs
-from onebox.worker.runner import Result, Runner
+from onebox.worker.runner import FunctionFailedError, Result, Runner
 
 _LOG = logging.getLogger("onebox.functions")
 

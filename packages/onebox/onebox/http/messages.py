@@ -10,9 +10,8 @@ from azure_functions_runtime.bindings.datumdef import Datum
 from starlette.requests import Request
 from starlette.responses import Response
 
-from onebox.app_settings import AppSettings
-from onebox.environment import BODY_LIMIT
-from onebox.errors import CannotStartError
+from onebox import CannotStartError
+from onebox.environment import BODY_LIMIT, AppSettings
 from onebox.worker.runner import Result, Trace, text_datum
 
 _BODILESS = {204, 304}

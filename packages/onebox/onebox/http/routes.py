@@ -13,7 +13,7 @@ from decimal import Decimal, InvalidOperation
 from urllib.parse import unquote
 from uuid import UUID
 
-from onebox.errors import CannotStartError
+from onebox import CannotStartError
 
 Check = Callable[[str], bool]
 

@@ -1,20 +1,42 @@
-"""The web server: a socket, bound early, and uvicorn on it."""
+"""The web server: a socket, bound early, uvicorn on it, and the one ASGI application.
+
+The application passes each request to the functions, to the webhooks of the extensions, or to the host's own
+endpoints under /admin: is it up, what does it run, run this now.
+"""
 
 import asyncio
 import contextlib
 import errno
 import ipaddress
+import json
 import socket
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from onebox.errors import CannotStartError
+from onebox import CannotStartError, __version__
+from onebox.clock import Clock
+from onebox.http.access import Browsers, Keys, Level
+from onebox.http.functions import Endpoint, HttpFunctions
+from onebox.http.messages import raw_path
+from onebox.triggers.manual import ManualTriggers
+from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function
 
 _BACKLOG = 2048
 # Kestrel's default, under which the host runs: a client's pool keeps connections for less than that.
 _KEEP_ALIVE_SECONDS = 130
+# The major version of the Functions host whose behaviour onebox follows; tools compare it.
+_HOST_VERSION = "4.0.1"
+
+Webhook = Callable[[Request], Awaitable[Response]]
+
+# What is answered without a key.
+_OPEN = {"/admin/host/status", "/admin/host/ping"}
+_HOME = "Your function app is up and running on onebox.\n"
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -88,3 +110,162 @@ class WebServer:
         self._server.should_exit = True
         if self._serving is not None:
             await asyncio.wait([self._serving])
+
+
+class Admin:
+    """Answers requests whose path begins with /admin/."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        endpoints: tuple[Endpoint, ...],
+        manual: ManualTriggers,
+        *,
+        storage: Mapping[str, str],
+        trouble: Callable[[], str],
+        clock: Clock,
+    ) -> None:
+        self._catalogue = catalogue
+        self._templates = {each.function.name: each.template.text for each in endpoints}
+        self._manual = manual
+        self._storage = storage
+        self._trouble = trouble
+        self._clock = clock
+        self._started = clock.monotonic()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.state = "Initialized"
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a request; 404 for what the host does not have."""
+        match request.url.path.lower().strip("/").split("/")[1:]:
+            case ["host", "status"] if request.method == "GET":
+                return JSONResponse(self._status())
+            case ["host", "ping"] if request.method in {"GET", "POST"}:
+                return Response()
+            case ["functions"] if request.method == "GET":
+                return JSONResponse([self._describe(each, request) for each in self._catalogue])
+            case ["functions", name, *rest] if function := self._catalogue.find(name):
+                return await self._answer_for(function, rest, request)
+        return Response(status_code=404)
+
+    async def _answer_for(self, function: Function, rest: list[str], request: Request) -> Response:
+        match request.method, rest:
+            case "GET", []:
+                return JSONResponse(self._describe(function, request))
+            case "GET", ["status"]:
+                return JSONResponse({})
+            case "POST", []:
+                return await self._fire(function, request)
+        return Response(status_code=404)
+
+    def _status(self) -> Mapping[str, Any]:
+        trouble = self._trouble()
+        return {
+            "id": f"onebox-{socket.gethostname()}",
+            "state": "Error" if trouble and self.state == "Running" else self.state,
+            "errors": [trouble] if trouble else [],
+            "version": _HOST_VERSION,
+            "versionDetails": f"onebox {__version__}",
+            "instanceId": socket.gethostname(),
+            "computerName": socket.gethostname(),
+            "storage": self._storage,
+            "processUptime": round((self._clock.monotonic() - self._started) * 1000),
+        }
+
+    def _describe(self, function: Function, request: Request) -> Mapping[str, Any]:
+        origin = f"{request.url.scheme}://{request.url.netloc}"
+        template = self._templates.get(function.name)
+        bindings = [dict(each.properties) for each in function.bindings]
+        return {
+            "name": function.name,
+            "href": f"{origin}/admin/functions/{function.name}",
+            "invoke_url_template": None if template is None else f"{origin}/{template}",
+            "language": "python",
+            "isDisabled": False,
+            "config": {"name": function.name, "language": "python", "bindings": bindings},
+        }
+
+    async def _fire(self, function: Function, request: Request) -> Response:
+        if function.trigger.type == HTTP_TRIGGER:
+            return JSONResponse(
+                {"error": f"{function.name} has an HTTP trigger: call its route"}, status_code=400
+            )
+        try:
+            body = json.loads(await request.body() or b"{}")
+        except ValueError:
+            return JSONResponse({"error": 'the body must be JSON: {"input": ...}'}, status_code=400)
+        fields = body if isinstance(body, dict) else {}
+        properties = fields.get("metadata")
+        run = self._manual.prepare(
+            function, fields.get("input"), properties if isinstance(properties, dict) else {}
+        )
+        if run is None:
+            text = f"a {function.trigger.type} cannot be fired by hand"
+            return JSONResponse({"error": text}, status_code=400)
+        task = asyncio.ensure_future(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return Response(status_code=202)
+
+
+class Application:
+    """Checks each request and passes it to the handler of its path."""
+
+    def __init__(self, functions: HttpFunctions, admin: Admin, keys: Keys, browsers: Browsers) -> None:
+        self._functions = functions
+        self._admin = admin
+        self._keys = keys
+        self._browsers = browsers
+        self.webhooks: dict[str, Webhook] = {}
+        self.accepting = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; websockets are refused, which the host does not have either."""
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        request = Request(scope, receive)
+        refusal = self._browsers.refusal(request)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        try:
+            response = await self._answer(request)
+        except asyncio.CancelledError:  # the server stops; the task ends here anyway
+            response = _unavailable()
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> ASGIApp:
+        path = raw_path(request)
+        if path.lower().startswith("/admin/"):
+            return await self._admin.answer(request) if self._may_administer(request) else _refused()
+        if not self.accepting:
+            return _unavailable()
+        for prefix, webhook in self.webhooks.items():
+            if path.lower().startswith(prefix):
+                let_in = _is_handshake(request) or self._keys.let_in(request, Level.SYSTEM)
+                return await webhook(request) if let_in else _refused()
+        found = self._functions.find(request.method, path)
+        if found is not None:
+            let_in = self._keys.let_in(request, found[0].level)
+            return await self._functions.answer(request, *found) if let_in else _refused()
+        if path == "/" and request.method in {"GET", "HEAD"}:
+            return PlainTextResponse(_HOME)
+        return Response(status_code=404)
+
+    def _may_administer(self, request: Request) -> bool:
+        """Whoever waits for us to serve may ask whether we do; all else needs the master key."""
+        return request.url.path.lower() in _OPEN or self._keys.let_in(request, Level.ADMIN)
+
+
+def _is_handshake(request: Request) -> bool:
+    """CloudEvents' handshake carries no key of ours."""
+    return request.method == "OPTIONS"
+
+
+def _unavailable() -> Response:
+    return Response(status_code=503, headers={"Retry-After": "1"})
+
+
+def _refused() -> Response:
+    return Response(status_code=401)

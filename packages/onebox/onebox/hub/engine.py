@@ -9,14 +9,14 @@ from typing import Final
 
 from onebox.clock import Clock
 from onebox.faults import FaultPoint, FaultPoints
+from onebox.hub.database import Transaction, is_entity
 from onebox.hub.dispatch import Key, Timers, WorkQueue
 from onebox.hub.invoker import Invoker
 from onebox.hub.model import Effects, Lane, now_us, to_datetime
+from onebox.hub.reading import Reader
 from onebox.hub.settings import HubSettings
-from onebox.hub.store.database import Transaction, is_entity
-from onebox.hub.store.reading import Reader
-from onebox.hub.store.writer import Writer
 from onebox.hub.workers import Workers, tell_failure
+from onebox.hub.writer import Writer
 
 _LOGGER = logging.getLogger(__name__)
 _FIRST_RETRY_US: Final = 100_000

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 
 import durabletask.internal.orchestrator_service_pb2 as pb
 
-from onebox.hub import events
+from onebox.hub import events, instances
+from onebox.hub.database import Transaction
 from onebox.hub.events import events_in, framed
 from onebox.hub.model import Entity, Fenced, InstanceExists, Kind, Lane, Message, Start
-from onebox.hub.store import instances
-from onebox.hub.store.database import Transaction
 from onebox.hub.turn import Post
 
 _LOGGER = logging.getLogger(__name__)

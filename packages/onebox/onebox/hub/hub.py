@@ -11,14 +11,14 @@ import grpc
 
 from onebox.clock import Clock
 from onebox.faults import FaultPoints, no_faults
+from onebox.hub.database import open_reader, open_writer
 from onebox.hub.engine import Engine
 from onebox.hub.invoker import Invoker
 from onebox.hub.local_channel import serve_locally, stop_serving
 from onebox.hub.model import HubInUse
+from onebox.hub.reading import Listing, Reader
 from onebox.hub.servicer import Servicer
 from onebox.hub.settings import HubSettings
-from onebox.hub.store.database import open_reader, open_writer
-from onebox.hub.store.reading import Listing, Reader
 from onebox.hub.taskhub import TaskHub
 
 _register: Any = stubs.add_TaskHubSidecarServiceServicer_to_server  # generated without types

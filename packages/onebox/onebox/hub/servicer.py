@@ -31,7 +31,7 @@ from onebox.hub.model import (
     WrongStatus,
     tags_to,
 )
-from onebox.hub.store.reading import EntityFilter, EntityState, InstanceFilter, InstanceState
+from onebox.hub.reading import EntityFilter, EntityState, InstanceFilter, InstanceState
 from onebox.hub.taskhub import TaskHub
 
 _CODES: dict[type[HubError], grpc.StatusCode] = {

@@ -20,14 +20,12 @@ import durabletask.internal.orchestrator_service_pb2 as pb
 
 from onebox.clock import Clock
 from onebox.faults import FaultPoint, FaultPoints
-from onebox.hub import entities
+from onebox.hub import entities, instances
+from onebox.hub.database import Transaction, is_entity
 from onebox.hub.engine import Engine
 from onebox.hub.events import events_in
 from onebox.hub.model import TERMINAL, InstanceNotFound, InvalidRequest, Start, Status, to_us
-from onebox.hub.settings import HubSettings
-from onebox.hub.store import instances
-from onebox.hub.store.database import Transaction, is_entity
-from onebox.hub.store.reading import (
+from onebox.hub.reading import (
     EntityFilter,
     EntityState,
     InstanceFilter,
@@ -35,6 +33,7 @@ from onebox.hub.store.reading import (
     Listing,
     Page,
 )
+from onebox.hub.settings import HubSettings
 
 _PURGE_PAGE = 200
 

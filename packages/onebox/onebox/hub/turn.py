@@ -8,9 +8,9 @@ from typing import Any
 import durabletask.internal.orchestrator_service_pb2 as pb
 
 from onebox.hub import events
+from onebox.hub.database import is_entity
 from onebox.hub.events import events_in, frame_all, framed
 from onebox.hub.model import Head, Kind, Message, Parent, Start, Status, tags_from, tags_to
-from onebox.hub.store.database import is_entity
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import durabletask.internal.orchestrator_service_pb2 as pb
 from onebox.clock import Clock
 from onebox.faults import FaultPoint, FaultPoints
 from onebox.hub import events
+from onebox.hub.database import Transaction
 from onebox.hub.entities import (
     Batch,
     BatchChanges,
@@ -21,14 +22,13 @@ from onebox.hub.entities import (
     gather,
     request_for,
 )
+from onebox.hub.instances import commit_activity, commit_turn
 from onebox.hub.invoker import InvocationFailed, Invoker, TurnRequest
 from onebox.hub.model import Fenced, Head, Lane, Message, Status, Task, now_us
+from onebox.hub.reading import HistoryCache, Live, Reader
 from onebox.hub.settings import HubSettings, VersionFailure
-from onebox.hub.store.database import Transaction
-from onebox.hub.store.instances import commit_activity, commit_turn
-from onebox.hub.store.reading import HistoryCache, Live, Reader
-from onebox.hub.store.writer import Writer
 from onebox.hub.turn import Ended, Renewed, Rewound, Turn, choose, failed_response, interpret
+from onebox.hub.writer import Writer
 
 _LOGGER = logging.getLogger(__name__)
 # The frames of the loops through which every orchestrator is entered: the SDK's, and ours around it.

@@ -1,14 +1,13 @@
 """The storage account of an app: an emulator of its own, one that is joined, or an external account."""
 
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from onebox.app_settings import DEVELOPMENT_STORAGE
-from onebox.environment import BLOB_PORT, QUEUE_PORT, STORAGE, TABLE_PORT
-from onebox.errors import CannotStartError
+from onebox import CannotStartError
+from onebox.environment import BLOB_PORT, DEVELOPMENT_STORAGE, QUEUE_PORT, STORAGE, TABLE_PORT
 from onebox.storage.azurite import Azurite, PortChoice, StoragePorts, ports_from
 
 _LOG = logging.getLogger("onebox")
@@ -84,3 +83,12 @@ def _ports_are_set(environ: Mapping[str, str]) -> bool:
 def _publish(environ: MutableMapping[str, str], ports: StoragePorts) -> None:
     if ports != StoragePorts():
         environ[STORAGE.name] = ports.connection_string
+
+
+def storage_lines(account: StorageAccount) -> Iterator[str]:
+    """Yield a line per endpoint, or one for an external account."""
+    if account.kind == "external":
+        yield "the account in AzureWebJobsStorage"
+    note = " (joined: it belongs to another process)" if account.kind == "joined" else ""
+    for name, url in account.endpoints.items():
+        yield f"{name} {url}{note}"

@@ -2,9 +2,9 @@
 
 Owns the polling of queues, the timers and their stored status, Event Grid's webhook, and firing by hand.
 
-- `queue_listener`: peek-lock on one queue. A message is received (hidden), then deleted, shown again, or
-  moved to the poison queue; `queue_trigger` connects one listener to each queue function.
-- `timer`, `schedule`: one task per timer, NCRONTAB or TimeSpan; missed due times run at start.
+- `queue_trigger`: one listener per queue function, with peek-lock: a message is received (hidden), then
+  deleted, shown again, or moved to the poison queue.
+- `timer`: one task per timer, NCRONTAB or TimeSpan; missed due times run at start.
 - `event_grid`: the webhook with both handshakes.
 - `manual`: `POST /admin/functions/{name}` with invented metadata, the only source for Service Bus, Event
   Hubs, Kafka and Cosmos DB.

@@ -12,11 +12,9 @@ from datetime import timedelta
 from typing import Any
 
 from onebox.clock import Clock
-from onebox.worker.expressions import values_of
-from onebox.worker.failures import FunctionFailedError
 from onebox.worker.functions import TIMER_TRIGGER, Function, RetryOptions
-from onebox.worker.outputs import Outputs
-from onebox.worker.runner import Input, Retry, Runner
+from onebox.worker.outputs import Outputs, values_of
+from onebox.worker.runner import FunctionFailedError, Input, Retry, Runner
 
 _LOG = logging.getLogger("onebox.functions")
 

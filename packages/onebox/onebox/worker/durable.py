@@ -1,20 +1,23 @@
-"""What the task hub asks of the app: its orchestrators, entities and activities, run on the worker."""
+"""What the task hub asks of the app, run on the worker, and what durable clients are given.
+
+The hub asks for orchestrators, entities and activities; a `durableClient` binding carries the URLs of the
+management API and the address of the hub.
+"""
 
 import base64
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import durabletask.internal.orchestrator_service_pb2 as pb
 from azure.durable_functions.internal.payloads import get_payload_store
 from azure.durable_functions.worker import DurableFunctionsWorker
 
-from onebox.durable_urls import DurableUrls
 from onebox.faults import HostFaults, HostPoint, no_faults
 from onebox.hub.invoker import InvocationFailed, TurnRequest
 from onebox.worker.executors import Orchestrators
-from onebox.worker.failures import FunctionFailedError
 from onebox.worker.functions import (
     ACTIVITY_TRIGGER,
     DURABLE_CLIENT,
@@ -24,7 +27,60 @@ from onebox.worker.functions import (
     Catalogue,
     Function,
 )
-from onebox.worker.runner import Result, Runner, json_datum, text_datum
+from onebox.worker.runner import FunctionFailedError, Result, Runner, json_datum, text_datum
+
+WEBHOOK_PATH = "/runtime/webhooks/durabletask"
+INSTANCE_PLACEHOLDER = "INSTANCEID"  # what the SDK replaces in the templates
+
+
+@dataclass(frozen=True)
+class DurableUrls:
+    """Builds URLs for one task hub.
+
+    Attributes:
+        base_url: Where we serve HTTP, like `http://127.0.0.1:7071`.
+        hub_name: The task hub's name.
+        code: The system key that the API requires; None when it is open.
+    """
+
+    base_url: str
+    hub_name: str
+    code: str | None = None
+
+    @property
+    def webhook(self) -> str:
+        """What all URLs begin with."""
+        return self.base_url + WEBHOOK_PATH
+
+    @property
+    def query(self) -> str:
+        """The parameters that every URL carries."""
+        parameters = {"taskHub": self.hub_name, "connection": "Storage"}
+        if self.code is not None:
+            parameters["code"] = self.code
+        return "&".join(f"{name}={quote(value, safe='')}" for name, value in parameters.items())
+
+    def creation(self) -> Mapping[str, str]:
+        """Return the templates for starting an orchestration."""
+        create = f"{self.webhook}/orchestrators/{{functionName}}[/{{instanceId}}]?{self.query}"
+        wait = f"{create}&timeout={{timeoutInSeconds}}&pollingInterval={{intervalInSeconds}}"
+        return {"createNewInstancePostUri": create, "createAndWaitOnNewInstancePostUri": wait}
+
+    def management(self, instance_id: str = INSTANCE_PLACEHOLDER) -> Mapping[str, str]:
+        """Return the URLs for one instance; without an id, the templates for any."""
+        instance = f"{self.webhook}/instances/{quote(instance_id, safe='')}"
+        with_reason = {
+            f"{action}PostUri": f"{instance}/{action}?reason={{text}}&{self.query}"
+            for action in ("terminate", "rewind", "suspend", "resume")
+        }
+        return {
+            "id": instance_id,
+            "statusQueryGetUri": f"{instance}?{self.query}",
+            "sendEventPostUri": f"{instance}/raiseEvent/{{eventName}}?{self.query}",
+            "purgeHistoryDeleteUri": f"{instance}?{self.query}",
+            "restartPostUri": f"{instance}/restart?{self.query}",
+            **with_reason,
+        }
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,22 @@
-"""Runs one function once, through the runtime's protobuf-free entry."""
+"""Runs one function once, through the runtime's protobuf-free entry, on the event loop of the functions.
+
+The runtime returns a function's error as text: its native entry swallows the exception and hands it to its
+logger together with a stack trace of its own frames. A filter on that logger takes the exception out of the
+record and drops the record: the type is known exactly, and the trace is not printed twice.
+"""
 
 import asyncio
 import logging
 import random
+import threading
+import traceback
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
+from types import TracebackType
 from typing import Any, Final
 
 from azure_functions_runtime.bindings.datumdef import Datum
@@ -15,10 +25,11 @@ from azure_functions_runtime.native_invocation import invocation_request_native
 from azure_functions_runtime.utils.executor import invocation_id_cv
 
 from onebox.clock import Clock
-from onebox.worker.failures import Failure, FunctionFailedError, caught_exceptions, failure_of
 from onebox.worker.functions import ACTIVITY_TRIGGER, ENTITY_TRIGGER, ORCHESTRATION_TRIGGER, Function
-from onebox.worker.loop import WorkerLoop
 
+_RUNTIME_LOGGER = "azure.functions"
+_RUNTIME_MESSAGES = {"Native invocation failed", "Native sync invocation failed"}
+_MACHINERY = ("azure_functions_runtime.", "azure.durable_functions.", "onebox.", "concurrent.futures.")
 _LOG = logging.getLogger("onebox.functions")
 # Turns of orchestrators and entities are many and short: they are told at debug level only.
 _LEVELS = {
@@ -37,6 +48,131 @@ _LONGEST_PENALTY: Final = 4096
 _ESCAPES: Final = (SystemExit, KeyboardInterrupt, asyncio.CancelledError)
 
 Input = tuple[str, Any]  # parameter name, Datum
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong in a function.
+
+    Attributes:
+        error_type: Bare class name, as the Azure worker reports it.
+        message: The error's own text.
+        stack_trace: The frames of the app's code, then the error; as the app's author wants to read it.
+    """
+
+    error_type: str
+    message: str
+    stack_trace: str
+
+
+class FunctionFailedError(Exception):
+    """A function of the app raised, or its result could not be used."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(f"{failure.error_type}: {failure.message}")
+        self.failure = failure
+
+
+@dataclass(frozen=True)
+class Caught:
+    """An exception that the runtime swallowed, and the frames that it came through."""
+
+    error: BaseException
+    frames: TracebackType | None
+
+
+_caught: ContextVar[list[Caught] | None] = ContextVar("caught", default=None)
+
+
+class _TakeException(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.msg not in _RUNTIME_MESSAGES:
+            return True
+        box = _caught.get()
+        error = record.exc_info[1] if record.exc_info else None
+        if box is not None and error is not None:
+            box.append(Caught(error, error.__traceback__))
+            # The runtime formats it next, for a text that nobody reads; with frames that costs a millisecond.
+            error.__traceback__ = None
+        return False
+
+
+def watch_runtime_logger() -> None:
+    """Begin to take exceptions from the runtime's logger, whatever level others set above it."""
+    logger = logging.getLogger(_RUNTIME_LOGGER)
+    logger.setLevel(logging.WARNING)
+    if not any(isinstance(each, _TakeException) for each in logger.filters):
+        logger.addFilter(_TakeException())
+
+
+@contextmanager
+def caught_exceptions() -> Iterator[list[Caught]]:
+    """Collect what the runtime logs within this context (and task)."""
+    box: list[Caught] = []
+    token = _caught.set(box)
+    try:
+        yield box
+    finally:
+        _caught.reset(token)
+        for each in box:
+            each.error.__traceback__ = each.frames
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Describe an exception of the app's code."""
+    trace = "".join(traceback.format_exception(type(error), error, _users_frames(error.__traceback__)))
+    return Failure(type(error).__name__, str(error), trace.rstrip())
+
+
+def _users_frames(frame: TracebackType | None) -> TracebackType | None:
+    """Skip the leading frames of the machinery; when nothing else is left, keep them all."""
+    first = frame
+    while frame is not None:
+        # By module, not by file: the SDK's wrappers claim to lie in the file of the function that they wrap.
+        if not str(frame.tb_frame.f_globals.get("__name__")).startswith(_MACHINERY):
+            return frame
+        frame = frame.tb_next
+    return first
+
+
+class WorkerLoop:
+    """Runs coroutines on one further thread.
+
+    A function that blocks holds up other functions and the hub, which could run none of them meanwhile, but
+    not the web server.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._stopping = False
+        # A daemon: a function that blocks for ever must not keep the process from ending.
+        self._thread = threading.Thread(target=self._serve, name="functions", daemon=True)
+
+    def start(self) -> None:
+        """Begin to run what is handed in."""
+        self._thread.start()
+
+    async def run[T](self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there to its end; a caller that is cancelled cancels it there.
+
+        A caller that runs there already goes on in its own task.
+        """
+        if asyncio.get_running_loop() is self._loop:
+            return await work
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def _serve(self) -> None:
+        """Run until stopped: asyncio lets these two out of a task of the app's, which would end the loop."""
+        while not self._stopping:
+            try:
+                self._loop.run_forever()
+            except (KeyboardInterrupt, SystemExit) as escaped:
+                _LOG.error("a task of the app raised %s: its event loop goes on", type(escaped).__name__)
+
+    def stop(self) -> None:
+        """Take nothing more; what still runs is left where it is."""
+        self._stopping = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
 
 
 @dataclass(frozen=True)

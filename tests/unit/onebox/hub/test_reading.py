@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from onebox.hub.model import Head, Status
-from onebox.hub.store.reading import HistoryCache, Live
+from onebox.hub.reading import HistoryCache, Live
 
 
 def live(name: str, size: int = 1_000) -> Live:

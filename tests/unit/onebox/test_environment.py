@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from onebox.app_settings import AppSettings, MissingSettingError, load_local_settings
-from onebox.errors import CannotStartError
+from onebox import CannotStartError
+from onebox.environment import AppSettings, MissingSettingError, load_local_settings
 
 
 def load(tmp_path: Path, content: Any, environment: dict[str, str]) -> dict[str, str]:

@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from onebox.worker.expressions import ExpressionError, expand, values_of
+from onebox.worker.outputs import ExpressionError, expand, values_of
 from onebox.worker.runner import json_datum, text_datum
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

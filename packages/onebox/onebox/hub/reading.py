@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from onebox.hub.database import QUERIES, is_entity
+from onebox.hub.instances import head_from
 from onebox.hub.model import TERMINAL, Entity, Head, Kind, Lane, Message, Status, Task, tags_from
-from onebox.hub.store.database import QUERIES, is_entity
-from onebox.hub.store.instances import head_from
 
 _OVERHEAD_BYTES = 600  # of one entry, beside its history
 _NO_LIMIT = -1

@@ -22,7 +22,7 @@ def _read_statements() -> Mapping[str, str]:
     return MappingProxyType({found["name"]: found["sql"] for found in _NAMED.finditer(text)})
 
 
-SCHEMA: Final = (_HERE.parent / "schema.sql").read_text(encoding="utf-8")
+SCHEMA: Final = (_HERE / "schema.sql").read_text(encoding="utf-8")
 FROM_FORM_1: Final = (_HERE / "from_form_1.sql").read_text(encoding="utf-8").replace("-- schema\n", SCHEMA)
 QUERIES: Final = _read_statements()
 

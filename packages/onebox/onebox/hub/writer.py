@@ -28,8 +28,8 @@ from typing import Any, Final, Protocol
 
 from onebox.clock import Clock
 from onebox.faults import FaultPoint, FaultPoints
+from onebox.hub.database import Transaction
 from onebox.hub.model import Effects, Lane, StoreUnwritable, now_us
-from onebox.hub.store.database import Transaction
 
 _LOGGER = logging.getLogger(__name__)
 _OUTAGE_CODES: Final = frozenset(

@@ -8,36 +8,30 @@ from typing import Protocol
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from onebox.app_settings import AppSettings
 from onebox.clock import Clock
 from onebox.data_folder import DataFolder
-from onebox.durable_urls import WEBHOOK_PATH, DurableUrls
+from onebox.environment import AppSettings
 from onebox.faults import HostFaults, no_faults
 from onebox.host_json import DurableTask, HostJson, Queues
 from onebox.http.access import Browsers, Keys
-from onebox.http.admin import Admin
-from onebox.http.application import Application
 from onebox.http.functions import HttpFunctions, endpoints
+from onebox.http.management import ManagementApi
 from onebox.http.messages import body_limit_bytes
-from onebox.http.streams import StreamedAnswers
+from onebox.http.server import Admin, Application
+from onebox.http.streams import StreamedAnswers, http_streams
 from onebox.hub import Hub, HubSettings
 from onebox.hub.settings import Versioning
-from onebox.management.api import ManagementApi
 from onebox.storage.account import StorageAccount
-from onebox.storage.blobs import Blobs
-from onebox.storage.outputs import StorageOutputs
 from onebox.storage.queues import StorageQueues
 from onebox.triggers.event_grid import EVENT_GRID_PATH, EventGridWebhook
 from onebox.triggers.manual import ManualTriggers
 from onebox.triggers.queue_trigger import queue_listeners
 from onebox.triggers.retrying import RetryingRunner
 from onebox.triggers.timer import TimerRecords, timers
-from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker
+from onebox.worker.durable import WEBHOOK_PATH, BindingInputs, DurableClients, DurableInvoker, DurableUrls
 from onebox.worker.functions import Catalogue
-from onebox.worker.http_streams import http_streams
-from onebox.worker.loop import WorkerLoop
-from onebox.worker.outputs import Outputs
-from onebox.worker.runner import Runner
+from onebox.worker.outputs import Blobs, Outputs, StorageOutputs
+from onebox.worker.runner import Runner, WorkerLoop
 
 
 class Trigger(Protocol):
@@ -52,7 +46,7 @@ class Trigger(Protocol):
         ...
 
 
-class Parts:
+class Components:
     """All components of one app, not started."""
 
     def __init__(

@@ -4,8 +4,8 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from onebox.app_settings import AppSettings
-from onebox.errors import CannotStartError
+from onebox import CannotStartError
+from onebox.environment import AppSettings
 from onebox.http.messages import BodyTooLargeError, body_limit_bytes, declares_more, read_body, trace_of
 from onebox.worker.runner import Trace
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from onebox.hub import events
+from onebox.hub.database import Transaction
 from onebox.hub.model import (
     TERMINAL,
     Fenced,
@@ -27,7 +28,6 @@ from onebox.hub.model import (
     WrongStatus,
     tags_from,
 )
-from onebox.hub.store.database import Transaction
 from onebox.hub.turn import Ended, Renewed, Rewound, Turn
 
 

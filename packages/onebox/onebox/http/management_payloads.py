@@ -11,9 +11,9 @@ from durabletask.history import _from_protobuf as event_from_protobuf
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from onebox.durable_urls import DurableUrls
 from onebox.hub.model import Status, to_datetime
-from onebox.hub.store.reading import EntityState, InstanceState
+from onebox.hub.reading import EntityState, InstanceState
+from onebox.worker.durable import DurableUrls
 
 CONTINUATION_HEADER = "x-ms-continuation-token"
 _RETRY_AFTER_START_SECONDS = 10

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 
-from onebox.errors import CannotStartError
+from onebox import CannotStartError
 from onebox.http.access import Browsers, Keys, Level, is_loopback
 
 
