@@ -11,14 +11,7 @@ from durable_retry.engine.base.names import BATCH_CLOSE, BATCH_STEP, Category, O
 from durable_retry.engine.operations.operation import Completion
 from durable_retry.services.workflows import start_item
 from durable_retry.stores.dead_letters.records import keep_message
-from durable_retry.stores.workflows.batches import (
-    Item,
-    close_batch,
-    find_batch,
-    note_ended,
-    note_running,
-    read_item,
-)
+from durable_retry.stores.workflows import Item, close_batch, find_batch, note_ended, note_running, read_item
 
 blueprint = df.Blueprint()
 

@@ -28,7 +28,7 @@ from durable_retry.stores.dead_letters.records import (
     find_dead_letter,
     find_dead_letters,
 )
-from durable_retry.stores.outbox.events import NoSuchEventError
+from durable_retry.stores.outbox import NoSuchEventError
 
 blueprint = df.Blueprint()
 

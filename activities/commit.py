@@ -6,9 +6,9 @@ from durable_retry import clock
 from durable_retry.engine.base.json_forms import TraceContext
 from durable_retry.engine.base.names import COMMIT
 from durable_retry.engine.operations.operation import outbox_id_for
-from durable_retry.stores.operations.commits import commit_success
-from durable_retry.stores.storage.tables import StorageRefusedError
-from durable_retry.stores.task_hub.client import read_record
+from durable_retry.stores.operation_writes import commit_success
+from durable_retry.stores.tables import StorageRefusedError
+from durable_retry.stores.task_hub import read_record
 
 blueprint = df.Blueprint()
 

@@ -12,8 +12,8 @@ from durable_retry.engine.retry.loop import Blocked, blocked_to_json
 from durable_retry.services.outbox import deliver
 from durable_retry.settings.configuration import find_dependency
 from durable_retry.stores.dead_letters.records import keep_operation
-from durable_retry.stores.outbox.events import find_event, mark_failed, mark_sent, pending_of
-from durable_retry.stores.outbox.index import OutboxLocation
+from durable_retry.stores.outbox import find_event, mark_failed, mark_sent, pending_of
+from durable_retry.stores.outbox_index import OutboxLocation
 
 blueprint = df.Blueprint()
 

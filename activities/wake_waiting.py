@@ -6,7 +6,7 @@ import azure.durable_functions as df
 
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import WAKE_WAITING
-from durable_retry.stores.circuit.waiting import waiting_page, wake
+from durable_retry.stores.circuit import waiting_page, wake
 
 blueprint = df.Blueprint()
 

@@ -24,8 +24,8 @@ from bench.systems import flaky_target
 from durable_retry.engine.circuit import Breaker
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
-from durable_retry.stores.circuit.entity import CircuitEntity
-from durable_retry.stores.task_hub.client import read_operation, start_operation
+from durable_retry.stores.circuit import CircuitEntity
+from durable_retry.stores.task_hub import read_operation, start_operation
 from onebox.clock import SystemClock
 from scripts.processes import ROOT
 

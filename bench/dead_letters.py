@@ -12,11 +12,10 @@ from durable_retry.engine.dead_letters.record import archived
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter, Facets
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
-from durable_retry.stores.dead_letters.counters import read_groups, read_summary
-from durable_retry.stores.dead_letters.keys import TABLE, IndexEntry, list_prefix
+from durable_retry.stores import tables
+from durable_retry.stores.dead_letters.index import TABLE, IndexEntry, list_prefix, read_groups, read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import keep_operation, move_dead_letter
-from durable_retry.stores.storage import tables
 
 FEW = 1_000
 MANY = 100_000

@@ -17,8 +17,8 @@ from durable_retry.clock import reading
 from durable_retry.engine.operations.idempotency import RecordState
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
-from durable_retry.stores.circuit.cache import close_circuits
-from durable_retry.stores.task_hub.client import (
+from durable_retry.stores.circuit_cache import close_circuits
+from durable_retry.stores.task_hub import (
     client_for,
     close_clients,
     read_operation,

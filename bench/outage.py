@@ -1,6 +1,6 @@
 """An outage on a clock of its own: what a fleet sends to a dependency that is dead for ten minutes.
 
-The workers' side is the app's own (`stores.circuit.cache`, `engine.retry.loop`); the task hub is
+The workers' side is the app's own (`stores.circuit_cache`, `engine.retry.loop`); the task hub is
 replaced by a
 circuit in this process, whose reports arrive a moment after they were sent, and time by a heap of events.
 """
@@ -27,8 +27,7 @@ from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import Answer, AttemptNow, RequestProbe, RetryState, after
 from durable_retry.engine.retry.policy import PRESETS, Timeouts
-from durable_retry.stores.circuit.cache import CircuitCache
-from durable_retry.stores.circuit.reporting import AdmissionSettings
+from durable_retry.stores.circuit_cache import AdmissionSettings, CircuitCache
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CALL_SECONDS = 0.1
@@ -88,7 +87,7 @@ class Operation:
 
 
 class Outage:
-    """A fleet through an outage; a `stores.circuit.entity.SharedCircuit` besides."""
+    """A fleet through an outage; a `stores.circuit.SharedCircuit` besides."""
 
     def __init__(self, scenario: Scenario, circuit: CircuitSettings, budget: RetryBudgetSettings) -> None:
         self.scenario = scenario

@@ -16,11 +16,11 @@ from bench.numbers import Row, Table, milliseconds
 from bench.storage import fill, storage_in_memory, storage_setting
 from durable_retry.engine.outbox import EventState
 from durable_retry.services.outbox import SWEPT_AFTER, sweep
-from durable_retry.stores.operations.commits import commit_success
-from durable_retry.stores.outbox.events import list_pending, new_event
-from durable_retry.stores.outbox.index import INDEX_TABLE, ended_row, list_ended, own_location
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub.client import close_clients
+from durable_retry.stores import tables
+from durable_retry.stores.operation_writes import commit_success
+from durable_retry.stores.outbox import list_pending, new_event
+from durable_retry.stores.outbox_index import INDEX_TABLE, ended_row, list_ended, own_location
+from durable_retry.stores.task_hub import close_clients
 from scripts.processes import free_port
 
 SEVERAL = 10

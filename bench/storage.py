@@ -10,7 +10,7 @@ from itertools import batched
 from pathlib import Path
 
 from durable_retry.settings.catalogue import STORAGE
-from durable_retry.stores.storage import tables
+from durable_retry.stores import tables
 from onebox.storage.azurite import free_ports
 from scripts.processes import ROOT, ServerProcess
 

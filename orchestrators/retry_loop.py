@@ -9,7 +9,7 @@ from durable_retry.engine.base.names import PERMIT
 from durable_retry.engine.circuit import Permitted, Refused, answer_from_json
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import Blocked, RequestProbe, WorkerFailed, blocked_from_json
-from durable_retry.stores.circuit.entity import circuit_id
+from durable_retry.stores.circuit import circuit_id
 from orchestrators.call_until_success import Steps
 
 

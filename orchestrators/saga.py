@@ -10,7 +10,7 @@ from durabletask import task
 from durable_retry.engine.base.names import SAGA, SUBMIT
 from durable_retry.engine.operations.operation import Completion, OperationInput
 from durable_retry.engine.workflows import Over, Saga, saga_document
-from durable_retry.stores.workflows.sagas import saga_progress
+from durable_retry.stores.workflows import saga_progress
 from orchestrators.call_until_success import Steps, call_until_success
 from orchestrators.completions import CompletionReports
 

@@ -1,9 +1,17 @@
 """Health metrics and alerts: read the metrics, show them as gauges, report changes of alerts.
 
 The cost of a run depends on what is open, pending or configured only.
+
+The last alert of each condition is stored, so that a change is reported once.
+
+    change ──> row `is_told` false ──> log and webhook ──> row `is_told` true
+
+A crash in between leaves `is_told` false; the next run reports the same alert again under the same id, and
+the webhook's receiver deduplicates on it.
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,13 +26,35 @@ from durable_retry.engine.operations.request import ParsedEnvelope
 from durable_retry.services.submit import Naming, parse, resolve, submit
 from durable_retry.settings.configuration import dependencies
 from durable_retry.settings.maintenance import Webhook, maintenance_settings
-from durable_retry.stores.alerts import known_alerts, write_alert
-from durable_retry.stores.circuit.entity import CircuitEntity
-from durable_retry.stores.dead_letters.counters import Summary, read_summary
-from durable_retry.stores.outbox.index import list_notes
-from durable_retry.stores.task_hub.client import TaskHubUnavailableError
+from durable_retry.stores import tables
+from durable_retry.stores.circuit import CircuitEntity
+from durable_retry.stores.dead_letters.index import Summary, quoted, read_summary
+from durable_retry.stores.outbox_index import list_notes
+from durable_retry.stores.task_hub import TaskHubUnavailableError
 from durable_retry.telemetry import metrics
 from durable_retry.telemetry.attributes import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
+
+TABLE: Final = "Alerts"
+
+_PARTITION: Final = "alert"
+
+
+async def known_alerts() -> dict[str, Alert]:
+    """Return the last alert of each condition, by condition."""
+    page = await tables.rows_between(TABLE, _PARTITION)
+    alerts = (Alert.from_json(json.loads(row["alert"])) for row in page.rows)
+    return {alert.condition: alert for alert in alerts}
+
+
+async def write_alert(alert: Alert) -> None:
+    """Store the present alert of a condition."""
+    row = {
+        "PartitionKey": _PARTITION,
+        "RowKey": quoted(alert.condition),
+        "alert": json.dumps(alert.to_json()),
+    }
+    await tables.merge(TABLE, row)
+
 
 _CLOSED_TO_CALLS: Final = frozenset({CircuitState.OPEN, CircuitState.FORCED_OPEN, CircuitState.HALF_OPEN})
 """Half-open counts as closed to calls: a dependency that is down gets there again and again."""

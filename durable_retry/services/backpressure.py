@@ -14,8 +14,8 @@ from typing import Final
 from durable_retry import clock
 from durable_retry.engine.intake import LagLimits, Pressure, look_at
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.stores.operations.status import document_of
-from durable_retry.stores.task_hub.client import read_operation
+from durable_retry.stores.operations import document_of
+from durable_retry.stores.task_hub import read_operation
 
 SAMPLE_INTERVAL: Final = timedelta(seconds=1)
 

@@ -34,7 +34,7 @@ from durable_retry.services.submit import (
 from durable_retry.settings.app import app_settings
 from durable_retry.settings.intake import IntakeSettings, intake_settings
 from durable_retry.stores.dead_letters.records import keep_message
-from durable_retry.stores.task_hub.client import TaskHubUnavailableError
+from durable_retry.stores.task_hub import TaskHubUnavailableError
 from durable_retry.telemetry.attributes import DEAD_LETTER_ID, DEAD_LETTER_REASON, SOURCE
 
 _NOT_THE_MESSAGE: Final = (TaskHubUnavailableError, AzureError, BehindError, OSError)

@@ -29,10 +29,10 @@ from durable_retry.services.attempt.attempt import attempt_if_admitted, observed
 from durable_retry.services.attempt.http_request import attempt_request
 from durable_retry.services.attempt.plan import Plan, error_line, start_clock
 from durable_retry.settings.configuration import find_dependency
-from durable_retry.stores.outbox.events import find_event, mark_pending
-from durable_retry.stores.outbox.index import PendingNote, list_notes, read_sweep_cursor, write_sweep_cursor
-from durable_retry.stores.storage.queues import MessageRefusedError, send_message
-from durable_retry.stores.task_hub.instances import start_instance
+from durable_retry.stores.outbox import find_event, mark_pending
+from durable_retry.stores.outbox_index import PendingNote, list_notes, read_sweep_cursor, write_sweep_cursor
+from durable_retry.stores.queues import MessageRefusedError, send_message
+from durable_retry.stores.task_hub import start_instance
 
 _QUEUES: Final = Dependency(name="queues", base_url="")
 """Takes the place of a dependency for messages to queues; it has no secret to mask."""

@@ -45,19 +45,21 @@ from durable_retry.services.intake import intake
 from durable_retry.services.outbox import resend, was_resent
 from durable_retry.services.submit import KeyReused, Submission, resolve, submit
 from durable_retry.settings.configuration import find_dependency
-from durable_retry.stores.circuit.entity import CircuitEntity
-from durable_retry.stores.dead_letters.intents import Intent, Purpose, finish_change, intents_of
+from durable_retry.stores.circuit import CircuitEntity
 from durable_retry.stores.dead_letters.records import (
+    Intent,
     NoSuchDeadLetterError,
+    Purpose,
     begin_move,
     find_dead_letter,
+    finish_change,
+    intents_of,
     move_dead_letter,
     settle,
 )
-from durable_retry.stores.operations.status import operation_of
-from durable_retry.stores.outbox.events import NoSuchEventError
-from durable_retry.stores.task_hub.client import TaskHubUnavailableError, read_operation, read_record
-from durable_retry.stores.task_hub.instances import start_instance
+from durable_retry.stores.operations import operation_of
+from durable_retry.stores.outbox import NoSuchEventError
+from durable_retry.stores.task_hub import TaskHubUnavailableError, read_operation, read_record, start_instance
 from durable_retry.telemetry import events, spans
 from durable_retry.telemetry.attributes import OUTCOME
 

@@ -22,19 +22,19 @@ from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.outbox import EventState, outbox_id_of
 from durable_retry.services.replay import finish_replay
 from durable_retry.settings.maintenance import maintenance_settings
+from durable_retry.stores import tables
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
-from durable_retry.stores.dead_letters.intents import Intent, left_over
-from durable_retry.stores.dead_letters.records import remove_archived
-from durable_retry.stores.operations.attempt_markers import (
+from durable_retry.stores.dead_letters.records import Intent, left_over, remove_archived
+from durable_retry.stores.operation_writes import (
     marked_runs,
     read_removal_cursor,
+    remove_commit,
     remove_marker,
     write_removal_cursor,
 )
-from durable_retry.stores.operations.commits import remove_commit
-from durable_retry.stores.operations.status import is_over
-from durable_retry.stores.outbox.events import events_of, find_event, remove_event
-from durable_retry.stores.outbox.index import (
+from durable_retry.stores.operations import is_over
+from durable_retry.stores.outbox import events_of, find_event, remove_event
+from durable_retry.stores.outbox_index import (
     EndedEvent,
     drop_commit_note,
     drop_entry,
@@ -42,9 +42,8 @@ from durable_retry.stores.outbox.index import (
     list_older,
     remove_location,
 )
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub.client import TaskHubUnavailableError, client_for
-from durable_retry.stores.workflows.batches import CREATED, TABLE, age, find_batch
+from durable_retry.stores.task_hub import TaskHubUnavailableError, client_for
+from durable_retry.stores.workflows import CREATED, TABLE, age, find_batch
 
 _log = logging.getLogger(__name__)
 

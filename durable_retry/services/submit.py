@@ -40,8 +40,8 @@ from durable_retry.engine.operations.status import is_finished
 from durable_retry.handlers import Handler, find_handler, registered_handlers
 from durable_retry.settings.app import platform_queue_prefixes
 from durable_retry.settings.configuration import dependencies, find_dependency
-from durable_retry.stores.operations.status import document_of, operation_of
-from durable_retry.stores.task_hub.client import (
+from durable_retry.stores.operations import document_of, operation_of
+from durable_retry.stores.task_hub import (
     TaskHubUnavailableError,
     read_operation,
     read_record,

@@ -22,7 +22,7 @@ from durable_retry.engine.operations.request import ParsedEnvelope
 from durable_retry.engine.workflows import BatchRequest, SagaRequest, Step, StepRequest
 from durable_retry.services.submit import Naming, UnknownTargetError, parse, resolve
 from durable_retry.settings.app import app_settings
-from durable_retry.stores.workflows.batches import Item
+from durable_retry.stores.workflows import Item
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from durable_retry.services.intake import NotAcceptedError, intake
 from durable_retry.services.submit import Started, SubmitResult
 from durable_retry.settings.configuration import using
 from durable_retry.settings.intake import IntakeSettings
-from durable_retry.stores.task_hub.client import TaskHubUnavailableError
+from durable_retry.stores.task_hub import TaskHubUnavailableError
 from durable_retry.triggers.events.messages import (
     operations_event_grid,
     operations_queue,

@@ -14,8 +14,8 @@ from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
 from durable_retry.engine.retry.policy import RetryPolicy
-from durable_retry.stores.circuit.waiting import wake
-from durable_retry.stores.task_hub import client as hub
+from durable_retry.stores import task_hub as hub
+from durable_retry.stores.circuit import wake
 from tests.replay.recording import Shape, Steer
 from tests.support.builders import Answer, an_operation, failing
 from tests.support.hub import TaskHubStage

@@ -38,7 +38,7 @@ from durable_retry.engine.outbox import EventState, StoredEvent, event_id_for
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.engine.workflows import BatchProgress, Saga, Step
-from durable_retry.stores.task_hub import client as hub
+from durable_retry.stores import task_hub as hub
 from tests.replay.recording import Shape, Steer
 from tests.support.builders import an_operation, outcome
 from tests.support.hub import TaskHubStage

@@ -17,8 +17,8 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from durable_retry.stores.task_hub import client as hub
-from durable_retry.stores.task_hub.instances import start_instance
+from durable_retry.stores import task_hub as hub
+from durable_retry.stores.task_hub import start_instance
 from scripts.processes import ROOT
 from tests.support.builders import Answer
 from tests.support.hub import TaskHubStage, task_hub_stage

@@ -38,8 +38,7 @@ from durable_retry.handlers import Call as HandlerCall
 from durable_retry.handlers import Outcome, TableWrite, Throttled
 from durable_retry.services.attempt import http_client as downstream
 from durable_retry.settings.configuration import harden_runtime, using
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub import client as task_hub
+from durable_retry.stores import tables, task_hub
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
 from orchestrators import batch, operation, outbox, saga
@@ -177,7 +176,7 @@ class App:
         clients[worker.name] = Client(self.hub)
 
     async def _run[T](self, table: str, action: Callable[[Any], T]) -> T:
-        """Stand in for `stores.storage.tables._run`: every request is a place to die, and may fail either
+        """Stand in for `stores.tables._run`: every request is a place to die, and may fail either
         way."""
         await self.world.point()
         fails = self.world.happens(self.world.chances.storage_fails)

@@ -14,11 +14,11 @@ from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.attempt.http_client import close_clients
 from durable_retry.settings.configuration import find_dependency
-from durable_retry.stores.circuit.cache import close_circuits
-from durable_retry.stores.dead_letters.counters import Summary, read_summary
+from durable_retry.stores import tables
+from durable_retry.stores.circuit_cache import close_circuits
+from durable_retry.stores.dead_letters.index import Summary, read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.storage import tables
-from durable_retry.stores.workflows.batches import document_of, find_batch
+from durable_retry.stores.workflows import document_of_batch, find_batch
 from tests.simulation import virtual_loop
 from tests.simulation.app import App
 from tests.simulation.hub import Instance
@@ -123,7 +123,7 @@ class Story:
         for batch_id in sorted(self.people.batches):
             batch = await find_batch(batch_id)
             assert batch is not None, batch_id
-            self.batches.append(await document_of(batch))
+            self.batches.append(await document_of_batch(batch))
         self.records = self._records()
 
     async def look_again(self) -> None:

@@ -162,7 +162,7 @@ class Queues:
     messages: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     async def send_message(self, queue: str, text: str) -> None:
-        """Stand in for `stores.storage.queues.send_message`."""
+        """Stand in for `stores.queues.send_message`."""
         await self.world.point()
         fails = self.world.happens(self.world.chances.storage_fails * 10)
         if fails and self.world.happens(0.5):

@@ -15,7 +15,7 @@ from unittest.mock import patch
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry import clock
-from durable_retry.stores.storage import queues, tables
+from durable_retry.stores import queues, tables
 from tests.support.builders import Answer, an_operation
 from tests.support.stage import Stage
 

@@ -42,7 +42,7 @@ from durable_retry.engine.base.names import (
     WAKE_WAITING,
 )
 from durable_retry.settings.configuration import harden_runtime
-from durable_retry.stores.task_hub.client import close_clients
+from durable_retry.stores.task_hub import close_clients
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
 from orchestrators.batch import batch

@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 
 from durable_retry.engine.circuit import Breaker, CircuitSettings, ReportBuffer, ReportMessage
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
-from durable_retry.stores.circuit.cache import CircuitCache
-from durable_retry.stores.circuit.reporting import AdmissionSettings
-from durable_retry.stores.task_hub.client import TaskHubUnavailableError
+from durable_retry.stores.circuit_cache import AdmissionSettings, CircuitCache
+from durable_retry.stores.task_hub import TaskHubUnavailableError
 from tests.support.builders import NOON
 
 

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base import names
-from durable_retry.stores import alerts
-from durable_retry.stores.dead_letters import keys as dead_letter_keys
+from durable_retry.services import alerts
+from durable_retry.stores import operation_writes, outbox_index, workflows
+from durable_retry.stores import outbox_index as outbox_place
+from durable_retry.stores.dead_letters import index as dead_letter_keys
 from durable_retry.stores.dead_letters import records as dead_letters
-from durable_retry.stores.operations import attempt_markers
-from durable_retry.stores.outbox import index as outbox_index
-from durable_retry.stores.outbox import index as outbox_place
-from durable_retry.stores.workflows import batches
 
 HTTP = {
     "submit_operation": ("POST", "operations"),
@@ -142,9 +140,9 @@ def test_only_health_the_openapi_document_and_the_dashboards_files_answer_withou
 def test_events_and_tables_keep_their_names() -> None:
     assert (names.CANCEL_EVENT, names.RETRY_NOW_EVENT) == ("cancel", "retry_now")
     assert names.CIRCUIT_EVENT == "circuit_changed"
-    assert attempt_markers.TABLE == "AttemptMarkers"
+    assert operation_writes.TABLE == "AttemptMarkers"
     assert (dead_letters.TABLE, dead_letter_keys.TABLE) == ("DeadLetters", "DeadLetterIndex")
     assert (outbox_place.OUTBOX_TABLE, outbox_index.INDEX_TABLE) == ("Outbox", "OutboxIndex")
-    assert (batches.TABLE, names.ENDED_EVENT) == ("Batches", "operation_ended")
+    assert (workflows.TABLE, names.ENDED_EVENT) == ("Batches", "operation_ended")
     assert names.outbox_instance("op-1") == "outbox-op-1"
     assert (alerts.TABLE, names.CANCEL_REPLAY_EVENT) == ("Alerts", "cancel_replay")

@@ -27,8 +27,8 @@ from durable_retry.services.attempt.handler import attempt_handler
 from durable_retry.services.attempt.http_request import attempt_request, needs_marker
 from durable_retry.services.attempt.plan import Plan, start_clock
 from durable_retry.settings.configuration import find_dependency
-from durable_retry.stores.circuit.cache import CircuitCache, circuit_of
-from durable_retry.stores.operations.attempt_markers import insert_marker, remove_marker, write_outcome
+from durable_retry.stores.circuit_cache import CircuitCache, circuit_of
+from durable_retry.stores.operation_writes import insert_marker, remove_marker, write_outcome
 from durable_retry.telemetry import events as telemetry
 from durable_retry.telemetry import spans
 from durable_retry.telemetry.attributes import ATTEMPT as ATTEMPT_NUMBER

@@ -17,10 +17,9 @@ from durable_retry.engine.dead_letters.replay import (
     ReplayState,
     progress_document,
 )
-from durable_retry.stores.task_hub.client import TaskHubUnavailableError, client_for
-from durable_retry.stores.task_hub.instances import start_instance
-from durable_retry.stores.workflows import created
-from durable_retry.stores.workflows.created import note_created
+from durable_retry.stores import workflows
+from durable_retry.stores.task_hub import TaskHubUnavailableError, client_for, start_instance
+from durable_retry.stores.workflows import note_created
 
 _ID: Final = re.compile(r"replay-[0-9a-f]{32}")
 
@@ -53,7 +52,7 @@ async def start_bulk_replay(
         "note": note,
         "created_at": to_rfc3339(now),
     }
-    await note_created(created.REPLAY, replay_id, to_rfc3339(now))
+    await note_created(workflows.REPLAY, replay_id, to_rfc3339(now))
     await start_instance(hub, REPLAY, replay_id, input_, again=False)
     return replay_id
 

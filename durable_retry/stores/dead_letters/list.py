@@ -15,9 +15,9 @@ from typing import Final
 
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
-from durable_retry.stores.dead_letters.keys import AFTER_ALL, TABLE, IndexEntry, list_prefix, newest_first
+from durable_retry.stores import tables
+from durable_retry.stores.dead_letters.index import AFTER_ALL, TABLE, IndexEntry, list_prefix, newest_first
 from durable_retry.stores.dead_letters.records import find_dead_letters
-from durable_retry.stores.storage import tables
 
 _ROUNDS: Final = 5
 """Maximum reads per page. A filter that matches little returns a short page with a cursor."""

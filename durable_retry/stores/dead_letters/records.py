@@ -6,20 +6,24 @@ after it (see docs/decisions/dead-letter-tables.md):
     keep     insert row ──> index
     change   intent ──> row ──> index ──> delete intent      maintenance finishes what a crash interrupted
 
+An intent is written before a dead letter changes and deleted after; a crash leaves it for maintenance.
 Keeping is idempotent: the id is derived from what failed. If the row exists, only the index is updated.
 """
 
 import asyncio
 import json
 import re
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final
 
-from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry import clock
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
@@ -31,9 +35,78 @@ from durable_retry.engine.dead_letters.record import (
     of_operation,
     replayed,
 )
+from durable_retry.stores import tables
 from durable_retry.stores.dead_letters import index as dead_letter_index
-from durable_retry.stores.dead_letters.intents import Intent, Purpose, begin_change, finish_change
-from durable_retry.stores.storage import tables
+from durable_retry.stores.dead_letters.index import AFTER_ALL
+from durable_retry.stores.dead_letters.index import TABLE as INDEX_TABLE
+
+_PARTITION: Final = "intent"
+
+
+class Purpose(StrEnum):
+    """The change that was begun."""
+
+    MOVE = "move"
+    REPLAY = "replay"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One intent; a dead letter may have several.
+
+    Attributes:
+        dead_letter_id: Whose.
+        purpose: The change.
+        key: Row key.
+        announced_at: When it was written.
+    """
+
+    dead_letter_id: str
+    purpose: Purpose
+    key: str
+    announced_at: datetime
+
+
+async def begin_change(dead_letter_id: str, purpose: Purpose) -> Intent:
+    """Write an intent before a dead letter changes."""
+    intent = Intent(dead_letter_id, purpose, f"{dead_letter_id}|{uuid.uuid4()}", clock.now())
+    row = {
+        "PartitionKey": _PARTITION,
+        "RowKey": intent.key,
+        "dead_letter_id": dead_letter_id,
+        "purpose": purpose.value,
+        "announced_at": to_rfc3339(intent.announced_at),
+    }
+    await tables.merge(INDEX_TABLE, row)
+    return intent
+
+
+async def finish_change(intent: Intent) -> None:
+    """Delete an intent after every step of its change is done."""
+    await tables.delete(INDEX_TABLE, _PARTITION, intent.key)
+
+
+async def left_over(limit: int) -> list[Intent]:
+    """Return at most `limit` intents."""
+    page = await tables.rows_between(INDEX_TABLE, _PARTITION, limit=limit)
+    return [_intent(row) for row in page.rows]
+
+
+async def intents_of(dead_letter_id: str) -> list[Intent]:
+    """Return the intents of one dead letter."""
+    begin, end = f"{dead_letter_id}|", f"{dead_letter_id}|{AFTER_ALL}"
+    page = await tables.rows_between(INDEX_TABLE, _PARTITION, after=begin, before=end)
+    return [_intent(row) for row in page.rows]
+
+
+def _intent(row: tables.Row) -> Intent:
+    return Intent(
+        row["dead_letter_id"],
+        Purpose(row["purpose"]),
+        row["RowKey"],
+        from_rfc3339(row["announced_at"]),
+    )
+
 
 TABLE: Final = "DeadLetters"
 

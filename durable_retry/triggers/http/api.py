@@ -11,10 +11,9 @@ from azure.core.exceptions import AzureError
 from pydantic import BaseModel
 
 from durable_retry.settings.app import SettingsError
+from durable_retry.stores import tables, task_hub
 from durable_retry.stores.dead_letters import records as dead_letter_records
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub import client as task_hub
-from durable_retry.stores.task_hub.client import TaskHubUnavailableError
+from durable_retry.stores.task_hub import TaskHubUnavailableError
 from durable_retry.triggers.http import (
     circuits,
     dashboard,

@@ -18,8 +18,7 @@ from durable_retry.engine.circuit import (
 )
 from durable_retry.engine.dependency import Dependency
 from durable_retry.settings.configuration import dependencies, find_dependency
-from durable_retry.stores.circuit.entity import CircuitEntity
-from durable_retry.stores.circuit.waiting import start_release
+from durable_retry.stores.circuit import CircuitEntity, start_release
 from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.triggers.http.documents import UtcInstant
 from durable_retry.triggers.http.requests import header

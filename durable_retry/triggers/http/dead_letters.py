@@ -24,7 +24,7 @@ from durable_retry.engine.dead_letters.record import (
 )
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter, NoteText
 from durable_retry.services.replay import KeyTakenError, StillRunningError
-from durable_retry.stores.dead_letters.counters import Group, OpenCount, read_groups, read_summary
+from durable_retry.stores.dead_letters.index import Group, OpenCount, read_groups, read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import (
     ContendedError,
@@ -33,7 +33,7 @@ from durable_retry.stores.dead_letters.records import (
     find_dead_letter,
     move_dead_letter,
 )
-from durable_retry.stores.outbox.events import NoSuchEventError
+from durable_retry.stores.outbox import NoSuchEventError
 from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.triggers.http.documents import Attempt, UtcInstant
 from durable_retry.triggers.http.requests import (

@@ -11,15 +11,15 @@ import azure.functions as func
 from durable_retry.engine.base.names import CANCEL_EVENT, RETRY_NOW_EVENT, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.status import is_finished
-from durable_retry.stores.operations.scan import (
+from durable_retry.stores.operations import (
     BadCursorError,
     OperationPreview,
+    find_status,
+    operation_summary,
     runtimes_of,
     scan_operations,
 )
-from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.operations.summary import operation_summary
-from durable_retry.stores.task_hub.client import InstanceEndedError, raise_event
+from durable_retry.stores.task_hub import InstanceEndedError, raise_event
 from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.triggers.http.documents import (
     OperationDocument,

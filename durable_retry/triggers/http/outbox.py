@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from durable_retry import clock
 from durable_retry.engine.outbox import EventState
 from durable_retry.services.outbox import resend
-from durable_retry.stores.outbox.events import NoSuchEventError, list_pending
-from durable_retry.stores.outbox.index import list_ended
+from durable_retry.stores.outbox import NoSuchEventError, list_pending
+from durable_retry.stores.outbox_index import list_ended
 from durable_retry.triggers.http.answers import NotFoundError, json_answer
 from durable_retry.triggers.http.documents import UtcInstant
 from durable_retry.triggers.http.requests import CURSOR, LIMIT, Query, one_of

@@ -14,8 +14,8 @@ from durable_retry.engine.dead_letters.replay import FINISHED_REPLAY, BulkReplay
 from durable_retry.services.replay import replay_dead_letter
 from durable_retry.stores.dead_letters.bulk_replays import find_bulk_replay, start_bulk_replay
 from durable_retry.stores.dead_letters.list import count_dead_letters
-from durable_retry.stores.task_hub.client import InstanceEndedError, raise_event
-from durable_retry.stores.workflows.created import REPLAY, list_created
+from durable_retry.stores.task_hub import InstanceEndedError, raise_event
+from durable_retry.stores.workflows import REPLAY, list_created
 from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.triggers.http.dead_letters import REFUSALS
 from durable_retry.triggers.http.documents import UtcInstant

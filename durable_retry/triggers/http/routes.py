@@ -22,8 +22,8 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from pydantic import BaseModel
 
 from durable_retry.engine.base.validation import InvalidInputError, validated
-from durable_retry.stores.storage.tables import REFUSED_STATUSES
-from durable_retry.stores.task_hub.client import TaskHubUnavailableError
+from durable_retry.stores.tables import REFUSED_STATUSES
+from durable_retry.stores.task_hub import TaskHubUnavailableError
 from durable_retry.triggers.http import answers as answer_with
 from durable_retry.triggers.http.requests import CURSOR, LIMIT, Parameter, read_body, read_query
 

@@ -39,9 +39,9 @@ from durable_retry.services.submit import (
     resolve,
     submit,
 )
-from durable_retry.stores.operations.status import document_of, with_event_states
-from durable_retry.stores.storage.queues import MessageRefusedError, send_message
-from durable_retry.stores.task_hub.client import wait_for_operation
+from durable_retry.stores.operations import document_of, with_event_states
+from durable_retry.stores.queues import MessageRefusedError, send_message
+from durable_retry.stores.task_hub import wait_for_operation
 from durable_retry.triggers.http.answers import (
     REPLAYED,
     RETRY_LATER_SECONDS,

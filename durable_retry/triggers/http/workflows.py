@@ -25,17 +25,18 @@ from durable_retry.engine.workflows import (
 )
 from durable_retry.services.workflow_requests import WorkflowRequest, batch_items, saga_steps
 from durable_retry.settings.app import app_settings
-from durable_retry.stores.task_hub.client import read_operation, starts_are_atomic
-from durable_retry.stores.task_hub.instances import start_instance
-from durable_retry.stores.workflows.batches import (
+from durable_retry.stores.task_hub import read_operation, start_instance, starts_are_atomic
+from durable_retry.stores.workflows import (
     Batch,
-    document_of,
+    document_of_batch,
     find_batch,
+    find_saga,
+    fingerprint_of_saga,
     keep_batch,
     list_batches,
+    list_created,
+    note_created,
 )
-from durable_retry.stores.workflows.created import list_created, note_created
-from durable_retry.stores.workflows.sagas import find_saga, fingerprint_of
 from durable_retry.triggers.http.answers import REPLAYED, KeyReusedError, NotFoundError, json_answer
 from durable_retry.triggers.http.documents import StatusCounts, UtcInstant
 from durable_retry.triggers.http.requests import (
@@ -222,7 +223,7 @@ async def get_batch(batch_id: str) -> func.HttpResponse:
     batch = await find_batch(batch_id)
     if batch is None:
         raise NotFoundError("batch of this id")
-    return json_answer(await document_of(batch))
+    return json_answer(await document_of_batch(batch))
 
 
 async def _kept_batch(workflow: WorkflowRequest, request: BatchRequest, print_: str) -> Batch:
@@ -269,7 +270,7 @@ async def submit_saga(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     is_started = await start_instance(hub, SAGA, saga.saga_id, {"saga": saga.to_json()}, again=False)
     if not (is_started and starts_are_atomic(hub)):
         known = await read_operation(hub, saga.saga_id)
-        if known is not None and fingerprint_of(known) != saga.fingerprint:
+        if known is not None and fingerprint_of_saga(known) != saga.fingerprint:
             raise KeyReusedError
     return _accepted(req, workflow, is_replay=not is_started)
 

@@ -16,7 +16,7 @@ from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.workflows import BatchProgress
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.workflows.batches import Batch, Item, document_of, find_batch, keep_batch
+from durable_retry.stores.workflows import Batch, Item, document_of_batch, find_batch, keep_batch
 from orchestrators.batch import batch
 from tests.support.builders import an_operation
 from tests.support.cuts import CutError, Cuts, PartStage, Steps, on_the_clock_of
@@ -77,7 +77,7 @@ def lived(batch_id: str, cuts: Cuts, rng: Random, *, twice: bool, cut_ratio: flo
 async def document(batch_id: str) -> dict[str, Any]:
     stored = await find_batch(batch_id)
     assert stored is not None
-    return await document_of(stored)
+    return await document_of_batch(stored)
 
 
 async def bad_letters(batch_id: str) -> list[str]:

@@ -22,8 +22,8 @@ from durable_retry.engine.dead_letters.record import DeadLetterRecord
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.outbox import EventState
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.outbox.events import events_of, mark_pending
-from durable_retry.stores.outbox.index import list_ended, list_notes, read_note
+from durable_retry.stores.outbox import events_of, mark_pending
+from durable_retry.stores.outbox_index import list_ended, list_notes, read_note
 from orchestrators.outbox import outbox
 from tests.support.azurite import Storage
 from tests.support.builders import NOON

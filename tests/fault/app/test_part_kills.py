@@ -21,11 +21,11 @@ from azure.storage.queue import QueueClient
 
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
-from durable_retry.stores.dead_letters.counters import read_summary
-from durable_retry.stores.dead_letters.intents import left_over
+from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.outbox.index import list_notes
-from durable_retry.stores.workflows.batches import document_of, find_batch
+from durable_retry.stores.dead_letters.records import left_over
+from durable_retry.stores.outbox_index import list_notes
+from durable_retry.stores.workflows import document_of_batch, find_batch
 from onebox.hub import FaultPoint
 from tests.support.azurite import Storage
 from tests.support.crash.flow import QUEUE, Expected, events_of_operation, without_run
@@ -124,7 +124,7 @@ async def test_every_batch_says_how_each_item_has_ended(aftermath: Aftermath) ->
         batch = await find_batch(batch_id)
         assert batch is not None
         assert batch.finished_at is not None
-        assert [item["status"] for item in (await document_of(batch))["items"]] == ends
+        assert [item["status"] for item in (await document_of_batch(batch))["items"]] == ends
 
 
 async def test_every_event_is_where_it_belongs(aftermath: Aftermath) -> None:

@@ -134,7 +134,7 @@ async def test_a_message_is_a_cloud_event_as_host_json_wants_it_encoded(storage:
 async def test_a_message_in_base64_is_what_a_default_trigger_reads(
     storage: Storage, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("durable_retry.stores.storage.queues.encodes_queue_messages", lambda: True)
+    monkeypatch.setattr("durable_retry.stores.queues.encodes_queue_messages", lambda: True)
     event = an_event(key, queue="encoded")
     await delivered(event)
     with QueueClient.from_connection_string(storage.connection_string, "encoded") as client:
@@ -158,7 +158,7 @@ async def test_an_account_that_does_not_answer_is_transient(
     )
     monkeypatch.setenv("AzureWebJobsStorage", nowhere)
     monkeypatch.setattr(
-        "durable_retry.stores.storage.queues._CLIENT_OPTIONS", {"retry_total": 0, "connection_timeout": 1}
+        "durable_retry.stores.queues._CLIENT_OPTIONS", {"retry_total": 0, "connection_timeout": 1}
     )
     outcome = await delivered(an_event(key, queue="nowhere"))
     assert outcome.category is Category.TRANSIENT

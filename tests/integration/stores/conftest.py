@@ -2,8 +2,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub.client import close_clients
+from durable_retry.stores import tables
+from durable_retry.stores.task_hub import close_clients
 from tests.support.hub import TaskHubStage, task_hub_stage
 from tests.support.tables import TablesInMemory
 

@@ -3,8 +3,8 @@ import asyncio
 import pytest
 from azure.core.exceptions import ServiceResponseError
 
-from durable_retry.stores.operations.attempt_markers import Marked, insert_marker, write_outcome
-from durable_retry.stores.storage import tables
+from durable_retry.stores import tables
+from durable_retry.stores.operation_writes import Marked, insert_marker, write_outcome
 from tests.support.builders import NOON
 
 pytestmark = pytest.mark.usefixtures("storage")

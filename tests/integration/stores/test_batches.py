@@ -9,13 +9,13 @@ from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.operation import Completion
 from durable_retry.services.retention import remove_batches
-from durable_retry.stores.storage import tables
-from durable_retry.stores.workflows.batches import (
+from durable_retry.stores import tables
+from durable_retry.stores.workflows import (
     TABLE,
     Batch,
     Item,
     close_batch,
-    document_of,
+    document_of_batch,
     find_batch,
     keep_batch,
     note_ended,
@@ -51,7 +51,7 @@ async def test_large_items_are_stored_whole_however_many_transactions_that_takes
     assert read.operation == items[119].operation
     batch = await find_batch("batch-large")
     assert batch is not None
-    assert (await document_of(batch))["counts"]["pending"] == 120
+    assert (await document_of_batch(batch))["counts"]["pending"] == 120
 
 
 async def test_storing_a_batch_again_takes_nothing_back() -> None:
@@ -60,7 +60,7 @@ async def test_storing_a_batch_again_takes_nothing_back() -> None:
     ending = Completion(operation_id="op-0", status=OperationState.SUCCEEDED)
     await note_ended("batch-again", [0], ending)
     await keep_batch(batch, items)
-    assert (await document_of(batch))["items"][0]["status"] == "succeeded"
+    assert (await document_of_batch(batch))["items"][0]["status"] == "succeeded"
 
 
 async def test_a_late_execution_does_not_say_running_of_what_has_ended() -> None:
@@ -69,7 +69,7 @@ async def test_a_late_execution_does_not_say_running_of_what_has_ended() -> None
     failed = Completion(operation_id="op-0", status=OperationState.DEAD_LETTERED, error="no")
     await note_ended("batch-late", [0], failed)
     await note_running("batch-late", late)
-    told = (await document_of(a_batch("batch-late", 1)))["items"][0]
+    told = (await document_of_batch(a_batch("batch-late", 1)))["items"][0]
     assert (told["status"], told["error"]) == ("dead_lettered", "no")
 
 

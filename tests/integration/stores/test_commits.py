@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 
 from durable_retry.services.retention import remove_old_commits
-from durable_retry.stores.operations.commits import commit_success
-from durable_retry.stores.outbox.events import events_of
-from durable_retry.stores.outbox.index import INDEX_TABLE, OUTBOX_TABLE, PENDING_PARTITION
-from durable_retry.stores.storage import tables
+from durable_retry.stores import tables
+from durable_retry.stores.operation_writes import commit_success
+from durable_retry.stores.outbox import events_of
+from durable_retry.stores.outbox_index import INDEX_TABLE, OUTBOX_TABLE, PENDING_PARTITION
 from tests.support.builders import NOON
 
 pytestmark = pytest.mark.usefixtures("storage")

@@ -16,20 +16,20 @@ from durable_retry.engine.dead_letters.record import (
     restored,
 )
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.stores import tables
 from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.dead_letters import list as dead_letter_list
 from durable_retry.stores.dead_letters import records as dead_letters
-from durable_retry.stores.dead_letters.counters import read_groups, read_summary
-from durable_retry.stores.dead_letters.intents import left_over
+from durable_retry.stores.dead_letters.index import read_groups, read_summary
 from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.stores.dead_letters.records import (
     change_dead_letter,
     find_dead_letter,
     keep_message,
     keep_operation,
+    left_over,
     move_dead_letter,
 )
-from durable_retry.stores.storage import tables
 from tests.support.builders import NOON, an_entry
 from tests.support.tables import use_own_tables
 
@@ -283,7 +283,7 @@ async def test_many_at_once_are_all_counted() -> None:
 async def test_writers_of_other_processes_count_into_the_same_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     record = await keep(0)
     await keep(1)
-    monkeypatch.setattr("durable_retry.stores.dead_letters.counters._WRITER", "other")
+    monkeypatch.setattr("durable_retry.stores.dead_letters.index._WRITER", "other")
     await move_dead_letter(record.id, lambda kept: archived(kept, NOON))
     assert (await read_summary()).total.count == 1
     assert [group.count for group in await read_groups()] == [1]

@@ -7,15 +7,15 @@ import pytest
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.submit import submit
-from durable_retry.stores.operations.scan import (
+from durable_retry.stores import task_hub as instance_pages
+from durable_retry.stores.operations import (
     BadCursorError,
     OperationPreview,
+    find_status,
     runtimes_of,
     scan_operations,
 )
-from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.task_hub import instances as instance_pages
-from durable_retry.stores.task_hub.client import client_for, read_operation, wait_for_operation
+from durable_retry.stores.task_hub import client_for, read_operation, wait_for_operation
 from tests.support.builders import an_operation as an_old_operation
 from tests.support.builders import failing
 from tests.support.hub import TaskHubStage

@@ -5,9 +5,9 @@ import pytest
 
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.submit import submit
-from durable_retry.stores.operations import summary as summaries
-from durable_retry.stores.operations.summary import operation_summary
-from durable_retry.stores.task_hub.client import wait_for_operation
+from durable_retry.stores import operations as summaries
+from durable_retry.stores.operations import operation_summary
+from durable_retry.stores.task_hub import wait_for_operation
 from tests.support.builders import an_operation as an_old_operation
 from tests.support.builders import failing
 from tests.support.hub import TaskHubStage

@@ -7,8 +7,9 @@ import pytest
 
 from durable_retry.engine.outbox import EventState
 from durable_retry.services.retention import remove_sent_events
-from durable_retry.stores.operations.commits import commit_success
-from durable_retry.stores.outbox.events import (
+from durable_retry.stores import tables
+from durable_retry.stores.operation_writes import commit_success
+from durable_retry.stores.outbox import (
     events_of,
     find_event,
     list_pending,
@@ -16,14 +17,13 @@ from durable_retry.stores.outbox.events import (
     mark_sent,
     pending_of,
 )
-from durable_retry.stores.outbox.index import (
+from durable_retry.stores.outbox_index import (
     OUTBOX_TABLE,
     OutboxLocation,
     list_ended,
     own_location,
     read_note,
 )
-from durable_retry.stores.storage import tables
 from tests.support.builders import NOON
 
 pytestmark = pytest.mark.usefixtures("storage")

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from durable_retry.settings import storage_account
-from durable_retry.stores.storage import queues, tables
+from durable_retry.stores import queues, tables
 from tests.support.azurite import Storage
 
 CLIENT_ID = "0000-client"

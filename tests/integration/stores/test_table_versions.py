@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.stores.storage import tables
+from durable_retry.stores import tables
 
 pytestmark = pytest.mark.usefixtures("any_tables")
 

@@ -1,6 +1,6 @@
 import pytest
 
-from durable_retry.stores.storage import tables
+from durable_retry.stores import tables
 from tests.support.azurite import Storage
 
 

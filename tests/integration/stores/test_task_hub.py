@@ -5,9 +5,9 @@ import pytest
 
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.submit import KeyReused, Replayed, Started, submit
-from durable_retry.stores.operations.status import document_of, find_status
-from durable_retry.stores.task_hub import client as hub_store
-from durable_retry.stores.task_hub.client import TaskHubUnavailableError
+from durable_retry.stores import task_hub as hub_store
+from durable_retry.stores.operations import document_of, find_status
+from durable_retry.stores.task_hub import TaskHubUnavailableError
 from scripts.processes import free_port
 from tests.support.builders import an_operation as an_old_operation
 from tests.support.builders import failing

@@ -9,9 +9,8 @@ from durable_retry.engine.circuit import ManualAction, ManualControl, ManualCont
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.outbox import EventState, StoredEvent
 from durable_retry.engine.retry.loop import blocked_to_json
-from durable_retry.stores.circuit.waiting import start_release, waiting_page
-from durable_retry.stores.task_hub.client import close_clients, read_operation, start_operation
-from durable_retry.stores.task_hub.instances import start_instance
+from durable_retry.stores.circuit import start_release, waiting_page
+from durable_retry.stores.task_hub import close_clients, read_operation, start_instance, start_operation
 from orchestrators import wake_waiting as release_waiting
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage, task_hub_stage
@@ -63,7 +62,7 @@ async def test_a_circuit_closed_by_hand_lets_go_of_whoever_waits_for_it_and_of_n
     task_hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("activities.wake_waiting.PAGES_PER_STEP", 1)
-    monkeypatch.setattr("durable_retry.stores.task_hub.instances.LIGHT_ROWS", ROWS)
+    monkeypatch.setattr("durable_retry.stores.task_hub.LIGHT_ROWS", ROWS)
     monkeypatch.setattr(release_waiting, "SETTLE", timedelta(milliseconds=10))
     monkeypatch.setattr(release_waiting, "BETWEEN_PASSES", timedelta(milliseconds=10))
     task_hub.answer = held_up_once

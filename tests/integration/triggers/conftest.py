@@ -4,7 +4,7 @@ import pytest
 
 from durable_retry.engine.config import parse_config
 from durable_retry.settings.configuration import using
-from durable_retry.stores.task_hub.client import close_clients
+from durable_retry.stores.task_hub import close_clients
 from tests.support.hub import TaskHubStage, task_hub_stage
 
 DEPENDENCIES = """

@@ -17,9 +17,9 @@ from durable_retry.services.intake import Intake, NotAcceptedError
 from durable_retry.services.submit import submit
 from durable_retry.settings.configuration import using
 from durable_retry.settings.intake import IntakeSettings
+from durable_retry.stores import task_hub
 from durable_retry.stores.dead_letters.records import keep_message
-from durable_retry.stores.operations.scan import scan_operations
-from durable_retry.stores.task_hub import client as task_hub
+from durable_retry.stores.operations import scan_operations
 from scripts.processes import free_port
 from tests.support.hub import TaskHubStage, binding_for
 

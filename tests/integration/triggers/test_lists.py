@@ -8,9 +8,9 @@ import azure.functions as func
 import pytest
 
 from durable_retry import clock
-from durable_retry.stores.task_hub.client import client_for
-from durable_retry.stores.workflows import created
-from durable_retry.stores.workflows.created import list_created, note_created
+from durable_retry.stores import workflows as workflow_lists
+from durable_retry.stores.task_hub import client_for
+from durable_retry.stores.workflows import list_created, note_created
 from durable_retry.triggers.http import replays, workflows
 from tests.support.hub import TaskHubStage
 from tests.support.tables import use_own_tables
@@ -87,19 +87,19 @@ async def test_a_saga_whose_history_was_purged_leaves_the_list_after_an_hour(hub
         return {"saga_id": found_id}
 
     assert (await call(workflows.list_all_sagas, hub.binding))["items"] == []
-    listed = await list_created(created.SAGA, there, limit=5, cursor=None, now=clock.now())
+    listed = await list_created(workflow_lists.SAGA, there, limit=5, cursor=None, now=clock.now())
     assert listed == ([{"saga_id": saga_id}], None)
     later = clock.now() + timedelta(hours=2)
-    await list_created(created.SAGA, gone, limit=5, cursor=None, now=later)
-    assert await list_created(created.SAGA, there, limit=5, cursor=None, now=later) == ([], None)
+    await list_created(workflow_lists.SAGA, gone, limit=5, cursor=None, now=later)
+    assert await list_created(workflow_lists.SAGA, there, limit=5, cursor=None, now=later) == ([], None)
 
 
 async def test_a_repeated_entry_is_one() -> None:
     for _ in range(2):
-        await note_created(created.REPLAY, "replay-1", "2026-11-21T09:00:00Z")
+        await note_created(workflow_lists.REPLAY, "replay-1", "2026-11-21T09:00:00Z")
 
     async def there(found_id: str) -> dict[str, Any]:
         return {"id": found_id}
 
-    listed = await list_created(created.REPLAY, there, limit=5, cursor=None, now=clock.now())
+    listed = await list_created(workflow_lists.REPLAY, there, limit=5, cursor=None, now=clock.now())
     assert listed == ([{"id": "replay-1"}], None)

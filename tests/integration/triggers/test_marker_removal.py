@@ -8,7 +8,7 @@ import pytest
 from durable_retry.services import retention
 from durable_retry.services.retention import MARKERS_KEPT, remove_attempt_markers, run_maintenance
 from durable_retry.services.submit import submit
-from durable_retry.stores.operations.attempt_markers import (
+from durable_retry.stores.operation_writes import (
     FIRST,
     Marked,
     insert_marker,
@@ -16,7 +16,7 @@ from durable_retry.stores.operations.attempt_markers import (
     read_removal_cursor,
     write_outcome,
 )
-from durable_retry.stores.task_hub.client import wait_for_operation
+from durable_retry.stores.task_hub import wait_for_operation
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
 
@@ -30,7 +30,7 @@ def markers_of_its_own(
 ) -> None:
     suffix = sha256(request.node.name.encode()).hexdigest()[:16]
     assert storage is not None
-    monkeypatch.setattr("durable_retry.stores.operations.attempt_markers.TABLE", f"Markers{suffix}")
+    monkeypatch.setattr("durable_retry.stores.operation_writes.TABLE", f"Markers{suffix}")
 
 
 async def names() -> list[str]:

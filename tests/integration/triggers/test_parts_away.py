@@ -13,8 +13,8 @@ import pytest
 
 from durable_retry.engine.config import parse_config
 from durable_retry.settings.configuration import using
-from durable_retry.stores.storage import queues, tables
-from durable_retry.stores.task_hub.client import close_clients
+from durable_retry.stores import queues, tables
+from durable_retry.stores.task_hub import close_clients
 from durable_retry.triggers.http.api import table
 from durable_retry.triggers.http.routes import AWAY
 from scripts.processes import free_port

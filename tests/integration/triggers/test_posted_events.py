@@ -7,7 +7,7 @@ import azure.functions as func
 import pytest
 from azure.storage.queue import QueueClient
 
-from durable_retry.stores.task_hub.client import read_operation
+from durable_retry.stores.task_hub import read_operation
 from durable_retry.triggers.http.submissions import enqueue_operation, submit_operation
 from tests.integration.triggers.test_intake import CALL, EVENT, arrival, make
 from tests.support.azurite import Storage

@@ -14,8 +14,8 @@ from durable_retry.engine.dead_letters.record import Status, archived
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.services import replay as replay_start
 from durable_retry.services.replay import RECHECK, held_until
-from durable_retry.stores.circuit.entity import CircuitEntity
-from durable_retry.stores.dead_letters.counters import read_summary
+from durable_retry.stores.circuit import CircuitEntity
+from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import (
     find_dead_letter,
@@ -23,8 +23,7 @@ from durable_retry.stores.dead_letters.records import (
     keep_operation,
     move_dead_letter,
 )
-from durable_retry.stores.task_hub.client import wait_for_operation
-from durable_retry.stores.task_hub.instances import start_instance
+from durable_retry.stores.task_hub import start_instance, wait_for_operation
 from tests.support.builders import an_entry, failing
 from tests.support.cuts import CutError, Cuts, Mode
 from tests.support.hub import TaskHubStage

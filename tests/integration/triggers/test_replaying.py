@@ -22,15 +22,18 @@ from durable_retry.services.outbox import resend
 from durable_retry.services.replay import KeyTakenError, replay_dead_letter
 from durable_retry.services.retention import finish_left_over
 from durable_retry.services.submit import submit
-from durable_retry.stores.dead_letters.counters import read_groups, read_summary
-from durable_retry.stores.dead_letters.intents import left_over
+from durable_retry.stores import tables
+from durable_retry.stores.dead_letters.index import read_groups, read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.dead_letters.records import find_dead_letter, keep_message, keep_operation
-from durable_retry.stores.operations.commits import commit_success
-from durable_retry.stores.outbox.events import events_of
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub.client import TaskHubUnavailableError, wait_for_operation
-from durable_retry.stores.task_hub.instances import start_instance
+from durable_retry.stores.dead_letters.records import (
+    find_dead_letter,
+    keep_message,
+    keep_operation,
+    left_over,
+)
+from durable_retry.stores.operation_writes import commit_success
+from durable_retry.stores.outbox import events_of
+from durable_retry.stores.task_hub import TaskHubUnavailableError, start_instance, wait_for_operation
 from tests.support.builders import an_entry, an_operation, failing
 from tests.support.hub import TaskHubStage
 from tests.support.tables import use_own_tables

@@ -14,7 +14,7 @@ from durable_retry.engine.dead_letters.record import Status, archived, restored
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.operations.idempotency import operation_id_for
 from durable_retry.services import alerts, retention
-from durable_retry.services.alerts import check_alerts, read_health_metrics
+from durable_retry.services.alerts import check_alerts, known_alerts, read_health_metrics
 from durable_retry.services.replay import finish_replay
 from durable_retry.services.retention import (
     DEAD_LETTERS_PER_STEP,
@@ -24,13 +24,19 @@ from durable_retry.services.retention import (
 )
 from durable_retry.services.submit import submit
 from durable_retry.settings.maintenance import MaintenanceSettings, Webhook
-from durable_retry.stores.alerts import known_alerts
+from durable_retry.stores import tables
 from durable_retry.stores.dead_letters.index import due
-from durable_retry.stores.dead_letters.intents import Intent, Purpose, begin_change, left_over
 from durable_retry.stores.dead_letters.list import count_dead_letters
-from durable_retry.stores.dead_letters.records import find_dead_letter, keep_operation, move_dead_letter
-from durable_retry.stores.storage import tables
-from durable_retry.stores.task_hub.client import (
+from durable_retry.stores.dead_letters.records import (
+    Intent,
+    Purpose,
+    begin_change,
+    find_dead_letter,
+    keep_operation,
+    left_over,
+    move_dead_letter,
+)
+from durable_retry.stores.task_hub import (
     TaskHubUnavailableError,
     read_operation,
     read_record,

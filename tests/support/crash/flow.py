@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from durable_retry.engine.operations.idempotency import explicit_scope, operation_id_for
 from durable_retry.engine.outbox import StoredEvent, number_of, operation_id_of
-from durable_retry.stores.outbox.events import events_of
-from durable_retry.stores.outbox.index import OUTBOX_TABLE
-from durable_retry.stores.storage.tables import rows_after
+from durable_retry.stores.outbox import events_of
+from durable_retry.stores.outbox_index import OUTBOX_TABLE
+from durable_retry.stores.tables import rows_after
 from tests.support.crash.small_app import SmallApp
 from tests.support.http import call
 

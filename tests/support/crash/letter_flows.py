@@ -10,7 +10,7 @@ from durable_retry.engine.outbox import EventState, outbox_id_of
 from durable_retry.services.outbox import resend
 from durable_retry.services.replay import replay_dead_letter
 from durable_retry.stores.dead_letters.records import find_dead_letter, move_dead_letter
-from durable_retry.stores.task_hub.client import read_operation
+from durable_retry.stores.task_hub import read_operation
 from durable_retry.triggers.http.replays import start_replay_of_many
 from durable_retry.triggers.http.submissions import submit_operation
 from tests.support.crash.flow import Expected, Flow, accepted, body, events_of_operation, operation_id

@@ -1,6 +1,6 @@
 """The places where an app can be killed: behind every write that it makes outside of its own process.
 
-They are found in the code, so that a new write is a place by itself: whatever `stores.storage.tables` and
+They are found in the code, so that a new write is a place by itself: whatever `stores.tables` and
 the durable
 client have that does not only read, a message to a queue, and a request to a dependency.
 """
@@ -21,8 +21,8 @@ from typing import Any, Final, Literal, override
 from azure.durable_functions import DurableFunctionsClient
 
 from durable_retry.services.attempt import http_client as downstream
-from durable_retry.stores.dead_letters import counters as dead_letter_tally
-from durable_retry.stores.storage import queues, tables
+from durable_retry.stores import queues, tables
+from durable_retry.stores.dead_letters import index as dead_letter_tally
 
 _READS: Final = ("read", "rows_", "get_", "list_", "wait_", "close", "packed")
 

@@ -9,7 +9,7 @@ from durable_retry.engine.circuit import Breaker, CircuitState
 from durable_retry.engine.config import parse_config
 from durable_retry.services.alerts import HealthMetrics, show
 from durable_retry.settings.configuration import using
-from durable_retry.stores.dead_letters.counters import OpenCount, Summary
+from durable_retry.stores.dead_letters.index import OpenCount, Summary
 from durable_retry.telemetry import metrics
 from tests.support.builders import NOON, after
 from tests.support.telemetry import Told, telemetry_stage

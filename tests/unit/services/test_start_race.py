@@ -11,7 +11,7 @@ from durabletask.client import OrchestrationStatus
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services import submit as submission
 from durable_retry.services.submit import KeyReused, Replayed, Started, SubmitResult, submit
-from durable_retry.stores.task_hub.client import Instance
+from durable_retry.stores.task_hub import Instance
 from tests.support.builders import an_operation
 
 AZURE = json.dumps({"rpcBaseUrl": "127.0.0.1:1"})

@@ -131,7 +131,7 @@ def test_a_connection_string_pays_for_no_identity() -> None:
     program = (
         "import sys\n"
         "from durable_retry.settings import storage_account\n"
-        "from durable_retry.stores.storage import queues, tables\n"
+        "from durable_retry.stores import queues, tables\n"
         "account = storage_account.storage_account({'AzureWebJobsStorage': 'UseDevelopmentStorage=true'})\n"
         "tables._service(account), queues._service(account)\n"
         "sys.exit('azure.identity' in sys.modules)\n"

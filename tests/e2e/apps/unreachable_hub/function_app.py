@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services import submit as submission
-from durable_retry.stores.task_hub.client import TaskHubUnavailableError
+from durable_retry.stores.task_hub import TaskHubUnavailableError
 
 ROOT = Path(__file__).parents[4]
 

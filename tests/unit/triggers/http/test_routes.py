@@ -6,7 +6,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError, ServiceRequestError
 
 from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict
-from durable_retry.stores.task_hub.client import TaskHubUnavailableError
+from durable_retry.stores.task_hub import TaskHubUnavailableError
 from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.triggers.http.api import table
 from durable_retry.triggers.http.requests import LIMIT, Query

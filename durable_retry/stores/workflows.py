@@ -1,22 +1,45 @@
-"""Batches in an Azure Table: one partition each, a row for the batch and one for every item.
+"""Batches in an Azure Table, sagas in the task hub, and both kinds of list that the task hub cannot give.
 
-RK `batch`       the batch; written after its items, so a batch without this row was never accepted
-RK `item-0000`   the item: its operation, or why it has none, and its status
+Batches have one partition each, a row for the batch and one for every item:
+
+    RK `batch`       the batch; written after its items, so a batch without this row was never accepted
+    RK `item-0000`   the item: its operation, or why it has none, and its status
+
+Sagas: the orchestration's input has the constant fields, the custom status how each step ended.
+
+Sagas and bulk replays are listed by the time of their creation, which the task hub cannot list by:
+
+    PK `saga` | `replay`   RK <newest first>-<instance id>
+
+An entry is written before its instance starts, so there may be one too many, never one too few. One whose
+instance is gone, because its history was purged, is removed by the listing that finds it.
 """
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import batched
 from typing import Any, Final
+
+from durabletask.client import OrchestrationStatus
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import DeadLetterReason, OperationState
 from durable_retry.engine.operations.operation import Completion, OperationInput
-from durable_retry.engine.workflows import BatchState, batch_state_of, counts_of
-from durable_retry.stores.storage import tables
+from durable_retry.engine.operations.status import MAX_BYTES, size_bytes
+from durable_retry.engine.workflows import (
+    BatchState,
+    Saga,
+    SagaState,
+    Step,
+    batch_state_of,
+    counts_of,
+    saga_document,
+)
+from durable_retry.stores import tables
+from durable_retry.stores.task_hub import Instance, read_operation
 
 TABLE: Final = "Batches"
 CREATED: Final = "created"
@@ -164,7 +187,7 @@ async def close_batch(batch: Batch, now: datetime) -> None:
         await tables.merge(TABLE, row)
 
 
-async def document_of(batch: Batch) -> dict[str, Any]:
+async def document_of_batch(batch: Batch) -> dict[str, Any]:
     """Return the document of `GET /api/batches/{batch_id}`."""
     page = await tables.rows_between(
         TABLE, batch.batch_id, after=_ITEM_PREFIX, before=_AFTER_ITEMS, only=_SHOWN
@@ -202,7 +225,7 @@ async def _summary(batch_id: str) -> dict[str, Any] | None:
     batch = await find_batch(batch_id)
     if batch is None:
         return None  # A crash came before it was accepted.
-    document = await document_of(batch)
+    document = await document_of_batch(batch)
     return {name: value for name, value in document.items() if name != "items"}
 
 
@@ -253,3 +276,102 @@ def _transactions(rows: Iterable[tables.Row]) -> Iterator[list[tables.Row]]:
             begun.append(row)
             size += row_size
         yield begun
+
+
+LISTS_TABLE: Final = "Workflows"
+SAGA: Final = "saga"
+REPLAY: Final = "replay"
+
+_STARTS_WITHIN: Final = timedelta(hours=1)
+"""An entry without an instance that is younger may be that of a start under way."""
+
+
+async def note_created(kind: str, instance_id: str, created_at: str) -> None:
+    """List an instance. Idempotent.
+
+    Args:
+        kind: `saga` or `replay`.
+        instance_id: Of its orchestration.
+        created_at: RFC 3339; the same for the same instance.
+    """
+    keys = {"PartitionKey": kind, "RowKey": f"{age(created_at)}-{instance_id}"}
+    await tables.merge(LISTS_TABLE, keys | {"created_at": created_at})
+
+
+async def list_created(
+    kind: str,
+    find: Callable[[str], Awaitable[dict[str, Any] | None]],
+    *,
+    limit: int,
+    cursor: str | None,
+    now: datetime,
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Return documents, the newest first, and the cursor of the next ones (None at the end).
+
+    Args:
+        kind: `saga` or `replay`.
+        find: Reads the document of an instance; None when there is none.
+        limit: The most documents to return; less can come with a cursor.
+        cursor: Of the page before; None to begin.
+        now: Aware UTC instant.
+    """
+    page = await tables.rows_between(LISTS_TABLE, kind, limit=limit, cursor=cursor)
+    found = await asyncio.gather(*(find(row["RowKey"].partition("-")[2]) for row in page.rows))
+    for row, document in zip(page.rows, found, strict=True):
+        if document is None and from_rfc3339(row["created_at"]) < now - _STARTS_WITHIN:
+            await tables.delete(LISTS_TABLE, kind, row["RowKey"])
+    return [document for document in found if document is not None], page.cursor
+
+
+def saga_progress(saga: Saga) -> dict[str, Any]:
+    """Return how the steps ended, without their error texts when those do not fit a custom status."""
+    endings = [[_ended(step.done), _ended(step.undone)] for step in saga.steps]
+    if size_bytes(endings) <= MAX_BYTES:
+        return {"endings": endings}
+    return {"endings": [[_without_text(one) for one in pair] for pair in endings]}
+
+
+async def find_saga(hub: str, saga_id: str) -> dict[str, Any] | None:
+    """Return a saga's document, or None when there is none.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    instance = await read_operation(hub, saga_id)
+    return None if instance is None or "saga" not in instance.input else document_of_saga(instance)
+
+
+def document_of_saga(instance: Instance) -> dict[str, Any]:
+    """Return the document of a saga's instance."""
+    if instance.output is not None and instance.runtime_status is OrchestrationStatus.COMPLETED:
+        return instance.output
+    saga = _with_endings(Saga.from_json(instance.input["saga"]), instance.custom_status)
+    document = saga_document(saga, instance.updated_at)
+    if instance.runtime_status in {OrchestrationStatus.TERMINATED, OrchestrationStatus.FAILED}:
+        return document | {"status": SagaState.STOPPED.value}
+    return document
+
+
+def fingerprint_of_saga(instance: Instance) -> str:
+    """Return a saga's fingerprint: equal for equal submissions."""
+    return str(instance.input["saga"]["fingerprint"])
+
+
+def _with_endings(saga: Saga, moving: Mapping[str, Any] | None) -> Saga:
+    if not moving:
+        return saga
+    steps = zip(saga.steps, moving["endings"], strict=True)
+    return saga.with_steps(tuple(_with_ending(step, *pair) for step, pair in steps))
+
+
+def _with_ending(step: Step, done: Any, undone: Any) -> Step:
+    ending = None if done is None else Completion.from_json(done)
+    return step.ended(ending, None if undone is None else Completion.from_json(undone))
+
+
+def _ended(ending: Completion | None) -> dict[str, Any] | None:
+    return None if ending is None else ending.to_json()
+
+
+def _without_text(ended: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if ended is None else ended | {"error": None}

@@ -29,7 +29,8 @@ from durable_retry.engine.outbox import (
     operation_id_of,
     outbox_id_of,
 )
-from durable_retry.stores.outbox.index import (
+from durable_retry.stores import tables
+from durable_retry.stores.outbox_index import (
     OutboxLocation,
     PendingNote,
     drop_ended,
@@ -41,7 +42,6 @@ from durable_retry.stores.outbox.index import (
     read_location,
     read_note,
 )
-from durable_retry.stores.storage import tables
 
 _ROW_PREFIX: Final = "outbox-"
 

@@ -9,9 +9,9 @@ import pytest
 from grpc.aio import AioRpcError, Metadata
 
 from durable_retry.engine.base.names import OperationState
-from durable_retry.stores.circuit.waiting import wake
-from durable_retry.stores.task_hub import client as hub_client
-from durable_retry.stores.task_hub.client import InstanceEndedError, TaskHubUnavailableError, raise_event
+from durable_retry.stores import task_hub as hub_client
+from durable_retry.stores.circuit import wake
+from durable_retry.stores.task_hub import InstanceEndedError, TaskHubUnavailableError, raise_event
 from durable_retry.triggers.http import operations
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)

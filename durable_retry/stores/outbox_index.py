@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.outbox import EventState, StoredEvent
-from durable_retry.stores.storage import tables
+from durable_retry.stores import tables
 
 OUTBOX_TABLE: Final = "Outbox"
 

@@ -7,7 +7,7 @@ import pytest
 from durable_retry.engine.circuit import CallHealth, CircuitSettings, CircuitState, Permitted, Refused
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe, probe_message
-from durable_retry.stores.circuit.cache import CircuitCache
+from durable_retry.stores.circuit_cache import CircuitCache
 from tests.support.builders import NOON, after, an_operation
 from tests.support.shared_circuit import Stage
 
@@ -189,7 +189,7 @@ async def test_a_circuit_that_cannot_be_read_lets_everything_through_and_says_so
 ) -> None:
     stage = Stage()
     stage.shared.is_down = True
-    with caplog.at_level(logging.WARNING, logger="durable_retry.stores.circuit.cache"):
+    with caplog.at_level(logging.WARNING, logger="durable_retry.stores.circuit_cache"):
         for number in range(30):
             answer = await ask(stage, f"op-{number}")
             assert isinstance(answer, Permitted)
@@ -210,7 +210,7 @@ async def test_a_circuit_that_cannot_be_read_lets_everything_through_and_says_so
 async def test_a_circuit_that_does_not_answer_in_a_second_counts_as_unreadable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("durable_retry.stores.circuit.cache.READ_SECONDS", 0.01)
+    monkeypatch.setattr("durable_retry.stores.circuit_cache.READ_SECONDS", 0.01)
     stage = Stage()
     stage.shared.gate = asyncio.Event()
     answer = await ask(stage)

@@ -1,1 +1,0 @@
-"""The circuit entity, and the cached circuit state of this process."""

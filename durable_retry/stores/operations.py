@@ -1,0 +1,384 @@
+"""Operations as clients see them: the status document of one, pages of them, counts by state.
+
+A document comes from the orchestration, or from the idempotency record once that is complete. Lists and
+counts read the custom status only: inputs and outputs are the largest part of an instance, and the custom
+status has everything that a list filters by and a summary counts. Counts are bounded scans of the task hub,
+cached for a short time.
+"""
+
+import asyncio
+import base64
+import binascii
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from heapq import nsmallest
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from durabletask.client import OrchestrationStatus
+from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
+
+from durable_retry import clock
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
+from durable_retry.engine.operations.idempotency import is_operation_id
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.status import (
+    UNFINISHED,
+    Counters,
+    Window,
+    by_status,
+    is_finished,
+    running_document,
+)
+from durable_retry.engine.outbox import outbox_id_of
+from durable_retry.stores.outbox import events_of
+from durable_retry.stores.task_hub import Instance, Selection, operations_page, read_operation, read_record
+
+_CRASHED: Final = {
+    "id": None,
+    "category": Category.TRANSIENT.value,
+    "reason": DeadLetterReason.RETRIES_EXHAUSTED.value,
+    "detail": "The orchestration itself failed; its failure is in the task hub.",
+}
+"""Shown for an orchestration that failed without a dead letter, until maintenance writes one: its input
+cannot be read, or a deployment changed the orchestrator under its history."""
+
+
+async def find_status(hub: str, operation_id: str) -> dict[str, Any] | None:
+    """Return an operation's status document, also after its history was purged; None when there is none.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    if not is_operation_id(operation_id):
+        return None  # Batches, sagas and other orchestrations have ids of another form.
+    instance = await read_operation(hub, operation_id)
+    if instance is not None:
+        return await with_event_states(document_of(instance))
+    record = await read_record(hub, operation_id)
+    return None if record is None or record.document is None else await with_event_states(record.document)
+
+
+async def is_over(hub: str, operation_id: str) -> bool:
+    """Return whether an operation has ended; True also for an unknown one.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    instance = await read_operation(hub, operation_id)
+    if instance is not None:
+        return is_finished(document_of(instance))
+    record = await read_record(hub, operation_id)
+    return record is None or record.document is not None
+
+
+async def with_event_states(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a status document with its events' present states; events are sent after the operation ends.
+
+    An event without a row keeps the state in the document. Costs one query of the outbox, or none for an
+    operation without events.
+    """
+    if not document["events"]:
+        return dict(document)
+    outbox_id = outbox_id_of(document["events"][0]["event_id"]) or document["operation_id"]
+    states = {event.event_id: event.state.value for event in await events_of(outbox_id)}
+    events = [
+        {**event, "state": states.get(event["event_id"], event["state"])} for event in document["events"]
+    ]
+    return {**document, "events": events}
+
+
+def document_of(instance: Instance) -> dict[str, Any]:
+    """Return the status document of an instance."""
+    if instance.output is not None and instance.runtime_status is OrchestrationStatus.COMPLETED:
+        return instance.output
+    document = running_document(operation_of(instance), instance.custom_status)
+    updated = {"updated_at": to_rfc3339(instance.updated_at), "next_attempt_at": None}
+    if instance.runtime_status is OrchestrationStatus.TERMINATED:
+        return document | updated | {"status": OperationState.CANCELLED.value}
+    if instance.runtime_status is OrchestrationStatus.FAILED:
+        return document | updated | {"status": OperationState.DEAD_LETTERED.value, "dead_letter": _CRASHED}
+    return document
+
+
+def operation_of(instance: Instance) -> OperationInput:
+    """Return the input of an instance."""
+    return OperationInput.from_json(instance.input["operation"])
+
+
+_ACTIVE: Final = frozenset(
+    {OrchestrationStatus.RUNNING, OrchestrationStatus.CONTINUED_AS_NEW, OrchestrationStatus.SUSPENDED}
+)
+NOT_ENDED: Final = _ACTIVE | {OrchestrationStatus.PENDING}
+"""Task hub statuses of operations that have not ended."""
+
+_RUNTIMES: Final[Mapping[OperationState, frozenset[OrchestrationStatus]]] = {
+    OperationState.PENDING: NOT_ENDED,
+    OperationState.RUNNING: _ACTIVE,
+    OperationState.WAITING_RETRY: _ACTIVE,
+    OperationState.WAITING_CIRCUIT: _ACTIVE,
+    OperationState.SUCCEEDED: frozenset({OrchestrationStatus.COMPLETED}),
+    OperationState.DEAD_LETTERED: frozenset({OrchestrationStatus.COMPLETED, OrchestrationStatus.FAILED}),
+    OperationState.CANCELLED: frozenset({OrchestrationStatus.COMPLETED, OrchestrationStatus.TERMINATED}),
+}
+
+
+class BadCursorError(ValueError):
+    """An invalid cursor."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationPreview:
+    """Preview of one operation: what its custom status shows.
+
+    Attributes:
+        operation_id: Its id.
+        created_at: Aware UTC instant of its start.
+        status: None when it is not in the custom status.
+        dependency: None before the first turn.
+        key: None before the first turn.
+        attempt_count: Attempts so far.
+        next_attempt_at: RFC 3339 instant; None while it does not wait.
+        cursor_after: Continues right behind it; None after the last one.
+    """
+
+    operation_id: str
+    created_at: datetime
+    status: OperationState | None
+    dependency: str | None
+    key: str | None
+    attempt_count: int
+    next_attempt_at: str | None
+    cursor_after: str | None
+
+
+def runtimes_of(status: OperationState | None) -> frozenset[OrchestrationStatus]:
+    """Return the task hub statuses that operations in a state can have; empty for any."""
+    return frozenset() if status is None else _RUNTIMES[status]
+
+
+async def scan_operations(
+    hub: str,
+    *,
+    runtime_statuses: Collection[OrchestrationStatus] = (),
+    created_after: datetime | None = None,
+    cursor: str | None = None,
+) -> AsyncIterator[OperationPreview]:
+    """Iterate over operations page by page in the task hub's own order.
+
+    Args:
+        hub: Configuration of the durable client.
+        runtime_statuses: Task hub statuses to include; empty means all.
+        created_after: Only operations created at this instant or later; None for all.
+        cursor: Of an earlier scan; None for the beginning.
+
+    Raises:
+        BadCursorError: The cursor is invalid.
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    wanted = Selection(runtime_statuses=runtime_statuses, created_after=created_after)
+    token, last_id = _read_cursor(cursor)
+    while True:
+        page = await operations_page(hub, wanted, token)
+        following = None if page.following is None else _write_cursor(page.following, None)
+        for instance in _behind(page.instances, last_id):
+            is_last = instance is page.instances[-1]
+            after = following if is_last else _write_cursor(token, instance.instanceId)
+            yield _preview(instance, after)
+        if page.following is None:
+            return
+        token, last_id = page.following, None
+
+
+def _behind(instances: list[OrchestrationState], last_id: str | None) -> list[OrchestrationState]:
+    """Skip what an earlier scan returned; return the whole page when its last one is no longer in it."""
+    matches = [at for at, instance in enumerate(instances, start=1) if instance.instanceId == last_id]
+    return instances[matches[0] :] if matches else instances
+
+
+def _preview(instance: OrchestrationState, cursor_after: str | None) -> OperationPreview:
+    shown = _shown(instance)
+    return OperationPreview(
+        operation_id=instance.instanceId,
+        created_at=instance.createdTimestamp.ToDatetime(tzinfo=UTC),
+        status=_status(OrchestrationStatus(instance.orchestrationStatus), shown),
+        dependency=shown.get("dependency"),
+        key=shown.get("key"),
+        attempt_count=shown.get("attempt_count", 0),
+        next_attempt_at=shown.get("next_attempt_at"),
+        cursor_after=cursor_after,
+    )
+
+
+def _shown(instance: OrchestrationState) -> dict[str, Any]:
+    value = json.loads(instance.customStatus.value) if instance.customStatus.value else None
+    return value if isinstance(value, dict) else {}
+
+
+def _status(runtime: OrchestrationStatus, shown: Mapping[str, Any]) -> OperationState | None:
+    match runtime:
+        case OrchestrationStatus.TERMINATED:
+            return OperationState.CANCELLED
+        case OrchestrationStatus.FAILED:
+            return OperationState.DEAD_LETTERED
+        case OrchestrationStatus.COMPLETED:
+            # An orchestration that found its key completed by an earlier run sets no custom status.
+            return OperationState(shown["status"]) if shown else None
+    return OperationState(shown["status"]) if shown else OperationState.PENDING
+
+
+def _write_cursor(token: str | None, last_id: str | None) -> str:
+    return base64.urlsafe_b64encode(json.dumps([token, last_id]).encode()).decode()
+
+
+def _read_cursor(cursor: str | None) -> tuple[str | None, str | None]:
+    if cursor is None:
+        return None, None
+    try:
+        token, last_id = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
+    except (binascii.Error, UnicodeError, ValueError, TypeError) as error:
+        raise BadCursorError("this cursor was not given out here") from error
+    if not isinstance(token, str | None) or not isinstance(last_id, str | None):
+        raise BadCursorError("this cursor was not given out here")
+    return token, last_id
+
+
+MAX_SCANNED: Final = 10_000
+"""Maximum operations of one scan."""
+
+_TAIL_SHARE: Final = 1 / 8
+"""Share of a window that is counted when it holds too many: its end, the most recent part."""
+
+_MIN_FRESH_SECONDS: Final = 1.0
+_FRESH_FACTOR: Final = 8
+"""A document stays cached for a second, or for this many times the duration of counting if that is longer."""
+
+_MAX_CACHED: Final = 16
+
+_NEXT_ATTEMPTS_SHOWN: Final = 8
+"""Number of next attempts in the document."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedDocument:
+    document: dict[str, Any]
+    fresh_until: float
+
+
+@dataclass(slots=True)
+class _LoopCache:
+    """One event loop's cached documents, and the lock that allows one count at a time."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    answers: dict[tuple[str, float], _CachedDocument] = field(default_factory=dict)
+
+
+_loop_caches: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopCache] = WeakKeyDictionary()
+
+
+async def operation_summary(hub: str, window_seconds: float) -> dict[str, Any]:
+    """Count the operations accepted in a window, and all that have not ended.
+
+    Args:
+        hub: Configuration of the durable client.
+        window_seconds: Length of the window, which ends now.
+
+    Returns:
+        The API's document. `complete` is false when there were more than one scan reads. Of a window that
+        holds too many only the last eighth is counted; `from` is then its begin.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    cache = _loop_caches.setdefault(asyncio.get_running_loop(), _LoopCache())
+    async with cache.lock:
+        cached = cache.answers.get((hub, window_seconds))
+        if cached is not None and clock.monotonic_seconds() < cached.fresh_until:
+            return cached.document
+        began = clock.monotonic_seconds()
+        document = await _counted(hub, window_seconds)
+        ended = clock.monotonic_seconds()
+        while len(cache.answers) >= _MAX_CACHED:
+            del cache.answers[next(iter(cache.answers))]
+        fresh_seconds = max(_MIN_FRESH_SECONDS, _FRESH_FACTOR * (ended - began))
+        cache.answers[hub, window_seconds] = _CachedDocument(document, ended + fresh_seconds)
+        return document
+
+
+async def _counted(hub: str, window_seconds: float) -> dict[str, Any]:
+    now = clock.now()
+    counters, is_complete = await _counters(hub, Window.before(now, window_seconds))
+    if not is_complete:
+        counters, is_complete = await _counters(hub, Window.before(now, window_seconds * _TAIL_SHARE))
+    return {
+        "counted_at": to_rfc3339(now),
+        "complete": is_complete,
+        **counters.to_json(),
+        "unfinished": await _unfinished(hub),
+    }
+
+
+async def _counters(hub: str, window: Window) -> tuple[Counters, bool]:
+    counters = Counters(window)
+    seen, is_complete = await _previews(hub, created_after=window.begins_at)
+    for one in seen:
+        if one.status is not None:
+            counters.add(one.status, one.created_at, one.dependency, one.attempt_count)
+    return counters, is_complete
+
+
+async def _unfinished(hub: str) -> dict[str, Any]:
+    seen, is_complete = await _previews(hub, runtime_statuses=NOT_ENDED)
+    states: Counter[OperationState] = Counter()
+    dependencies: dict[str, Counter[OperationState]] = {}
+    for one in seen:
+        if one.status in UNFINISHED:
+            states[one.status] += 1
+            if one.dependency is not None:
+                dependencies.setdefault(one.dependency, Counter())[one.status] += 1
+    return {
+        "complete": is_complete,
+        "by_status": by_status(states, UNFINISHED),
+        "by_dependency": {name: by_status(each, UNFINISHED) for name, each in sorted(dependencies.items())},
+        "next_attempts": [
+            _next_attempt(one) for one in nsmallest(_NEXT_ATTEMPTS_SHOWN, filter(_is_due, seen), key=_due)
+        ],
+    }
+
+
+def _is_due(one: OperationPreview) -> bool:
+    return one.next_attempt_at is not None
+
+
+def _due(one: OperationPreview) -> str:
+    return one.next_attempt_at or ""
+
+
+def _next_attempt(one: OperationPreview) -> dict[str, Any]:
+    return {
+        "operation_id": one.operation_id,
+        "key": one.key,
+        "dependency": one.dependency,
+        "status": one.status,
+        "attempt_count": one.attempt_count,
+        "next_attempt_at": one.next_attempt_at,
+    }
+
+
+async def _previews(
+    hub: str,
+    *,
+    runtime_statuses: Collection[OrchestrationStatus] = (),
+    created_after: datetime | None = None,
+) -> tuple[list[OperationPreview], bool]:
+    """Return at most `MOST_COUNTED` operations, and whether there are no more."""
+    seen: list[OperationPreview] = []
+    async for one in scan_operations(hub, runtime_statuses=runtime_statuses, created_after=created_after):
+        seen.append(one)
+        if len(seen) == MAX_SCANNED:
+            return seen, one.cursor_after is None
+    return seen, True

@@ -1,1 +1,0 @@
-"""Operations in storage and in the task hub: markers, commits, status, lists."""

@@ -1,1 +1,0 @@
-"""Outbox events in tables, and the index of what is pending."""

@@ -1,1 +1,0 @@
-"""Azure Tables and storage queues."""

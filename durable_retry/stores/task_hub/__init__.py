@@ -1,1 +1,0 @@
-"""The durable client: instances, entities and events in the task hub."""

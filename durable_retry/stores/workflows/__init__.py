@@ -1,1 +1,0 @@
-"""Batches in tables, sagas in the task hub."""
