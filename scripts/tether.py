@@ -1,4 +1,4 @@
-"""`python -m tools.tether PARENT_PID -- COMMAND...`: becomes COMMAND and ends when its parent does.
+"""`python -m scripts.tether PARENT_PID -- COMMAND...`: becomes COMMAND and ends when its parent does.
 
 The kernel keeps the promise on Linux (prctl(2): PR_SET_PDEATHSIG, kept over execve). Elsewhere the command
 just runs.
@@ -16,7 +16,7 @@ def main() -> None:
     """Ties this process to its parent, then turns into the command."""
     parent, separator, *command = sys.argv[1:]
     if separator != "--" or not command:
-        raise SystemExit("usage: python -m tools.tether PARENT_PID -- COMMAND...")
+        raise SystemExit("usage: python -m scripts.tether PARENT_PID -- COMMAND...")
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != int(parent):

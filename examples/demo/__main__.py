@@ -3,6 +3,7 @@
 On a terminal it leaves time between the scenes to look at the dashboard, and serves until Enter is pressed.
 """
 
+import select
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import httpx
 
-from examples.demo.pauses import leave_time
 from examples.demo.scenes import SCENES, Verdict
 from examples.demo.stage import set_stage
 from examples.demo.timeline import Timeline
@@ -58,6 +58,22 @@ def _report(verdicts: Sequence[Verdict]) -> int:
     failed = sum(not verdict.holds for verdict in verdicts)
     print(f"\n{len(verdicts) - failed} of {len(verdicts)} as they should be.")
     return 1 if failed else 0
+
+
+def leave_time(seconds: float | None, why: str) -> None:
+    """Leave a person time to look: wait until Enter is pressed; where there is no terminal, go on at once.
+
+    Args:
+        seconds: The longest wait; None means for as long as it takes.
+        why: Printed before.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return
+    until = "to stop" if seconds is None else f"to go on, or wait {seconds:.0f} s"
+    print(f"\n{why}: press Enter {until}.", flush=True)
+    pressed, _, _ = select.select([sys.stdin], [], [], seconds)
+    if pressed:
+        sys.stdin.readline()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import argparse
 import uvicorn
 
 from examples.flaky_target.app import make_app
-from examples.flaky_target.connection import CuttableProtocol
+from examples.flaky_target.troubles import CuttableProtocol
 
 
 def main() -> None:

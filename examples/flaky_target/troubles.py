@@ -8,8 +8,7 @@ from email.utils import format_datetime
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
-
-from examples.flaky_target.connection import cut
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 type Trouble = Callable[[Request], Awaitable[Response]]
 
@@ -42,7 +41,7 @@ def retry_after_headers(seconds: float, form: str) -> dict[str, str]:
 
     Args:
         seconds: How long to wait, at least 0.
-        form: `seconds`, `date`, `ms` or `ratelimit`; see the package.
+        form: `seconds`, `date`, `ms` or `ratelimit`; see `app`.
 
     Raises:
         BadInstructionError: The form is none of these.
@@ -116,6 +115,23 @@ async def drop(request: Request) -> Response:
         case _:
             raise BadInstructionError(f"when must be before_body, after_body or mid_response, got {when!r}")
     return Response()  # Nobody is left to read it.
+
+
+class CuttableProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 protocol, which also gives each request its `request.state.transport`, for `cut`."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the base class
+        """Remembers the transport for the requests of this connection."""
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "transport": transport}
+
+
+async def cut(request: Request) -> None:
+    """Resets the client's connection and returns once the server has noticed."""
+    transport: asyncio.Transport = request.state.transport
+    transport.abort()
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def slow(request: Request) -> Response:

@@ -17,8 +17,7 @@ from durable_retry.engine.dependency import IdempotencySettings
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.settings.catalogue import CATALOGUE
 from scripts.processes import ROOT
-from scripts.settings_reference.machine import PLATFORM
-from scripts.settings_reference.page import REFERENCE, reference
+from scripts.settings_reference import PLATFORM, REFERENCE, reference
 
 READERS = sorted(
     path

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from examples.demo.pauses import leave_time
+from examples.demo.__main__ import leave_time
 
 
 class Terminal(io.StringIO):
