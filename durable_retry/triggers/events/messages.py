@@ -102,7 +102,7 @@ async def operations_service_bus(message: func.ServiceBusMessage, hub: str) -> N
     """Start the operation that a Service Bus message holds.
 
     Why a malformed one is not settled into the queue's own dead letters:
-    docs/decisions/service-bus-dead-letters.md.
+    docs/decisions/wrong-messages.md.
     """
     await intake().accept(
         hub,
