@@ -264,10 +264,16 @@ def _add_dead_letters(commands: Commands) -> None:
     _with_limit(_command(group, "groups", dead_letters.list_groups, "list root causes of open dead letters"))
     _command(group, "summary", dead_letters.summary, "count open dead letters")
     _with_id(_command(group, "show", dead_letters.show, "show a dead letter"), "dead letter")
-    words = "start its operation again, under the same key"
+    words = "start its operation again, as it was or edited"
     replay = _with_id(_command(group, "replay", dead_letters.replay, words), "dead letter")
     replay.add_argument("--request", metavar="JSON", help="fields of the request to replace")
     replay.add_argument("--input", metavar="JSON", help="in place of a handler's input")
+    replay.add_argument("--message", metavar="TEXT", help="in place of a message that became no operation")
+    replay.add_argument(
+        "--downstream-key",
+        choices=("same", "new"),
+        help="key that the dependency deduplicates on; default: new when the request or input changed",
+    )
     replay.add_argument("--note", help="kept with the dead letter")
     words = "put away a dead letter that will not be replayed"
     _with_id(_command(group, "archive", dead_letters.archive, words), "dead letter")

@@ -72,8 +72,9 @@ def replay(api: Api, args: Namespace, screen: Screen) -> int:
     for name in ("request", "input"):
         if (text := getattr(args, name)) is not None:
             body[name] = parse_json(text, f"--{name}")
-    if args.note is not None:
-        body["note"] = args.note
+    for name in ("message", "downstream_key", "note"):
+        if (value := getattr(args, name)) is not None:
+            body[name] = value
     document = api.post(_PATH, args.id, "replay", body=body)
     screen.show(document, f"{args.id}  replayed as {document['operation_id']}")
     return errors.OK

@@ -312,6 +312,15 @@ def test_batches_sagas_and_bulk_replays_are_listed(
     assert Run(answer, *argv, "--ids").out.split() == [shown.split(maxsplit=1)[0]]
 
 
+def test_a_replay_sends_the_edits_that_are_given_and_nothing_else() -> None:
+    answer = answers({"operation_id": "op-1"}, 202)
+    edited = ["--input", "null", "--message", "{", "--downstream-key", "same", "--note", "n"]
+    run = Run(answer, "dead-letters", "replay", "dl-1", *edited)
+    sent = {"input": None, "message": "{", "downstream_key": "same", "note": "n"}
+    assert json.loads(run.requests[0].content) == sent
+    assert json.loads(Run(answer, "dead-letters", "replay", "dl-1").requests[0].content) == {}
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_completion_of_a_shell_has_commands_and_options(
     shell: str, capsys: pytest.CaptureFixture[str]
