@@ -94,7 +94,8 @@ def refused(stage: Stage, timeline: Timeline) -> list[Verdict]:
     timeline.see(f"dead-letters/{dead_letter_id}")
     mended = {"method": "POST", "path": "/echo", "json": {"order": "charge-2"}}
     stage.api.post(
-        f"/api/dead-letters/{dead_letter_id}/replay", json={"request": mended, "note": "the path was wrong"}
+        f"/api/dead-letters/{dead_letter_id}/replay",
+        json={"request": mended, "note": "the path was wrong", "downstream_key": "same"},
     ).raise_for_status()
     timeline.tell("charge-2", "replayed with another path, under the same key")
     eventually(
