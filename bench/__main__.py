@@ -9,19 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import (
-    amplification,
-    circuit_cost,
-    cost,
-    dead_letters,
-    guard,
-    hot_dependency,
-    hub,
-    intake,
-    outbox,
-    telemetry,
-    throughput,
-)
+from bench import circuit, cost, guard, hub, intake, outage, storage, telemetry, throughput
 from bench.numbers import Table
 from bench.peers import benchmark as peers
 
@@ -47,11 +35,11 @@ BENCHMARKS: dict[str, Benchmark] = {
     "cost": cost.measure,
     "hub": hub.measure,
     "intake": intake.measure,
-    "circuit": circuit_cost.measure,
-    "hot": hot_dependency.measure,
-    "outage": amplification.measure,
-    "dead-letters": dead_letters.measure,
-    "outbox": outbox.measure,
+    "circuit": circuit.measure,
+    "hot": circuit.measure_hot,
+    "outage": outage.measure,
+    "dead-letters": storage.measure_dead_letters,
+    "outbox": storage.measure_outbox,
     "telemetry": telemetry.measure,
     "peers": peers.measure,
     "guard": guard.compare,

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,8 +13,12 @@ from typing import Any
 from unittest.mock import patch
 
 from azure.core.pipeline import AsyncPipeline, Pipeline
+from durabletask.internal.orchestrator_service_pb2 import (
+    EntityBatchRequest,
+    EntityBatchResult,
+    OrchestratorResponse,
+)
 
-from bench.meter import Meter, MeteredInvoker
 from durable_retry.clock import reading
 from durable_retry.engine.operations.idempotency import RecordState
 from durable_retry.engine.operations.operation import OperationInput
@@ -27,15 +33,99 @@ from durable_retry.stores.task_hub import (
 )
 from onebox.clock import Clock, ManualClock
 from onebox.hub import Hub
+from onebox.hub.invoker import Invoker, TurnRequest
 from onebox.storage.azurite import Azurite, free_ports
 from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker, DurableUrls
 from onebox.worker.functions import load_app
 from onebox.worker.runner import Runner
 from scripts.processes import ROOT
 
+SHORTEST_BILLED_SECONDS = 0.1
+"""The Consumption plan bills each execution at least 100 ms (Azure Functions pricing)."""
 FINISH_SECONDS = 60
 POLL_SECONDS = 0.02
 MOST_ATTEMPTS = 6
+
+
+@dataclass(slots=True)
+class Meter:
+    """What was run.
+
+    Attributes:
+        turns: Orchestrator turns.
+        activities: Activity executions.
+        entity_batches: Entity invocations.
+        entity_operations: Operations in those, at least one each.
+        by_operation: The same, per `entity.operation`.
+        execution_seconds: How long each invocation of any kind took.
+    """
+
+    turns: int = 0
+    activities: int = 0
+    entity_batches: int = 0
+    entity_operations: int = 0
+    by_operation: Counter[str] = field(default_factory=Counter)
+    execution_seconds: list[float] = field(default_factory=list)
+
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        """Times one invocation."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.execution_seconds.append(time.perf_counter() - began)
+
+    def billed_seconds(self) -> float:
+        """Returns the execution time as the Consumption plan counts it."""
+        return sum(max(seconds, SHORTEST_BILLED_SECONDS) for seconds in self.execution_seconds)
+
+
+class MeteredInvoker:
+    """Passes every invocation on and counts it."""
+
+    def __init__(self, invoker: Invoker) -> None:
+        self._invoker = invoker
+        self.meter = Meter()
+
+    @property
+    def orchestrators(self) -> Collection[str]:
+        """As the invoker's."""
+        return self._invoker.orchestrators
+
+    @property
+    def entities(self) -> Collection[str]:
+        """As the invoker's."""
+        return self._invoker.entities
+
+    @property
+    def activities(self) -> Collection[str]:
+        """As the invoker's."""
+        return self._invoker.activities
+
+    def is_immediate(self, name: str, *, is_entity: bool) -> bool:
+        """As the invoker's."""
+        return self._invoker.is_immediate(name, is_entity=is_entity)
+
+    async def orchestrator(self, name: str, request: TurnRequest) -> OrchestratorResponse:
+        """Runs and counts a turn."""
+        self.meter.turns += 1
+        with self.meter.timing():
+            return await self._invoker.orchestrator(name, request)
+
+    async def entity(self, name: str, request: EntityBatchRequest) -> EntityBatchResult:
+        """Runs and counts a batch of entity operations."""
+        self.meter.entity_batches += 1
+        self.meter.entity_operations += len(request.operations)
+        self.meter.by_operation.update(f"{name}.{each.operation}" for each in request.operations)
+        with self.meter.timing():
+            return await self._invoker.entity(name, request)
+
+    async def activity(self, name: str, instance_id: str, task_id: int, input_json: str | None) -> str | None:
+        """Runs and counts an activity."""
+        self.meter.activities += 1
+        with self.meter.timing():
+            return await self._invoker.activity(name, instance_id, task_id, input_json)
 
 
 @dataclass(slots=True)

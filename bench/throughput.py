@@ -4,9 +4,18 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from bench.load import AT_ONCE, Outcome, Submit, Work, run
 from bench.numbers import Row, Table, milliseconds, percentile
-from bench.systems import durable_retry, flaky_target, plain_functions, plain_on_onebox
+from bench.systems import (
+    AT_ONCE,
+    Outcome,
+    Submit,
+    Work,
+    durable_retry,
+    flaky_target,
+    plain_functions,
+    plain_on_onebox,
+    run,
+)
 
 DELAY_SECONDS = 1.0
 WARM_UP_OPERATIONS = 20

@@ -13,8 +13,7 @@ from typing import Any
 import httpx
 
 from bench.numbers import Row, Table, milliseconds, percentile
-from bench.peers.environment import PYTHON, set_up
-from bench.peers.systems import SYSTEMS, Running, target
+from bench.peers.systems import PYTHON, SYSTEMS, Running, set_up, target
 from scripts.processes import LOG_END, ROOT
 
 BACKOFF_SECONDS = 0.2

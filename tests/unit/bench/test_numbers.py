@@ -1,6 +1,5 @@
 import pytest
 
-from bench.load import Work
 from bench.numbers import Row, Table, percentile
 
 
@@ -24,10 +23,3 @@ def test_a_table_is_aligned_and_says_units_and_notes() -> None:
         "",
         "- a note",
     ]
-
-
-def test_a_third_of_the_work_fails_once() -> None:
-    work = Work("run", 9, 3, 1.0)
-    assert list(work.calls().values()).count("/fail/1") == 3
-    assert work.expected_tries() == 12
-    assert Work("run", 9, 0, 1.0).expected_tries() == 9

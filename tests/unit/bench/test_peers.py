@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers import environment
+from bench.peers import systems
 from bench.peers.benchmark import HEALTHY, Call, Work, outcome
 from bench.peers.systems import Running, family
 from bench.peers.target import Connection, Ledger
@@ -73,22 +73,22 @@ def test_the_time_of_a_process_that_ended_is_nothing() -> None:
 def test_an_environment_of_the_pinned_versions_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "HOME", tmp_path / "peers")
-    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr(systems, "HOME", tmp_path / "peers")
+    monkeypatch.setattr(systems, "ROOT", tmp_path)
     commands: list[str] = []
-    monkeypatch.setattr(environment, "_run", lambda *command: commands.append(command[-1]))
+    monkeypatch.setattr(systems, "_run", lambda *command: commands.append(command[-1]))
     monkeypatch.setattr(shutil, "which", lambda _name: "npm")
-    environment.set_up()
+    systems.set_up()
     assert len(commands) == 3
-    environment.set_up()
+    systems.set_up()
     assert len(commands) == 3
     (tmp_path / "peers" / "installed").write_text("of other versions")
-    environment.set_up()
+    systems.set_up()
     assert len(commands) == 6
 
 
 def test_a_machine_without_npm_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "HOME", tmp_path / "peers")
+    monkeypatch.setattr(systems, "HOME", tmp_path / "peers")
     monkeypatch.setattr(shutil, "which", lambda _name: None)
-    with pytest.raises(environment.PeersNotInstalledError, match="npm"):
-        environment.set_up()
+    with pytest.raises(systems.PeersNotInstalledError, match="npm"):
+        systems.set_up()

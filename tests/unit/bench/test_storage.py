@@ -5,7 +5,7 @@ import pytest
 from azure.core.pipeline import Pipeline
 from azure.core.pipeline.transport import HttpRequest, HttpTransport
 
-from bench.measured import measured
+from bench.storage import measured, sent_rows
 
 
 class Nowhere(HttpTransport[HttpRequest, None]):
@@ -45,3 +45,14 @@ async def test_requests_are_those_of_one_round(rounds: int) -> None:
     found = await measured(act, rounds)
     assert (found.requests, len(done)) == (4, rounds)
     assert found.seconds >= 0
+
+
+def test_every_event_that_was_sent_has_a_row_of_its_own_in_one_partition() -> None:
+    rows = [*sent_rows(0, 150), *sent_rows(150, 300)]
+    assert {row["PartitionKey"] for row in rows} == {"sent"}
+    assert len({row["RowKey"] for row in rows}) == 300
+
+
+def test_an_older_event_comes_behind_a_newer_one() -> None:
+    keys = [row["RowKey"] for row in sent_rows(0, 50)]
+    assert keys == sorted(keys)
