@@ -6,12 +6,12 @@ import { startTicking, time } from "./format.js";
 import { ask, notice } from "./pieces.js";
 import { Poller } from "./poll.js";
 import { circuitsView, circuitView } from "./views/circuits.js";
-import { bulkReplayView, deadLettersView, deadLetterView, newReplayView } from "./views/dead_letters.js";
+import { bulkReplaysView, bulkReplayView, deadLettersView, deadLetterView, newReplayView } from "./views/dead_letters.js";
 import { operationsView, operationView } from "./views/operations.js";
 import { outboxView } from "./views/outbox.js";
 import { overviewView } from "./views/overview.js";
 import { policyView } from "./views/policy.js";
-import { batchView, sagaView } from "./views/workflows.js";
+import { batchesView, batchView, sagasView, sagaView } from "./views/workflows.js";
 
 // A view gets the route and answers {title, seconds, load(signal, update), render(data)}. `load` gives the data, and
 // may call `update(data)` before with what it has so far, and after with what took longer.
@@ -21,13 +21,16 @@ const VIEWS = [
   [/^operations\/([^/]+)$/, operationView],
   [/^dead-letters$/, deadLettersView],
   [/^dead-letters\/([^/]+)$/, deadLetterView],
+  [/^replays$/, bulkReplaysView],
   [/^replays\/new$/, newReplayView],
   [/^replays\/([^/]+)$/, bulkReplayView],
   [/^circuits$/, circuitsView],
   [/^circuits\/([^/]+)$/, circuitView],
   [/^outbox$/, outboxView],
   [/^policy$/, policyView],
+  [/^batches$/, batchesView],
   [/^batches\/([^/]+)$/, batchView],
+  [/^sagas$/, sagasView],
   [/^sagas\/([^/]+)$/, sagaView],
 ];
 const JUMPS = [[/^dl-/, "dead-letters"], [/^replay-/, "replays"], [/^batch-/, "batches"], [/^saga-/, "sagas"]];
@@ -100,7 +103,7 @@ function nowhere(path) {
 }
 
 function markTab(name) {
-  const tab = name === "replays" ? "dead-letters" : ["batches", "sagas"].includes(name) ? "operations" : name;
+  const tab = name === "replays" ? "dead-letters" : name;
   for (const link of document.querySelectorAll("#tabs a")) {
     if (link.dataset.tab === tab) {
       link.setAttribute("aria-current", "page");
@@ -149,19 +152,17 @@ function jump(event) {
   go(`${folder}/${encodeURIComponent(id)}`);
 }
 
-const THEMES = { auto: "Auto", light: "Light", dark: "Dark" };
+const THEMES = ["auto", "light", "dark"];
 
 function applyTheme(name) {
   const button = document.getElementById("theme-button");
   if (name === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = name;
-  button.textContent = THEMES[name];
-  button.setAttribute("aria-label", `Colours: ${name === "auto" ? "as the system" : name}`);
+  button.textContent = `Colours: ${name}`;
 }
 
 function nextTheme() {
-  const names = Object.keys(THEMES);
-  const name = names[(names.indexOf(localStorage.getItem("theme") ?? "auto") + 1) % names.length];
+  const name = THEMES[(THEMES.indexOf(localStorage.getItem("theme") ?? "auto") + 1) % THEMES.length];
   localStorage.setItem("theme", name);
   applyTheme(name);
 }
@@ -173,7 +174,7 @@ function onKey(event) {
   document.getElementById("jump-field").focus();
 }
 
-applyTheme(localStorage.getItem("theme") in THEMES ? localStorage.getItem("theme") : "auto");
+applyTheme(THEMES.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "auto");
 document.getElementById("theme-button").addEventListener("click", nextTheme);
 document.getElementById("key-button").addEventListener("click", askForKey);
 document.getElementById("jump").addEventListener("submit", jump);

@@ -138,6 +138,7 @@ async function load(path, name, slow, signal, update) {
 
 function headline(circuit, path, reload) {
   const isOff = circuit.settings?.circuit.enabled === false;
+  const isUnchanged = circuit.reason === "new"; // What the API gives as the reason of a circuit that never moved.
   const turn = (which) => async () => {
     const [title, words, isTimed] = SWITCHES[which];
     const fields = [{ name: "reason", label: "Why?", hint: "Kept in the audit trail." }];
@@ -153,7 +154,7 @@ function headline(circuit, path, reload) {
     reload();
   };
   return h("div", { class: "headline", data: { key: "headline" } },
-    h("div", { class: "headline-words" }, badge(circuit.state), h("span", {}, words(circuit.reason)), h("span", { class: "dim" }, circuit.changed_by ? `by ${circuit.changed_by}` : ""), next(circuit)),
+    h("div", { class: "headline-words" }, badge(circuit.state), isUnchanged ? h("span", { class: "dim" }, "It has not changed its state yet.") : [h("span", {}, words(circuit.reason)), h("span", { class: "dim" }, circuit.changed_by ? `by ${circuit.changed_by}` : "")], next(circuit)),
     isOff ? h("span", { class: "dim" }, "Switched off in dependencies.toml") : h("div", { class: "actions" }, Object.entries(SWITCHES).map(([which, [title]]) => button(title, turn(which), which === "open" ? "danger" : "quiet"))));
 }
 

@@ -64,7 +64,8 @@ async function load(query, signal) {
 function replayLink(query) {
   const { cursor, status, ...filter } = query;
   if (status && status !== "open") return null;
-  return h("p", { class: "actions", data: { key: "bulk" } }, h("a", { class: "button", href: link("replays/new", filter) }, isPlain(query) ? "Replay many…" : "Replay all that match…"));
+  return h("p", { class: "actions", data: { key: "bulk" } }, h("a", { class: "button", href: link("replays/new", filter) }, isPlain(query) ? "Replay many…" : "Replay all that match…"),
+    isPlain(query) ? h("a", { class: "button quiet", href: link("replays") }, "Bulk replays so far") : null);
 }
 
 function summaryCard(summary) {
@@ -189,6 +190,26 @@ function about(one) {
 // Replaying many: choose, count, start, watch, cancel.
 
 const ENDED = ["completed", "cancelled", "failed"];
+const BULK_REPLAYS = [
+  { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
+  { name: "Bulk replay", class: "wide", cell: (one) => h("a", { href: link(`replays/${segment(one.replay_id)}`) }, one.replay_id), text: (one) => one.replay_id },
+  { name: "Matched", class: "number", cell: (one) => number(one.matched), text: (one) => one.matched },
+  { name: "Replayed", class: "number", cell: (one) => number(one.replayed), text: (one) => one.replayed },
+  { name: "Could not be started", class: "number", cell: (one) => number(one.failed), text: (one) => one.failed },
+  { name: "Note", class: "wide", cell: (one) => one.note ?? "–", text: (one) => one.note },
+  { name: "Started", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
+];
+
+export function bulkReplaysView({ path, query }) {
+  return {
+    title: "Bulk replays",
+    load: (signal) => get("dead-letters/replays", pageQuery(query, []), signal),
+    render: (page) => [
+      table("Bulk replays", BULK_REPLAYS, page.items, { keyOf: (one) => one.replay_id, empty: "No bulk replay was started." }),
+      pager(path, query, page, BULK_REPLAYS, "bulk-replays"),
+    ],
+  };
+}
 
 export function newReplayView({ path, query }) {
   const { rate = "5", ...filter } = query;

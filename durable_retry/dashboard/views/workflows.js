@@ -1,9 +1,9 @@
-// Batches and sagas, found by their id.
+// Batches and sagas: each kind as a list, and one by one.
 
 import { get, segment } from "../api.js";
-import { h } from "../dom.js";
+import { h, link } from "../dom.js";
 import { ago, number, percent, words } from "../format.js";
-import { badge, card, facts, figure, FINISHED, mono, operationLink, pager, STATES, table } from "../pieces.js";
+import { badge, card, facts, figure, FINISHED, mono, operationLink, pageQuery, pager, STATES, table } from "../pieces.js";
 
 const SHOWN = 200;
 const ITEMS = [
@@ -14,6 +14,28 @@ const ITEMS = [
 ];
 
 const text = (error) => (error === null || error === undefined ? "" : typeof error === "string" ? error : error.detail ?? JSON.stringify(error));
+
+const BATCHES = [
+  { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
+  { name: "Batch", class: "wide", cell: (one) => h("a", { href: link(`batches/${segment(one.batch_id)}`) }, one.batch_id), text: (one) => one.batch_id },
+  { name: "Ended", class: "number", cell: (one) => `${number(endedOf(one.counts))} of ${number(one.counts.total)}`, text: (one) => endedOf(one.counts) },
+  { name: "Succeeded", class: "number", cell: (one) => number(one.counts.succeeded), text: (one) => one.counts.succeeded },
+  { name: "Started", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
+  { name: "Finished", cell: (one) => ago(one.finished_at), text: (one) => one.finished_at },
+];
+
+const endedOf = (counts) => FINISHED.reduce((sum, state) => sum + counts[state], 0);
+
+export function batchesView({ path, query }) {
+  return {
+    title: "Batches",
+    load: (signal) => get("batches", pageQuery(query, []), signal),
+    render: (page) => [
+      table("Batches", BATCHES, page.items, { keyOf: (one) => one.batch_id, empty: "No batch was submitted." }),
+      pager(path, query, page, BATCHES, "batches"),
+    ],
+  };
+}
 
 export function batchView({ parameters: [id], path, query }) {
   return {
@@ -32,7 +54,7 @@ export function batchView({ parameters: [id], path, query }) {
 }
 
 function progress(counts) {
-  const ended = FINISHED.reduce((sum, state) => sum + counts[state], 0);
+  const ended = endedOf(counts);
   const ratio = counts.total ? ended / counts.total : 1;
   return h("div", { class: "batch-progress", data: { key: "progress" } },
     h("p", { class: "lead" }, h("strong", {}, number(ended)), ` of ${number(counts.total)} ended (${percent(ratio)})`),
@@ -49,6 +71,29 @@ function about(batch) {
 const first = (query) => Math.max(0, Number(query.cursor) || 0);
 const shownItems = (batch, query) => batch.items.slice(first(query), first(query) + SHOWN);
 const nextItem = (batch, query) => (first(query) + SHOWN < batch.items.length ? String(first(query) + SHOWN) : null);
+
+const SAGAS = [
+  { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
+  { name: "Saga", class: "wide", cell: (one) => h("a", { href: link(`sagas/${segment(one.saga_id)}`) }, one.saga_id), text: (one) => one.saga_id },
+  { name: "Steps", class: "wide", cell: stepWords, text: stepWords },
+  { name: "Started", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
+  { name: "Changed", cell: (one) => ago(one.updated_at), text: (one) => one.updated_at },
+];
+
+function stepWords(saga) {
+  return saga.steps.map((step) => `${step.name} ${words(step.status).toLowerCase()}`).join(", ");
+}
+
+export function sagasView({ path, query }) {
+  return {
+    title: "Sagas",
+    load: (signal) => get("sagas", pageQuery(query, []), signal),
+    render: (page) => [
+      table("Sagas", SAGAS, page.items, { keyOf: (one) => one.saga_id, empty: "No saga was submitted." }),
+      pager(path, query, page, SAGAS, "sagas"),
+    ],
+  };
+}
 
 const EFFECTS = { stands: "still stands", undone: "was undone", unknown: "may or may not have taken effect" };
 

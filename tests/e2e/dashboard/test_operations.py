@@ -114,7 +114,8 @@ def test_a_batch_tells_how_far_it_is_and_what_became_of_each_item(
         operation(f"{key}-bad", "/status/422"),
     ]
     batch_id = seen.client.post("/api/batches", json={"items": items}).json()["batch_id"]
-    window.open(f"batches/{batch_id}")
+    window.open("batches")
+    window.page.get_by_role("link", name=batch_id).click()
     expect(window.page.locator(".batch-progress")).to_contain_text("3 of 3 ended (100 %)")
     expect(window.page.locator(".figures")).to_have_text(re.compile("1succeeded.*2dead lettered"))
     rows = window.card("Items").locator("tbody tr")
@@ -136,7 +137,8 @@ def test_a_saga_tells_what_was_undone_and_leads_to_its_operations(
         {"name": "charge", "operation": operation(f"{key}-x", "/status/402")},
     ]
     saga_id = seen.client.post("/api/sagas", json={"steps": steps}).json()["saga_id"]
-    window.open()
+    window.open("sagas")
+    expect(window.page.get_by_role("row").filter(has_text=saga_id)).to_contain_text("reserve")
     window.page.get_by_label("Open by id").fill(saga_id)
     window.page.get_by_label("Open by id").press("Enter")
     expect(window.page.locator(".headline .badge")).to_have_text("Compensated")

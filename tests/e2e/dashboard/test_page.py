@@ -77,12 +77,15 @@ VIEWS = (
     "dead-letters",
     "dead-letters/{dead_letter}",
     "dead-letters/{dead_letter}?edit=1",
+    "replays",
     "replays/new",
     "circuits",
     "circuits/patient",
     "outbox?state=sent",
     "policy",
+    "batches",
     "batches/{batch}",
+    "sagas",
     "sagas/{saga}",
     "operations/unknown",
 )
@@ -120,7 +123,7 @@ def test_colours_follow_the_system_until_somebody_chooses(browser: Browser, seen
         window.page.locator("#theme-button").click()
         assert window.page.evaluate(background) != dark
         window.page.reload()
-        expect(window.page.locator("#theme-button")).to_have_text("Light")
+        expect(window.page.locator("#theme-button")).to_have_text("Colours: light")
 
 
 def test_a_key_is_asked_for_kept_in_the_tab_and_sent(
