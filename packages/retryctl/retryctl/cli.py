@@ -45,6 +45,8 @@ _FILE: Final = {
 _EPILOG: Final = """exit codes: 0 done; 1 the operation failed, or the API refused; 2 the command is wrong;
 3 the API does not answer"""
 
+_EVERYWHERE: Final = "Besides: --url, --function-key and --json, see `retryctl --help`."
+
 
 def main(
     argv: Sequence[str] | None = None,
@@ -135,7 +137,7 @@ class _Completion(Action):
 
 
 def _command(commands: Commands, name: str, run: Command, words: str) -> ArgumentParser:
-    command = commands.add_parser(name, help=words, description=words)
+    command = commands.add_parser(name, help=words, description=words, epilog=_EVERYWHERE)
     # The global options work behind the command too. A default here would overwrite the value before it.
     command.add_argument("--url", default=SUPPRESS, help=SUPPRESS)
     command.add_argument("--function-key", default=SUPPRESS, help=SUPPRESS)
@@ -316,7 +318,7 @@ def _add_workflows(commands: Commands) -> None:
     _with_file(submit, "JSON: a list of operations, or the whole body")
     submit.add_argument("--max-concurrency", type=int, metavar="N", help="operations under way at once")
     submit.add_argument(
-        "--tolerated-failures", type=int, metavar="N", help="failed items with which the batch succeeds"
+        "--tolerated-failures", type=int, metavar="N", help="so many items may fail without failing the batch"
     )
     _with_key(submit, "batch")
     _with_watch(submit)
