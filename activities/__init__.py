@@ -1,11 +1,11 @@
-"""Durable activities: one thin file each, and the app's own handlers."""
+"""Durable activities, one thin module per orchestration that calls them, and the app's own handlers."""
 
 import azure.durable_functions as df
 
-from activities import attempt, batch, bulk_replay, commit, dead_letter, outbox, submit, wake_waiting
+from activities import bulk_replay, operation, outbox, wake_waiting, workflows
 
 
 def blueprints() -> list[df.Blueprint]:
     """Return the blueprint of each module, to register in the function app."""
-    modules = (attempt, batch, bulk_replay, commit, dead_letter, outbox, submit, wake_waiting)
+    modules = (bulk_replay, operation, outbox, wake_waiting, workflows)
     return [module.blueprint for module in modules]

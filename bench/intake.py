@@ -26,8 +26,7 @@ from bench.systems import flaky_target, onebox
 from durable_retry.engine.intake import Arrival
 from durable_retry.services import intake as intake_service
 from durable_retry.services import submit as submission
-from durable_retry.services.backpressure import BackpressureMonitor
-from durable_retry.services.intake import intake
+from durable_retry.services.intake import BackpressureMonitor, intake
 from onebox.clock import SystemClock
 from onebox.storage.azurite import Azurite, free_ports
 from scripts.processes import ROOT

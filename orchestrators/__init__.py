@@ -2,10 +2,10 @@
 
 import azure.durable_functions as df
 
-from orchestrators import batch, bulk_replay, operation, outbox, saga, wake_waiting
+from orchestrators import bulk_replay, operation, outbox, wake_waiting, workflows
 
 
 def blueprints() -> list[df.Blueprint]:
     """Return the blueprint of each module, to register in the function app."""
-    modules = (batch, bulk_replay, operation, outbox, saga, wake_waiting)
+    modules = (bulk_replay, operation, outbox, wake_waiting, workflows)
     return [module.blueprint for module in modules]

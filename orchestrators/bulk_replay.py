@@ -11,7 +11,7 @@ from durabletask import task
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, REPLAY, REPLAY_BATCH, REPLAY_PAGE
 from durable_retry.engine.dead_letters.replay import Pace, ReplayProgress, ReplayState, progress_document
-from orchestrators.call_until_success import Steps, call_until_success
+from orchestrators.steps import Steps, call_until_success
 
 blueprint = df.Blueprint()
 

@@ -20,8 +20,7 @@ from durable_retry.engine.base.names import CIRCUIT_EVENT, OUTBOX, OUTBOX_GIVE_U
 from durable_retry.engine.outbox import Delivery, due_of, heads_of, next_due_at
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.loop import Answer, AttemptNow, RequestProbe, WorkerFailed, after
-from orchestrators.call_until_success import Steps, call_until_success
-from orchestrators.retry_loop import answer_of, request_probe
+from orchestrators.steps import Steps, answer_of, call_until_success, request_probe
 
 blueprint = df.Blueprint()
 

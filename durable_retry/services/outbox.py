@@ -12,30 +12,118 @@ from typing import Any, Final
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
-from durable_retry.engine.base.names import OUTBOX, Category, outbox_instance
+from durable_retry.engine.base.names import OUTBOX, Category, DeadLetterReason, outbox_instance
 from durable_retry.engine.dependency import Dependency, signing_key
 from durable_retry.engine.outbox import (
     CONTENT_TYPE,
     ID_HEADER,
     Delivery,
+    EventState,
     StoredEvent,
+    envelope_of,
     envelope_text,
+    operation_id_of,
     outbox_id_of,
     signed_headers,
 )
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import Blocked
 from durable_retry.services.attempt.attempt import attempt_if_admitted, observed
-from durable_retry.services.attempt.http_request import attempt_request
-from durable_retry.services.attempt.plan import Plan, error_line, start_clock
+from durable_retry.services.attempt.http_request import Plan, attempt_request, error_line, start_clock
 from durable_retry.settings.configuration import find_dependency
-from durable_retry.stores.outbox import find_event, mark_pending
-from durable_retry.stores.outbox_index import PendingNote, list_notes, read_sweep_cursor, write_sweep_cursor
+from durable_retry.stores.dead_letters.records import keep_operation
+from durable_retry.stores.outbox import find_event, mark_failed, mark_pending, mark_sent, pending_of
+from durable_retry.stores.outbox_index import (
+    OutboxLocation,
+    PendingNote,
+    list_notes,
+    read_sweep_cursor,
+    write_sweep_cursor,
+)
 from durable_retry.stores.queues import MessageRefusedError, send_message
 from durable_retry.stores.task_hub import start_instance
 
 _QUEUES: Final = Dependency(name="queues", base_url="")
 """Takes the place of a dependency for messages to queues; it has no secret to mask."""
+
+
+async def pending_deliveries(
+    outbox_id: str, event_id: str | None = None
+) -> tuple[OutboxLocation, list[Delivery]]:
+    """Return where the rows of a run are, and its pending events in their order.
+
+    When there are none, the run's index entry is removed.
+
+    Args:
+        outbox_id: `OperationInput.outbox_id` of the run.
+        event_id: The only event to send; None for all of them.
+    """
+    place, pending = await pending_of(outbox_id, clock.now())
+    events = [event for event in pending if event_id in {None, event.event_id}]
+    return place, [event.to_delivery(_dependency_of(event)) for event in events]
+
+
+async def deliver_once(
+    hub: str, delivery: Delivery, place: OutboxLocation, number: int
+) -> AttemptOutcome | Blocked:
+    """Make one attempt to send an event unless its row says that it has ended, and mark a sent one.
+
+    A crash between the two sends it again, under the same id, on which receivers deduplicate.
+
+    Args:
+        hub: Configuration of the durable client.
+        delivery: Of that event.
+        place: Where its row is.
+        number: Of the attempt, from 1.
+
+    Returns:
+        A success also when another execution ended the event, or when its row is gone.
+    """
+    ended_before = AttemptOutcome(number=number, started_at=clock.now(), duration_ms=0.0)
+    row = await find_event(delivery.event_id, place)
+    if row is None or row.event.state is EventState.FAILED:
+        return ended_before
+    answer: AttemptOutcome | Blocked = ended_before
+    if row.event.state is EventState.PENDING:
+        answer = await deliver(hub, delivery, row.event, number)
+    if isinstance(answer, AttemptOutcome) and answer.category is None:
+        await mark_sent(row, clock.now())
+    return answer
+
+
+async def give_up(delivery: Delivery, place: OutboxLocation, *, category: str, detail: str) -> str | None:
+    """Store the dead letter of an event that cannot be delivered, and mark its row. Idempotent.
+
+    Returns:
+        The dead letter's id; None when the event was sent after all, or its row is gone.
+    """
+    row = await find_event(delivery.event_id, place)
+    if row is None or row.event.state is EventState.SENT:
+        return None
+    entry = _dead_letter_of(delivery, row.event, category=category, detail=detail)
+    dead_letter_id = await keep_operation(entry, clock.now())
+    await mark_failed(row, f"{detail} (dead letter {dead_letter_id})")
+    return dead_letter_id
+
+
+def _dead_letter_of(delivery: Delivery, event: StoredEvent, *, category: str, detail: str) -> dict[str, Any]:
+    """Return the dead letter's entry: the event in place of an operation's request, and its key."""
+    operation_id = operation_id_of(event.event_id)
+    shown = {name: event.event[name] for name in ("queue", "path") if name in event.event}
+    return {
+        "event_id": event.event_id,
+        "operation": delivery.operation.to_json()
+        | {"operation_id": operation_id, "request": {"event": envelope_of(event), **shown}},
+        "category": category,
+        "reason": DeadLetterReason.OUTBOX_UNDELIVERABLE.value,
+        "detail": f"event {event.event_id}: {detail}",
+        "attempts": delivery.state.history.to_json()["attempts"],
+    }
+
+
+def _dependency_of(event: StoredEvent) -> Dependency | None:
+    name = event.event.get("dependency")
+    return None if name is None else find_dependency(name)
 
 
 async def deliver(hub: str, delivery: Delivery, event: StoredEvent, number: int) -> AttemptOutcome | Blocked:

@@ -6,21 +6,19 @@
 After a crash the intent is left, and `finish_replay` does what is missing: a dead letter with the status
 `replayed` was started, or will be.
 
-The operation runs again under its own id and key. A bulk replay does not start replays while the circuit of
-their dependency is open, since each would only wait there as an orchestration of its own (`held_until`).
+The operation runs again under its own id and key.
 """
 
 import asyncio
 import base64
 import uuid
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from durable_retry import clock
 from durable_retry.engine.base.names import OPERATION, OPERATIONS_QUEUE, QUEUE_SOURCE, DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.circuit import CircuitState, snapshot_of
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     Replay,
@@ -44,8 +42,6 @@ from durable_retry.engine.retry.policy import deadline_of
 from durable_retry.services.intake import intake
 from durable_retry.services.outbox import resend, was_resent
 from durable_retry.services.submit import KeyReused, Submission, resolve, submit
-from durable_retry.settings.configuration import find_dependency
-from durable_retry.stores.circuit import CircuitEntity
 from durable_retry.stores.dead_letters.records import (
     Intent,
     NoSuchDeadLetterError,
@@ -62,37 +58,6 @@ from durable_retry.stores.outbox import NoSuchEventError
 from durable_retry.stores.task_hub import TaskHubUnavailableError, read_operation, read_record, start_instance
 from durable_retry.telemetry import events, spans
 from durable_retry.telemetry.attributes import OUTCOME
-
-RECHECK: Final = timedelta(seconds=15)
-"""When to look again at an open circuit without a time at which it may close."""
-
-_SHORTEST: Final = timedelta(seconds=1)
-
-
-async def held_until(hub: str, dependency_name: str) -> datetime | None:
-    """Return until when replays wait for a dependency's circuit; None when it is neither open nor paused.
-
-    A circuit that cannot be read delays nothing: the operation checks it before its first attempt.
-
-    Args:
-        hub: Configuration of the durable client.
-        dependency_name: The dependency; one that is not configured holds nothing up either.
-    """
-    dependency = find_dependency(dependency_name)
-    if dependency is None or not dependency.circuit.enabled:
-        return None
-    try:
-        breaker = await CircuitEntity(hub, dependency_name).read()
-    except (TaskHubUnavailableError, ValueError):
-        return None
-    now = clock.now()
-    seen = snapshot_of(breaker, now, settings=dependency.circuit, budget_settings=dependency.retry_budget)
-    if seen.state in {CircuitState.OPEN, CircuitState.FORCED_OPEN}:
-        return max(seen.retry_at or now + RECHECK, now + _SHORTEST)
-    if seen.throttled_until is not None:
-        return max(seen.throttled_until, now + _SHORTEST)
-    return None
-
 
 _WAITS_SECONDS: Final = (0.0, 0.1, 0.3, 0.9)
 """A dead letter is written before its operation ends, so a quick replay can meet the end of the last run."""

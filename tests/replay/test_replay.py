@@ -16,15 +16,15 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry.engine.base.names import BATCH, OPERATION, OUTBOX, RELEASE_WAITING, REPLAY, SAGA
 from durable_retry.settings.configuration import harden_runtime
-from orchestrators import batch, bulk_replay, operation, outbox, saga, wake_waiting
+from orchestrators import bulk_replay, operation, outbox, wake_waiting, workflows
 from tests.replay.recording import FOREIGN, Recording, load, shapes
 from tests.replay.with_a_wait import with_a_wait
 
 ORCHESTRATORS: Final[dict[str, Any]] = {
     OPERATION: operation.operation,
     OUTBOX: outbox.outbox,
-    BATCH: batch.batch,
-    SAGA: saga.saga,
+    BATCH: workflows.batch,
+    SAGA: workflows.saga,
     REPLAY: bulk_replay.replay,
     RELEASE_WAITING: wake_waiting.release_waiting,
 }
@@ -32,8 +32,8 @@ ORCHESTRATORS: Final[dict[str, Any]] = {
 ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     OPERATION: (operation, ("ATTEMPT",)),
     OUTBOX: (outbox, ("OUTBOX_PENDING", "PUBLISH")),
-    BATCH: (batch, ("BATCH_STEP", "BATCH_CLOSE")),
-    SAGA: (saga, ("SUBMIT",)),
+    BATCH: (workflows, ("BATCH_STEP", "BATCH_CLOSE")),
+    SAGA: (workflows, ("SUBMIT",)),
     REPLAY: (bulk_replay, ("REPLAY_PAGE", "REPLAY_BATCH")),
     RELEASE_WAITING: (wake_waiting, ("WAKE_WAITING",)),
 }

@@ -17,11 +17,11 @@ import httpx
 from azure.core.exceptions import ServiceResponseError
 from pydantic import BaseModel
 
-from activities import attempt, commit, dead_letter, submit
-from activities import batch as batch_step
 from activities import bulk_replay as replay_steps
-from activities import outbox as publish
-from activities import wake_waiting as waking
+from activities import operation as operation_steps
+from activities import outbox as outbox_steps
+from activities import wake_waiting as wake_steps
+from activities import workflows as workflow_steps
 from durable_retry import clock
 from durable_retry import handlers as handler_registry
 from durable_retry.engine.base import names
@@ -41,9 +41,7 @@ from durable_retry.settings.configuration import harden_runtime, using
 from durable_retry.stores import tables, task_hub
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
-from orchestrators import batch, operation, outbox, saga
-from orchestrators import bulk_replay as replay
-from orchestrators import wake_waiting as release_waiting
+from orchestrators import bulk_replay, operation, outbox, wake_waiting, workflows
 from tests.simulation.client import Client
 from tests.simulation.hub import Activity, Hub
 from tests.simulation.targets import Network, Queues, Target
@@ -216,23 +214,23 @@ _HANDLER: Final = handler_registry.Handler(
 _ORCHESTRATORS: Final = {
     names.OPERATION: operation.operation,
     names.OUTBOX: outbox.outbox,
-    names.BATCH: batch.batch,
-    names.SAGA: saga.saga,
-    REPLAY: replay.replay,
-    RELEASE_WAITING: release_waiting.release_waiting,
+    names.BATCH: workflows.batch,
+    names.SAGA: workflows.saga,
+    REPLAY: bulk_replay.replay,
+    RELEASE_WAITING: wake_waiting.release_waiting,
 }
 _ENTITIES: Final = {names.IDEMPOTENCY_RECORD: IdempotencyRecord, CIRCUIT_BREAKER: CircuitBreaker}
 _ACTIVITIES: Final[dict[str, Activity]] = {
-    names.ATTEMPT: attempt.attempt,
-    names.COMMIT: commit.commit,
-    names.DEAD_LETTER: _without_hub(dead_letter.dead_letter),
-    names.OUTBOX_PENDING: _without_hub(publish.outbox_pending),
-    names.PUBLISH: publish.publish,
-    names.OUTBOX_GIVE_UP: _without_hub(publish.outbox_give_up),
-    names.SUBMIT: submit.submit,
-    names.BATCH_STEP: batch_step.batch_step,
-    names.BATCH_CLOSE: _without_hub(batch_step.batch_close),
+    names.ATTEMPT: operation_steps.attempt,
+    names.COMMIT: operation_steps.commit,
+    names.DEAD_LETTER: _without_hub(operation_steps.dead_letter),
+    names.OUTBOX_PENDING: _without_hub(outbox_steps.outbox_pending),
+    names.PUBLISH: outbox_steps.publish,
+    names.OUTBOX_GIVE_UP: _without_hub(outbox_steps.outbox_give_up),
+    names.SUBMIT: workflow_steps.submit,
+    names.BATCH_STEP: workflow_steps.batch_step,
+    names.BATCH_CLOSE: _without_hub(workflow_steps.batch_close),
     REPLAY_PAGE: _without_hub(replay_steps.replay_page),
     REPLAY_BATCH: replay_steps.replay_batch,
-    WAKE_WAITING: waking.wake_waiting,
+    WAKE_WAITING: wake_steps.wake_waiting,
 }

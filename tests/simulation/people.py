@@ -16,8 +16,7 @@ from durable_retry import clock
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.intake import Arrival
-from durable_retry.services.backpressure import BackpressureMonitor
-from durable_retry.services.intake import Intake, NotAcceptedError
+from durable_retry.services.intake import BackpressureMonitor, Intake, NotAcceptedError
 from durable_retry.services.outbox import sweep
 from durable_retry.services.retention import finish_left_over
 from durable_retry.settings.intake import intake_settings

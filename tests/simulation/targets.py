@@ -11,7 +11,7 @@ from typing import Any, Final, override
 import httpx
 
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.services.attempt.http_transport import PROGRESS, SendProgress
+from durable_retry.services.attempt.http_client import PROGRESS, SendProgress
 from tests.simulation.world import Execution, World, executing
 
 STORM_SECONDS: Final = 3_600.0

@@ -51,7 +51,7 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.services.attempt import http_request as http_attempt
 from durable_retry.settings.app import APP_ROOT
-from orchestrators.run import Run
+from orchestrators.operation import Run
 from tests.simulation import __main__ as simulation
 from tests.simulation.invariants import INVARIANTS, broken
 from tests.simulation.story import told
@@ -105,10 +105,10 @@ MISTAKES: Final = (
     Mistake(
         "no_early_attempt", lambda: patch.object(http_attempt, "parse_retry_after", lambda *_, **__: None)
     ),
-    Mistake("events_arrive", lambda: patch("activities.outbox.deliver", _sends_nothing)),
+    Mistake("events_arrive", lambda: patch("durable_retry.services.outbox.deliver", _sends_nothing)),
     Mistake(
         "dead_letters_are_kept",
-        lambda: patch("activities.dead_letter.keep_operation", _says_that_it_was_kept),
+        lambda: patch("activities.operation.keep_operation", _says_that_it_was_kept),
     ),
     Mistake("circuits_probe_within_limits", lambda: patch.object(transitions, "probes_free", lambda *_: 1)),
     Mistake(

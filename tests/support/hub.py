@@ -45,12 +45,11 @@ from durable_retry.settings.configuration import harden_runtime
 from durable_retry.stores.task_hub import close_clients
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
-from orchestrators.batch import batch
 from orchestrators.bulk_replay import replay
 from orchestrators.operation import operation
 from orchestrators.outbox import outbox
-from orchestrators.saga import saga
 from orchestrators.wake_waiting import release_waiting
+from orchestrators.workflows import batch, saga
 from scripts.processes import free_port
 from tests.support.builders import Answer, failing
 

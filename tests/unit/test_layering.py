@@ -279,7 +279,7 @@ def test_the_check_sees_files(layer: str) -> None:
         ("stores", "from orchestrators import operation"),
         ("stores", "import onebox"),
         ("services", "from durable_retry.triggers.http import answers"),
-        ("services", "from activities import attempt"),
+        ("services", "from activities import operation"),
     ],
 )
 def test_the_check_catches_a_violation_in_the_library(layer: str, source: str) -> None:
@@ -291,11 +291,11 @@ def test_the_check_catches_a_violation_in_the_library(layer: str, source: str) -
     [
         ("durable_retry.triggers", "from onebox.clock import Clock"),
         ("durable_retry.triggers", "import retryctl.api"),
-        ("durable_retry.triggers", "import orchestrators.run"),
+        ("durable_retry.triggers", "import orchestrators.operation"),
         ("activities", "import scripts.run"),
         ("activities", "from durable_retry.triggers.http import answers"),
-        ("activities", "from orchestrators import run"),
-        ("orchestrators", "from activities import attempt"),
+        ("activities", "from orchestrators import operation"),
+        ("orchestrators", "from activities import operation"),
         ("entities", "from tests.support import builders"),
         ("onebox", "from durable_retry.engine.retry.policy import RetryPolicy"),
         ("onebox", "import function_app"),
@@ -319,7 +319,7 @@ def test_the_check_catches_a_violation_of_a_surface_or_a_package(layer: str, sou
         (f"{LIBRARY}.triggers", "from durable_retry.services import submit\nimport azure.functions"),
         (
             "orchestrators",
-            "from durable_retry.engine.retry import decide\nfrom orchestrators import run",
+            "from durable_retry.engine.retry import decide\nfrom orchestrators import steps",
         ),
         (f"{LIBRARY}.telemetry", "import opentelemetry.sdk"),
         ("onebox", "import os\nfrom onebox.hub import hub"),

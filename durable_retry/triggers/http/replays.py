@@ -11,8 +11,8 @@ from durable_retry import clock
 from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, Category, DeadLetterReason
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import FINISHED_REPLAY, BulkReplayBody, ReplayBody, ReplayState
+from durable_retry.services.bulk_replay import find_bulk_replay, start_bulk_replay
 from durable_retry.services.replay import replay_dead_letter
-from durable_retry.stores.dead_letters.bulk_replays import find_bulk_replay, start_bulk_replay
 from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.task_hub import InstanceEndedError, raise_event
 from durable_retry.stores.workflows import REPLAY, list_created

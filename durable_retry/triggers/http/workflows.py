@@ -23,7 +23,7 @@ from durable_retry.engine.workflows import (
     SagaRequest,
     SagaState,
 )
-from durable_retry.services.workflow_requests import WorkflowRequest, batch_items, saga_steps
+from durable_retry.services.workflows import WorkflowRequest, batch_items, saga_steps
 from durable_retry.settings.app import app_settings
 from durable_retry.stores.task_hub import read_operation, start_instance, starts_are_atomic
 from durable_retry.stores.workflows import (

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from activities.batch import batch_close, batch_step
+from activities.workflows import batch_close, batch_step
 from durable_retry.engine.base.names import DeadLetterReason, OperationState
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.workflows import BatchProgress
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.workflows import Batch, Item, document_of_batch, find_batch, keep_batch
-from orchestrators.batch import batch
+from orchestrators.workflows import batch
 from tests.support.builders import an_operation
 from tests.support.cuts import CutError, Cuts, PartStage, Steps, on_the_clock_of
 from tests.support.workflow_items import PartHub

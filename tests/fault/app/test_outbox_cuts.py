@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pytest
 from azure.storage.queue import QueueClient
 
-from activities.commit import commit
+from activities.operation import commit
 from activities.outbox import outbox_give_up, outbox_pending, publish
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.dead_letters.record import DeadLetterRecord
@@ -37,7 +37,7 @@ def no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     async def read_record(_hub: str, _operation_id: str) -> None:
         return None
 
-    monkeypatch.setattr("activities.commit.read_record", read_record)
+    monkeypatch.setattr("activities.operation.read_record", read_record)
 
 
 ACTIVITIES: dict[str, Activity] = {

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from activities.submit import submit
+from activities.workflows import submit
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.workflows import Saga, Step
 from durable_retry.stores.workflows import saga_progress
-from orchestrators.saga import saga
+from orchestrators.workflows import saga
 from tests.support.builders import NOON, an_operation
 from tests.support.cuts import PartStage, Steps, on_the_clock_of
 from tests.support.workflow_items import PartHub

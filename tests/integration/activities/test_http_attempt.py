@@ -6,7 +6,7 @@ from unittest.mock import AsyncMock
 import httpx
 import pytest
 
-from activities.attempt import attempt
+from activities.operation import attempt
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.retry.history import AttemptOutcome

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from durable_retry.services.attempt.http_transport import PROGRESS, PooledTransport, SendProgress
+from durable_retry.services.attempt.http_client import PROGRESS, PooledTransport, SendProgress
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

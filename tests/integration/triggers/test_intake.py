@@ -12,8 +12,7 @@ from durable_retry.engine.intake import Arrival, LagLimits, Pressure
 from durable_retry.engine.operations.idempotency import event_name, explicit_scope, operation_id_for
 from durable_retry.engine.operations.request import EventName
 from durable_retry.services import intake as intake_module
-from durable_retry.services.backpressure import SAMPLE_INTERVAL, BackpressureMonitor
-from durable_retry.services.intake import Intake, NotAcceptedError
+from durable_retry.services.intake import SAMPLE_INTERVAL, BackpressureMonitor, Intake, NotAcceptedError
 from durable_retry.services.submit import submit
 from durable_retry.settings.configuration import using
 from durable_retry.settings.intake import IntakeSettings

@@ -13,7 +13,7 @@ from durable_retry.engine.circuit import CircuitState, ManualAction, ManualContr
 from durable_retry.engine.dead_letters.record import Status, archived
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.services import replay as replay_start
-from durable_retry.services.replay import RECHECK, held_until
+from durable_retry.services.bulk_replay import RECHECK, held_until
 from durable_retry.stores.circuit import CircuitEntity
 from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters

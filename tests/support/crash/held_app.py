@@ -28,12 +28,12 @@ STEPS = {
     "marker": ("durable_retry.services.attempt.attempt", "insert_marker"),
     "call": ("durable_retry.services.attempt.http_request", "send"),
     "note": ("durable_retry.services.attempt.attempt", "write_outcome"),
-    "commit": ("activities.commit", "commit_success"),
+    "commit": ("activities.operation", "commit_success"),
     "outbox": ("orchestrators.operation", "_start_outbox"),
     "complete": ("entities.idempotency_record", "complete"),
-    "pending": ("activities.outbox", "pending_of"),
+    "pending": ("durable_retry.services.outbox", "pending_of"),
     "send": ("durable_retry.services.outbox", "send_message"),
-    "sent": ("activities.outbox", "mark_sent"),
+    "sent": ("durable_retry.services.outbox", "mark_sent"),
 }
 """Each step of an operation, in order, and the function that takes it."""
 

@@ -341,7 +341,7 @@ def test_a_mistake_of_our_own_is_left_to_a_person(monkeypatch: pytest.MonkeyPatc
     def mistaken(*_: Any) -> None:
         raise KeyError("no such rule")
 
-    monkeypatch.setattr("orchestrators.run.after", mistaken)
+    monkeypatch.setattr("orchestrators.operation.after", mistaken)
     stage = Stage(an_operation(), failing(1))
     document = stage.run()
     assert document["status"] == "dead_lettered"

@@ -1,8 +1,14 @@
+"""Two first submissions of one key at the same moment, on a task hub whose starts are not atomic."""
+
+import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from durabletask.client import OrchestrationStatus
 from pydantic import BaseModel
 
 from durable_retry import handlers as handler_registry
@@ -13,9 +19,22 @@ from durable_retry.engine.operations.idempotency import ScopedKey, fields_name
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.request import ParsedEnvelope, parse_envelope, parse_operation
 from durable_retry.handlers import Call, operation_handler
-from durable_retry.services.submit import Naming, Submission, UnknownTargetError, parse, resolve
+from durable_retry.services import submit as submission
+from durable_retry.services.submit import (
+    KeyReused,
+    Naming,
+    Replayed,
+    Started,
+    Submission,
+    SubmitResult,
+    UnknownTargetError,
+    parse,
+    resolve,
+    submit,
+)
 from durable_retry.settings.configuration import using
-from tests.support.builders import NOON
+from durable_retry.stores.task_hub import Instance
+from tests.support.builders import NOON, an_operation
 
 CONFIG = """
 [dependencies.payments]
@@ -168,3 +187,65 @@ def test_the_trace_context_of_an_event_goes_before_that_of_its_message() -> None
     assert parse(parse_envelope(EVENT | event.to_json()), Naming(), message).trace == event
     assert parse(parse_envelope(EVENT), Naming(), message).trace == message
     assert parse(parse_envelope(EVENT), Naming()).trace is None
+
+
+AZURE = json.dumps({"rpcBaseUrl": "127.0.0.1:1"})
+ATOMIC = json.dumps({"rpcBaseUrl": "127.0.0.1:1", "startsAreAtomic": True})
+AT = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+class AzureStorage:
+    """Answers racing starts with success; the first row stays, the message of any other start is dropped."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.reads = 0
+
+    async def start_operation(self, _hub: str, operation: OperationInput, start_id: str) -> bool:
+        is_there = operation.operation_id in self.rows
+        await asyncio.sleep(0)  # the others look, too, before anyone writes
+        given = {"operation": operation.to_json(), "start_id": start_id}
+        self.rows.setdefault(operation.operation_id, given)
+        return not is_there
+
+    async def read_operation(self, _hub: str, operation_id: str) -> Instance | None:
+        self.reads += 1
+        given = self.rows.get(operation_id)
+        running = OrchestrationStatus.RUNNING
+        return None if given is None else Instance(operation_id, running, AT, AT, given, None, None)
+
+
+@pytest.fixture
+def storage(monkeypatch: pytest.MonkeyPatch) -> AzureStorage:
+    storage = AzureStorage()
+
+    async def no_record(_hub: str, _operation_id: str) -> None:
+        return None
+
+    monkeypatch.setattr(submission, "read_record", no_record)
+    monkeypatch.setattr(submission, "start_operation", storage.start_operation)
+    monkeypatch.setattr(submission, "read_operation", storage.read_operation)
+    return storage
+
+
+async def race(*fingerprints: str, hub: str = AZURE, is_new_key: bool = False) -> list[type[SubmitResult]]:
+    operations = [an_operation(fingerprint=each) for each in fingerprints]
+    results = await asyncio.gather(*(submit(hub, each, is_new_key=is_new_key) for each in operations))
+    return [type(each) for each in results]
+
+
+@pytest.mark.usefixtures("storage")
+async def test_of_two_different_operations_the_one_that_is_dropped_is_refused() -> None:
+    assert await race("one", "another") == [Started, KeyReused]
+
+
+@pytest.mark.usefixtures("storage")
+async def test_of_two_equal_operations_one_is_started_and_one_is_a_replay() -> None:
+    assert await race("one", "one") == [Started, Replayed]
+
+
+async def test_a_start_that_can_be_trusted_is_not_read_back(storage: AzureStorage) -> None:
+    await race("one", hub=ATOMIC)
+    storage.rows.clear()
+    await race("one", hub=AZURE, is_new_key=True)
+    assert storage.reads == 0

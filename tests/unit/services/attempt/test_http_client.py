@@ -2,8 +2,12 @@ import httpx
 import pytest
 
 from durable_retry.engine.dependency import Dependency
-from durable_retry.services.attempt.http_client import EscapedBaseUrlError, require_below, target_url
-from durable_retry.services.attempt.http_transport import SendProgress
+from durable_retry.services.attempt.http_client import (
+    EscapedBaseUrlError,
+    SendProgress,
+    require_below,
+    target_url,
+)
 
 API = Dependency(name="api", base_url="https://api.example.com/v1")
 ROOT = Dependency(name="root", base_url="https://api.example.com")

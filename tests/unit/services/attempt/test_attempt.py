@@ -1,3 +1,5 @@
+""""""
+
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

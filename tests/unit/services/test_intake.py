@@ -1,3 +1,5 @@
+""""""
+
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -7,8 +9,8 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.engine.intake import LagLimits, Pressure
-from durable_retry.services import backpressure as pressure
-from durable_retry.services.backpressure import BackpressureMonitor, BehindError
+from durable_retry.services import intake as pressure
+from durable_retry.services.intake import BackpressureMonitor, BehindError
 from tests.support.builders import NOON, an_operation
 
 

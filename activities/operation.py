@@ -1,0 +1,93 @@
+"""The activities of an operation: one attempt, the commit of a success, the dead letter of a failure."""
+
+from dataclasses import replace
+
+import azure.durable_functions as df
+
+from durable_retry import clock
+from durable_retry.engine.base.json_forms import TraceContext
+from durable_retry.engine.base.names import ATTEMPT, COMMIT, DEAD_LETTER
+from durable_retry.engine.operations.operation import OperationInput, outbox_id_for
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.loop import AdmissionState, blocked_to_json
+from durable_retry.services.attempt.attempt import attempt_operation
+from durable_retry.stores.dead_letters.records import keep_operation
+from durable_retry.stores.operation_writes import commit_success
+from durable_retry.stores.tables import StorageRefusedError
+from durable_retry.stores.task_hub import read_record
+
+blueprint = df.Blueprint()
+
+
+async def attempt(call: dict, hub: str) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+    """Make one attempt, if the retry budget and the circuit of its dependency let it start.
+
+    Args:
+        call: `operation`, an `OperationInput`; `run`, its run number; `attempt`, from 1; `ticket`, an
+            `AdmissionState`.
+        hub: Configuration of the durable client.
+
+    Returns:
+        The JSON form of an `AttemptOutcome`, or `{"stopped": ...}` with what blocks it.
+    """
+    operation = replace(OperationInput.from_json(call["operation"]), run=call.get("run", 1))
+    admission = AdmissionState.from_json(call.get("ticket") or {})
+    answer = await attempt_operation(hub, operation, call["attempt"], admission)
+    return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": blocked_to_json(answer)}
+
+
+blueprint.activity_trigger(input_name="call", activity=ATTEMPT)(
+    blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)(attempt)
+)
+
+
+async def commit(success: dict, hub: str) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+    """Commit a success. Idempotent.
+
+    Args:
+        success: `operation_id`, `run`, `result`, `writes`, `events`, `correlation_id`, `trace`.
+        hub: Configuration of the durable client.
+
+    Returns:
+        `events` as the status document shows them, and `rejected`: why the writes can never be made, or None.
+
+    Raises:
+        TaskHubUnavailableError: Whether this run still holds its claim is not known.
+    """
+    operation_id, run = success["operation_id"], success.get("run", 1)
+    record = await read_record(hub, operation_id)
+    if record is not None and record.run > run:
+        return {"events": [], "rejected": f"run {record.run} of this key holds the claim; run {run} lost it"}
+    try:
+        events = await commit_success(
+            outbox_id_for(operation_id, run),
+            success["result"],
+            success["writes"],
+            success["events"],
+            clock.now(),
+            correlation_id=success.get("correlation_id"),
+            trace=TraceContext.from_json(success.get("trace")),
+        )
+    except (StorageRefusedError, ValueError, TypeError) as error:
+        return {"events": [], "rejected": str(error)[:500]}
+    return {"events": events, "rejected": None}
+
+
+blueprint.activity_trigger(input_name="success", activity=COMMIT)(
+    blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)(commit)
+)
+
+
+async def dead_letter(entry: dict) -> str:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+    """Store the dead letter of an operation. Idempotent.
+
+    Args:
+        entry: `operation`, `category`, `reason`, `detail`, `attempts`.
+
+    Returns:
+        Its id.
+    """
+    return await keep_operation(entry, clock.now())
+
+
+blueprint.activity_trigger(input_name="entry", activity=DEAD_LETTER)(dead_letter)

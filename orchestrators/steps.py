@@ -1,0 +1,77 @@
+"""Steps that orchestrations share: activities that must happen, and driving `engine.retry.loop`.
+
+An activity of our own side that must happen is called again for as long as it fails. `operation` and `outbox`
+read answers of attempts and ask for a probe alike.
+"""
+
+from collections.abc import Generator, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from durabletask import task
+
+from durable_retry.engine.base.names import PERMIT
+from durable_retry.engine.circuit import Permitted, Refused, answer_from_json
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.loop import Blocked, RequestProbe, WorkerFailed, blocked_from_json
+from durable_retry.stores.circuit import circuit_id
+
+type Steps[T] = Generator[task.Task[Any], Any, T]
+"""Yields durable tasks, is sent their results, and returns T."""
+
+_FIRST_WAIT_SECONDS: Final = 2
+_LONGEST_WAIT_SECONDS: Final = 300
+_DOUBLINGS: Final = 8
+"""2 s doubled eight times is above the longest wait; more would only grow the number."""
+
+
+def wait_after(failures: int) -> timedelta:
+    """Return how long to wait after so many failures in a row of our own side, from 1."""
+    doubled = _FIRST_WAIT_SECONDS * 2 ** min(failures - 1, _DOUBLINGS)
+    return timedelta(seconds=min(doubled, _LONGEST_WAIT_SECONDS))
+
+
+def call_until_success(ctx: task.OrchestrationContext, activity: str, input_: dict[str, Any]) -> Steps[Any]:
+    """Call an activity until it answers.
+
+    For what only our own storage can fail: giving up would lose what was accepted, and nothing else can be
+    done meanwhile. The wait is a durable timer, so an outage costs a turn every five minutes.
+
+    Args:
+        ctx: The durable context.
+        activity: Name of an idempotent activity that raises for passing trouble only.
+        input_: Its input.
+    """
+    failures = 0
+    while True:
+        try:
+            return (yield ctx.call_activity(activity, input=input_))
+        except task.TaskFailedError:
+            failures += 1
+            yield ctx.create_timer(wait_after(failures))
+
+
+def answer_of(answered: Mapping[str, Any], attempt: int) -> AttemptOutcome | WorkerFailed | Blocked:
+    """Read what the activity `attempt` or `publish` returned.
+
+    Args:
+        answered: `{"stopped": ...}`, or the JSON form of an `AttemptOutcome`.
+        attempt: The number that was called for; a late answer for another one is not taken.
+    """
+    if "stopped" in answered:
+        return blocked_from_json(answered["stopped"])
+    outcome = AttemptOutcome.from_json(answered)
+    if outcome.number != attempt:
+        return WorkerFailed(f"the worker answered for attempt {outcome.number}")
+    return outcome
+
+
+def request_probe(
+    ctx: task.OrchestrationContext, dependency: str, request: RequestProbe
+) -> Steps[Permitted | Refused]:
+    """Ask the circuit's entity for a probe: the only awaited call to it, and only while it is half-open."""
+    try:
+        answer = yield ctx.call_entity(circuit_id(dependency), PERMIT, request.message.to_json())
+    except task.TaskFailedError:
+        return Permitted(epoch=0, fail_open=True)  # A circuit that fails must not take its dependency down.
+    return answer_from_json(answer)

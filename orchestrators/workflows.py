@@ -1,0 +1,201 @@
+"""The orchestrations of a batch and of a saga.
+
+A batch runs a bounded number of operations at a time, until every item has ended. A saga runs one operation
+after the other, in the order of `engine.workflows.Saga`. Both wait for operations to end: by their reports,
+and by a look now and then where a report cannot come.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, timedelta
+from typing import Any, Final
+
+import azure.durable_functions as df
+from durabletask import task
+
+from durable_retry.engine.base.names import BATCH, BATCH_CLOSE, BATCH_STEP, ENDED_EVENT, SAGA, SUBMIT
+from durable_retry.engine.operations.operation import Completion, OperationInput
+from durable_retry.engine.workflows import BatchProgress, Over, Saga, saga_document
+from durable_retry.stores.workflows import saga_progress
+from orchestrators.steps import Steps, call_until_success
+
+blueprint = df.Blueprint()
+
+_FIRST_LOOK: Final = timedelta(seconds=30)
+_LAST_LOOK: Final = timedelta(minutes=5)
+
+
+@dataclass(slots=True)
+class CompletionReports:
+    """The reports of operations that ended.
+
+    No report comes from an operation that was submitted elsewhere under the same key, or whose orchestration
+    was terminated by hand: these are found by a look.
+
+    Attributes:
+        ctx: The durable context.
+        quiet_looks: Looks in a row that found nothing ended; they make the next wait longer.
+    """
+
+    ctx: task.OrchestrationContext
+    quiet_looks: int = 0
+    _next: task.CancellableTask[Any] = field(init=False)
+    _look: task.Task[Any] | None = None
+
+    def __post_init__(self) -> None:
+        self._next = self.ctx.wait_for_external_event(ENDED_EVENT)
+
+    def wait(self) -> Steps[list[Completion]]:
+        """Wait until an operation has ended, or until it is time to look.
+
+        Returns:
+            The ends that were reported; empty when it is time to look.
+        """
+        if self._look is None:
+            # One timer at a time: each abandoned one would cost a turn.
+            self._look = self.ctx.create_timer(min(_FIRST_LOOK * 2 ** min(self.quiet_looks, 10), _LAST_LOOK))
+        endings: list[Completion] = []
+        while not endings and not self._look.is_complete:
+            yield task.when_any([self._look, self._next])
+            endings = self.arrived()
+        if self._look.is_complete:
+            self._look = None
+        self.quiet_looks = 0 if endings else self.quiet_looks + 1
+        return endings
+
+    def arrived(self) -> list[Completion]:
+        """Return the reports that arrived and were not returned yet.
+
+        Call it before continuing as new: reports that were delivered already are not carried over.
+        """
+        arrived = []
+        while self._next.is_complete:
+            ending = _ending(self._next.get_result())
+            self._next = self.ctx.wait_for_external_event(ENDED_EVENT)
+            if ending is not None:
+                arrived.append(ending)
+        return arrived
+
+
+def _ending(data: Any) -> Completion | None:
+    """Read a report; anyone may send an event, and in any form."""
+    try:
+        return Completion.from_json(data)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+STEPS_PER_HISTORY: Final = 20
+"""Steps after which the orchestration continues as new, so that each item costs the same."""
+
+
+def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None]:
+    """Run the items of a batch.
+
+    Args:
+        ctx: The durable context.
+        input_: `batch_id`, and `progress`, the JSON form of a `BatchProgress`.
+    """
+    batch_id, progress = input_["batch_id"], BatchProgress.from_json(input_["progress"])
+    reports = CompletionReports(ctx)
+    steps = 0
+    endings: list[Completion] = []
+    while not progress.is_over:
+        endings.extend(reports.arrived())
+        # Reports must be stored before the history is cut: they are not carried over.
+        if steps >= STEPS_PER_HISTORY and not endings:
+            ctx.continue_as_new({"batch_id": batch_id, "progress": progress.to_json()}, save_events=True)
+            return
+        steps += 1
+        progress = yield from _step(ctx, batch_id, progress, endings)
+        endings = reports.arrived()
+        if not endings and not progress.startable and progress.running:
+            endings = yield from reports.wait()
+            if not endings:
+                progress = yield from _look_at_items(ctx, batch_id, progress)
+    yield from call_until_success(ctx, BATCH_CLOSE, {"batch_id": batch_id})
+
+
+def _step(
+    ctx: task.OrchestrationContext, batch_id: str, progress: BatchProgress, endings: Iterable[Completion]
+) -> Steps[BatchProgress]:
+    """Store the ends of items, and start as many others."""
+    ended = [
+        {"indices": list(progress.running[ending.operation_id]), "ending": ending.to_json()}
+        for ending in endings
+        if ending.operation_id in progress.running
+    ]
+    left = progress.without(ending.operation_id for ending in endings)
+    start = left.startable
+    if not ended and not start:
+        return left
+    request = {"batch_id": batch_id, "ended": ended, "start": start}
+    answer = yield from call_until_success(ctx, BATCH_STEP, request)
+    return left.with_started(start, dict(answer["running"]))
+
+
+def _look_at_items(
+    ctx: task.OrchestrationContext, batch_id: str, progress: BatchProgress
+) -> Steps[BatchProgress]:
+    """Look at every item that runs: the activity stores those that ended without a report."""
+    indices = sorted(index for items in progress.running.values() for index in items)
+    request = {"batch_id": batch_id, "ended": [], "start": indices}
+    answer = yield from call_until_success(ctx, BATCH_STEP, request)
+    none_running = progress.without(progress.running)
+    return none_running.with_started([], dict(answer["running"]))
+
+
+blueprint.orchestration_trigger(context_name="context", orchestration=BATCH)(batch)
+
+
+LOOKS_PER_HISTORY: Final = 20
+"""Starts and looks after which the orchestration continues as new, so that its history stays short."""
+
+
+def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[str, Any] | None]:
+    """Carry a saga to its end.
+
+    Args:
+        ctx: The durable context.
+        input_: `saga`: the JSON form of a `Saga`, as far as it has come.
+
+    Returns:
+        Its document; None when the orchestration continues as new.
+    """
+    state = Saga.from_json(input_["saga"])
+    reports = CompletionReports(ctx)
+    looks = 0
+    while not isinstance(action := state.next_action, Over):
+        _show(ctx, state)
+        ending: Completion | None = None
+        while ending is None:
+            if looks == LOOKS_PER_HISTORY:
+                ctx.continue_as_new({"saga": state.to_json()}, save_events=True)
+                return None
+            looks += 1
+            ending = yield from _look_at_step(ctx, state.operation_of(action), reports)
+        state = state.after(action, ending)
+    _show(ctx, state)
+    return saga_document(state, ctx.current_utc_datetime.replace(tzinfo=UTC))
+
+
+def _look_at_step(
+    ctx: task.OrchestrationContext, operation: OperationInput, reports: CompletionReports
+) -> Steps[Completion | None]:
+    """Start an operation unless it was started before, and wait for its end until the next look is due."""
+    started = replace(operation, reports_to=ctx.instance_id)
+    answer = yield from call_until_success(ctx, SUBMIT, {"operation": started.to_json()})
+    if answer["ending"] is not None:
+        return Completion.from_json(answer["ending"])
+    while endings := (yield from reports.wait()):
+        for ending in endings:
+            if ending.operation_id == operation.operation_id:
+                return ending
+    return None
+
+
+def _show(ctx: task.OrchestrationContext, state: Saga) -> None:
+    ctx.set_custom_status(saga_progress(state))
+
+
+blueprint.orchestration_trigger(context_name="context", orchestration=SAGA)(saga)
