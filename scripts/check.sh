@@ -16,7 +16,7 @@ types=$!
 trap 'kill "$types" 2>/dev/null || true' EXIT
 # The rules are covered branch by branch, and a branch that no fast test takes fails the check.
 $py -m coverage erase
-$py -m coverage run -m pytest -n 2 --dist worksteal tests/unit tests/property
+$py -m coverage run -m pytest -m "not long" -n 2 --dist worksteal tests/unit tests/property
 wait "$types"
 $py -m coverage combine --quiet
 if ! report=$($py -m coverage report --show-missing --skip-covered --fail-under=100); then

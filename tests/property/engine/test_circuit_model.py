@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import event
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -360,5 +361,11 @@ class Lives(RuleBasedStateMachine):
         assert desk.read(at).state is C.CLOSED
 
 
-Lives.TestCase.settings = hypothesis_settings(max_examples=200, stateful_step_count=50, deadline=None)
+class LongLives(Lives):
+    """The same, more of them and longer."""
+
+
+Lives.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=30, deadline=None)
+LongLives.TestCase.settings = hypothesis_settings(max_examples=300, stateful_step_count=60, deadline=None)
 TestLives = Lives.TestCase
+TestLongLives = pytest.mark.long(LongLives.TestCase)

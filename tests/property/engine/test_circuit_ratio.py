@@ -53,7 +53,7 @@ class Fleet:
         return sum(max(QUIET_CALLS, rate * QUIET_INTERVAL_SECONDS) + 1 for rate in self.rates)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     rates=st.lists(st.integers(1, 12), min_size=1, max_size=4),
     failing=st.dictionaries(st.integers(0, SECONDS - 1), st.sets(st.integers(0, 3), min_size=1), max_size=20),
