@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from scripts.processes import eventually
 from tests.support.app import FINISHED, System
 
@@ -47,6 +49,7 @@ def test_an_unsafe_request_that_was_cut_off_is_not_sent_again(own_system: System
     assert unkeyed(own_system, key) == 1
 
 
+@pytest.mark.long
 def test_kills_at_many_moments_lose_nothing_and_start_nothing_twice(own_system: System, key: str) -> None:
     paths = {f"{key}-{number}": f"/fail/{number % 3}?status=503" for number in range(60)}
     ids = {

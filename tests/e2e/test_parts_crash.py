@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from scripts.processes import eventually
 from tests.support.app import System, operation
 
@@ -19,6 +21,7 @@ def posted(system: System, path: str, body: dict[str, Any], key: str) -> dict[st
     return told
 
 
+@pytest.mark.long
 def test_events_a_batch_and_a_saga_survive_three_kills(own_system: System, key: str) -> None:
     system = own_system
     events = [{"type": "t", "dependency": "flaky", "path": "/fail/1", "data": n} for n in range(4)]

@@ -91,8 +91,15 @@ VIEWS = (
 )
 
 
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
-@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("colours", "size"),
+    [
+        pytest.param("light", WIDE, id="light-wide"),
+        pytest.param("dark", NARROW, id="dark-narrow"),
+        pytest.param("light", NARROW, id="light-narrow", marks=pytest.mark.long),
+        pytest.param("dark", WIDE, id="dark-wide", marks=pytest.mark.long),
+    ],
+)
 def test_every_view_passes_the_accessibility_checker_and_fits_the_window(
     browser: Browser, seen: System, size: tuple[int, int], colours: str
 ) -> None:
