@@ -33,15 +33,15 @@ EARLY: Final = timedelta(milliseconds=500)
 _SECOND: Final = timedelta(seconds=1)
 _FIELDS: Final = 6
 _ANY_INSTANT: Final = datetime(2000, 1, 1, tzinfo=UTC)
-_NAME: Final = re.compile(r"[a-z]+")
+_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _NUMBERS: Final = {
-    name: str(number)
-    for names in ("sun mon tue wed thu fri sat", "- jan feb mar apr may jun jul aug sep oct nov dec")
-    for number, name in enumerate(names.split())
+    name: number for names, at in ((_DAYS, 0), (_MONTHS, 1)) for number, name in enumerate(names, at)
 }
-_PART: Final = re.compile(
-    r"(?:\*|(?P<first>[0-9]{1,2}|[a-z]{3,9})(?:-(?P<last>[0-9]{1,2}|[a-z]{3,9}))?)(?:/[0-9]{1,3})?", re.ASCII
-)
+_END: Final = rf"[0-9]{{1,2}}|(?:{'|'.join(_NUMBERS)})[a-z]*"
+_PART: Final = re.compile(rf"(?:\*|(?P<first>{_END})(?:-(?P<last>{_END}))?)(?:/0*[1-9][0-9]*)?", re.ASCII)
+"""One of `*`, `5`, `1-5`, `jan-mar`, each with an optional `/step`."""
+_NAME: Final = re.compile(r"[a-z]+")
 
 _NAME_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _MAX_NAME_CHARS: Final = 48
@@ -113,21 +113,27 @@ def parse_ncrontab(text: str) -> Ncrontab:
         fields = ["0", *fields]
     if len(fields) != _FIELDS:
         raise NcrontabError(f"{text!r} is not six fields: second minute hour day month day-of-week")
-    for part in (part for each in fields for part in each.split(",")):
-        _check_part(part)
-    schedule = Ncrontab(" ".join(_NAME.sub(lambda name: name[0][:3], each) for each in fields))
+    schedule = Ncrontab(" ".join(",".join(map(_plain, each.split(","))) for each in fields))
     schedule.due_until(_ANY_INSTANT)
     return schedule
 
 
-def _check_part(part: str) -> None:
-    """Refuse what croniter takes beyond NCRONTAB: `L`, `#`, `R`, ranges that run backwards."""
+def _plain(part: str) -> str:
+    """Return one part of a field in the form in which croniter reads it as NCRONTAB does.
+
+    Raises:
+        NcrontabError: It is what croniter takes beyond NCRONTAB: `L`, `#`, `R`, ranges that run backwards.
+    """
     found = _PART.fullmatch(part)
     if found is None:
         raise NcrontabError(f"{part!r} is not a value, a range or *")
-    first, last = (_NUMBERS.get(end[:3], end) for end in (found["first"] or "0", found["last"] or "*"))
-    if last != "*" and int(first) > int(last):
+    short = _NAME.sub(lambda name: name[0][:3], part)
+    if found["last"] is None:
+        return short
+    first, last = (int(_NUMBERS.get(found[end][:3], found[end])) for end in ("first", "last"))
+    if first > last:
         raise NcrontabError(f"{part!r} is a range that runs backwards")
+    return short.partition("-")[0] if first == last else short  # croniter takes 5-5 for every value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

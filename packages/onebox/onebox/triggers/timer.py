@@ -127,7 +127,7 @@ def _plain(part: str) -> str:
     first, last = (int(_NUMBERS.get(found[end][:3], found[end])) for end in ("first", "last"))
     if first > last:
         raise ValueError(f"{part!r} is a range that runs backwards")
-    return str(first) if first == last else short  # croniter takes 5-5 for every value
+    return short.partition("-")[0] if first == last else short  # croniter takes 5-5 for every value
 
 
 @dataclass(frozen=True)
