@@ -18,7 +18,7 @@ from typing import Any, Final
 from durable_retry.engine.base.json_forms import TraceContext
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem, json_problems, read_json
-from durable_retry.engine.operations.idempotency import ScopedKey, source_name
+from durable_retry.engine.operations.operation import ScopedKey, source_name
 
 DATA_PREFIX: Final = "data:application/octet-stream;base64,"
 

@@ -21,7 +21,7 @@ from typing import Final
 from durable_retry.engine.alerts import Alert, HealthMetric, Thresholds, alert_changes
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.circuit import Breaker, CircuitState
-from durable_retry.engine.operations.idempotency import ScopedKey
+from durable_retry.engine.operations.operation import ScopedKey
 from durable_retry.engine.operations.request import ParsedEnvelope
 from durable_retry.services.submit import Naming, parse, resolve, submit
 from durable_retry.settings.configuration import dependencies
@@ -32,7 +32,7 @@ from durable_retry.stores.dead_letters.index import Summary, quoted, read_summar
 from durable_retry.stores.outbox_index import list_notes
 from durable_retry.stores.task_hub import TaskHubUnavailableError
 from durable_retry.telemetry import metrics
-from durable_retry.telemetry.attributes import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
+from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
 
 TABLE: Final = "Alerts"
 

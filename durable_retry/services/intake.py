@@ -49,7 +49,7 @@ from durable_retry.settings.intake import IntakeSettings, intake_settings
 from durable_retry.stores.dead_letters.records import keep_message
 from durable_retry.stores.operations import document_of
 from durable_retry.stores.task_hub import TaskHubUnavailableError, read_operation
-from durable_retry.telemetry.attributes import DEAD_LETTER_ID, DEAD_LETTER_REASON, SOURCE
+from durable_retry.telemetry.spans import DEAD_LETTER_ID, DEAD_LETTER_REASON, SOURCE
 
 SAMPLE_INTERVAL: Final = timedelta(seconds=1)
 

@@ -36,8 +36,8 @@ from durable_retry.engine.dead_letters.replay import (
     needs_new_key,
 )
 from durable_retry.engine.intake import DATA_PREFIX, Arrival
-from durable_retry.engine.operations.idempotency import RecordState, ScopedKey, state_of, visible
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.idempotency import RecordState, state_of
+from durable_retry.engine.operations.operation import OperationInput, ScopedKey, visible
 from durable_retry.engine.retry.policy import deadline_of
 from durable_retry.services.intake import intake
 from durable_retry.services.outbox import resend, was_resent
@@ -57,7 +57,7 @@ from durable_retry.stores.operations import operation_of
 from durable_retry.stores.outbox import NoSuchEventError
 from durable_retry.stores.task_hub import TaskHubUnavailableError, read_operation, read_record, start_instance
 from durable_retry.telemetry import events, spans
-from durable_retry.telemetry.attributes import OUTCOME
+from durable_retry.telemetry.spans import OUTCOME
 
 _WAITS_SECONDS: Final = (0.0, 0.1, 0.3, 0.9)
 """A dead letter is written before its operation ends, so a quick replay can meet the end of the last run."""

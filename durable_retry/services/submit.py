@@ -26,15 +26,15 @@ from durable_retry.engine.base.validation import (
     problems_of,
 )
 from durable_retry.engine.dependency import Dependency
-from durable_retry.engine.operations.idempotency import (
-    RecordState,
+from durable_retry.engine.operations.idempotency import RecordState, state_of
+from durable_retry.engine.operations.operation import (
+    OperationInput,
     ScopedKey,
     event_name,
     explicit_scope,
     fields_name,
-    state_of,
+    operation_from,
 )
-from durable_retry.engine.operations.operation import OperationInput, operation_from
 from durable_retry.engine.operations.request import OperationRequest, ParsedEnvelope, parse_operation
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.handlers import Handler, find_handler, registered_handlers
@@ -49,7 +49,7 @@ from durable_retry.stores.task_hub import (
     starts_are_atomic,
 )
 from durable_retry.telemetry import events, spans
-from durable_retry.telemetry.attributes import OUTCOME
+from durable_retry.telemetry.spans import OUTCOME
 
 
 class UnknownTargetError(InvalidInputError):

@@ -22,8 +22,7 @@ from durable_retry.engine.base.validation import (
     pointer_of,
     validated,
 )
-from durable_retry.engine.operations.idempotency import ScopedKey
-from durable_retry.engine.operations.operation import Completion, OperationInput
+from durable_retry.engine.operations.operation import Completion, OperationInput, ScopedKey
 from durable_retry.engine.operations.request import ParsedEnvelope
 from durable_retry.engine.retry.policy import deadline_of
 from durable_retry.engine.workflows import BatchRequest, SagaRequest, Step, StepRequest

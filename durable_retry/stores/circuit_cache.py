@@ -35,8 +35,8 @@ from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudg
 from durable_retry.engine.dependency import Dependency
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe
 from durable_retry.stores.circuit import CircuitEntity, SharedCircuit
-from durable_retry.telemetry.attributes import DEPENDENCY
 from durable_retry.telemetry.events import circuit_failed_open, retry_postponed
+from durable_retry.telemetry.spans import DEPENDENCY
 
 SEND_SECONDS: Final = 2.0
 SEND_DELAY: Final = timedelta(seconds=1)

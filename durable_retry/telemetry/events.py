@@ -15,7 +15,7 @@ from durable_retry.engine.circuit import CircuitState
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.telemetry import metrics, spans
-from durable_retry.telemetry.attributes import (
+from durable_retry.telemetry.spans import (
     ATTEMPT,
     ATTEMPT_COUNT,
     CATEGORY,

@@ -12,19 +12,17 @@ from typing import Any, Final
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
 
 from durable_retry import clock
-from durable_retry.telemetry.attributes import (
+from durable_retry.telemetry.spans import (
     CATEGORY,
     CIRCUIT_STATE,
     CIRCUIT_STATE_BEFORE,
     DEPENDENCY,
     OUTCOME,
+    SCOPE,
     SOURCE,
     STATUS,
     WAIT_KIND,
 )
-
-SCOPE: Final = "durable_retry"
-"""Name of the instrumentation scope of all metrics and spans."""
 
 _CALL_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _WAIT_BUCKETS: Final = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 14_400, 86_400)

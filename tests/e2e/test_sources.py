@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from azure.storage.queue import QueueClient
 
-from durable_retry.engine.operations.idempotency import (
+from durable_retry.engine.operations.operation import (
     ScopedKey,
     event_name,
     explicit_scope,

@@ -1,4 +1,4 @@
-"""Keys, and the record that makes one key mean one operation.
+"""The record that makes one key mean one operation.
 
 A record is absent, in progress or completed; a completed one expires. `RECORD_MOVES` lists every legal move.
 The functions take the stored record and return the record to store, with the answer to give.
@@ -8,146 +8,16 @@ The functions take the stored record and return the record to store, with the an
     complete(record, ...)  in progress -> completed, with the status document that answers from then on
     fail(record, ...)      in progress -> absent:   the owner gives up, so the key may be claimed again
     expire(record, ...)    completed -> absent:     when its time is over
-
-A scope separates keys that are equal by accident. There are four kinds, each the same in every source:
-
-    key:TENANT        keys that callers choose: the body's `key`, the header Idempotency-Key
-    event:TENANT      events: `source` and `id` of an envelope
-    fields:           keys made of named fields of the payload
-    source:NAME/...   ids of a source: a message id, a partition with a sequence number
 """
 
-import re
-from base64 import b32encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from hashlib import sha256
 from typing import Any, Final
-from urllib.parse import quote
 
 from durable_retry.engine.base.json_forms import JsonRecord
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.validation import (
-    InvalidInputError,
-    Problem,
-    pointed_at,
-)
-from durable_retry.engine.operations.request import EventName, canonical_json
-
-MAX_KEY_CHARS: Final = 255
-
-_VISIBLE: Final = "".join(chr(code) for code in range(0x21, 0x7F))
-_KEPT_IN_KEYS: Final = _VISIBLE.replace("%", "")
-_KEPT_IN_EVENT_NAMES: Final = _KEPT_IN_KEYS.replace("#", "")
-
-FIELDS_SCOPE: Final = "fields:"
-
-
-@dataclass(frozen=True, slots=True)
-class ScopedKey:
-    """A key and its scope; `operation_id_for` makes the operation's id of them."""
-
-    scope: str
-    key: str
-
-
-def explicit_scope(tenant: str) -> str:
-    """Return the scope of keys that callers choose: shared by all sources, one per tenant."""
-    return f"key:{tenant}"
-
-
-def event_scope(tenant: str) -> str:
-    """Return the scope of events: shared by all sources, one per tenant."""
-    return f"event:{tenant}"
-
-
-def event_name(event: EventName, tenant: str = "") -> ScopedKey:
-    """Return the key of an event: `source` and `id`, joined by `#`, which is escaped in both."""
-    parts = (
-        quote(part, safe=_KEPT_IN_EVENT_NAMES, errors="surrogatepass") for part in (event.source, event.id)
-    )
-    return ScopedKey(event_scope(tenant), _short("#".join(parts)))
-
-
-def source_name(source: str, place: str, native_id: str) -> ScopedKey:
-    """Return the key of a message, made of the id that its source gave it.
-
-    Args:
-        source: `queue`, `kafka`, ...
-        place: The scope in which the id is unique, such as the queue's name.
-        native_id: Any text.
-    """
-    return ScopedKey(f"source:{source}/{place}", visible(native_id))
-
-
-def fields_name(payload: Any, pointers: Iterable[str]) -> ScopedKey:
-    """Return a key made of some fields of a payload, whatever the order of keys and the form of numbers.
-
-    Raises:
-        InvalidInputError: A field is missing: all payloads without it would be one operation.
-    """
-    # Sorted and unique: the order in the settings must not change the key.
-    found = [(pointer, pointed_at(payload, pointer)) for pointer in sorted(set(pointers))]
-    missing = [
-        Problem(pointer, "is missing, and the key is made of it") for pointer, value in found if not value
-    ]
-    if missing:
-        raise InvalidInputError(missing)
-    digest = sha256(canonical_json([[pointer, value[0]] for pointer, value in found]).encode()).hexdigest()
-    return ScopedKey(FIELDS_SCOPE, f"fields-{digest[:40]}")
-
-
-def visible(text: str) -> str:
-    """Return a text as a key: what is not visible ASCII is percent-encoded, what is long is hashed."""
-    return _short(quote(text, safe=_KEPT_IN_KEYS, errors="surrogatepass"))
-
-
-def _short(key: str) -> str:
-    """Return a text, or its hash when it is longer than a key may be."""
-    if 0 < len(key) <= MAX_KEY_CHARS:
-        return key
-    return f"sha256-{sha256(key.encode()).hexdigest()}"
-
-
-_OPERATION_ID: Final = re.compile(r"op-[a-z0-9-]+")
-_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
-_SF_STRING: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
-
-
-def operation_id_for(scope: str, key: str) -> str:
-    """Return an operation's id: the same for the same scope and key on every machine; 35 URL-safe characters.
-
-    Args:
-        scope: Separates keys that are equal by accident, e.g. callers' keys from the ids of a source.
-        key: The caller's.
-    """
-    digest = sha256(f"{len(scope)}:{scope}{key}".encode("utf-8", "surrogatepass")).digest()
-    return "op-" + b32encode(digest[:20]).decode().lower()
-
-
-def is_operation_id(text: str) -> bool:
-    """Return whether a text has the form of an operation id; no other instance id has it."""
-    return _OPERATION_ID.fullmatch(text) is not None
-
-
-def parse_key(header: str) -> str:
-    """Read an `Idempotency-Key` header: an RFC 8941 string (`"abc"`, escapes undone) or bare (`abc`).
-
-    Raises:
-        InvalidInputError: if it is neither, or not 1 to 255 visible ASCII characters.
-    """
-    text = header.strip(" \t")
-    quoted = _SF_STRING.fullmatch(text)
-    if text.startswith('"') and quoted is None:
-        raise InvalidInputError(
-            [Problem("", "Idempotency-Key is not a quoted string (RFC 8941 section 3.3.3)")]
-        )
-    key = text if quoted is None else re.sub(r"\\(.)", r"\1", quoted[1])
-    if not _KEY.fullmatch(key):
-        raise InvalidInputError([Problem("", "Idempotency-Key must be 1 to 255 visible ASCII characters")])
-    return key
 
 
 class RecordState(StrEnum):

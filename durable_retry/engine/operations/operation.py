@@ -1,4 +1,11 @@
-"""One operation as data: what it starts with, what each attempt gave, the document that clients see, its end.
+"""One operation as data: its key and id, what it starts with, the document that clients see, its end.
+
+A scope separates keys that are equal by accident. There are four kinds, each the same in every source:
+
+    key:TENANT        keys that callers choose: the body's `key`, the header Idempotency-Key
+    event:TENANT      events: `source` and `id` of an envelope
+    fields:           keys made of named fields of the payload
+    source:NAME/...   ids of a source: a message id, a partition with a sequence number
 
 `operation_from` makes the input of the orchestration of a validated request: here policies are resolved. A
 `Completion` is the end as batches, sagas and callers that wait for it need it.
@@ -7,10 +14,14 @@ Every record has `to_json` and `from_json`: plain dicts, lists, strings, numbers
 orchestration's input, an activity's answer, an entity's state or a table row.
 """
 
-from collections.abc import Mapping
+import re
+from base64 import b32encode
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Annotated, Any, Final, Self
+from urllib.parse import quote
 
 from durable_retry.engine.base.json_forms import (
     Form,
@@ -21,10 +32,13 @@ from durable_retry.engine.base.json_forms import (
 )
 from durable_retry.engine.base.names import FINISHED, Category, OperationState
 from durable_retry.engine.base.text import cut_text
-from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    Problem,
+    pointed_at,
+)
 from durable_retry.engine.dependency import Dependency
-from durable_retry.engine.operations.idempotency import operation_id_for
-from durable_retry.engine.operations.request import OperationRequest, fingerprint
+from durable_retry.engine.operations.request import EventName, OperationRequest, canonical_json, fingerprint
 from durable_retry.engine.retry.history import History
 from durable_retry.engine.retry.policy import (
     RetryPolicy,
@@ -33,6 +47,99 @@ from durable_retry.engine.retry.policy import (
     overridden,
     override_problems,
 )
+
+MAX_KEY_CHARS: Final = 255
+
+_VISIBLE: Final = "".join(chr(code) for code in range(0x21, 0x7F))
+_KEPT_IN_KEYS: Final = _VISIBLE.replace("%", "")
+_KEPT_IN_EVENT_NAMES: Final = _KEPT_IN_KEYS.replace("#", "")
+
+FIELDS_SCOPE: Final = "fields:"
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedKey:
+    """A key and its scope; `operation_id_for` makes the operation's id of them."""
+
+    scope: str
+    key: str
+
+
+def explicit_scope(tenant: str) -> str:
+    """Return the scope of keys that callers choose: shared by all sources, one per tenant."""
+    return f"key:{tenant}"
+
+
+def event_scope(tenant: str) -> str:
+    """Return the scope of events: shared by all sources, one per tenant."""
+    return f"event:{tenant}"
+
+
+def event_name(event: EventName, tenant: str = "") -> ScopedKey:
+    """Return the key of an event: `source` and `id`, joined by `#`, which is escaped in both."""
+    parts = (
+        quote(part, safe=_KEPT_IN_EVENT_NAMES, errors="surrogatepass") for part in (event.source, event.id)
+    )
+    return ScopedKey(event_scope(tenant), _short("#".join(parts)))
+
+
+def source_name(source: str, place: str, native_id: str) -> ScopedKey:
+    """Return the key of a message, made of the id that its source gave it.
+
+    Args:
+        source: `queue`, `kafka`, ...
+        place: The scope in which the id is unique, such as the queue's name.
+        native_id: Any text.
+    """
+    return ScopedKey(f"source:{source}/{place}", visible(native_id))
+
+
+def fields_name(payload: Any, pointers: Iterable[str]) -> ScopedKey:
+    """Return a key made of some fields of a payload, whatever the order of keys and the form of numbers.
+
+    Raises:
+        InvalidInputError: A field is missing: all payloads without it would be one operation.
+    """
+    # Sorted and unique: the order in the settings must not change the key.
+    found = [(pointer, pointed_at(payload, pointer)) for pointer in sorted(set(pointers))]
+    missing = [
+        Problem(pointer, "is missing, and the key is made of it") for pointer, value in found if not value
+    ]
+    if missing:
+        raise InvalidInputError(missing)
+    digest = sha256(canonical_json([[pointer, value[0]] for pointer, value in found]).encode()).hexdigest()
+    return ScopedKey(FIELDS_SCOPE, f"fields-{digest[:40]}")
+
+
+def visible(text: str) -> str:
+    """Return a text as a key: what is not visible ASCII is percent-encoded, what is long is hashed."""
+    return _short(quote(text, safe=_KEPT_IN_KEYS, errors="surrogatepass"))
+
+
+def _short(key: str) -> str:
+    """Return a text, or its hash when it is longer than a key may be."""
+    if 0 < len(key) <= MAX_KEY_CHARS:
+        return key
+    return f"sha256-{sha256(key.encode()).hexdigest()}"
+
+
+_OPERATION_ID: Final = re.compile(r"op-[a-z0-9-]+")
+
+
+def operation_id_for(scope: str, key: str) -> str:
+    """Return an operation's id: the same for the same scope and key on every machine; 35 URL-safe characters.
+
+    Args:
+        scope: Separates keys that are equal by accident, e.g. callers' keys from the ids of a source.
+        key: The caller's.
+    """
+    digest = sha256(f"{len(scope)}:{scope}{key}".encode("utf-8", "surrogatepass")).digest()
+    return "op-" + b32encode(digest[:20]).decode().lower()
+
+
+def is_operation_id(text: str) -> bool:
+    """Return whether a text has the form of an operation id; no other instance id has it."""
+    return _OPERATION_ID.fullmatch(text) is not None
 
 
 def outbox_id_for(operation_id: str, run: int) -> str:
@@ -177,7 +284,7 @@ def operation_from(
         request: Validated.
         dependency: The one that it names, or that its handler names.
         key: Idempotency key.
-        scope: Sets keys apart, see `engine.operations.idempotency.operation_id_for`.
+        scope: Sets keys apart, see `operation_id_for`.
         source: `http`, `queue`, ...
         now: When it was accepted.
         replay_of: The dead letter that it replays; None for a first run.

@@ -20,6 +20,7 @@ it. It does not depend on the order of keys or the form of a number: 5 and 5.0 a
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -198,6 +199,44 @@ def _correlated(payload: Any, correlation_id: Any) -> Any:
     if not isinstance(payload, dict) or not isinstance(correlation_id, str):
         return payload
     return {"correlation_id": correlation_id, **payload}
+
+
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+
+
+_SF_STRING: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
+
+
+def parse_key(header: str) -> str:
+    """Read an `Idempotency-Key` header: an RFC 8941 string (`"abc"`, escapes undone) or bare (`abc`).
+
+    Raises:
+        InvalidInputError: if it is neither, or not 1 to 255 visible ASCII characters.
+    """
+    text = header.strip(" \t")
+    quoted = _SF_STRING.fullmatch(text)
+    if text.startswith('"') and quoted is None:
+        raise InvalidInputError(
+            [Problem("", "Idempotency-Key is not a quoted string (RFC 8941 section 3.3.3)")]
+        )
+    key = text if quoted is None else re.sub(r"\\(.)", r"\1", quoted[1])
+    if not _KEY.fullmatch(key):
+        raise InvalidInputError([Problem("", "Idempotency-Key must be 1 to 255 visible ASCII characters")])
+    return key
+
+
+_UNSAFE_METHODS: Final = frozenset({"POST", "PATCH"})
+"""Methods that are not idempotent by themselves (RFC 9110 section 9.2.2, RFC 5789)."""
+
+
+def is_unprotected(method: str, idempotency_header: str) -> bool:
+    """Return whether repeating a request could do its work twice.
+
+    Args:
+        method: In any case.
+        idempotency_header: The header that the dependency deduplicates on; "" means none.
+    """
+    return method.upper() in _UNSAFE_METHODS and idempotency_header == ""
 
 
 MAX_EVENTS: Final = 20

@@ -36,9 +36,6 @@ _BY_STATUS: Final[Mapping[int, Category]] = {
 _REFUSED_UNPROCESSED: Final = frozenset({408, 425, 503})
 """`transient` answers by which the dependency says that it did not process the request."""
 
-_UNSAFE_METHODS: Final = frozenset({"POST", "PATCH"})
-"""Methods that are not idempotent by themselves (RFC 9110 section 9.2.2, RFC 5789)."""
-
 
 class Sent(StrEnum):
     """Whether a failed request can have reached the dependency."""
@@ -86,16 +83,6 @@ _BY_HANDLER: Final[Mapping[str, Classification]] = {
     "Rejected": Classification(Category.BUSINESS_RULE),
 }
 """The exceptions of contract section 6 beside `Transient`, which is what every other exception means too."""
-
-
-def is_unprotected(method: str, idempotency_header: str) -> bool:
-    """Return whether repeating a request could do its work twice.
-
-    Args:
-        method: In any case.
-        idempotency_header: The header that the dependency deduplicates on; "" means none.
-    """
-    return method.upper() in _UNSAFE_METHODS and idempotency_header == ""
 
 
 def classify_status(

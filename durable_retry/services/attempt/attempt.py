@@ -56,8 +56,8 @@ from durable_retry.stores.circuit_cache import CircuitCache, circuit_of
 from durable_retry.stores.operation_writes import insert_marker, remove_marker, write_outcome
 from durable_retry.telemetry import events as telemetry
 from durable_retry.telemetry import spans
-from durable_retry.telemetry.attributes import ATTEMPT as ATTEMPT_NUMBER
-from durable_retry.telemetry.attributes import fields_of
+from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER
+from durable_retry.telemetry.spans import fields_of
 
 _BUGS: Final = (
     TypeError,

@@ -15,7 +15,8 @@ from durable_retry.engine.base.text import MASK, Secret
 from durable_retry.engine.base.validation import InvalidInputError, json_problems, read_json
 from durable_retry.engine.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.classify import classify_failure, classify_status, is_unprotected
+from durable_retry.engine.operations.request import is_unprotected
+from durable_retry.engine.retry.classify import classify_failure, classify_status
 from durable_retry.engine.retry.decide import attempt_seconds
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.retry_after import parse_retry_after

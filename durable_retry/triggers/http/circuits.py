@@ -21,7 +21,6 @@ from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit import CircuitEntity, start_release
 from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.triggers.http.documents import UtcInstant
-from durable_retry.triggers.http.requests import header
 from durable_retry.triggers.http.routes import (
     AWAY,
     CONFLICT,
@@ -29,6 +28,7 @@ from durable_retry.triggers.http.routes import (
     Declaration,
     Routes,
     accepted,
+    header,
     page,
     shown,
 )

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 import azure.functions as func
 
 from durable_retry.triggers.http.answers import NotFoundError
-from durable_retry.triggers.http.requests import header
-from durable_retry.triggers.http.routes import MISSING, OK, Answer, Routes
+from durable_retry.triggers.http.routes import MISSING, OK, Answer, Routes, header
 
 routes = Routes("the app")
 

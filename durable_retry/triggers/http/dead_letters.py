@@ -36,16 +36,8 @@ from durable_retry.stores.dead_letters.records import (
 from durable_retry.stores.outbox import NoSuchEventError
 from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.triggers.http.documents import Attempt, UtcInstant
-from durable_retry.triggers.http.requests import (
-    CREATED_AFTER,
-    CREATED_BEFORE,
-    LIMIT,
-    Query,
-    cursor,
-    one_of,
-    text,
-)
-from durable_retry.triggers.http.routes import AWAY, CONFLICT, MISSING, OK, Answer, Routes, page, shown
+from durable_retry.triggers.http.parameters import CREATED_AFTER, CREATED_BEFORE, LIMIT, cursor, one_of, text
+from durable_retry.triggers.http.routes import AWAY, CONFLICT, MISSING, OK, Answer, Query, Routes, page, shown
 
 REFUSALS: Final[Mapping[type[Exception], Callable[[Any], Exception]]] = {
     NoSuchDeadLetterError: lambda _: NotFoundError("dead letter of this id"),

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from durable_retry.triggers.http.documents import ProblemDocument
-from durable_retry.triggers.http.requests import Parameter
+from durable_retry.triggers.http.parameters import Parameter
 from durable_retry.triggers.http.routes import (
     AWAY,
     CONFLICT,

@@ -27,16 +27,8 @@ from durable_retry.triggers.http.documents import (
     OperationSummary,
     SteeredOperation,
 )
-from durable_retry.triggers.http.requests import (
-    CREATED_AFTER,
-    CURSOR,
-    LIMIT,
-    Query,
-    one_of,
-    text,
-    whole_number,
-)
-from durable_retry.triggers.http.routes import AWAY, CONFLICT, MISSING, Routes, accepted, page, shown
+from durable_retry.triggers.http.parameters import CREATED_AFTER, CURSOR, LIMIT, one_of, text, whole_number
+from durable_retry.triggers.http.routes import AWAY, CONFLICT, MISSING, Query, Routes, accepted, page, shown
 
 routes = Routes(
     "operations", {InstanceEndedError: lambda _: ConflictError("The operation has ended meanwhile.")}

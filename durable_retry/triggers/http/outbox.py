@@ -13,8 +13,8 @@ from durable_retry.stores.outbox import NoSuchEventError, list_pending
 from durable_retry.stores.outbox_index import list_ended
 from durable_retry.triggers.http.answers import NotFoundError, json_answer
 from durable_retry.triggers.http.documents import UtcInstant
-from durable_retry.triggers.http.requests import CURSOR, LIMIT, Query, one_of
-from durable_retry.triggers.http.routes import AWAY, MISSING, Routes, accepted, page
+from durable_retry.triggers.http.parameters import CURSOR, LIMIT, one_of
+from durable_retry.triggers.http.routes import AWAY, MISSING, Query, Routes, accepted, page
 
 routes = Routes("outbox", {NoSuchEventError: lambda _: NotFoundError("event of this id")})
 

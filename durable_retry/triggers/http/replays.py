@@ -19,7 +19,7 @@ from durable_retry.stores.workflows import REPLAY, list_created
 from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.triggers.http.dead_letters import REFUSALS
 from durable_retry.triggers.http.documents import UtcInstant
-from durable_retry.triggers.http.requests import CURSOR, LIMIT, Query, url_of
+from durable_retry.triggers.http.parameters import CURSOR, LIMIT
 from durable_retry.triggers.http.routes import (
     AWAY,
     CONFLICT,
@@ -27,10 +27,12 @@ from durable_retry.triggers.http.routes import (
     OK,
     PAGING,
     Answer,
+    Query,
     Routes,
     accepted,
     page,
     shown,
+    url_of,
 )
 
 routes = Routes(

@@ -11,21 +11,24 @@ documents, and is the entry of the table that `openapi.json` is made from.
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Literal, Required, TypedDict, Unpack
+from typing import Any, Final, Literal, Required, TypedDict, Unpack, cast
+from urllib.parse import urlsplit
 
 import azure.durable_functions as df
 import azure.functions as func
 from azure.core.exceptions import AzureError, HttpResponseError
 from pydantic import BaseModel
 
-from durable_retry.engine.base.validation import InvalidInputError, validated
+from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, read_json, validated
+from durable_retry.settings.app import app_settings
 from durable_retry.stores.tables import REFUSED_STATUSES
 from durable_retry.stores.task_hub import TaskHubUnavailableError
 from durable_retry.triggers.http import answers as answer_with
-from durable_retry.triggers.http.requests import CURSOR, LIMIT, Parameter, read_body, read_query
+from durable_retry.triggers.http.answers import BodyTooLargeError
+from durable_retry.triggers.http.parameters import CURSOR, LIMIT, Parameter
 
 type Verb = Literal["GET", "POST", "DELETE"]
 type Handler = Callable[..., Awaitable[func.HttpResponse]]
@@ -42,6 +45,71 @@ KEY_REUSED: Final = HTTPStatus.UNPROCESSABLE_ENTITY
 AWAY: Final = HTTPStatus.SERVICE_UNAVAILABLE
 
 PAGING: Final = (LIMIT, CURSOR)
+
+_OF_THE_HOST: Final = frozenset({"code", "clientId"})
+"""Query parameters in which the Functions host takes its keys."""
+
+
+def read_body(request: func.HttpRequest, *, limit_bytes: int | None = None) -> Any:
+    """Return a JSON body.
+
+    Args:
+        request: The request.
+        limit_bytes: The largest body; None means that of an operation.
+
+    Raises:
+        BodyTooLargeError: It is over the limit.
+        InvalidInputError: It is not JSON.
+    """
+    limit = app_settings().max_body_bytes if limit_bytes is None else limit_bytes
+    body = request.get_body()
+    if len(body) > limit:
+        raise BodyTooLargeError(limit)
+    return read_json(body)
+
+
+def header(request: func.HttpRequest, name: str) -> str | None:
+    """Return a header, or None."""
+    get: Callable[[str], str | None] = request.headers.get
+    return get(name)
+
+
+def url_of(request: func.HttpRequest) -> str:
+    """Return a request's own URL without query, and without a slash at the end."""
+    parts = urlsplit(request.url)
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+class Query:
+    """The values of a request's query parameters: `query[LIMIT]`."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def __getitem__[T](self, parameter: Parameter[T]) -> T:
+        """Return the value of a parameter that the route declares, or its default."""
+        return cast("T", self._values[parameter.name])
+
+
+def read_query(parameters: Iterable[Parameter[Any]], sent: Mapping[str, str]) -> Query:
+    """Read a query by the parameters that its route declares.
+
+    Raises:
+        InvalidInputError: With every mistake, unknown parameters included.
+    """
+    known = {parameter.name: parameter for parameter in parameters if parameter.place == "query"}
+    unknown = sorted(sent.keys() - known.keys() - _OF_THE_HOST)
+    problems = [Problem(pointer_of(name), "is not a known parameter") for name in unknown]
+    values: dict[str, Any] = {}
+    for name, parameter in known.items():
+        try:
+            text = sent.get(name)
+            values[name] = parameter.read(text) if text else parameter.default
+        except ValueError:
+            problems.append(Problem(pointer_of(name), parameter.mistake))
+    if problems:
+        raise InvalidInputError(problems)
+    return Query(values)
 
 
 @dataclass(frozen=True, slots=True)

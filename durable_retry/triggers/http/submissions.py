@@ -10,6 +10,7 @@ is away.
 """
 
 import json
+import re
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
@@ -18,15 +19,21 @@ from urllib.parse import unquote
 import azure.functions as func
 
 from durable_retry import clock
-from durable_retry.engine.base.json_forms import TRACEPARENT, TRACESTATE
+from durable_retry.engine.base.json_forms import TRACEPARENT, TRACESTATE, TraceContext
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
-from durable_retry.engine.operations.idempotency import ScopedKey, event_scope, explicit_scope, visible
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.operation import (
+    OperationInput,
+    ScopedKey,
+    event_scope,
+    explicit_scope,
+    visible,
+)
 from durable_retry.engine.operations.request import (
     EventName,
     OperationRequest,
     ParsedEnvelope,
     parse_envelope,
+    parse_key,
 )
 from durable_retry.services.submit import (
     KeyReused,
@@ -39,6 +46,7 @@ from durable_retry.services.submit import (
     resolve,
     submit,
 )
+from durable_retry.settings.app import app_settings
 from durable_retry.stores.operations import document_of, with_event_states
 from durable_retry.stores.queues import MessageRefusedError, send_message
 from durable_retry.stores.task_hub import wait_for_operation
@@ -51,18 +59,18 @@ from durable_retry.triggers.http.answers import (
     problem,
 )
 from durable_retry.triggers.http.documents import AcceptedOperation, OperationDocument
-from durable_retry.triggers.http.requests import (
-    KEY,
-    PREFER,
+from durable_retry.triggers.http.parameters import KEY, PREFER
+from durable_retry.triggers.http.routes import (
+    AWAY,
+    KEY_REUSED,
+    OK,
+    Answer,
+    Routes,
+    accepted,
     header,
-    key_of,
-    preferred_wait_seconds,
     read_body,
-    tenant_of,
-    trace_of,
     url_of,
 )
-from durable_retry.triggers.http.routes import AWAY, KEY_REUSED, OK, Answer, Routes, accepted
 
 routes = Routes("operations")
 
@@ -85,6 +93,39 @@ def read_submission(request: func.HttpRequest) -> Submission:
     """
     naming = Naming(tenant=tenant_of(request), key=key_of(request))
     return parse(_envelope(request), naming, trace_of(request))
+
+
+MAX_WAIT_SECONDS: Final = 30
+
+_WAIT_PREFERENCE: Final = re.compile(r"(?:^|[,;]\s*)wait\s*=\s*\"?(\d{1,6})\"?", re.IGNORECASE)
+
+
+def preferred_wait_seconds(request: func.HttpRequest) -> float:
+    """Return how long the caller would wait for the end (RFC 7240 `Prefer: wait=N`), at most 30 s."""
+    found = _WAIT_PREFERENCE.search(header(request, "Prefer") or "")
+    return 0.0 if found is None else float(min(int(found[1]), MAX_WAIT_SECONDS))
+
+
+def key_of(request: func.HttpRequest) -> str | None:
+    """Return the key of the header Idempotency-Key; None without one.
+
+    Raises:
+        InvalidInputError: The header cannot be read.
+    """
+    text = header(request, "Idempotency-Key")
+    return None if text is None else parse_key(text)
+
+
+def tenant_of(request: func.HttpRequest) -> str:
+    """Return the caller's tenant from the header that the app settings name; "" when there is one tenant."""
+    name = app_settings().tenant_header
+    return "" if name is None else (header(request, name) or "")
+
+
+def trace_of(request: func.HttpRequest) -> TraceContext | None:
+    """Return the caller's trace context from its headers; None when the request is not traced."""
+    traceparent = header(request, TRACEPARENT)
+    return None if traceparent is None else TraceContext.read(traceparent, header(request, TRACESTATE))
 
 
 def _envelope(request: func.HttpRequest) -> ParsedEnvelope:

@@ -12,7 +12,7 @@ from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import BATCH, SAGA, OperationState
 from durable_retry.engine.base.validation import validated
-from durable_retry.engine.operations.idempotency import operation_id_for
+from durable_retry.engine.operations.operation import operation_id_for
 from durable_retry.engine.operations.request import fingerprint
 from durable_retry.engine.workflows import (
     BatchProgress,
@@ -39,27 +39,21 @@ from durable_retry.stores.workflows import (
 )
 from durable_retry.triggers.http.answers import REPLAYED, KeyReusedError, NotFoundError, json_answer
 from durable_retry.triggers.http.documents import StatusCounts, UtcInstant
-from durable_retry.triggers.http.requests import (
-    CURSOR,
-    KEY,
-    LIMIT,
-    Query,
-    key_of,
-    read_body,
-    tenant_of,
-    trace_of,
-    url_of,
-)
+from durable_retry.triggers.http.parameters import CURSOR, KEY, LIMIT
 from durable_retry.triggers.http.routes import (
     AWAY,
     KEY_REUSED,
     MISSING,
     PAGING,
+    Query,
     Routes,
     accepted,
     page,
+    read_body,
     shown,
+    url_of,
 )
+from durable_retry.triggers.http.submissions import key_of, tenant_of, trace_of
 
 batch_routes = Routes("batches")
 saga_routes = Routes("sagas")

@@ -9,7 +9,7 @@ import pytest
 
 from durable_retry.engine.config import parse_config
 from durable_retry.engine.intake import Arrival, LagLimits, Pressure
-from durable_retry.engine.operations.idempotency import event_name, explicit_scope, operation_id_for
+from durable_retry.engine.operations.operation import event_name, explicit_scope, operation_id_for
 from durable_retry.engine.operations.request import EventName
 from durable_retry.services import intake as intake_module
 from durable_retry.services.intake import SAMPLE_INTERVAL, BackpressureMonitor, Intake, NotAcceptedError

@@ -15,8 +15,7 @@ from durable_retry import handlers as handler_registry
 from durable_retry.engine.base.json_forms import TraceContext
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config import parse_config
-from durable_retry.engine.operations.idempotency import ScopedKey, fields_name
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.operation import OperationInput, ScopedKey, fields_name
 from durable_retry.engine.operations.request import ParsedEnvelope, parse_envelope, parse_operation
 from durable_retry.handlers import Call, operation_handler
 from durable_retry.services import submit as submission

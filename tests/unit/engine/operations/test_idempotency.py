@@ -16,18 +16,19 @@ from durable_retry.engine.operations.idempotency import (
     _moved,
     claim,
     complete,
-    event_name,
     expire,
-    explicit_scope,
     fail,
+    state_of,
+)
+from durable_retry.engine.operations.operation import (
+    event_name,
+    explicit_scope,
     fields_name,
     is_operation_id,
     operation_id_for,
-    parse_key,
     source_name,
-    state_of,
 )
-from durable_retry.engine.operations.request import EventName, parse_operation
+from durable_retry.engine.operations.request import EventName, parse_key, parse_operation
 from tests.support.builders import NOON, after
 
 BODY: dict[str, Any] = {

@@ -17,12 +17,12 @@ from durable_retry.engine.base.names import FINISHED, Category, OperationState
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.dependency import Dependency, IdempotencySettings
-from durable_retry.engine.operations.idempotency import operation_id_for
 from durable_retry.engine.operations.operation import (
     Completion,
     OperationInput,
     OperationStatus,
     operation_from,
+    operation_id_for,
 )
 from durable_retry.engine.operations.request import parse_operation
 from durable_retry.engine.retry.decide import attempt_seconds, is_over, latest_start, seconds_left

@@ -2,13 +2,13 @@ import httpx
 import pytest
 
 from durable_retry.engine.base.names import Category
+from durable_retry.engine.operations.request import is_unprotected
 from durable_retry.engine.retry.classify import (
     Classification,
     Sent,
     classify_failure,
     classify_handler_failure,
     classify_status,
-    is_unprotected,
 )
 from durable_retry.engine.retry.retry_after import RetryHint
 

@@ -5,13 +5,10 @@ import pytest
 
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.settings.app import AppSettings
-from durable_retry.triggers.http import requests as bodies
+from durable_retry.triggers.http import submissions
 from durable_retry.triggers.http.answers import BodyTooLargeError
-from durable_retry.triggers.http.requests import (
-    preferred_wait_seconds,
-    read_body,
-    tenant_of,
-)
+from durable_retry.triggers.http.routes import read_body
+from durable_retry.triggers.http.submissions import preferred_wait_seconds, tenant_of
 
 
 def a_request(body: bytes = b"", headers: dict[str, str] | None = None) -> func.HttpRequest:
@@ -54,5 +51,5 @@ def test_there_is_one_tenant_unless_a_header_names_them(monkeypatch: pytest.Monk
     settings = AppSettings(
         dependencies_file=Path("dependencies.toml"), tenant_header="X-MS-CLIENT-PRINCIPAL-ID"
     )
-    monkeypatch.setattr(bodies, "app_settings", lambda: settings)
+    monkeypatch.setattr(submissions, "app_settings", lambda: settings)
     assert tenant_of(request) == "a"

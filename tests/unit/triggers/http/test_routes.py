@@ -9,8 +9,8 @@ from durable_retry.engine.base.validation import InvalidInputError, Problem, Str
 from durable_retry.stores.task_hub import TaskHubUnavailableError
 from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.triggers.http.api import table
-from durable_retry.triggers.http.requests import LIMIT, Query
-from durable_retry.triggers.http.routes import ACCEPTED, AWAY, CONFLICT, Answer, Routes
+from durable_retry.triggers.http.parameters import LIMIT
+from durable_retry.triggers.http.routes import ACCEPTED, AWAY, CONFLICT, Answer, Query, Routes
 
 DONE = (Answer(ACCEPTED, "Done."),)
 

@@ -4,15 +4,8 @@ from enum import StrEnum
 import pytest
 
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.triggers.http.requests import (
-    CREATED_AFTER,
-    CURSOR,
-    KEY,
-    LIMIT,
-    cursor,
-    one_of,
-    read_query,
-)
+from durable_retry.triggers.http.parameters import CREATED_AFTER, CURSOR, KEY, LIMIT, cursor, one_of
+from durable_retry.triggers.http.routes import read_query
 
 
 class Colour(StrEnum):
