@@ -66,7 +66,7 @@ def test_an_error_in_the_app_shows_its_traceback_without_our_frames(app: Path) -
     assert said.startswith("onebox: the app could not be loaded\nTraceback (most recent call last):\n")
     assert f'File "{app}/function_app.py", line 5' in said
     assert "ModuleNotFoundError: No module named 'a_module_that_is_missing'" in said
-    assert "loader.py" not in said
+    assert "worker/functions.py" not in said
     assert "importlib" not in said
 
 

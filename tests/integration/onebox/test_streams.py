@@ -85,7 +85,7 @@ def test_a_response_that_breaks_off_is_cut_and_told_in_the_log(streams: OneboxPr
     with pytest.raises(httpx.RemoteProtocolError):
         streams.client.get("/api/breaks")
     log = streams.until_logged(r"breaks: its response broke off: (?s:.)*the other half is missing")
-    assert "http_streams.py" not in log
+    assert "http/streams.py" not in log
 
 
 def test_a_body_over_the_limit_is_413_whether_it_is_declared_or_not(streams: OneboxProcess) -> None:
