@@ -40,7 +40,7 @@ def test_every_statement_is_used() -> None:
 
 
 def test_every_statement_is_read() -> None:
-    written = re.findall(r"^-- name: (\S+)", (_HUB / "store" / "queries.sql").read_text(), re.MULTILINE)
+    written = re.findall(r"^-- name: (\S+)", (_HUB / "queries.sql").read_text(), re.MULTILINE)
     assert sorted(written) == sorted(QUERIES)
 
 
