@@ -48,6 +48,7 @@ from durable_retry.engine.retry.policy import (
     fitted_timeouts,
     policy_from,
     policy_problems,
+    policy_warnings,
     timeouts_problems,
 )
 
@@ -243,9 +244,15 @@ class ConfigError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The content of the file. `dependencies` is by name."""
+    """The content of the file.
+
+    Attributes:
+        dependencies: By name.
+        warnings: What is allowed and may not be meant.
+    """
 
     dependencies: Mapping[str, Dependency]
+    warnings: tuple[Problem, ...] = ()
 
 
 def parse_config(
@@ -265,7 +272,7 @@ def parse_config(
     dependencies = reader.read(text)
     if reader.problems:
         raise ConfigError(reader.problems)
-    return Config(dependencies)
+    return Config(dependencies, tuple(reader.warnings))
 
 
 def key_path(pointer: str) -> str:
@@ -290,6 +297,7 @@ class _Reader:
         self.expansion = Expansion(settings)
         self.function_timeout_seconds = function_timeout_seconds
         self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
 
     def read(self, text: str) -> dict[str, Dependency]:
         try:
@@ -348,8 +356,10 @@ class _Reader:
             found = timeouts_problems(timeouts, self.function_timeout_seconds)
             wrong.extend(("timeouts", *problem) for problem in found)
         if not broken & {"timeouts", "retry"}:
-            wrong.extend(
-                ("retry", *problem) for problem in policy_problems(policy, timeouts.deadline_seconds)
+            wrong.extend(("retry", *problem) for problem in policy_problems(policy))
+            self.warnings.extend(
+                Problem(pointer_of("dependencies", name, "retry", key), detail)
+                for key, detail in policy_warnings(policy, timeouts.deadline_seconds)
             )
         self.problems.extend(
             Problem(pointer_of("dependencies", name, table, key), detail) for table, key, detail in wrong

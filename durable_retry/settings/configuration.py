@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from durable_retry.engine.base.validation import Problem
-from durable_retry.engine.config import Config, ConfigError, parse_config
+from durable_retry.engine.config import Config, ConfigError, key_path, parse_config
 from durable_retry.engine.dependency import Dependency
 from durable_retry.handlers import HandlerSetupError, load_handlers, registered_handlers
 from durable_retry.settings.app import AppSettings, SettingsError, app_settings, function_timeout_seconds
 from durable_retry.settings.catalogue import DEPENDENCIES_FILE, STRICT_TYPING
 from durable_retry.settings.maintenance import maintenance_settings
 from durable_retry.settings.storage_account import check_storage_account
+
+_log = logging.getLogger(__name__)
 
 _config: Config | None = None
 
@@ -37,6 +39,8 @@ def load_app(stderr: TextIO | None = None) -> None:
         _config = read_dependencies(app_settings())
         load_handlers(app_settings().handler_modules)
         _check_handlers(_config)
+        for warning in _config.warnings:
+            _log.warning("%s: %s: %s", DEPENDENCIES_FILE.name, key_path(warning.pointer), warning.detail)
         maintenance_settings()  # validate at start
     except (ConfigError, SettingsError, HandlerSetupError) as error:
         print(f"Durable Retry does not start.\n{error}", file=stderr or sys.stderr)

@@ -294,7 +294,7 @@ def operation_from(
         InvalidInputError: where the request asks for more than the dependency allows.
     """
     timeouts = _timeouts(request, dependency)
-    policy = _policy(request, dependency, timeouts)
+    policy = _policy(request, dependency)
     call = None if request.request is None else request.request.to_json()
     return OperationInput(
         operation_id=operation_id_for(scope, key),
@@ -331,18 +331,13 @@ def _timeouts(request: OperationRequest, dependency: Dependency) -> Timeouts:
     return replace(dependency.timeouts, deadline_seconds=request.deadline_seconds)
 
 
-def _policy(request: OperationRequest, dependency: Dependency, timeouts: Timeouts) -> RetryPolicy:
+def _policy(request: OperationRequest, dependency: Dependency) -> RetryPolicy:
     written = {} if request.retry is None else request.retry.written()
     policy = overridden(dependency.retry, written)
-    problems = override_problems(dependency.retry, policy, timeouts.deadline_seconds)
+    problems = override_problems(dependency.retry, policy)
     if problems:
-        raise InvalidInputError(_placed(problem, written) for problem in problems)
+        raise InvalidInputError(problems)
     return policy
-
-
-def _placed(problem: Problem, written: dict[str, object]) -> Problem:
-    """Point at what the caller wrote: without `retry` the deadline is what conflicts with the policy."""
-    return problem if written else Problem("/deadline_seconds", problem.detail)
 
 
 _ERROR_CHARS: Final = 300

@@ -11,7 +11,7 @@ from typing import Any, Final, assert_never
 
 from durable_retry.engine.base.json_forms import JsonRecord
 from durable_retry.engine.base.text import deterministic_fraction, seconds_text
-from durable_retry.engine.retry.policy import UNLIMITED, RetryPolicy, Timeouts
+from durable_retry.engine.retry.policy import UNLIMITED, RetryPolicy, Timeouts, policy_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +151,7 @@ class Preview:
         is_unlimited: Whether attempts continue until the deadline, so that they fit by themselves.
         attempt_seconds: Duration of all listed attempts when each takes its whole timeout.
         deadline_seconds: 0 means none.
+        warnings: What is allowed and may not be meant, each a sentence that begins with its key.
     """
 
     waits: tuple[WaitBounds, ...]
@@ -158,6 +159,7 @@ class Preview:
     is_unlimited: bool
     attempt_seconds: float
     deadline_seconds: float
+    warnings: tuple[str, ...] = ()
 
     @property
     def total(self) -> Bounds:
@@ -191,6 +193,7 @@ class Preview:
             },
             "deadline_seconds": self.deadline_seconds,
             "fits_deadline": self.fits_deadline,
+            "warnings": list(self.warnings),
         }
 
 
@@ -211,6 +214,9 @@ def preview(policy: RetryPolicy, timeouts: Timeouts) -> Preview:
         is_unlimited=policy.max_attempts == UNLIMITED,
         attempt_seconds=timeouts.attempt_seconds * (len(waits) + 1),
         deadline_seconds=timeouts.deadline_seconds,
+        warnings=tuple(
+            f"{key}: {detail}" for key, detail in policy_warnings(policy, timeouts.deadline_seconds)
+        ),
     )
 
 

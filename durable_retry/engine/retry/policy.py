@@ -20,7 +20,7 @@ type Jitter = Literal["full", "equal", "decorrelated", "none"]
 type PresetName = Literal["standard", "rate_limited", "critical", "webhook", "fixed", "none"]
 
 UNLIMITED: Final = -1
-"""`max_attempts` that means: until the deadline."""
+"""`max_attempts` that means: until the deadline, for ever where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,8 @@ class RetryPolicy(JsonRecord):
     Attributes:
         strategy: How the wait grows. `exponential`: initial * factor^(attempt-1); `linear`: initial *
             attempt; `fixed`: initial; `schedule`: the entries of `schedule_seconds`, the last one repeating.
-        max_attempts: Attempts in all, the first included; at least 1, or -1 for "until the deadline".
+        max_attempts: Attempts in all, the first included; at least 1, or -1 for "until the deadline, for
+            ever where there is none".
         initial_seconds: The first wait, before jitter; 0 or more.
         factor: Growth of `exponential`; 1 or more.
         max_seconds: Cap of every computed wait, the first included. The entries of a schedule are not capped.
@@ -158,19 +159,27 @@ def policy_from(settings: Mapping[str, Any], base: RetryPolicy | None = None) ->
     return replace(start or PRESETS["standard"].policy, **_with_tuples(changes))
 
 
-def policy_problems(policy: RetryPolicy, deadline_seconds: float) -> list[tuple[str, str]]:
-    """List what makes a policy unusable as a whole, as (key, detail).
-
-    Unlimited attempts need a deadline: with neither, an operation could go on for ever.
-    """
-    found = []
-    if policy.max_attempts == UNLIMITED and deadline_seconds == 0:
-        found.append(
-            ("max_attempts", "-1 means until the deadline, and there is none (deadline_seconds is 0)")
-        )
+def policy_problems(policy: RetryPolicy) -> list[tuple[str, str]]:
+    """List what makes a policy unusable as a whole, as (key, detail)."""
     if policy.strategy == "schedule" and not policy.schedule_seconds:
-        found.append(("schedule_seconds", 'must list at least one wait for strategy "schedule"'))
-    return found
+        return [("schedule_seconds", 'must list at least one wait for strategy "schedule"')]
+    return []
+
+
+def policy_warnings(policy: RetryPolicy, deadline_seconds: float) -> list[tuple[str, str]]:
+    """List what is allowed and may not be meant, as (key, detail).
+
+    Args:
+        policy: As resolved.
+        deadline_seconds: The operation's deadline; 0 means none.
+    """
+    if policy.max_attempts == UNLIMITED and deadline_seconds == 0:
+        detail = (
+            "-1 without a deadline (deadline_seconds is 0): an operation that never succeeds is retried for "
+            "ever, unless a person cancels it"
+        )
+        return [("max_attempts", detail)]
+    return []
 
 
 def overridden(limits: RetryPolicy, settings: Mapping[str, Any]) -> RetryPolicy:
@@ -184,7 +193,7 @@ def overridden(limits: RetryPolicy, settings: Mapping[str, Any]) -> RetryPolicy:
     return replace(base, **_with_tuples(settings))
 
 
-def override_problems(limits: RetryPolicy, wanted: RetryPolicy, deadline_seconds: float) -> list[Problem]:
+def override_problems(limits: RetryPolicy, wanted: RetryPolicy) -> list[Problem]:
     """List where an operation's policy is unusable or exceeds what its dependency allows.
 
     The dependency's policy limits the *load*, not the patience:
@@ -199,9 +208,8 @@ def override_problems(limits: RetryPolicy, wanted: RetryPolicy, deadline_seconds
     Args:
         limits: The dependency's policy.
         wanted: The operation's, as `overridden` returned it.
-        deadline_seconds: The operation's deadline; 0 means none.
     """
-    unusable = [Problem(f"/retry/{key}", detail) for key, detail in policy_problems(wanted, deadline_seconds)]
+    unusable = [Problem(f"/retry/{key}", detail) for key, detail in policy_problems(wanted)]
     return [
         *unusable,
         *_attempt_problems(limits, wanted),

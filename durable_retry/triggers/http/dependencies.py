@@ -103,6 +103,7 @@ class PolicyPreview(BaseModel):
     total: PolicyTotal
     deadline_seconds: float
     fits_deadline: bool
+    warnings: list[str]
 
 
 class PolicyQuestion(Strict):
@@ -150,7 +151,7 @@ def _preview(question: PolicyQuestion) -> Preview:
         timeouts, policy = dependency.timeouts, overridden(dependency.retry, changes)
     if question.deadline_seconds is not None:
         timeouts = replace(timeouts, deadline_seconds=question.deadline_seconds)
-    problems = policy_problems(policy, timeouts.deadline_seconds)
+    problems = policy_problems(policy)
     if problems:
         raise InvalidInputError([Problem(f"/retry/{key}", detail) for key, detail in problems])
     return preview(policy, timeouts)

@@ -108,6 +108,7 @@ def _preview_text(document: Mapping[str, Any]) -> str:
     ]
     if not document["waits_complete"]:
         lines.append("only the first waits are listed")
+    lines.extend(f"warning: {warning}" for warning in document.get("warnings", ()))
     return "\n".join([*lines, *(["", plot_waits(waits)] if waits else [])])
 
 

@@ -337,9 +337,11 @@ def test_no_deadline_is_no_limit() -> None:
     assert dependency_of(a("timeouts.deadline_seconds = 0")).timeouts.attempt_seconds == 10
 
 
-def test_unlimited_attempts_without_deadline_are_a_mistake() -> None:
+def test_unlimited_attempts_without_deadline_are_a_warning() -> None:
     text = a("retry.max_attempts = -1\ntimeouts.deadline_seconds = 0")
-    assert set(problems_of(text)) == {"dependencies.a.retry.max_attempts"}
+    warnings = parse_config(text, {}).warnings
+    assert [warning.pointer for warning in warnings] == ["/dependencies/a/retry/max_attempts"]
+    assert parse_config(a(), {}).warnings == ()
 
 
 def test_a_schedule_is_read() -> None:

@@ -219,6 +219,15 @@ def test_a_late_attempt_costs_what_an_early_one_costs(attempts: int) -> None:
     assert many.executions == attempts // 20
 
 
+def test_what_is_kept_for_ever_does_not_grow() -> None:
+    endless = unlimited() | {"timeouts": Timeouts(deadline_seconds=0), "deadline_at": None}
+    few, many = Stage(an_operation(**endless), failing(39)), Stage(an_operation(**endless), failing(299))
+    few.run()
+    document = many.run()
+    assert (document["attempt_count"], document["deadline_at"]) == (300, None)
+    assert many.longest_history == few.longest_history
+
+
 def test_an_operation_continues_under_its_claim() -> None:
     stage = Stage(an_operation(**unlimited()), failing(45))
     stage.run()

@@ -44,6 +44,14 @@ def test_a_good_file_is_there_for_everybody(monkeypatch: pytest.MonkeyPatch, tmp
     assert configuration.find_dependency("nobody") is None
 
 
+def test_what_may_not_be_meant_is_logged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    endless = "retry.max_attempts = -1\ntimeouts.deadline_seconds = 0\n"
+    assert start(monkeypatch, tmp_path, GOOD + endless) == ""
+    assert "dependencies.payments.retry.max_attempts: -1 without a deadline" in caplog.text
+
+
 def test_every_mistake_is_listed_with_its_key_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bad = '[dependencies.payments]\nbase_url = "ftp://x"\n[dependencies.payments.retry]\nmax_attempt = 3\n'
     told = start(monkeypatch, tmp_path, bad)

@@ -100,6 +100,7 @@ def test_every_wait_is_told_least_expected_and_most() -> None:
         },
         "deadline_seconds": 3600,
         "fits_deadline": True,
+        "warnings": [],
     }
 
 
@@ -133,6 +134,12 @@ def test_unlimited_attempts_are_listed_up_to_the_deadline() -> None:
     assert [wait.most_seconds for wait in shown.waits] == [2, 4, 8, 16, 32, 60, 60]
     assert shown.is_complete
     assert shown.fits_deadline
+
+
+def test_attempts_for_ever_are_listed_up_to_the_bound_with_a_warning() -> None:
+    shown = preview(RetryPolicy(max_attempts=-1), Timeouts(deadline_seconds=0))
+    assert (len(shown.waits), shown.is_complete) == (MAX_WAITS, False)
+    assert "for ever" in shown.to_json()["warnings"][0]
 
 
 def test_long_lists_end_somewhere() -> None:

@@ -15,6 +15,7 @@ from durable_retry.engine.retry.policy import (
     override_problems,
     policy_from,
     policy_problems,
+    policy_warnings,
     shortest_cap_seconds,
 )
 
@@ -22,16 +23,16 @@ STANDARD = RetryPolicy()
 UNTIL_DEADLINE = RetryPolicy(max_attempts=UNLIMITED)
 
 
-def pointers_for(limits: RetryPolicy, deadline_seconds: float = 3600, **written: Any) -> list[str]:
+def pointers_for(limits: RetryPolicy, **written: Any) -> list[str]:
     wanted = overridden(limits, written)
-    return [problem.pointer for problem in override_problems(limits, wanted, deadline_seconds)]
+    return [problem.pointer for problem in override_problems(limits, wanted)]
 
 
 def test_every_preset_has_a_reason_and_a_usable_policy() -> None:
     assert set(PRESETS) == set(get_args(PresetName.__value__))
     for preset in PRESETS.values():
         assert len(preset.reason) > 40
-        assert policy_problems(preset.policy, 3600) == []
+        assert policy_problems(preset.policy) == []
         assert preset.policy.strategy in get_args(Strategy.__value__)
         assert preset.policy.jitter in get_args(Jitter.__value__)
 
@@ -82,13 +83,8 @@ def test_without_a_preset_the_base_is_changed() -> None:
     )
 
 
-def test_unlimited_attempts_need_a_deadline() -> None:
-    assert policy_problems(UNTIL_DEADLINE, 3600) == []
-    assert [key for key, _ in policy_problems(UNTIL_DEADLINE, 0)] == ["max_attempts"]
-
-
 def test_a_schedule_needs_entries() -> None:
-    assert [key for key, _ in policy_problems(RetryPolicy(strategy="schedule"), 1)] == ["schedule_seconds"]
+    assert [key for key, _ in policy_problems(RetryPolicy(strategy="schedule"))] == ["schedule_seconds"]
 
 
 def test_attempts_are_counted_with_the_first() -> None:
@@ -112,8 +108,9 @@ def test_an_unlimited_dependency_allows_any_number() -> None:
     assert pointers_for(UNTIL_DEADLINE, max_attempts=UNLIMITED) == []
 
 
-def test_unlimited_attempts_of_an_operation_need_its_deadline() -> None:
-    assert pointers_for(UNTIL_DEADLINE, 0) == ["/retry/max_attempts"]
+def test_unlimited_attempts_without_a_deadline_are_worth_a_warning() -> None:
+    assert [key for key, _ in policy_warnings(UNTIL_DEADLINE, 0)] == ["max_attempts"]
+    assert policy_warnings(UNTIL_DEADLINE, 60) == policy_warnings(STANDARD, 0) == []
 
 
 def test_unlimited_attempts_keep_the_pace_of_the_dependency() -> None:
