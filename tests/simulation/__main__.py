@@ -8,6 +8,7 @@ from tests.simulation.invariants import broken
 from tests.simulation.story import told
 
 OPERATIONS = 200
+SMALL = 2
 SEEDS = 1_000_000_000
 
 
@@ -17,6 +18,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="the one world to run; without it they are drawn")
     parser.add_argument("--seeds", type=int, default=1, help="how many worlds to run")
     parser.add_argument("--operations", type=int, default=OPERATIONS, help="of each world")
+    small = f"worlds of {SMALL} operations and minutes: twenty a second"
+    parser.add_argument("--small", dest="operations", action="store_const", const=SMALL, help=small)
     parser.add_argument("--log", action="store_true", help="print what happened")
     parser.add_argument("--digest", action="store_true", help="print only what two runs of a seed share")
     options = parser.parse_args()

@@ -6,24 +6,26 @@ and events may come twice and overtake each other, which is more than the platfo
 """
 
 import asyncio
-import base64
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from azure.durable_functions.testing import execute_entity
 from azure.durable_functions.testing.entity import EntitySignalAction
-from azure.durable_functions.worker import DurableFunctionsWorker
 from durabletask.client import OrchestrationStatus
 from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 
+from tests.simulation.turns import Session, Turns
 from tests.simulation.world import Execution, World
 
 type Activity = Callable[[dict[str, Any], str], Awaitable[Any]]
 """An activity of the app: its input, and the durable client's binding."""
+
+_REPLAYED: Final = 0.1
+"""How many turns of a small world are replayed from the beginning."""
 
 
 @dataclass
@@ -52,6 +54,7 @@ class Instance:
     custom_status: str | None = None
     output: str | None = None
     turn_due: bool = False
+    session: Session | None = None
 
     @property
     def is_running(self) -> bool:
@@ -95,9 +98,10 @@ class Hub:
     under_way: int = 0
     _executions: int = 0
     _running: dict[str, list[Doing]] = field(default_factory=dict)
-    _worker: DurableFunctionsWorker = field(default_factory=DurableFunctionsWorker)
+    _turns: Turns = field(init=False)
 
     def __post_init__(self) -> None:
+        self._turns = Turns(self.orchestrators)
         self.world.on_death.append(lambda worker: self._begin_again(worker.name))
 
     # What clients ask for.
@@ -173,19 +177,16 @@ class Hub:
 
     def _turn(self, instance: Instance) -> None:
         instance.turn_due = False
-        request = pb.OrchestratorRequest(
-            instanceId=instance.instance_id,
-            pastEvents=instance.past,
-            newEvents=[helpers.new_orchestrator_started_event(self.world.now()), *instance.inbox],
-        )
-        response = self._executed(instance, request)
+        new = [helpers.new_orchestrator_started_event(self.world.now()), *instance.inbox]
+        response = self._executed(instance, new)
         if self.world.happens(self.world.chances.turn_lost):
-            if self._executed(instance, request) != response:
+            instance.session = None
+            if list(self._replayed(instance, new).actions) != list(response.actions):
                 self.world.mistake("a repeated turn differs", instance.instance_id)
             instance.turn_due = True
             self._deliver(self.world.rng.uniform(1, 30), lambda: self._turn(instance))
             return
-        instance.past.extend(request.newEvents)
+        instance.past.extend(new)
         instance.inbox = []
         instance.updated_at = self.world.now()
         if response.customStatus.value:
@@ -193,12 +194,20 @@ class Hub:
         for action in response.actions:
             self._act(instance, action)
 
-    def _executed(self, instance: Instance, request: pb.OrchestratorRequest) -> pb.OrchestratorResponse:
-        encoded = base64.b64encode(request.SerializeToString()).decode()
-        orchestrator = self.orchestrators[instance.name]
-        answer = self._worker.execute_orchestration_request(orchestrator, encoded)
-        response: pb.OrchestratorResponse = pb.OrchestratorResponse.FromString(base64.b64decode(answer))
-        return response
+    def _executed(self, instance: Instance, new: list[pb.HistoryEvent]) -> pb.OrchestratorResponse:
+        if not self.world.scale.is_small or self.world.happens(_REPLAYED):
+            instance.session = None
+            return self._replayed(instance, new)
+        session = instance.session = instance.session or self._turns.begun(
+            instance.name, instance.instance_id
+        )
+        return self._turns.continued(session, instance.past, new)
+
+    def _replayed(self, instance: Instance, new: list[pb.HistoryEvent]) -> pb.OrchestratorResponse:
+        request = pb.OrchestratorRequest(
+            instanceId=instance.instance_id, pastEvents=instance.past, newEvents=new
+        )
+        return self._turns.replayed(instance.name, request)
 
     def _act(self, instance: Instance, action: pb.OrchestratorAction) -> None:
         match action.WhichOneof("orchestratorActionType"):
@@ -247,7 +256,7 @@ class Hub:
 
     def _complete(self, instance: Instance, done: pb.CompleteOrchestrationAction) -> None:
         if done.orchestrationStatus == pb.ORCHESTRATION_STATUS_CONTINUED_AS_NEW:
-            instance.past, instance.input = [], done.result.value
+            instance.past, instance.input, instance.session = [], done.result.value, None
             instance.execution = self._next_execution()
             started = helpers.new_execution_started_event(
                 instance.name, instance.instance_id, done.result.value

@@ -23,7 +23,6 @@ from durable_retry.settings.intake import intake_settings
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.triggers.http import circuits, dead_letters, operations, replays, submissions, workflows
 from tests.simulation.app import App
-from tests.simulation.targets import STORM_SECONDS
 from tests.simulation.world import Worker, World, acting
 
 ROUTES = {
@@ -96,7 +95,7 @@ class People:
     async def caller(self, number: int) -> None:
         """Submit one operation, perhaps more than once, and perhaps change one's mind."""
         rng = self.world.rng
-        await asyncio.sleep(rng.uniform(0, STORM_SECONDS * 0.9))
+        await asyncio.sleep(rng.uniform(0, self.world.scale.storm_seconds * 0.9))
         body = self.body_of(number)
         by_queue = rng.random() < 0.2
         for _ in range(rng.choice([1, 1, 1, 2, 3])):
@@ -104,7 +103,9 @@ class People:
                 await self.deliver(json.dumps(body).encode(), f"m-{number}")
             else:
                 await self.submit(body)
-            await asyncio.sleep(rng.choice([0, rng.expovariate(1 / 60), rng.uniform(0, STORM_SECONDS)]))
+            await asyncio.sleep(
+                rng.choice([0, rng.expovariate(1 / 60), rng.uniform(0, self.world.scale.storm_seconds)])
+            )
         if rng.random() < 0.1:
             await self.reuse_key(number)
 
@@ -158,7 +159,7 @@ class People:
 
     async def malformed_message(self, number: int) -> None:
         """Deliver something that is no operation."""
-        await asyncio.sleep(self.world.rng.uniform(0, STORM_SECONDS * 0.9))
+        await asyncio.sleep(self.world.rng.uniform(0, self.world.scale.storm_seconds * 0.9))
         text = self.world.rng.choice([b"{", b'{"dependency": "nobody"}', b'{"unknown": 1}'])
         self.malformed.add(f"bad-{number}")
         await self.deliver(text, f"bad-{number}")
@@ -177,7 +178,7 @@ class People:
     async def batch(self, number: int) -> None:
         """Submit a batch with a bad item, and perhaps again under its key."""
         rng = self.world.rng
-        await asyncio.sleep(rng.uniform(0, STORM_SECONDS * 0.7))
+        await asyncio.sleep(rng.uniform(0, self.world.scale.storm_seconds * 0.7))
         items = [self.body_of(number * 1_000 + place) for place in range(rng.randint(2, 8))]
         items.insert(rng.randrange(len(items)), {"dependency": "nobody"})
         body = {"items": items, "max_concurrency": rng.randint(1, 3)}
@@ -190,7 +191,7 @@ class People:
     async def saga(self, number: int) -> None:
         """Start a saga whose last step may be refused."""
         rng = self.world.rng
-        await asyncio.sleep(rng.uniform(0, STORM_SECONDS * 0.7))
+        await asyncio.sleep(rng.uniform(0, self.world.scale.storm_seconds * 0.7))
         steps = [_step(number, place, rng.random() < 0.2) for place in range(rng.randint(1, 4))]
         for _ in range(rng.choice([1, 2])):
             status, answer = await self.call("saga", {"steps": steps}, key=f"saga-{number}")
@@ -202,8 +203,8 @@ class People:
 
     async def operator(self) -> None:
         """Look at dead letters now and then; replay some, put some away and take them out again."""
-        while self.world.seconds < STORM_SECONDS:
-            await asyncio.sleep(self.world.rng.uniform(120, 400))
+        while self.world.seconds < self.world.scale.storm_seconds:
+            await asyncio.sleep(self.world.rng.uniform(*self.world.scale.operator_seconds))
             for letter in await self.open_letters():
                 await self.treat(letter)
 
@@ -234,8 +235,8 @@ class People:
 
     async def electrician(self) -> None:
         """Open circuits by hand and close them again."""
-        while self.world.seconds < STORM_SECONDS * 0.9:
-            await asyncio.sleep(self.world.rng.uniform(300, 900))
+        while self.world.seconds < self.world.scale.storm_seconds * 0.9:
+            await asyncio.sleep(self.world.rng.uniform(*self.world.scale.electrician_seconds))
             dependency = self.world.rng.choice(["payments", "ledger", "mail", "stock"])
             await self.call("open", {"reason": "maintenance"}, dependency=dependency)
             await asyncio.sleep(self.world.rng.uniform(5, 120))

@@ -23,12 +23,14 @@ from tests.simulation import virtual_loop
 from tests.simulation.app import App
 from tests.simulation.hub import Instance
 from tests.simulation.people import People
-from tests.simulation.targets import STORM_SECONDS
-from tests.simulation.world import CALM, Chances, World
+from tests.simulation.world import CALM, Chances, Scale, World
 
 WORKERS: Final = 3
 CALM_SECONDS: Final = 4 * 3_600.0
 """By then everything that was accepted has ended: deadlines are an hour."""
+
+_RARE: Final = 0.15
+"""How many small worlds have a batch, a saga, a malformed message."""
 
 RECORD_SECONDS: Final = 90_000.0
 """A record lives for a day, unless the dependency says otherwise."""
@@ -149,7 +151,7 @@ def told(seed: int, operations: int, *defects: Any) -> Story:
 
 
 async def _happened(seed: int, operations: int, defects: Sequence[Any]) -> Story:
-    world = World(seed, Chances.of(seed))
+    world = World(seed, Chances.of(seed), Scale.of(operations))
     asyncio.get_running_loop().set_exception_handler(lambda _loop, told: _unheard(world, told))
     app = App(world)
     story = Story(world, app, People(world, app))
@@ -158,8 +160,8 @@ async def _happened(seed: int, operations: int, defects: Sequence[Any]) -> Story
         for _ in range(WORKERS):
             world.give_birth()
         janitor = asyncio.create_task(story.people.janitor())
-        await asyncio.gather(*_crowd(story.people, operations))
-        await asyncio.sleep(max(0.0, STORM_SECONDS - world.seconds))
+        await asyncio.gather(*_crowd(story.people, world.scale))
+        await asyncio.sleep(max(0.0, world.scale.storm_seconds - world.seconds))
         world.chances = CALM
         await story.people.replay_everything()
         await _quiet(story)
@@ -178,12 +180,19 @@ def _unheard(world: World, told: dict[str, Any]) -> None:
         world.mistake("nobody expected", repr(told.get("exception")), told.get("message"))
 
 
-def _crowd(people: People, operations: int) -> list[Any]:
+def _crowd(people: People, scale: Scale) -> list[Any]:
+    """Return everybody; in a small world each kind of what is rare comes now and then."""
+
+    def some(one_in: int) -> range:
+        if scale.is_small:
+            return range(people.world.rng.random() < _RARE)
+        return range(scale.operations // one_in)
+
     return [
-        *(people.caller(number) for number in range(operations)),
-        *(people.malformed_message(number) for number in range(operations // 50)),
-        *(people.batch(number) for number in range(1, 1 + operations // 100)),
-        *(people.saga(number) for number in range(operations // 50)),
+        *(people.caller(number) for number in range(scale.operations)),
+        *(people.malformed_message(number) for number in some(50)),
+        *(people.batch(1 + number) for number in some(100)),
+        *(people.saga(number) for number in some(50)),
         people.operator(),
         people.electrician(),
     ]
@@ -193,7 +202,7 @@ async def _quiet(story: Story) -> None:
     """Wait until nothing happens any more, or for so long that it never will."""
     hub, until = story.app.hub, story.world.seconds + CALM_SECONDS
     calm_looks = 0
-    while story.world.seconds < until and calm_looks < 20:
+    while story.world.seconds < until and calm_looks < story.world.scale.calm_looks:
         await asyncio.sleep(60)
         busy = hub.under_way or any(each.is_running for each in hub.instances.values())
         calm_looks = 0 if busy else calm_looks + 1

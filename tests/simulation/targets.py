@@ -14,9 +14,6 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.attempt.http_client import PROGRESS, SendProgress
 from tests.simulation.world import Execution, World, executing
 
-STORM_SECONDS: Final = 3_600.0
-"""So long do dependencies flap; afterwards all of them are well."""
-
 
 class Mood(StrEnum):
     """How a dependency is for a while."""
@@ -81,12 +78,12 @@ class Target:
     effects: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        begins, rng = 0.0, self.world.rng
-        while begins < STORM_SECONDS:
+        begins, rng, ends = 0.0, self.world.rng, self.world.scale.storm_seconds
+        while begins < ends:
             mood = Mood.WELL if rng.random() < 0.6 else rng.choice([*_TROUBLES, Mood.FLAPPING])
             self.phases.append((begins, mood))
             begins += rng.uniform(20, 240)
-        self.phases.append((STORM_SECONDS, Mood.WELL))
+        self.phases.append((ends, Mood.WELL))
 
     def mood(self) -> Mood:
         """Return how it is now, for this call."""

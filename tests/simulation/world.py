@@ -58,6 +58,46 @@ class Chances:
         return cls(**{each.name: getattr(usual, each.name) * _ROUGH for each in fields(cls)})
 
 
+SMALL_OPERATIONS: Final = 10
+"""A world of fewer operations is a small one: a storm of minutes, dozens of worlds in a second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How large a world is.
+
+    Attributes:
+        operations: Submitted one by one; batches, sagas and malformed messages come on top.
+        storm_seconds: So long do dependencies flap; afterwards all of them are well.
+        calm_looks: Minutes in a row without anything under way, after which the world is at rest. Sweeps act
+            after two to five minutes.
+        operator_seconds: Between two looks at the dead letters.
+        electrician_seconds: Between two circuits that are opened by hand.
+    """
+
+    operations: int
+    storm_seconds: float = 3_600.0
+    calm_looks: int = 20
+    operator_seconds: tuple[float, float] = (120, 400)
+    electrician_seconds: tuple[float, float] = (300, 900)
+
+    @classmethod
+    def of(cls, operations: int) -> Self:
+        if operations >= SMALL_OPERATIONS:
+            return cls(operations=operations)
+        return cls(
+            operations=operations,
+            storm_seconds=300.0,
+            calm_looks=7,
+            operator_seconds=(40, 200),
+            electrician_seconds=(60, 600),
+        )
+
+    @property
+    def is_small(self) -> bool:
+        return self.operations < SMALL_OPERATIONS
+
+
 CALM: Final = Chances(crash=0, storage_fails=0, hub_fails=0, twice=0, turn_lost=0, doubled=0, late=0)
 
 
@@ -103,6 +143,7 @@ class World:
     Attributes:
         seed: Everything follows from it.
         chances: Of trouble; `CALM` when the storm is over.
+        scale: How large it is.
         rng: The only source of chance.
         workers: Those that are alive.
         on_birth: Told of each worker as it comes up.
@@ -114,6 +155,7 @@ class World:
 
     seed: int
     chances: Chances
+    scale: Scale
     rng: Random = field(init=False)
     workers: list[Worker] = field(default_factory=list)
     on_birth: list[Callable[[Worker], None]] = field(default_factory=list)
