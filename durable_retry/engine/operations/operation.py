@@ -30,7 +30,7 @@ from durable_retry.engine.base.json_forms import (
     optional_to_rfc3339,
     to_rfc3339,
 )
-from durable_retry.engine.base.names import FINISHED, Category, OperationState
+from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.validation import (
     InvalidInputError,
@@ -345,7 +345,7 @@ _ERROR_CHARS: Final = 300
 _REFUSALS: Final = frozenset(
     {Category.MALFORMED, Category.UNAUTHORIZED, Category.NOT_FOUND, Category.BUSINESS_RULE}
 )
-"""Categories after which the dependency has certainly done nothing."""
+"""Categories after which the dependency has certainly done nothing; of a handler only its own `Rejected`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,6 +358,8 @@ class Completion(JsonRecord):
         category: Of a dead letter, else None.
         attempt_count: Counted attempts in all.
         error: Why it did not succeed, as one line; None when it did.
+        handler_failed: Whether a handler failed in a way that says nothing of what it did before: by a bug,
+            by a result that cannot be stored, or by an answer to one of its calls.
     """
 
     operation_id: str
@@ -365,6 +367,7 @@ class Completion(JsonRecord):
     category: Category | None = None
     attempt_count: int = 0
     error: str | None = None
+    handler_failed: bool = False
 
     @property
     def succeeded(self) -> bool:
@@ -374,7 +377,8 @@ class Completion(JsonRecord):
     @property
     def may_have_acted(self) -> bool:
         """Whether the dependency may have done something although the operation did not succeed."""
-        return not self.succeeded and self.attempt_count > 0 and self.category not in _REFUSALS
+        refused = self.category in _REFUSALS and not self.handler_failed
+        return not self.succeeded and self.attempt_count > 0 and not refused
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self | None:
@@ -390,7 +394,16 @@ class Completion(JsonRecord):
             category=None if category is None else Category(category),
             attempt_count=document["attempt_count"],
             error=_error(status, dead_letter),
+            handler_failed=_has_handler_failed(document, dead_letter),
         )
+
+
+def _has_handler_failed(document: Mapping[str, Any], dead_letter: Mapping[str, Any]) -> bool:
+    if dead_letter.get("reason") != DeadLetterReason.REJECTED_BY_HANDLER:
+        return False
+    # Of `Rejected` the attempt has no status; a refused call of the handler's own has one.
+    answered = any(attempt["status_code"] is not None for attempt in document["attempts"][-1:])
+    return dead_letter.get("category") != Category.BUSINESS_RULE or answered
 
 
 def _error(status: OperationState, dead_letter: Mapping[str, Any]) -> str | None:

@@ -298,6 +298,21 @@ def test_a_dead_letter_tells_its_category_and_why() -> None:
     assert (ending.category, ending.error, ending.may_have_acted) == (Category.MALFORMED, "R: no", False)
 
 
+@pytest.mark.parametrize(
+    ("category", "status_code", "may_have_acted"),
+    [("malformed", None, True), ("business_rule", None, False), ("business_rule", 409, True)],
+)
+def test_a_handler_may_have_acted_before_it_failed_unless_it_says_rejected(
+    category: str, status_code: int | None, *, may_have_acted: bool
+) -> None:
+    """A bug comes after whatever the handler did before; so does the refusal of one of its calls."""
+    letter = {"category": category, "reason": "RejectedByHandler", "detail": "no"}
+    attempts = [{"status_code": status_code}]
+    ending = Completion.of(document("dead_lettered", dead_letter=letter, attempts=attempts))
+    assert ending is not None
+    assert Completion.from_json(ending.to_json()).may_have_acted is may_have_acted
+
+
 def test_a_cancelled_operation_may_have_acted() -> None:
     ending = Completion.of(document("cancelled"))
     assert ending is not None
