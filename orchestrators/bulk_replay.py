@@ -11,7 +11,7 @@ from durabletask import task
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, REPLAY, REPLAY_BATCH, REPLAY_PAGE
 from durable_retry.engine.dead_letters.replay import Pace, ReplayProgress, ReplayState, progress_document
-from orchestrators.steps import Steps, call_until_success
+from orchestrators.steps import EARLY_BY, Steps, call_until_success, fired_early
 
 blueprint = df.Blueprint()
 
@@ -63,8 +63,13 @@ class BulkReplay:
 
     def wait(self, until: datetime) -> Steps[None]:
         """Wait for an instant, unless someone cancels."""
-        if until > self.now:
-            yield task.when_any([self.ctx.create_timer(until), self.cancel])
+        if until <= self.now:
+            return
+        timer, early = self.ctx.create_timer(until), 0
+        while (yield task.when_any([timer, self.cancel])) is timer:
+            if not fired_early(self.given.get("form", 1), until, self.now, early):
+                return
+            timer, early = self.ctx.create_timer(until + EARLY_BY), early + 1
 
 
 def replay(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Steps[dict[str, Any] | None]:
@@ -72,8 +77,8 @@ def replay(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Steps[dict[
 
     Args:
         ctx: The durable context.
-        given: `replay_id`, `filter`, `rate_per_second`, `matched`, `note`, `created_at`; when it continues
-            as new `progress`, and `page` when it is in the middle of one.
+        given: `replay_id`, `filter`, `rate_per_second`, `matched`, `note`, `created_at`, `form`; when it
+            continues as new `progress`, and `page` when it is in the middle of one.
 
     Returns:
         The document of its end; None when the orchestration continues as new.

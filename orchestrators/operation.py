@@ -50,7 +50,15 @@ from durable_retry.engine.retry.loop import (
     lease_expired,
 )
 from durable_retry.telemetry.events import wait_begun, wait_over
-from orchestrators.steps import Steps, answer_of, call_until_success, request_probe, wait_after
+from orchestrators.steps import (
+    EARLY_BY,
+    Steps,
+    answer_of,
+    call_until_success,
+    fired_early,
+    request_probe,
+    wait_after,
+)
 
 blueprint = df.Blueprint()
 
@@ -74,6 +82,7 @@ class Run:
         cancel: Completes when someone cancels the operation.
         retry_now: Completes when someone ends a wait.
         circuit_changed: Completes when someone changed the circuit by hand.
+        form: Of the history, see `engine.base.names.FORM`.
         steps: Attempts and waits since the history last began.
     """
 
@@ -84,6 +93,7 @@ class Run:
     cancel: task.CancellableTask[Any]
     retry_now: task.CancellableTask[Any]
     circuit_changed: task.CancellableTask[Any]
+    form: int
     steps: int = 0
 
     @classmethod
@@ -97,6 +107,7 @@ class Run:
             cancel=ctx.wait_for_external_event(CANCEL_EVENT),
             retry_now=ctx.wait_for_external_event(RETRY_NOW_EVENT),
             circuit_changed=ctx.wait_for_external_event(CIRCUIT_EVENT),
+            form=input_.get("form", 1),
         )
 
     def carried_on(self) -> dict[str, Any]:
@@ -104,6 +115,7 @@ class Run:
         return {
             "operation": self.operation.to_json(),
             "run": self.operation.run,
+            "form": self.form,
             **self.state.to_json(),
         }
 
@@ -158,13 +170,15 @@ class Run:
             wait_over(self.operation, kind, (self.now - began_at).total_seconds())
 
     def _wait(self, until: datetime, began_at: datetime, *, for_circuit: bool) -> Steps[None]:
-        timer = self.ctx.create_timer(until)
+        timer, early = self.ctx.create_timer(until), 0
         while True:
             winner = yield task.when_any([timer, self.cancel, self.retry_now, self.circuit_changed])
             if winner is self.retry_now:
                 ends = self._is_retried_now()
             elif winner is self.circuit_changed:
                 ends = self._has_circuit_changed(began_at) and for_circuit
+            elif winner is timer and fired_early(self.form, until, self.now, early):
+                timer, early, ends = self.ctx.create_timer(until + EARLY_BY), early + 1, False
             else:
                 return
             if ends:
@@ -197,7 +211,8 @@ def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[d
 
     Args:
         ctx: The durable context.
-        input_: `{"operation": OperationInput}`; when it continues as new, what `Run.carried_on` returned.
+        input_: `{"operation": OperationInput, "form": FORM}`; when it continues as new, what `Run.carried_on`
+            returned.
 
     Returns:
         The status document of the finished operation; None when the orchestration continues as new.

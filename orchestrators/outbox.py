@@ -20,7 +20,7 @@ from durable_retry.engine.base.names import CIRCUIT_EVENT, OUTBOX, OUTBOX_GIVE_U
 from durable_retry.engine.outbox import Delivery, due_of, heads_of, next_due_at
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.loop import Answer, AttemptNow, RequestProbe, WorkerFailed, after
-from orchestrators.steps import Steps, answer_of, call_until_success, request_probe
+from orchestrators.steps import EARLY_BY, Steps, answer_of, call_until_success, request_probe
 
 blueprint = df.Blueprint()
 
@@ -38,6 +38,7 @@ class Sending:
         place: The location of their rows, as JSON.
         deliveries: What is left to send, in order.
         circuit_changed: Completes when someone changed a circuit by hand.
+        waited_for: The instant of the latest wait; None before the first.
     """
 
     ctx: task.OrchestrationContext
@@ -45,6 +46,7 @@ class Sending:
     place: Mapping[str, Any]
     deliveries: list[Delivery]
     circuit_changed: task.CancellableTask[Any]
+    waited_for: datetime | None = None
 
     @property
     def now(self) -> datetime:
@@ -81,7 +83,10 @@ class Sending:
     def wait(self) -> Steps[None]:
         """Wait for the next delivery that is due, or until a circuit is changed by hand."""
         self.show()
-        timer = self.ctx.create_timer(next_due_at(self.deliveries))
+        due_at = next_due_at(self.deliveries)
+        # Waiting again for the same instant means that the timer before fired early.
+        timer = self.ctx.create_timer(due_at + EARLY_BY if due_at == self.waited_for else due_at)
+        self.waited_for = due_at
         winner = yield task.when_any([timer, self.circuit_changed])
         if winner is self.circuit_changed:
             self._release()

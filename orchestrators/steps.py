@@ -5,7 +5,7 @@ read answers of attempts and ask for a probe alike.
 """
 
 from collections.abc import Generator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durabletask import task
@@ -21,6 +21,11 @@ type Steps[T] = Generator[task.Task[Any], Any, T]
 
 _FIRST_WAIT_SECONDS: Final = 2
 _LONGEST_WAIT_SECONDS: Final = 300
+EARLY_BY: Final = timedelta(seconds=1)
+"""By how much a timer may fire early: Azure Storage cuts the time for which a message is hidden to whole
+seconds. A timer that asks for so much more cannot fire early."""
+_MAX_EARLY: Final = 3
+"""Early timers in a row that are waited out: clocks that disagree must not make a wait endless."""
 _DOUBLINGS: Final = 8
 """2 s doubled eight times is above the longest wait; more would only grow the number."""
 
@@ -29,6 +34,18 @@ def wait_after(failures: int) -> timedelta:
     """Return how long to wait after so many failures in a row of our own side, from 1."""
     doubled = _FIRST_WAIT_SECONDS * 2 ** min(failures - 1, _DOUBLINGS)
     return timedelta(seconds=min(doubled, _LONGEST_WAIT_SECONDS))
+
+
+def fired_early(form: int, until: datetime, now: datetime, times: int) -> bool:
+    """Whether a timer fired before its instant, so that another one must follow.
+
+    Args:
+        form: Of the history, see `engine.base.names.FORM`; in form 1 no timer follows.
+        until: The instant.
+        now: The orchestrator's replay-safe time.
+        times: How many timers of this wait fired early before.
+    """
+    return form > 1 and now < until and times < _MAX_EARLY
 
 
 def call_until_success(ctx: task.OrchestrationContext, activity: str, input_: dict[str, Any]) -> Steps[Any]:

@@ -20,9 +20,7 @@ from durabletask.client import OrchestrationState, OrchestrationStatus
 
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import (
-    REPLAY,
-)
+from durable_retry.engine.base.names import FORM, REPLAY
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.circuit import CircuitState, snapshot_of
 from durable_retry.engine.dead_letters.record import (
@@ -90,6 +88,7 @@ async def start_bulk_replay(
         "matched": matched,
         "note": note,
         "created_at": to_rfc3339(now),
+        "form": FORM,
     }
     await note_created(workflows.REPLAY, replay_id, to_rfc3339(now))
     await start_instance(hub, REPLAY, replay_id, input_, again=False)

@@ -7,7 +7,7 @@ turn that does not replay what the history says fails. Entities run through the 
 import base64
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from azure.durable_functions.testing import execute_entity
@@ -16,6 +16,7 @@ from azure.durable_functions.worker import DurableFunctionsWorker
 from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 
+from durable_retry.engine.base.names import FORM
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.settings.configuration import harden_runtime
 from entities.circuit_breaker import CircuitBreaker
@@ -30,7 +31,12 @@ class Stage:
     """One operation on its stage; `run` plays until it ends or waits for nobody."""
 
     def __init__(
-        self, operation: OperationInput, answer: Answer, orchestrator: Any = operation_orchestrator
+        self,
+        operation: OperationInput,
+        answer: Answer,
+        orchestrator: Any = operation_orchestrator,
+        *,
+        form: int = FORM,
     ) -> None:
         harden_runtime()
         self.operation = operation
@@ -54,9 +60,10 @@ class Stage:
         self.children: list[tuple[str, str, Any]] = []
         self.sent: list[tuple[str, str, Any]] = []
         self.longest_history = 0
+        self.whole_seconds = False
         self.before_turn: Callable[[Stage], None] = lambda _stage: None
         self._worker = DurableFunctionsWorker()
-        self._begin(json.dumps({"operation": operation.to_json()}))
+        self._begin(json.dumps({"operation": operation.to_json(), "form": form}))
 
     def run(self) -> Any:
         """Play to the end and return the output."""
@@ -123,8 +130,13 @@ class Stage:
         assert self.timers, "it waits for nothing"
         self.timers.sort()
         fire_at, timer_id = self.timers.pop(0)
-        self.now = max(self.now, fire_at)
+        self.now = max(self.now, self._visible_at(fire_at))
         self.inbox.append(helpers.new_timer_fired_event(timer_id, fire_at.replace(tzinfo=None)))
+
+    def _visible_at(self, fire_at: datetime) -> datetime:
+        """Return when a timer fires: on Azure Storage the seconds until then are cut to whole ones."""
+        left = (fire_at - self.now).total_seconds()
+        return self.now + timedelta(seconds=int(left)) if self.whole_seconds else fire_at
 
     def _act(self, action: pb.OrchestratorAction) -> None:
         if action.HasField("scheduleTask"):

@@ -6,6 +6,12 @@ Durable functions, events and queues; categories, states and reasons.
 from enum import StrEnum
 from typing import Final
 
+FORM: Final = 2
+"""Form of the histories of orchestrations that start now; their input carries it, and continues with it.
+
+An input without one is of form 1. Form 2: a timer that fired early is followed by another.
+"""
+
 OPERATION: Final = "operation"
 OUTBOX: Final = "outbox"
 BATCH: Final = "batch"

@@ -1,12 +1,13 @@
 import json
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, FORM
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter, Pace
 from orchestrators.bulk_replay import replay
 from tests.support.builders import NOON, an_operation
 from tests.support.stage import Stage
@@ -62,12 +63,23 @@ def staged(letters: Letters, rate: float = 5) -> Stage:
         "matched": len(letters.ids),
         "note": None,
         "created_at": to_rfc3339(NOON),
+        "form": FORM,
     }
     stage = Stage(an_operation(), letters, orchestrator=replay)
     stage._begin(json.dumps(given))
     stage.executions = 1
     letters.stage = stage
     return stage
+
+
+def test_no_batch_goes_early_where_timers_fire_early() -> None:
+    letters = Letters(30)
+    stage = staged(letters, rate=0.7)
+    stage.whole_seconds = True
+    stage.run()
+    times = [at for at, _ in letters.replayed]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert min(gaps) >= Pace.of(0.7).interval
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 250])

@@ -1,7 +1,9 @@
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from durabletask.internal import helpers
 
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
@@ -43,6 +45,54 @@ def test_waits_are_shown_with_their_end_and_their_reasons() -> None:
     assert status["next_attempt_at"] == "2026-11-21T12:00:10Z"
     assert status["attempts"][0]["next_delay_seconds"] == 10.0
     assert status["attempts"][0]["delay_reasons"] == ["fixed 10 s"]
+
+
+def odd_waits() -> dict[str, Any]:
+    return {"policy": RetryPolicy(strategy="fixed", initial_seconds=1.7, jitter="none", max_attempts=40)}
+
+
+@pytest.mark.parametrize("failures", [1, 30])
+def test_no_retry_goes_early_where_timers_fire_early(failures: int) -> None:
+    """On Azure Storage a wait of 1.7 s is over after 1 s."""
+    made_at = []
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        made_at.append(stage.now)
+        return failing(failures)(name, given)
+
+    stage = Stage(an_operation(**odd_waits()), answer)
+    stage.whole_seconds = True
+    assert stage.run()["status"] == "succeeded"
+    assert min(later - earlier for earlier, later in pairwise(made_at)) >= timedelta(seconds=1.7)
+    assert stage.executions == 1 + failures // 20
+
+
+def test_an_early_timer_does_not_take_a_cancel_away() -> None:
+    stage = Stage(an_operation(**odd_waits()), failing(9))
+    stage.whole_seconds = True
+    stage.run_until_waiting()
+    stage._fire_next_timer()
+    stage.turn()
+    stage.raise_event("cancel", {})
+    assert stage.run()["status"] == "cancelled"
+    assert stage.made("attempt") == 1
+
+
+def test_clocks_that_disagree_do_not_make_a_wait_endless() -> None:
+    stage = Stage(an_operation(), failing(1))
+    stage.run_until_waiting()
+    for _ in range(4):
+        fire_at, timer_id = stage.timers.pop()
+        stage.inbox.append(helpers.new_timer_fired_event(timer_id, fire_at.replace(tzinfo=None)))
+        stage.turn()
+    assert stage.made("attempt") == 2
+
+
+def test_a_history_of_form_1_goes_on_as_it_began() -> None:
+    stage = Stage(an_operation(**odd_waits()), failing(1), form=1)
+    stage.whole_seconds = True
+    stage.run()
+    assert stage.now == NOON + timedelta(seconds=1)
 
 
 def test_the_waits_are_the_policys() -> None:

@@ -9,7 +9,7 @@ from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.outbox import EventState, StoredEvent, event_id_for
 from durable_retry.engine.retry.loop import NeedsProbe, blocked_to_json
 from orchestrators.outbox import outbox
-from tests.support.builders import NOON, PAYMENTS, outcome
+from tests.support.builders import NOON, PAYMENTS, after, outcome
 from tests.support.cuts import PartStage
 
 
@@ -72,6 +72,16 @@ def test_events_of_one_destination_are_sent_one_after_the_other() -> None:
     world.answers["op-1.1"] = [failing(1)]
     played(world)
     assert world.attempts == [("1", 1), ("1", 2), ("2", 1), ("3", 1)]
+
+
+def test_no_event_goes_early_where_timers_fire_early() -> None:
+    world = World(an_event(1, queue="a"))
+    world.answers["op-1.1"] = [{"stopped": blocked_to_json(BudgetPostponed(after(1.7), reserved=True))}]
+    stage = PartStage(outbox, "outbox-op-1", {"operation_id": "op-1"}, world.answer)
+    stage.whole_seconds = True
+    stage.run()
+    assert stage.now >= after(1.7)
+    assert stage.turns < 10
 
 
 def test_a_destination_that_fails_does_not_hold_up_another() -> None:
