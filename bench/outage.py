@@ -148,7 +148,7 @@ class Outage:
         return self.tally
 
     def _arrive(self, number: int, at_seconds: float) -> None:
-        given = an_operation(number, START + timedelta(seconds=at_seconds))
+        given = bench_operation(number, START + timedelta(seconds=at_seconds))
         operation = Operation(given, self._workers[number % WORKERS])
         self.tally.operations += 1
         self._at(at_seconds, lambda: self._wake(operation))
@@ -218,7 +218,7 @@ class Outage:
         )
 
 
-def an_operation(number: int, created_at: datetime) -> OperationInput:
+def bench_operation(number: int, created_at: datetime) -> OperationInput:
     """Returns an operation under the standard preset, with the default deadline of an hour."""
     return OperationInput(
         operation_id=f"op-{number:06d}",

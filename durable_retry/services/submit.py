@@ -147,13 +147,7 @@ def resolve(submission: Submission, *, source: str, now: datetime) -> OperationI
         InvalidInputError: With everything else that is wrong with it.
     """
     request = submission.request
-    handler = _handler_of(request)
-    dependency = _dependency_of(request, handler)
-    problems = [
-        *_header_problems(request, dependency),
-        *_handler_problems(request, handler),
-        *_event_problems(request),
-    ]
+    dependency, problems = _target_of(request)
     try:
         operation = operation_from(
             request,
@@ -169,6 +163,29 @@ def resolve(submission: Submission, *, source: str, now: datetime) -> OperationI
     if problems:
         raise InvalidInputError(problems)
     return operation
+
+
+def check_target(request: OperationRequest) -> None:
+    """Check a request against today's configuration; for an operation that keeps its policy.
+
+    Raises:
+        UnknownTargetError: Its dependency or handler is not configured.
+        InvalidInputError: Its headers, input or events are not valid there.
+    """
+    _, problems = _target_of(request)
+    if problems:
+        raise InvalidInputError(problems)
+
+
+def _target_of(request: OperationRequest) -> tuple[Dependency, list[Problem]]:
+    """Return the dependency that a request calls, and what is wrong with the request there."""
+    handler = _handler_of(request)
+    dependency = _dependency_of(request, handler)
+    return dependency, [
+        *_header_problems(request, dependency),
+        *_handler_problems(request, handler),
+        *_event_problems(request),
+    ]
 
 
 def _unknown_names(document: Any) -> Iterator[Problem]:

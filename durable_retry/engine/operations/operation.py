@@ -18,7 +18,7 @@ import re
 from base64 import b32encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Annotated, Any, Final, Self
 from urllib.parse import quote
@@ -43,7 +43,6 @@ from durable_retry.engine.retry.history import History
 from durable_retry.engine.retry.policy import (
     RetryPolicy,
     Timeouts,
-    deadline_of,
     overridden,
     override_problems,
 )
@@ -147,6 +146,11 @@ def outbox_id_for(operation_id: str, run: int) -> str:
     return operation_id if run == 1 else f"{operation_id}.{run}"
 
 
+def deadline_of(created_at: datetime, deadline_seconds: float) -> datetime | None:
+    """Return the instant after which nothing is tried; 0 seconds means none."""
+    return None if deadline_seconds == 0 else created_at + timedelta(seconds=deadline_seconds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationInput(JsonRecord):
     """What the `operation` orchestration starts with; holds no secret.
@@ -217,6 +221,11 @@ class OperationInput(JsonRecord):
     def outbox_id(self) -> str:
         """Names one run, for its events and their orchestration."""
         return outbox_id_for(self.operation_id, self.run)
+
+    def restarted(self, now: datetime) -> Self:
+        """Return the operation with its deadline counted from now, the rest as it is."""
+        deadline_at = deadline_of(now, self.timeouts.deadline_seconds)
+        return replace(self, created_at=now, deadline_at=deadline_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
