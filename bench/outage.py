@@ -131,7 +131,7 @@ class Outage:
         self.tally.events["report"] += 1
 
         async def arrive() -> None:
-            self.breaker = message.apply(self.breaker)
+            self.breaker = message.apply(self.breaker, self.now())
 
         self._at(self.seconds + SIGNAL_SECONDS, arrive)
 
@@ -200,7 +200,7 @@ class Outage:
                 self._at(self.seconds, lambda: self._wake(operation))
             case RequestProbe():
                 self.tally.events["permit"] += 1
-                self.breaker, permit = action.message.apply(self.breaker)
+                self.breaker, permit = action.message.apply(self.breaker, self.now())
                 self._follow(operation, permit)
 
     def _ring_for(self, worker: CircuitCache) -> None:
