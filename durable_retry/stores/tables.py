@@ -29,6 +29,7 @@ from azure.data.tables import TableClient, TableServiceClient, TableTransactionE
 
 from durable_retry.settings.storage_account import (
     ConnectionString,
+    StorageAccount,
     credential_of,
     storage_account,
 )
@@ -310,7 +311,7 @@ async def _run[T](table: str, action: Callable[[TableClient], T]) -> T:
 
 def _with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
     """Do something with a table; when it is missing, make it and do it again."""
-    service = _service()
+    service = _service(storage_account())
     client = service.get_table_client(table)
     try:
         return action(client)
@@ -322,9 +323,7 @@ def _with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
 
 
 @cache
-def _service() -> TableServiceClient:
-    # Once per process: app settings do not change while it runs, and a call should not read them again.
-    account = storage_account()
+def _service(account: StorageAccount) -> TableServiceClient:
     if isinstance(account, ConnectionString):
         return TableServiceClient.from_connection_string(account.text, **_CLIENT_OPTIONS)
     credential = credential_of(account.identity)

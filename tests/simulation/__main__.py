@@ -5,6 +5,7 @@ import sys
 from secrets import randbelow
 
 from tests.simulation.invariants import broken
+from tests.simulation.shrink import found_in, shrunk
 from tests.simulation.story import told
 
 OPERATIONS = 200
@@ -22,13 +23,15 @@ def main() -> int:
     parser.add_argument("--small", dest="operations", action="store_const", const=SMALL, help=small)
     parser.add_argument("--log", action="store_true", help="print what happened")
     parser.add_argument("--digest", action="store_true", help="print only what two runs of a seed share")
+    parser.add_argument("--without", default="", help="kinds of trouble that never happen: early,skewed")
     options = parser.parse_args()
     seeds = [options.seed] if options.seed is not None else [randbelow(SEEDS) for _ in range(options.seeds)]
     return max([_run(seed, options) for seed in seeds])
 
 
 def _run(seed: int, options: argparse.Namespace) -> int:
-    story = told(seed, options.operations)
+    without = tuple(filter(None, options.without.split(",")))
+    story = told(seed, options.operations, without=without)
     if options.digest:
         sys.stdout.write(f"{story.world.digest()}\n")
         return 0
@@ -38,6 +41,9 @@ def _run(seed: int, options: argparse.Namespace) -> int:
     sys.stdout.write(f"seed {seed}: {len(story.ends)} runs of operations, {story.world.deaths} crashes\n")
     for name, contradictions in found.items():
         sys.stdout.write("".join(f"  {name}: {each}\n" for each in contradictions[:10]))
+    finding = found_in(seed, options.operations, without=without) if found and not options.log else None
+    if finding is not None:
+        sys.stdout.write(f"the smallest such world: {shrunk(finding)}")
     return 1 if found else 0
 
 

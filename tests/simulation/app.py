@@ -10,11 +10,11 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 from unittest.mock import patch
 
 import httpx
-from azure.core.exceptions import ServiceResponseError
+from azure.core.exceptions import HttpResponseError, ServiceResponseError
 from pydantic import BaseModel
 
 from activities import bulk_replay as replay_steps
@@ -85,11 +85,15 @@ enabled = false
 
 WRITES: Final = "Reservations"
 
+_READ_TIMEOUT_SECONDS: Final = 5.0
+"""As `tables.CLIENT_OPTIONS` has it."""
+
 
 class Order(BaseModel):
     """What the handler takes."""
 
     number: int
+    life: int
 
 
 async def reserve(order: Order, call: HandlerCall) -> Outcome:
@@ -102,9 +106,23 @@ async def reserve(order: Order, call: HandlerCall) -> Outcome:
         table=WRITES,
         partition_key=f"order-{order.number}",
         row_key=call.key,
-        values={"attempt": call.attempt},
+        values={"life": order.life},
     )
-    return Outcome(order.number, [row], [{"type": "reserved", "queue": "reservations", "data": order.number}])
+    return Outcome(order.number, [row], [{"type": "reserved", "queue": "reservations", "data": order.life}])
+
+
+@dataclass
+class Full:
+    """A table of an account that is over its limits: it can be read, and refuses every write."""
+
+    table: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"get_entity", "query_entities"}:
+            return getattr(self.table, name)
+        error = HttpResponseError(message="ServerBusy: the account is over its limits")
+        error.status_code = 503
+        raise error
 
 
 @dataclass
@@ -112,6 +130,7 @@ class App:
     """The app, in one world.
 
     Attributes:
+        full_until: In seconds; until then storage refuses writes.
         tables: Its storage account.
         queues: What it sent to queues.
         targets: Its dependencies.
@@ -123,6 +142,7 @@ class App:
     queues: Queues = field(init=False)
     targets: dict[str, Target] = field(init=False)
     hub: Hub = field(init=False)
+    full_until: float = 0.0
 
     def __post_init__(self) -> None:
         self.queues = Queues(self.world)
@@ -151,7 +171,7 @@ class App:
         with ExitStack() as stack:
             for each in (
                 patch.object(tables, "_run", self._run),
-                patch.object(tables, "_service", lambda: self.tables),
+                patch.object(tables, "_service", lambda _account: self.tables),
                 patch("durable_retry.services.outbox.send_message", self.queues.send_message),
                 patch.object(downstream, "_make_client", client_on_network),
                 patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),
@@ -159,7 +179,7 @@ class App:
                 patch.object(uuid, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4)),
                 patch.dict(handler_registry._handlers, {"reserve": _HANDLER}),
                 patch.dict("os.environ", {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}),
-                clock.reading(self.world.now),
+                clock.reading(self.world.local_now),
                 using(parse_config(DEPENDENCIES, {})),
                 _quiet(),
                 *defects,
@@ -177,10 +197,22 @@ class App:
         """Stand in for `stores.tables._run`: every request is a place to die, and may fail either
         way."""
         await self.world.point()
-        fails = self.world.happens(self.world.chances.storage_fails)
+        chances = self.world.chances
+        fails = self.world.happens(chances.storage_fails)
+        if self.world.happens(chances.slow):
+            seconds = self.world.rng.uniform(0.1, 2 * _READ_TIMEOUT_SECONDS)
+            fails = seconds > _READ_TIMEOUT_SECONDS
+            await asyncio.sleep(min(seconds, _READ_TIMEOUT_SECONDS))
+            await self.world.point()  # Its worker may have died meanwhile.
         if fails and self.world.happens(0.5):
             raise ServiceResponseError("the storage is away")
-        done = tables._with_table(table, action)
+        if self.world.happens(chances.full):
+            self.full_until = self.world.seconds + self.world.rng.uniform(1, 60)
+            self.world.note("storage is full")
+        if self.world.seconds < self.full_until:
+            done = tables._with_table(table, lambda client: action(cast("Any", Full(client))))
+        else:
+            done = tables._with_table(table, action)
         await self.world.point()
         if fails:
             raise ServiceResponseError("the storage's answer was lost")

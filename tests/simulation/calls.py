@@ -17,20 +17,22 @@ type RunKey = tuple[str, datetime]
 _BREATH: Final = timedelta(milliseconds=5)
 """Durations are told in tenths of a millisecond."""
 
+_EARLY: Final = timedelta(seconds=1)
+
 _UNSAFE: Final = "ledger"
 
 
 def one_effect_per_key(story: Story) -> Iterator[str]:
     """A dependency that deduplicates sees one key for one operation, whatever is repeated or replayed."""
     keys = defaultdict(set)
-    effects: dict[str, set[str]] = defaultdict(set)
+    effects: dict[tuple[str, int], set[str]] = defaultdict(set)
     for target, call in _calls(story):
         if target != _UNSAFE:
             keys[call.operation.operation_id].add(call.key)
-            effects[call.operation.operation_id] |= {call.key} if call.effect else set()
+            effects[_life(story, call.operation)] |= {call.key} if call.effect else set()
     yield from (f"{name} has the keys {sorted(found)}" for name, found in keys.items() if len(found) > 1)
     for end in story.ends:
-        if end.succeeded and end.operation.dependency != _UNSAFE and not effects[end.operation.operation_id]:
+        if end.succeeded and end.operation.dependency != _UNSAFE and not effects[_life(story, end.operation)]:
             yield f"{end.operation.operation_id} succeeded without an effect"
 
 
@@ -72,33 +74,50 @@ def no_early_attempt(story: Story) -> Iterator[str]:
         seen = calls[end.operation.dependency].get(_run(end.operation), [])
         for record in end.document["attempts"]:
             wait = record["next_delay_seconds"]
-            ended_at = from_rfc3339(record["started_at"]) + timedelta(milliseconds=record["duration_ms"])
+            skews = [call.skew for call in seen if call.attempt == record["number"] and call.execution.counts]
+            if not skews and story.world.has_skew:
+                continue
+            started_at = from_rfc3339(record["started_at"]) - (skews[-1] if skews else timedelta(0))
+            ended_at = started_at + timedelta(milliseconds=record["duration_ms"])
             following = [call.at for call in seen if call.attempt == record["number"] + 1]
-            if wait and following and min(following) < ended_at + timedelta(seconds=wait) - _BREATH:
+            if wait and following and min(following) < ended_at + timedelta(seconds=wait) - _slack(story):
                 yield f"{end.operation.run_id}: attempt {record['number'] + 1} came before its time"
-        yield from _after_being_told(end.operation, seen)
+        yield from _after_being_told(end.operation, seen, _slack(story))
 
 
-def _after_being_told(operation: OperationInput, calls: list[Call]) -> Iterator[str]:
+def _slack(story: Story) -> timedelta:
+    """Return by how much an attempt may be early.
+
+    A timer may fire a second early. The orchestrator sees that by its clock and waits again; by a clock
+    that is ahead of the one which set the timer it cannot be seen.
+    """
+    return _BREATH + (_EARLY if story.world.has_skew else timedelta(0))
+
+
+def _after_being_told(operation: OperationInput, calls: list[Call], slack: timedelta) -> Iterator[str]:
     for told in (call for call in calls if call.retry_after_seconds and call.execution.counts):
         assert told.ended_at is not None
         seconds = min(told.retry_after_seconds, operation.policy.max_retry_after_seconds)
-        until = told.ended_at + timedelta(seconds=seconds) - _BREATH
+        until = told.ended_at + timedelta(seconds=seconds) - slack
         if any(told.ended_at < call.at < until and call.attempt > told.attempt for call in calls):
             yield f"{operation.run_id} did not heed Retry-After of attempt {told.attempt}"
 
 
 def nothing_after_the_deadline(story: Story) -> Iterator[str]:
-    """No attempt begins after its operation's deadline."""
+    """No attempt begins after its operation's deadline, by the clock of the worker that makes it."""
     for target, call in _calls(story):
         deadline = call.operation.deadline_at
-        if deadline is not None and call.at > deadline:
+        if deadline is not None and call.at > deadline + story.world.clock_difference:
             yield f"{call.operation.run_id} called {target} at {call.at}, its deadline was {deadline}"
 
 
 def circuits_probe_within_limits(story: Story) -> Iterator[str]:
     """A half-open circuit never lets more probe than its settings say."""
     yield from story.overfull
+
+
+def _life(story: Story, operation: OperationInput) -> tuple[str, int]:
+    return operation.operation_id, story.world.life_at(operation.created_at)
 
 
 def _run(operation: OperationInput) -> RunKey:

@@ -1,5 +1,6 @@
 """The durable client of one worker, on the simulated hub: the calls that the app makes, and no others."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,10 +54,16 @@ class Client:
         reuse_id_policy: pb.OrchestrationIdReusePolicy | None = None,
     ) -> str:
         replaces = bool(reuse_id_policy is not None and reuse_id_policy.replaceableStatus)
-        started = await self._asked(
-            lambda: self.hub.start(name, instance_id, json.dumps(input), replaces_ended=replaces)
-        )
-        if not started:
+        text, world = json.dumps(input), self.hub.world
+        races = world.happens(world.chances.raced)
+        if races:
+            gives_way = await self._asked(lambda: self.hub.gives_way(instance_id, replaces_ended=replaces))
+            if not gives_way:
+                _refuse(grpc.StatusCode.ALREADY_EXISTS)
+            await asyncio.sleep(world.rng.uniform(0.001, 1))
+        started = await self._asked(lambda: self.hub.start(name, instance_id, text, replaces_ended=replaces))
+        # Who looked before does not look again: another start that was written meanwhile stays.
+        if not started and not races:
             _refuse(grpc.StatusCode.ALREADY_EXISTS)
         return instance_id
 
@@ -79,7 +86,8 @@ class Client:
         return None if state is None else EntityState(json.dumps(state))
 
     async def raise_orchestration_event(self, instance_id: str, event: str, *, data: Any = None) -> None:
-        await self._asked(lambda: self.hub.raise_event(instance_id, event, json.dumps(data)))
+        if not await self._asked(lambda: self.hub.raise_event(instance_id, event, json.dumps(data))):
+            _refuse(grpc.StatusCode.FAILED_PRECONDITION)
 
     async def signal_entity(self, entity: EntityInstanceId, operation: str, input_: Any = None) -> None:
         await self._asked(lambda: self.hub.signal(str(entity), operation, json.loads(json.dumps(input_))))

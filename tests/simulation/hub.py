@@ -1,15 +1,20 @@
 """A task hub in memory, on the world's clock: it delivers what it was given, late, twice and in any order.
 
-Orchestrators and entities run through the SDK's own executors. One turn is one transaction. An activity runs
-at least once, on any worker; the answer that comes first counts. Calls of entities are answered once; signals
-and events may come twice and overtake each other, which is more than the platform asks of an app.
+Orchestrators and entities run through the SDK's own executors. An activity runs at least once, on any
+worker; the answer that comes first counts. Signals, events and calls of entities may come twice and overtake
+each other.
+
+It is no kinder than Azure Storage: a turn's messages may go out while its history does not commit, and the
+turn runs again later by another clock; a start looks first and writes later; an event for an ended instance
+is refused; a timer may fire a second early; workers disagree about the time. `Chances` says how likely each
+is.
 """
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from azure.durable_functions.testing import execute_entity
@@ -19,10 +24,19 @@ from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from tests.simulation.turns import Session, Turns
-from tests.simulation.world import Execution, World
+from tests.simulation.world import START, Execution, World
 
 type Activity = Callable[[dict[str, Any], str], Awaitable[Any]]
 """An activity of the app: its input, and the durable client's binding."""
+
+type Asker = tuple[str, int]
+"""An instance's id, and the number of its execution."""
+
+type Asked = tuple[str, int | str]
+"""What an answer is to: an activity by its name and task, a timer by its task, an entity by the request."""
+
+_ABANDONED_SECONDS: Final = 5.0
+_KNOWN: Final = ("operation", "delivery")
 
 _REPLAYED: Final = 0.1
 """How many turns of a small world are replayed from the beginning."""
@@ -39,6 +53,10 @@ class Instance:
         created_at: When its present run was started.
         execution: Number of the present execution, among all of the hub's.
         runs: How often it was started.
+        is_repeated: Whether a turn was made again after its messages had gone out.
+        said_to_end_at: When the messages of its last turn first went out; None before.
+        is_uncommitted: Whether its last turn's messages went out and its history did not commit.
+        awaits: What its history asks for and has no answer to.
     """
 
     instance_id: str
@@ -54,7 +72,16 @@ class Instance:
     custom_status: str | None = None
     output: str | None = None
     turn_due: bool = False
+    is_repeated: bool = False
+    said_to_end_at: datetime | None = None
+    is_uncommitted: bool = False
+    awaits: set[Asked] = field(default_factory=set)
     session: Session | None = None
+
+    @property
+    def asker(self) -> Asker:
+        """Its present execution."""
+        return self.instance_id, self.execution
 
     @property
     def is_running(self) -> bool:
@@ -65,8 +92,7 @@ class Instance:
 class Doing:
     """An activity that was scheduled; `done` once it has been answered."""
 
-    instance_id: str
-    execution: int
+    asker: Asker
     task_id: int
     name: str
     given: dict[str, Any]
@@ -97,6 +123,7 @@ class Hub:
     states: dict[str, Any] = field(default_factory=dict)
     under_way: int = 0
     _executions: int = 0
+    _turn_at: datetime = START
     _running: dict[str, list[Doing]] = field(default_factory=dict)
     _turns: Turns = field(init=False)
 
@@ -109,9 +136,9 @@ class Hub:
     def start(self, name: str, instance_id: str, input_: str, *, replaces_ended: bool) -> bool:
         """Start an instance; False when there is one that does not give way."""
         known = self.instances.get(instance_id)
-        if known is not None and (known.is_running or not replaces_ended):
+        if not self.gives_way(instance_id, replaces_ended=replaces_ended):
             return False
-        now = self.world.now()
+        now, input_ = self.world.now(), self._newer(input_)
         instance = Instance(instance_id, name, input_, now, now, self._next_execution())
         instance.runs = 1 if known is None else known.runs + 1
         self.instances[instance_id] = instance
@@ -119,13 +146,25 @@ class Hub:
         self._turn_soon(instance)
         return True
 
-    def raise_event(self, instance_id: str, name: str, data: str | None) -> None:
-        """Send an event, which may come late, or twice."""
+    def gives_way(self, instance_id: str, *, replaces_ended: bool) -> bool:
+        """Whether there is no instance of an id, or only one that is replaced."""
+        known = self.instances.get(instance_id)
+        return known is None or (replaces_ended and not known.is_running)
+
+    def raise_event(self, instance_id: str, name: str, data: str | None) -> bool:
+        """Send an event, which may come late, or twice; False when it is refused."""
+        known = self.instances.get(instance_id)
+        is_running = known is not None and known.is_running
+        if not is_running and self.world.happens(self.world.chances.refused):
+            return False
+        data = None if data is None else self._newer(data)
         self._send(lambda: self._event(instance_id, name, data))
+        return True
 
     def signal(self, entity: str, operation: str, input_: Any) -> None:
         """Send a signal, which may come late, or twice."""
-        self._send(lambda: self._operate(entity, operation, input_))
+        given = json.loads(self._newer(json.dumps(input_)))
+        self._send(lambda: self._operate(entity, operation, given))
 
     def purge(self, ended_before: datetime) -> None:
         """Forget operations that ended long ago, as the app's maintenance has a hub do."""
@@ -161,10 +200,29 @@ class Hub:
         instance.inbox.append(event)
         self._turn_soon(instance)
 
-    def _answer(self, instance_id: str, execution: int, event: pb.HistoryEvent) -> None:
-        instance = self.instances.get(instance_id)
-        if instance is not None and instance.is_running and instance.execution == execution:
-            self._take(instance, event)
+    def _answer(
+        self, asker: Asker, asked: Asked, event: pb.HistoryEvent, taken: Callable[[], None] = lambda: None
+    ) -> None:
+        """Answer what an execution asked for, once. An answer to what no history tells comes again later."""
+        known = self.instances.get(asker[0])
+        if known is None or not known.is_running or known.asker != asker:
+            return
+        if asked in known.awaits:
+            known.awaits.discard(asked)
+            taken()
+            self._take(known, event)
+        elif known.is_uncommitted:
+            self._deliver(_ABANDONED_SECONDS, lambda: self._answer(asker, asked, event, taken))
+
+    def _newer(self, text: str) -> str:
+        """Return JSON as a later version may have written it, with fields that this one does not have."""
+        if not self.world.happens(self.world.chances.newer):
+            return text
+        value = json.loads(text)
+        for known in (value, *(value.get(name) for name in _KNOWN)) if isinstance(value, dict) else ():
+            if isinstance(known, dict):
+                known["from_a_later_version"] = {"at": 1}
+        return json.dumps(value)
 
     # Turns.
 
@@ -177,15 +235,20 @@ class Hub:
 
     def _turn(self, instance: Instance) -> None:
         instance.turn_due = False
-        new = [helpers.new_orchestrator_started_event(self.world.now()), *instance.inbox]
+        self._turn_at = self.world.now() + self._skew()
+        new = [helpers.new_orchestrator_started_event(self._turn_at), *instance.inbox]
         response = self._executed(instance, new)
         if self.world.happens(self.world.chances.turn_lost):
             instance.session = None
             if list(self._replayed(instance, new).actions) != list(response.actions):
                 self.world.mistake("a repeated turn differs", instance.instance_id)
-            instance.turn_due = True
-            self._deliver(self.world.rng.uniform(1, 30), lambda: self._turn(instance))
+            self._repeat(instance)
             return
+        if self.world.happens(self.world.chances.uncommitted):
+            self._send_uncommitted(instance, response)
+            self._repeat(instance)
+            return
+        instance.is_uncommitted = False
         instance.past.extend(new)
         instance.inbox = []
         instance.updated_at = self.world.now()
@@ -193,6 +256,27 @@ class Hub:
             instance.custom_status = response.customStatus.value
         for action in response.actions:
             self._act(instance, action)
+
+    def _repeat(self, instance: Instance) -> None:
+        instance.turn_due = True
+        self._deliver(self.world.rng.uniform(1, 30), lambda: self._turn(instance))
+
+    def _send_uncommitted(self, instance: Instance, response: pb.OrchestratorResponse) -> None:
+        """Do what a turn asks for without a word of it in its instance's history."""
+        self.world.note("uncommitted", instance.instance_id)
+        instance.session = None
+        instance.is_uncommitted = instance.is_repeated = True
+        forgotten = replace(instance, past=[], inbox=[], awaits=set())
+        for action in response.actions:
+            if not action.HasField("completeOrchestration"):
+                self._act(forgotten, action)
+            elif action.completeOrchestration.orchestrationStatus == pb.ORCHESTRATION_STATUS_COMPLETED:
+                instance.said_to_end_at = instance.said_to_end_at or self.world.now()
+
+    def _skew(self) -> timedelta:
+        """Return that of the worker which runs a turn."""
+        workers = self.world.workers
+        return self.world.rng.choice(workers).skew if workers else timedelta(0)
 
     def _executed(self, instance: Instance, new: list[pb.HistoryEvent]) -> pb.OrchestratorResponse:
         if not self.world.scale.is_small or self.world.happens(_REPLAYED):
@@ -230,11 +314,14 @@ class Hub:
         fire_at = action.createTimer.fireAt.ToDatetime()
         instance.past.append(helpers.new_timer_created_event(action.id, fire_at))
         fired = helpers.new_timer_fired_event(action.id, fire_at)
-        seconds = (fire_at.replace(tzinfo=UTC) - self.world.now()).total_seconds()
-        late_seconds = self.world.rng.choice((0.001, 0.05, 0.5, 3.0))
-        self.world.later(
-            max(0.0, seconds) + late_seconds, self._answer, instance.instance_id, instance.execution, fired
-        )
+        # The message is hidden for so long by the clock of who sends it.
+        seconds = (fire_at.replace(tzinfo=UTC) - self._turn_at).total_seconds()
+        seconds += self.world.rng.choice((0.001, 0.05, 0.5, 3.0))
+        if self.world.happens(self.world.chances.early):
+            seconds -= self.world.rng.uniform(0, 1)
+        asked = ("timer", action.id)
+        instance.awaits.add(asked)
+        self.world.later(max(0.0, seconds), self._answer, instance.asker, asked, fired)
 
     def _start_child(self, instance: Instance, action: pb.OrchestratorAction) -> None:
         child = action.createSubOrchestration
@@ -256,11 +343,10 @@ class Hub:
 
     def _complete(self, instance: Instance, done: pb.CompleteOrchestrationAction) -> None:
         if done.orchestrationStatus == pb.ORCHESTRATION_STATUS_CONTINUED_AS_NEW:
-            instance.past, instance.input, instance.session = [], done.result.value, None
+            instance.past, instance.input, instance.session = [], self._newer(done.result.value), None
+            instance.awaits.clear()
             instance.execution = self._next_execution()
-            started = helpers.new_execution_started_event(
-                instance.name, instance.instance_id, done.result.value
-            )
+            started = helpers.new_execution_started_event(instance.name, instance.instance_id, instance.input)
             instance.inbox = [started, *done.carryoverEvents]
             self._turn_soon(instance)
             return
@@ -277,7 +363,8 @@ class Hub:
     def _schedule(self, instance: Instance, action: pb.OrchestratorAction) -> None:
         name, text = action.scheduleTask.name, action.scheduleTask.input.value
         instance.past.append(helpers.new_task_scheduled_event(action.id, name, text))
-        doing = Doing(instance.instance_id, instance.execution, action.id, name, json.loads(text))
+        instance.awaits.add((name, action.id))
+        doing = Doing(instance.asker, action.id, name, json.loads(self._newer(text)))
         self.under_way += 1
         self._dispatch(doing)
 
@@ -308,23 +395,25 @@ class Hub:
                 self.world.later(self.world.rng.uniform(5, 60), self._dispatch, doing)
 
     def _done(self, worker: str, doing: Doing, task: "asyncio.Task[Any]", execution: Execution) -> None:
+        failure = None if task.cancelled() else task.exception()
         if task.cancelled() or doing.done or doing not in self._running.get(worker, []):
             return
         doing.done = True
         for running in self._running.values():
             running[:] = [each for each in running if each is not doing]
         self.under_way -= 1
-        failure = task.exception()
-        execution.counts = failure is None
         event = (
             helpers.new_task_completed_event(doing.task_id, json.dumps(task.result()))
             if failure is None
             else helpers.new_task_failed_event(doing.task_id, _as_exception(failure))
         )
-        self._deliver(
-            self.world.rng.uniform(0.005, 0.3),
-            lambda: self._answer(doing.instance_id, doing.execution, event),
-        )
+
+        def taken() -> None:
+            execution.counts = failure is None
+
+        asked = (doing.name, doing.task_id)
+        seconds = self.world.rng.uniform(0.005, 0.3)
+        self._deliver(seconds, lambda: self._answer(doing.asker, asked, event, taken))
 
     # Entities.
 
@@ -338,11 +427,13 @@ class Hub:
             return
         called = message.entityOperationCalled
         instance.past.append(pb.HistoryEvent(eventId=action.id, entityOperationCalled=called))
-        instance_id, execution = instance.instance_id, instance.execution
-        seconds = self.world.rng.uniform(0.005, 0.3)
-        self._deliver(seconds, lambda: self._call_entity(instance_id, execution, called))
+        instance.awaits.add(("entity", called.requestId))
+        asker = instance.asker
+        for _ in range(2 if self.world.happens(self.world.chances.called_twice) else 1):
+            seconds = self.world.rng.uniform(0.005, 0.3)
+            self._deliver(seconds, lambda: self._call_entity(asker, called))
 
-    def _call_entity(self, instance_id: str, execution: int, called: pb.EntityOperationCalledEvent) -> None:
+    def _call_entity(self, asker: Asker, called: pb.EntityOperationCalledEvent) -> None:
         try:
             result = self._operate(
                 called.targetInstanceId.value, called.operation, json.loads(called.input.value)
@@ -357,13 +448,13 @@ class Hub:
             done = pb.EntityOperationCompletedEvent(requestId=called.requestId, output=output)
             answer = pb.HistoryEvent(eventId=-1, entityOperationCompleted=done)
         seconds = self.world.rng.uniform(0.005, 0.3)
-        self._deliver(seconds, lambda: self._answer(instance_id, execution, answer))
+        self._deliver(seconds, lambda: self._answer(asker, ("entity", called.requestId), answer))
 
     def _operate(self, entity: str, operation: str, input_: Any) -> Any:
         _, name, key = entity.split("@", 2)
         before = self.states.get(entity)
         done = execute_entity(self.entities[name], operation, input_, before, entity_key=key)
-        self.states[entity] = done.get_state()
+        self.states[entity] = json.loads(self._newer(json.dumps(done.get_state())))
         self.on_entity(entity, operation, input_, before, self.states[entity])
         for action in done.actions:
             if isinstance(action, EntitySignalAction):

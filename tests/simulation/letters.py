@@ -3,14 +3,17 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
-from durable_retry.engine.operations.operation import OperationInput
-from tests.simulation.story import Story
+from tests.simulation.story import RunEnd, Story
 
 
 def dead_letters_are_kept(story: Story) -> Iterator[str]:
-    """Every dead-lettered run has one dead letter, in its line; the last one of an operation is open."""
+    """Every dead-lettered run has one dead letter, in its line; the last one of an operation is open.
+
+    Those of a life before are put away when the next one begins.
+    """
     kept = {letter.id: letter for letter in story.letters}
     named = Counter(
         end.document["dead_letter"]["id"] for end in story.ends if end.document["dead_letter"] is not None
@@ -24,9 +27,8 @@ def dead_letters_are_kept(story: Story) -> Iterator[str]:
     )
     yield from (f"{letter.id} of {letter.key} is of no end" for letter in of_runs if letter.id not in named)
     for end in story.last_ends:
-        open_letters = [
-            letter.id for letter in _letters_of(story, end.operation) if letter.status is Status.OPEN
-        ]
+        kept_as = Status.OPEN if end.life == len(story.world.lives) else Status.ARCHIVED
+        open_letters = [letter.id for letter in _letters_of(story, end) if letter.status is kept_as]
         wanted = [end.document["dead_letter"]["id"]] if end.document["dead_letter"] is not None else []
         if open_letters != wanted:
             yield f"{end.operation.operation_id} ended {end.document['status']}, open are {open_letters}"
@@ -63,10 +65,12 @@ def lists_agree(story: Story) -> Iterator[str]:
         yield f"{story.summary.total.count} are counted, {len(open_letters)} are open"
 
 
-def _letters_of(story: Story, operation: OperationInput) -> list[DeadLetterRecord]:
+def _letters_of(story: Story, end: RunEnd) -> list[DeadLetterRecord]:
     return [
         letter
         for letter in story.letters
-        if letter.operation_id == operation.operation_id
+        if letter.operation_id == end.operation.operation_id
+        and letter.operation is not None
+        and story.world.life_at(from_rfc3339(letter.operation["created_at"])) == end.life
         and letter.reason is not DeadLetterReason.OUTBOX_UNDELIVERABLE
     ]

@@ -42,6 +42,7 @@ ROUTES = {
 _ACCEPTED = 202
 _KEY_REUSED = 422
 _AWAY = 503
+RIVAL = "/rivals"
 _HISTORY_KEPT = timedelta(minutes=30)
 
 
@@ -50,7 +51,8 @@ class People:
     """All of them, and what they know of what was promised to them.
 
     Attributes:
-        accepted: Operation ids that the app said it has taken over.
+        accepted: Operation ids that the app said it has taken over, and the life in which it said so.
+        rivals: Operations of raced keys, and whether the rival's was accepted.
         messages: Ids of messages that the app took over, as whatever.
         malformed: Ids of messages that are no operations.
         hurried: Operations that somebody asked to go on at once.
@@ -61,7 +63,8 @@ class People:
 
     world: World
     app: App
-    accepted: set[str] = field(default_factory=set)
+    accepted: set[tuple[str, int]] = field(default_factory=set)
+    rivals: dict[tuple[str, int], bool] = field(default_factory=dict)
     messages: set[str] = field(default_factory=set)
     malformed: set[str] = field(default_factory=set)
     hurried: set[str] = field(default_factory=set)
@@ -97,6 +100,9 @@ class People:
         rng = self.world.rng
         await asyncio.sleep(rng.uniform(0, self.world.scale.storm_seconds * 0.9))
         body = self.body_of(number)
+        if rng.random() < 0.1:
+            await self.race(body)
+            return
         by_queue = rng.random() < 0.2
         for _ in range(rng.choice([1, 1, 1, 2, 3])):
             if by_queue:
@@ -111,9 +117,28 @@ class People:
 
     async def submit(self, body: dict[str, Any]) -> None:
         """Submit an operation, and perhaps change one's mind."""
-        _, answer = await self.call("submit", body)
-        self.accepted.add(answer["operation_id"])
+        status, answer = await self.call("submit", body)
+        if status not in {200, _ACCEPTED}:
+            self.world.mistake(f"{body['key']} was refused: {status} {answer}")
+            return
+        self.accept(answer["operation_id"])
         await self.steer(answer["operation_id"])
+
+    def accept(self, operation_id: str) -> None:
+        self.accepted.add((operation_id, len(self.world.lives)))
+
+    async def race(self, body: dict[str, Any]) -> None:
+        """Post two operations under one new key at once: one is accepted, the other is refused."""
+        rival = {"dependency": "payments", "request": {"method": "POST", "path": RIVAL}, "key": body["key"]}
+        answers = await asyncio.gather(self.call("submit", body), self.call("submit", rival))
+        refused = [status == _KEY_REUSED for status, _ in answers]
+        if sum(refused) != 1:
+            statuses = [status for status, _ in answers]
+            self.world.mistake(f"two operations posted at once as {body['key']} got {statuses}")
+            return
+        operation_id = answers[refused.index(False)][1]["operation_id"]
+        self.accept(operation_id)
+        self.rivals[operation_id, len(self.world.lives)] = refused[0]
 
     async def reuse_key(self, number: int) -> None:
         """Use the key of an operation for another."""
@@ -140,12 +165,20 @@ class People:
         """Return what to submit."""
         rng = self.world.rng
         if rng.random() < 0.2:
-            return {"handler": "reserve", "input": {"number": number}, "key": f"key-{number}"}
+            return {
+                "handler": "reserve",
+                "input": {"number": number, "life": len(self.world.lives)},
+                "key": f"key-{number}",
+            }
         dependency = rng.choice(["payments", "payments", "ledger", "mail"])
         path = "/refused" if rng.random() < 0.05 else f"/things/{number}"
         body: dict[str, Any] = {
             "dependency": dependency,
-            "request": {"method": "POST", "path": path, "json": {"number": number}},
+            "request": {
+                "method": "POST",
+                "path": path,
+                "json": {"number": number, "life": len(self.world.lives)},
+            },
             "key": f"key-{number}",
         }
         if rng.random() < 0.3:
@@ -203,7 +236,7 @@ class People:
 
     async def operator(self) -> None:
         """Look at dead letters now and then; replay some, put some away and take them out again."""
-        while self.world.seconds < self.world.scale.storm_seconds:
+        while self.world.seconds < self.world.storm_ends:
             await asyncio.sleep(self.world.rng.uniform(*self.world.scale.operator_seconds))
             for letter in await self.open_letters():
                 await self.treat(letter)
@@ -222,6 +255,12 @@ class People:
         """Replay all open dead letters in bulk."""
         await self.call("replay many", {"filter": {}, "rate_per_second": 50})
 
+    async def archive_everything(self) -> None:
+        """Put all open dead letters away."""
+        while letters := await self.open_letters():
+            for letter in letters:
+                await self.call("archive", dead_letter_id=letter)
+
     async def open_letters(self) -> list[str]:
         """Return the ids of some open dead letters."""
         page = None
@@ -235,11 +274,14 @@ class People:
 
     async def electrician(self) -> None:
         """Open circuits by hand and close them again."""
-        while self.world.seconds < self.world.scale.storm_seconds * 0.9:
+        while self.world.seconds < self.world.storm_ends - self.world.scale.storm_seconds * 0.1:
             await asyncio.sleep(self.world.rng.uniform(*self.world.scale.electrician_seconds))
             dependency = self.world.rng.choice(["payments", "ledger", "mail", "stock"])
             await self.call("open", {"reason": "maintenance"}, dependency=dependency)
-            await asyncio.sleep(self.world.rng.uniform(5, 120))
+            at_least = (
+                5 if self.world.happens(self.world.chances.hasty) else self.world.clock_difference.seconds
+            )
+            await asyncio.sleep(self.world.rng.uniform(max(5, at_least), 120))
             route = self.world.rng.choice(["close", "reset"])
             await self.call(route, {"reason": "it is over"}, dependency=dependency)
 

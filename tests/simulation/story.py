@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -38,11 +38,20 @@ RECORD_SECONDS: Final = 90_000.0
 
 @dataclass
 class RunEnd:
-    """The end of one run of an operation."""
+    """The end of one run of an operation.
+
+    Attributes:
+        started_at: By the true time, as `ended_at`.
+        ended_at: When the messages of its last turn first went out.
+        is_repeated: Whether a turn of it was made again after its messages had gone out.
+    """
 
     operation: OperationInput
     document: dict[str, Any]
+    started_at: datetime
     ended_at: datetime
+    life: int
+    is_repeated: bool
 
     @property
     def succeeded(self) -> bool:
@@ -59,7 +68,7 @@ class Story:
         open_ids: Those that the list of open ones shows.
         summary: What the counts say.
         batches: Documents of all batches.
-        records: What is known of each key, by the operation's id.
+        records: What was known of each key when a life was over, by the operation's id and the life.
         outliving: Operations whose record is there after its time.
         overfull: Circuits that let too many probe, as they did it.
     """
@@ -72,7 +81,7 @@ class Story:
     open_ids: list[str] = field(default_factory=list)
     summary: Summary | None = None
     batches: list[dict[str, Any]] = field(default_factory=list)
-    records: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    records: dict[tuple[str, int], dict[str, Any] | None] = field(default_factory=dict)
     outliving: list[str] = field(default_factory=list)
     overfull: list[str] = field(default_factory=list)
 
@@ -84,8 +93,8 @@ class Story:
 
     @property
     def last_ends(self) -> list[RunEnd]:
-        """The end of the last run of each operation."""
-        return list({end.operation.operation_id: end for end in self.ends}.values())
+        """The end of the last run of each operation, in each life."""
+        return list({(end.operation.operation_id, end.life): end for end in self.ends}.values())
 
     def ended(self, instance: Instance) -> None:
         """Take the end of an instance down."""
@@ -95,7 +104,11 @@ class Story:
             # A start that is repeated after its run has ended makes no run: it gets that run's document.
             ended = (end for end in self.ends if end.operation.run_id == operation.run_id)
             if not any(end.document == document for end in ended):
-                self.ends.append(RunEnd(operation, document, self.world.now()))
+                now = instance.said_to_end_at or self.world.now()
+                life = self.world.life_at(operation.created_at)
+                self.ends.append(
+                    RunEnd(operation, document, instance.created_at, now, life, instance.is_repeated)
+                )
 
     def entity_changed(self, entity: str, _operation: str, _input: Any, _before: Any, after: Any) -> None:
         """Look at every state of a circuit."""
@@ -114,7 +127,7 @@ class Story:
         self.letters = [
             DeadLetterRecord.from_json(json.loads(tables.unpacked("document", row))) for row in rows
         ]
-        cursor: str | None = None
+        self.open_ids, self.batches, cursor = [], [], None
         while True:
             page = await list_dead_letters(DeadLetterFilter(status=Status.OPEN), limit=200, cursor=cursor)
             self.open_ids += [record.id for record in page.records]
@@ -126,12 +139,13 @@ class Story:
             batch = await find_batch(batch_id)
             assert batch is not None, batch_id
             self.batches.append(await document_of_batch(batch))
-        self.records = self._records()
+        life = len(self.world.lives)
+        self.records |= {(name, life): record for name, record in self._records().items()}
 
     async def look_again(self) -> None:
         """See what is left when the time of every record is over."""
         await asyncio.sleep(RECORD_SECONDS)
-        self.outliving = [name for name, record in self._records().items() if record is not None]
+        self.outliving += [name for name, record in self._records().items() if record is not None]
 
     def _records(self) -> dict[str, dict[str, Any] | None]:
         prefix = f"@{IDEMPOTENCY_RECORD}@"
@@ -139,19 +153,20 @@ class Story:
         return {name.removeprefix(prefix): state for name, state in states if name.startswith(prefix)}
 
 
-def told(seed: int, operations: int, *defects: Any) -> Story:
+def told(seed: int, operations: int, *defects: Any, without: Collection[str] = ()) -> Story:
     """Let a world happen.
 
     Args:
         seed: Everything in it follows from this and the number of operations.
         operations: How many are submitted one by one; batches and sagas come on top.
         defects: Patches that break the app.
+        without: Names of `Chances` that are none.
     """
-    return virtual_loop.run(_happened(seed, operations, defects))
+    return virtual_loop.run(_happened(seed, operations, defects, without))
 
 
-async def _happened(seed: int, operations: int, defects: Sequence[Any]) -> Story:
-    world = World(seed, Chances.of(seed), Scale.of(operations))
+async def _happened(seed: int, operations: int, defects: Sequence[Any], without: Collection[str]) -> Story:
+    world = World(seed, Chances.of(seed, without), Scale.of(operations))
     asyncio.get_running_loop().set_exception_handler(lambda _loop, told: _unheard(world, told))
     app = App(world)
     story = Story(world, app, People(world, app))
@@ -159,19 +174,36 @@ async def _happened(seed: int, operations: int, defects: Sequence[Any]) -> Story
     with app.in_place(*defects):
         for _ in range(WORKERS):
             world.give_birth()
-        janitor = asyncio.create_task(story.people.janitor())
-        await asyncio.gather(*_crowd(story.people, world.scale))
-        await asyncio.sleep(max(0.0, world.scale.storm_seconds - world.seconds))
-        world.chances = CALM
-        await story.people.replay_everything()
-        await _quiet(story)
-        janitor.cancel()
-        await story.look()
-        await story.look_again()
-        await world.end()
-        close_circuits()
-        await close_clients()
+        chances = world.chances
+        try:
+            await _live(story, _crowd)
+            if world.happens(chances.again):
+                await story.people.archive_everything()
+                world.chances = chances
+                await _live(story, _second_crowd)
+        finally:
+            await world.end()
+            close_circuits()
+            await close_clients()
     return story
+
+
+async def _live(story: Story, crowd: Callable[[People, Scale], list[Any]]) -> None:
+    """Let a storm begin and pass, and wait until everything has come to rest and every record has expired."""
+    world = story.world
+    world.begin_life()
+    for target in story.app.targets.values():
+        target.begin_storm()
+    story.app.hub.purge(world.now())
+    janitor = asyncio.create_task(story.people.janitor())
+    await asyncio.gather(*crowd(story.people, world.scale))
+    await asyncio.sleep(max(0.0, world.storm_ends - world.seconds))
+    world.chances = CALM
+    await story.people.replay_everything()
+    await _quiet(story)
+    janitor.cancel()
+    await story.look()
+    await story.look_again()
 
 
 def _unheard(world: World, told: dict[str, Any]) -> None:
@@ -196,6 +228,11 @@ def _crowd(people: People, scale: Scale) -> list[Any]:
         people.operator(),
         people.electrician(),
     ]
+
+
+def _second_crowd(people: People, scale: Scale) -> list[Any]:
+    """Return the callers of the first life, who use their keys for something else now."""
+    return [*(people.caller(number) for number in range(scale.operations)), people.operator()]
 
 
 async def _quiet(story: Story) -> None:

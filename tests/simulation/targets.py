@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, override
 
@@ -37,6 +37,7 @@ class Call:
         at: When it came.
         ended_at: When it was answered; None when it never was.
         execution: Of the activity that made it.
+        skew: How far the clock of its worker is ahead.
         operation: On whose behalf; for a webhook that of its delivery.
         attempt: Its number, from 1.
         key: What it deduplicates on; "" for a dependency that does not.
@@ -50,6 +51,7 @@ class Call:
     operation: OperationInput
     attempt: int
     execution: Execution
+    skew: timedelta
     key: str = ""
     arrived: bool = False
     effect: bool = False
@@ -77,8 +79,9 @@ class Target:
     calls: list[Call] = field(default_factory=list)
     effects: Counter[str] = field(default_factory=Counter)
 
-    def __post_init__(self) -> None:
-        begins, rng, ends = 0.0, self.world.rng, self.world.scale.storm_seconds
+    def begin_storm(self) -> None:
+        """Draw its moods until the storm ends."""
+        begins, rng, ends = self.world.seconds, self.world.rng, self.world.storm_ends
         while begins < ends:
             mood = Mood.WELL if rng.random() < 0.6 else rng.choice([*_TROUBLES, Mood.FLAPPING])
             self.phases.append((begins, mood))
@@ -98,7 +101,9 @@ class Target:
         assert execution is not None, "only activities call"
         given = execution.given
         about = given["operation"] if "operation" in given else given["delivery"]["operation"]
-        call = Call(self.world.now(), OperationInput.from_json(about), given["attempt"], execution)
+        call = Call(
+            self.world.now(), OperationInput.from_json(about), given["attempt"], execution, self.world.skew
+        )
         call.key = request.headers.get(self.header, "") if self.header else ""
         self.calls.append(call)
         self.world.note("call", self.name, call.operation.operation_id, call.attempt)

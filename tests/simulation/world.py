@@ -7,7 +7,7 @@ goes on.
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
@@ -18,6 +18,7 @@ from typing import Any, Final, Never, Self
 
 START: Final = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 
+_SKEW_SECONDS: Final = 30.0
 _SHORT_SECONDS: Final = (0.001, 0.02)
 _DEAD_SECONDS: Final = (1.0, 20.0)
 _ROUGH: Final = 3
@@ -39,6 +40,20 @@ class Chances:
         turn_lost: A turn is made and not committed.
         doubled: A message arrives twice.
         late: A message arrives minutes later.
+        uncommitted: A turn's messages go out and its history does not commit; it runs again later, by another
+            clock. So does Azure Storage when the row's lease is lost.
+        called_twice: The call of an entity is delivered twice.
+        early: A timer fires up to a second early: a queue hides a message for whole seconds.
+        skewed: A worker's clock is up to 30 s wrong, for all of its life. In every fourth world
+            only, since by one clock things hold to the millisecond.
+        refused: An event for an ended instance is refused (FAILED_PRECONDITION) rather than dropped.
+        raced: A start looks first and writes later; when another was first, it is dropped in silence.
+        slow: A table's request takes seconds, up to its timeout.
+        full: The storage account begins to refuse writes, for up to a minute.
+        newer: An input or a state was written by a later version, before a rollback: it has an unknown field.
+        again: Callers use their keys again, for other operations, after the records have expired.
+        hasty: A person opens a circuit and closes it sooner than the clocks of two machines differ. Manual
+            control is ordered by the callers' clocks, so that the second may be dropped as the older.
     """
 
     crash: float = 0.002
@@ -48,14 +63,36 @@ class Chances:
     turn_lost: float = 0.01
     doubled: float = 0.05
     late: float = 0.03
+    uncommitted: float = 0.01
+    called_twice: float = 0.05
+    early: float = 0.1
+    skewed: float = 0.5
+    refused: float = 0.5
+    raced: float = 0.5
+    slow: float = 0.002
+    full: float = 0.0005
+    newer: float = 0.1
+    again: float = 0.25
+    hasty: float = 0.0
 
     @classmethod
-    def of(cls, seed: int) -> Self:
-        """Return those of a seed: every third world is a rough one."""
+    def of(cls, seed: int, without: Collection[str] = ()) -> Self:
+        """Return those of a seed: every third world is a rough one.
+
+        Args:
+            seed: Of the world.
+            without: Names of what never happens.
+        """
+        without = {*without, "skewed"} if seed % 4 else without
+        rough = 1 if seed % 3 else _ROUGH
         usual = cls()
-        if seed % 3:
-            return usual
-        return cls(**{each.name: getattr(usual, each.name) * _ROUGH for each in fields(cls)})
+        chances = {each.name: getattr(usual, each.name) * rough for each in fields(cls)}
+        return cls(**{name: 0.0 if name in without else chance for name, chance in chances.items()})
+
+    @classmethod
+    def calm(cls) -> Self:
+        """Return those of a world where all is well."""
+        return cls(**{each.name: 0.0 for each in fields(cls)})
 
 
 SMALL_OPERATIONS: Final = 10
@@ -98,7 +135,7 @@ class Scale:
         return self.operations < SMALL_OPERATIONS
 
 
-CALM: Final = Chances(crash=0, storage_fails=0, hub_fails=0, twice=0, turn_lost=0, doubled=0, late=0)
+CALM: Final = Chances.calm()
 
 
 @dataclass
@@ -109,9 +146,11 @@ class Worker:
         name: Of the life: also what its functions are given as the durable client's binding.
         alive: False for ever once it has died.
         lock: Stands for what is shared in one process and by nobody else.
+        skew: How far its clock is ahead.
     """
 
     name: str
+    skew: timedelta = timedelta(0)
     alive: bool = True
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -149,6 +188,9 @@ class World:
         on_birth: Told of each worker as it comes up.
         on_death: Told of each that dies.
         deaths: How many died.
+        lives: When each storm began. There are two where keys are used again after their records' expiry.
+        storm_ends: Of the present life, in seconds since the beginning.
+        has_skew: Whether clocks differ in it.
         mistakes: What must never be seen, as it was seen.
         log: What happened, in order.
     """
@@ -161,6 +203,9 @@ class World:
     on_birth: list[Callable[[Worker], None]] = field(default_factory=list)
     on_death: list[Callable[[Worker], None]] = field(default_factory=list)
     deaths: int = 0
+    lives: list[datetime] = field(default_factory=list)
+    storm_ends: float = 0.0
+    has_skew: bool = False
     mistakes: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     over: bool = False
@@ -169,6 +214,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)  # noqa: S311 - chance, not secrets
+        self.has_skew = self.chances.skewed > 0
 
     @property
     def seconds(self) -> float:
@@ -177,6 +223,34 @@ class World:
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.seconds)
+
+    def local_now(self) -> datetime:
+        """Return the time by the clock of the acting worker."""
+        return self.now() + self.skew
+
+    @property
+    def skew(self) -> timedelta:
+        """How far the clock of the acting worker is ahead."""
+        worker = acting.get()
+        return timedelta(0) if worker is None else worker.skew
+
+    def _skew(self) -> timedelta:
+        skewed = self.happens(self.chances.skewed)
+        return timedelta(seconds=self.rng.uniform(-_SKEW_SECONDS, _SKEW_SECONDS) if skewed else 0.0)
+
+    def begin_life(self) -> None:
+        """Begin another storm; the first has begun with the world."""
+        self.lives.append(self.now())
+        self.storm_ends = self.seconds + self.scale.storm_seconds
+
+    def life_at(self, instant: datetime) -> int:
+        """Return how many lives had begun; clocks differ by much less than lives lie apart."""
+        return sum(began <= instant + timedelta(hours=1) for began in self.lives)
+
+    @property
+    def clock_difference(self) -> timedelta:
+        """The most by which two clocks of this world differ."""
+        return timedelta(seconds=2 * _SKEW_SECONDS if self.has_skew else 0)
 
     def note(self, *what: object) -> None:
         self.log.append(f"{self.seconds:.3f} " + " ".join(map(str, what)))
@@ -205,7 +279,7 @@ class World:
     def give_birth(self) -> None:
         """Let a worker come up."""
         self._born += 1
-        worker = Worker(f"worker-{self._born}")
+        worker = Worker(f"worker-{self._born}", self._skew())
         self.workers.append(worker)
         for told in self.on_birth:
             told(worker)

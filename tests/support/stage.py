@@ -16,7 +16,6 @@ from azure.durable_functions.worker import DurableFunctionsWorker
 from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from durable_retry import clock
 from durable_retry.engine.base.names import FORM
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.settings.configuration import harden_runtime
@@ -208,8 +207,7 @@ class Stage:
         self.circuit_calls.append((called.operation, input_))
         key = called.targetInstanceId.value.rpartition("@")[2]
         try:
-            with clock.reading(lambda: self.now):
-                done = execute_entity(CircuitBreaker, called.operation, input_, self.circuit, entity_key=key)
+            done = execute_entity(CircuitBreaker, called.operation, input_, self.circuit, entity_key=key)
         except ValueError as error:
             self._fail(called, error)
             return

@@ -1,0 +1,88 @@
+"""Makes the world in which something does not hold as small and as calm as it can be made."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from durable_retry import clock
+from tests.simulation.invariants import broken
+from tests.simulation.story import Story, told
+from tests.simulation.world import Chances
+
+_SECONDS: Final = 20.0
+_LINES: Final = 40
+_SIZES: Final = (3, 2, 1)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A world in which an invariant does not hold, and how to play it again.
+
+    Attributes:
+        without: Kinds of trouble that it does not need.
+        invariant: The first that does not hold.
+        contradiction: What contradicts it.
+        lines: What happened to whom the contradiction is about.
+    """
+
+    seed: int
+    operations: int
+    without: tuple[str, ...]
+    invariant: str
+    contradiction: str
+    lines: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        options = f"--seed {self.seed} --operations {self.operations}"
+        without = f" --without {','.join(self.without)}" if self.without else ""
+        return f"python -m tests.simulation {options}{without}"
+
+    def __str__(self) -> str:
+        head = f"{self.invariant}: {self.contradiction}\nplay it again with: {self.command} --log\n"
+        return head + "".join(f"    {line}\n" for line in self.lines)
+
+
+def found_in(seed: int, operations: int, *defects: Any, without: Sequence[str] = ()) -> Finding | None:
+    """Return what does not hold in a world; None when everything does."""
+    story = told(seed, operations, *defects, without=without)
+    for invariant, contradictions in broken(story).items():
+        lines = _about(story, contradictions[0])
+        return Finding(seed, operations, tuple(without), invariant, contradictions[0], lines)
+    return None
+
+
+def shrunk(finding: Finding, *defects: Any) -> Finding:
+    """Return the smallest world found with the same seed in which the same invariant does not hold.
+
+    It tries fewer operations, then each kind of trouble left out, then fewer operations again; for 20 s at
+    most.
+
+    Args:
+        finding: To begin with.
+        defects: Patches that break the app.
+    """
+    until = clock.monotonic_seconds() + _SECONDS
+    kinds = [(each.name,) for each in fields(Chances)]
+    kept = finding
+    for less in [*_SIZES, *kinds, *_SIZES]:
+        if isinstance(less, int):
+            size, without = less, kept.without
+        else:
+            size, without = kept.operations, (*kept.without, *less)
+        if size > kept.operations or (size, without) == (kept.operations, kept.without):
+            continue
+        if clock.monotonic_seconds() > until:
+            break
+        again = found_in(kept.seed, size, *defects, without=without)
+        if again is not None and again.invariant == finding.invariant:
+            kept = again
+    return kept
+
+
+def _about(story: Story, contradiction: str) -> tuple[str, ...]:
+    """Return the lines of the log on the ids that a contradiction names; all when none is on them."""
+    names = {word.split(".")[0] for word in re.findall(r"[\w.-]+", contradiction) if "-" in word}
+    lines = [line for line in story.world.log if any(name in line for name in names)]
+    return tuple((lines or story.world.log)[:_LINES])
