@@ -12,7 +12,6 @@ from tests.simulation.world import Chances
 
 _SECONDS: Final = 20.0
 _LINES: Final = 40
-_SIZES: Final = (3, 2, 1)
 
 
 @dataclass(frozen=True)
@@ -64,13 +63,11 @@ def shrunk(finding: Finding, *defects: Any) -> Finding:
         defects: Patches that break the app.
     """
     until = clock.monotonic_seconds() + _SECONDS
-    kinds = [(each.name,) for each in fields(Chances)]
+    sizes: list[int | str] = [3, 2, 1]
     kept = finding
-    for less in [*_SIZES, *kinds, *_SIZES]:
-        if isinstance(less, int):
-            size, without = less, kept.without
-        else:
-            size, without = kept.operations, (*kept.without, *less)
+    for less in [*sizes, *(each.name for each in fields(Chances)), *sizes]:
+        size = less if isinstance(less, int) else kept.operations
+        without = (*kept.without, less) if isinstance(less, str) else kept.without
         if size > kept.operations or (size, without) == (kept.operations, kept.without):
             continue
         if clock.monotonic_seconds() > until:
