@@ -11,7 +11,7 @@ from durable_retry.engine.operations.operation import OperationInput, outbox_id_
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, blocked_to_json
 from durable_retry.services.attempt.attempt import attempt_operation
-from durable_retry.stores.dead_letters.records import keep_operation
+from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
 from durable_retry.stores.operation_writes import commit_success
 from durable_retry.stores.tables import StorageRefusedError
 from durable_retry.stores.task_hub import read_record
@@ -82,11 +82,15 @@ async def dead_letter(entry: dict) -> str:  # type: ignore[type-arg] # the worke
     """Store the dead letter of an operation. Idempotent.
 
     Args:
-        entry: `operation`, `category`, `reason`, `detail`, `attempts`.
+        entry: `operation`, `category`, `reason`, `detail`, `attempts`; of an operation whose input cannot be
+            read `operation_id`, `unreadable` (the input) and `detail`.
 
     Returns:
         Its id.
     """
+    if "unreadable" in entry:
+        given, detail = entry["unreadable"], entry["detail"]
+        return await keep_unreadable(entry["operation_id"], given, detail, clock.now())
     return await keep_operation(entry, clock.now())
 
 

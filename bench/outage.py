@@ -131,7 +131,7 @@ class Outage:
         self.tally.events["report"] += 1
 
         async def arrive() -> None:
-            self.breaker = message.apply(self.breaker)
+            self.breaker = message.apply(self.breaker, self.now())
 
         self._at(self.seconds + SIGNAL_SECONDS, arrive)
 
@@ -148,7 +148,7 @@ class Outage:
         return self.tally
 
     def _arrive(self, number: int, at_seconds: float) -> None:
-        given = an_operation(number, START + timedelta(seconds=at_seconds))
+        given = bench_operation(number, START + timedelta(seconds=at_seconds))
         operation = Operation(given, self._workers[number % WORKERS])
         self.tally.operations += 1
         self._at(at_seconds, lambda: self._wake(operation))
@@ -200,7 +200,7 @@ class Outage:
                 self._at(self.seconds, lambda: self._wake(operation))
             case RequestProbe():
                 self.tally.events["permit"] += 1
-                self.breaker, permit = action.message.apply(self.breaker)
+                self.breaker, permit = action.message.apply(self.breaker, self.now())
                 self._follow(operation, permit)
 
     def _ring_for(self, worker: CircuitCache) -> None:
@@ -218,7 +218,7 @@ class Outage:
         )
 
 
-def an_operation(number: int, created_at: datetime) -> OperationInput:
+def bench_operation(number: int, created_at: datetime) -> OperationInput:
     """Returns an operation under the standard preset, with the default deadline of an hour."""
     return OperationInput(
         operation_id=f"op-{number:06d}",

@@ -1,9 +1,9 @@
 """The entity `circuit_breaker`, one per dependency: the shared circuit. The rules are in `engine/circuit`.
 
-Time comes from the messages, not from a clock: the SDK's entity context has none, and what counts is when the
-calls ended. A message that waited a minute in the entity's queue is a minute old. The state keeps the latest
-instant that it received, so that time never runs backwards; a probe request or a manual change corrects it
-when a machine with a wrong clock pushed it ahead.
+Time is the clock of the machine that runs the entity, of which there is one at a time: an entity is not
+replayed, so it may read it. The workers' clocks differ; their messages carry durations, or instants together
+with the instant of sending. The state keeps the latest time, so that time never runs backwards when the
+entity moves to another machine; a clock that was far ahead is corrected.
 """
 
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
+from durable_retry import clock
 from durable_retry.engine.base.names import CIRCUIT_BREAKER
 from durable_retry.engine.circuit import (
     Breaker,
@@ -35,19 +36,19 @@ class CircuitBreaker(DurableEntity):
     def report(self, message: dict[str, Any]) -> None:
         """Count a worker's calls. Input: `ReportMessage`."""
         before = self._stored()
-        self._store(before, ReportMessage.from_json(message).apply(before))
+        self._store(before, ReportMessage.from_json(message).apply(before, clock.now()))
 
     def permit(self, message: dict[str, Any]) -> dict[str, Any]:
         """Permit a probe, or refuse it until an instant. Input: `PermitMessage`; answer: `answer_to_json`."""
         before = self._stored()
-        breaker, answer = PermitMessage.from_json(message).apply(before)
+        breaker, answer = PermitMessage.from_json(message).apply(before, clock.now())
         self._store(before, breaker)
         return answer_to_json(answer)
 
     def hand(self, message: dict[str, Any]) -> None:
         """Open, close, disable or reset by hand. Input: `ManualControlMessage`."""
         before = self._stored()
-        self._store(before, ManualControlMessage.from_json(message).apply(before))
+        self._store(before, ManualControlMessage.from_json(message).apply(before, clock.now()))
 
     def _stored(self) -> Breaker:
         return breaker_from_json(self.get_state(dict))

@@ -33,7 +33,14 @@ from durable_retry.engine.base.names import (
 )
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.operations.idempotency import ClaimAnswer
-from durable_retry.engine.operations.operation import Completion, OperationInput, OperationStatus
+from durable_retry.engine.operations.operation import (
+    Completion,
+    OperationInput,
+    OperationStatus,
+    unreadable_completion,
+    unreadable_document,
+    written_operation,
+)
 from durable_retry.engine.operations.status import moving_parts
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Decision, Done, Wait, overdue
 from durable_retry.engine.retry.history import AttemptOutcome, WaitKind
@@ -152,7 +159,8 @@ class Run:
 
     def show(self, state: OperationState, *, next_attempt_at: datetime | None = None) -> None:
         """Let status queries see where the operation stands."""
-        self.ctx.set_custom_status(moving_parts(self.status(state, next_attempt_at=next_attempt_at)))
+        status = self.status(state, next_attempt_at=next_attempt_at)
+        self.ctx.set_custom_status(moving_parts(status.to_json()))
 
     def wait(self, wait: Wait) -> Steps[None]:
         """Wait as decided, unless someone cancels, retries now, or changes the circuit waited for."""
@@ -217,18 +225,41 @@ def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[d
     Returns:
         The status document of the finished operation; None when the orchestration continues as new.
     """
-    run = Run.resume(ctx, input_)
-    document = yield from _to_some_end(run)
-    if document is not None:
-        _report(run, document)
-    return document
+    try:
+        run = Run.resume(ctx, input_)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the operation must end where a person sees it
+        document = yield from _end_unreadable(ctx, input_, error)
+        _report(ctx, written_operation(input_).get("reports_to"), document)
+        return document
+    ended = yield from _to_some_end(run)
+    if ended is not None:
+        _report(ctx, run.operation.reports_to, ended)
+    return ended
 
 
-def _report(run: Run, document: dict[str, Any]) -> None:
+def _report(ctx: task.OrchestrationContext, waiting: Any, document: dict[str, Any]) -> None:
     """Report the end to the batch or the saga that waits for this operation."""
-    waiting, ending = run.operation.reports_to, Completion.of(document)
-    if waiting is not None and ending is not None:
-        run.ctx.send_event(waiting, ENDED_EVENT, data=ending.to_json())
+    ending = Completion.of(document)
+    if isinstance(waiting, str) and ending is not None:
+        ctx.send_event(waiting, ENDED_EVENT, data=ending.to_json())
+
+
+def _end_unreadable(ctx: task.OrchestrationContext, given: Any, error: Exception) -> Steps[dict[str, Any]]:
+    """End an operation whose input this version cannot read; a person gets the input as it is."""
+    operation_id, now = ctx.instance_id, ctx.current_utc_datetime.replace(tzinfo=UTC)
+    detail = cut_text(
+        f"the input of {operation_id} cannot be read: {type(error).__name__}: {error}", _DETAIL_CHARS
+    )
+    entry = {"operation_id": operation_id, "unreadable": given, "detail": detail}
+    dead_letter_id = yield from call_until_success(ctx, DEAD_LETTER, entry)
+    document = unreadable_document(operation_id, given, now, dead_letter_id=dead_letter_id, detail=detail)
+    ctx.set_custom_status(moving_parts(document))
+    ctx.signal_entity(
+        EntityInstanceId(IDEMPOTENCY_RECORD, operation_id),
+        "complete",
+        unreadable_completion(given, document, now),
+    )
+    return document
 
 
 def _claim(run: Run) -> Steps[dict[str, Any] | None]:
@@ -419,7 +450,7 @@ def _finish(run: Run, state: OperationState, **more: Any) -> dict[str, Any]:
     """Show the end, complete the key's record by a signal, and return the status document."""
     status = run.status(state, **more)
     document = status.to_json()
-    run.ctx.set_custom_status(moving_parts(status))
+    run.ctx.set_custom_status(moving_parts(document))
     run.ctx.signal_entity(
         run.record,
         "complete",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.processes import ROOT, running
-from tests.support.azurite import Storage
+from tests.support.azurite import Storage, use_account
 from tests.support.target import Target
 
 STRICT_TYPING = "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING"
@@ -58,7 +58,7 @@ def azurite(request: pytest.FixtureRequest, azurites: Callable[[str], Storage]) 
 @pytest.fixture
 def storage(azurite: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """The same, as the account of the app in this process."""
-    monkeypatch.setenv("AzureWebJobsStorage", azurite.connection_string)
+    use_account(monkeypatch, azurite.connection_string)
     return azurite
 
 

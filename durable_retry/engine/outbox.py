@@ -29,9 +29,9 @@ from typing import Any, Final, Self
 
 from durable_retry.engine.base.json_forms import TraceContext, optional_to_rfc3339, to_rfc3339
 from durable_retry.engine.dependency import Dependency
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.operation import OperationInput, deadline_of
 from durable_retry.engine.retry.loop import RetryState
-from durable_retry.engine.retry.policy import PRESETS, Timeouts, deadline_of
+from durable_retry.engine.retry.policy import PRESETS, Timeouts
 
 SOURCE: Final = "outbox"
 

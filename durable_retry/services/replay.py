@@ -37,11 +37,10 @@ from durable_retry.engine.dead_letters.replay import (
 )
 from durable_retry.engine.intake import DATA_PREFIX, Arrival
 from durable_retry.engine.operations.idempotency import RecordState, state_of
-from durable_retry.engine.operations.operation import OperationInput, ScopedKey, visible
-from durable_retry.engine.retry.policy import deadline_of
+from durable_retry.engine.operations.operation import OperationInput, visible, written_operation
 from durable_retry.services.intake import intake
 from durable_retry.services.outbox import resend, was_resent
-from durable_retry.services.submit import KeyReused, Submission, resolve, submit
+from durable_retry.services.submit import KeyReused, check_target, submit
 from durable_retry.stores.dead_letters.records import (
     Intent,
     NoSuchDeadLetterError,
@@ -53,7 +52,6 @@ from durable_retry.stores.dead_letters.records import (
     move_dead_letter,
     settle,
 )
-from durable_retry.stores.operations import operation_of
 from durable_retry.stores.outbox import NoSuchEventError
 from durable_retry.stores.task_hub import TaskHubUnavailableError, read_operation, read_record, start_instance
 from durable_retry.telemetry import events, spans
@@ -109,7 +107,10 @@ async def is_started(hub: str, operation: OperationInput) -> bool:
         TaskHubUnavailableError: The task hub did not answer.
     """
     instance = await read_operation(hub, operation.operation_id)
-    return instance is not None and operation_of(instance).replay_of == operation.replay_of
+    if instance is None:
+        return False
+    replay_of: Any = written_operation(instance.input).get("replay_of")
+    return bool(replay_of == operation.replay_of)
 
 
 async def _check_key(hub: str, operation: OperationInput) -> None:
@@ -248,14 +249,12 @@ def prepare(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepa
 def _of_operation(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepared:
     """Give the operation its key, policy and time limits again, the time counted from now."""
     kept = OperationInput.from_json(record.operation or {})
-    edited = Submission(edited_operation(record, edits), ScopedKey("", kept.key))
-    resolved = resolve(edited, source=kept.source, now=now)
+    edited = edited_operation(record, edits)
+    check_target(edited)
     operation = replace(
-        kept,
-        request=resolved.request,
-        input=resolved.input,
-        created_at=now,
-        deadline_at=deadline_of(now, kept.timeouts.deadline_seconds),
+        kept.restarted(now),
+        request=None if edited.request is None else edited.request.to_json(),
+        input=edited.input,
         replay_of=record.id,
     )
     if needs_new_key(edits, _editable(kept.to_json()), _editable(operation.to_json())):

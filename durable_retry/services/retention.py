@@ -20,6 +20,7 @@ from durabletask.client import OrchestrationStatus
 
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.outbox import EventState, outbox_id_of
+from durable_retry.services.failures import purge_failed_parts, sweep_failed
 from durable_retry.services.replay import finish_replay
 from durable_retry.settings.maintenance import maintenance_settings
 from durable_retry.stores import tables
@@ -61,6 +62,7 @@ async def run_maintenance(hub: str, now: datetime) -> None:
     """
     settings = maintenance_settings()
     finished = await finish_left_over(hub, now)
+    swept = await sweep_failed(hub, now)
     markers = await remove_attempt_markers(hub, now - MARKERS_KEPT)
     removed = purged = batches = sent = commits = 0
     if settings.archived_for is not None:
@@ -71,6 +73,8 @@ async def run_maintenance(hub: str, now: datetime) -> None:
     if settings.history_for is not None:
         batches = await remove_batches(now - settings.history_for)
         purged = await purge_histories(hub, now - settings.history_for)
+    if swept:
+        _log.error("%d operations whose orchestration failed are dead letters now", swept)
     if finished or removed or purged or batches or sent or commits or markers:
         _log.info(
             "finished %d changes; removed %d dead letters, %d sent events, %d commits, %d batches, "
@@ -196,11 +200,8 @@ _PURGE_SECONDS: Final = 30
 _CLEAN_SECONDS: Final = 120
 """For one pass over the entities."""
 
-_FINISHED: Final = [
-    OrchestrationStatus.COMPLETED,
-    OrchestrationStatus.FAILED,
-    OrchestrationStatus.TERMINATED,
-]
+_FINISHED: Final = [OrchestrationStatus.COMPLETED, OrchestrationStatus.TERMINATED]
+"""Failed ones are purged by `services.failures`: of an operation only with its dead letter."""
 
 
 async def remove_archived_dead_letters(archived_before: datetime) -> int:
@@ -262,7 +263,7 @@ async def purge_histories(hub: str, started_before: datetime) -> int:
         )
     except grpc.aio.AioRpcError as error:
         raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
-    return result.deleted_instance_count
+    return result.deleted_instance_count + await purge_failed_parts(hub, started_before)
 
 
 async def clean_expired_records(hub: str) -> int:

@@ -34,13 +34,14 @@ from durable_retry.engine.operations.operation import (
     explicit_scope,
     fields_name,
     operation_from,
+    written_operation,
 )
 from durable_retry.engine.operations.request import OperationRequest, ParsedEnvelope, parse_operation
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.handlers import Handler, find_handler, registered_handlers
 from durable_retry.settings.app import platform_queue_prefixes
 from durable_retry.settings.configuration import dependencies, find_dependency
-from durable_retry.stores.operations import document_of, operation_of
+from durable_retry.stores.operations import document_of
 from durable_retry.stores.task_hub import (
     TaskHubUnavailableError,
     read_operation,
@@ -147,13 +148,7 @@ def resolve(submission: Submission, *, source: str, now: datetime) -> OperationI
         InvalidInputError: With everything else that is wrong with it.
     """
     request = submission.request
-    handler = _handler_of(request)
-    dependency = _dependency_of(request, handler)
-    problems = [
-        *_header_problems(request, dependency),
-        *_handler_problems(request, handler),
-        *_event_problems(request),
-    ]
+    dependency, problems = _target_of(request)
     try:
         operation = operation_from(
             request,
@@ -169,6 +164,29 @@ def resolve(submission: Submission, *, source: str, now: datetime) -> OperationI
     if problems:
         raise InvalidInputError(problems)
     return operation
+
+
+def check_target(request: OperationRequest) -> None:
+    """Check a request against today's configuration; for an operation that keeps its policy.
+
+    Raises:
+        UnknownTargetError: Its dependency or handler is not configured.
+        InvalidInputError: Its headers, input or events are not valid there.
+    """
+    _, problems = _target_of(request)
+    if problems:
+        raise InvalidInputError(problems)
+
+
+def _target_of(request: OperationRequest) -> tuple[Dependency, list[Problem]]:
+    """Return the dependency that a request calls, and what is wrong with the request there."""
+    handler = _handler_of(request)
+    dependency = _dependency_of(request, handler)
+    return dependency, [
+        *_header_problems(request, dependency),
+        *_handler_problems(request, handler),
+        *_event_problems(request),
+    ]
 
 
 def _unknown_names(document: Any) -> Iterator[Problem]:
@@ -304,7 +322,7 @@ async def _submit(hub: str, operation: OperationInput, *, is_new_key: bool) -> S
     instance = await read_operation(hub, operation.operation_id)
     if instance is None:
         raise TaskHubUnavailableError("the task hub has the operation and does not show it")
-    if operation_of(instance).fingerprint != operation.fingerprint:
+    if written_operation(instance.input).get("fingerprint") != operation.fingerprint:
         return KeyReused()
     # An instance that has continued as new does not carry the id of its start any more.
     if is_started and instance.input.get("start_id", start_id) == start_id:

@@ -24,7 +24,6 @@ from durable_retry.engine.base.validation import (
 )
 from durable_retry.engine.operations.operation import Completion, OperationInput, ScopedKey
 from durable_retry.engine.operations.request import ParsedEnvelope
-from durable_retry.engine.retry.policy import deadline_of
 from durable_retry.engine.workflows import BatchRequest, SagaRequest, Step, StepRequest
 from durable_retry.services.submit import (
     KeyReused,
@@ -182,10 +181,7 @@ async def start_item(hub: str, operation: OperationInput, now: datetime) -> Comp
         TaskHubUnavailableError: It was not taken over.
         azure.core.exceptions.AzureError: The dead letter of a key that is taken could not be written.
     """
-    started = replace(
-        operation, created_at=now, deadline_at=deadline_of(now, operation.timeouts.deadline_seconds)
-    )
-    match await submit(hub, started):
+    match await submit(hub, operation.restarted(now)):
         case Started():
             return None
         case Replayed(document):

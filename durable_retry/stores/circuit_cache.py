@@ -4,14 +4,15 @@ A cache holds the last snapshot of the circuit entity and the reports that were 
 one event loop and is never changed across an await, so it needs no lock for its state; one lock makes
 concurrent callers share a single read of the entity. `CircuitReporter` sends the reports.
 
-When the entity cannot be read the cache fails open: attempts go on without the circuit and are counted.
+When the entity cannot be read the cache keeps to the last hold that it read until that ends, then fails open:
+attempts go on without the circuit and are counted.
 """
 
 import asyncio
 import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -21,6 +22,7 @@ from durable_retry.engine.circuit import (
     AskForProbe,
     CallHealth,
     CircuitSettings,
+    ClockDifference,
     Permit,
     Permitted,
     Refused,
@@ -191,6 +193,7 @@ class CircuitCache:
         snapshot: The last one read; None before the first read.
         fail_open: Calls made without the circuit.
         reporting: Sends the buffer.
+        difference: Between this process's clock and the circuit's.
     """
 
     settings: AdmissionSettings
@@ -200,6 +203,7 @@ class CircuitCache:
     snapshot: Snapshot | None = None
     fail_open: FailOpenCount = field(default_factory=FailOpenCount)
     reporting: CircuitReporter = field(init=False)
+    difference: ClockDifference = field(default_factory=ClockDifference)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _read_again_at: datetime | None = None
 
@@ -249,7 +253,7 @@ class CircuitCache:
     def _answer(
         self, operation_id: str, attempt: int, admission: AdmissionState, now: datetime
     ) -> Permitted | Blocked:
-        probe_permit = admission.valid_permit(now)
+        probe_permit = self._probe_permit(admission, now)
         if (
             probe_permit is None
             and (held := self._budget_postponement(operation_id, attempt, admission, now)) is not None
@@ -284,7 +288,7 @@ class CircuitCache:
             return None
         answer = budget_allows(
             snapshot.budget,
-            now,
+            now - snapshot.ahead,
             settings=self.settings.budget,
             taken_here=self.buffer.here.retries,
             operation_id=operation_id,
@@ -294,7 +298,19 @@ class CircuitCache:
         if answer.reserved:
             self.buffer.postponed(now)
         retry_postponed(self.settings.dependency)
-        return answer
+        return replace(answer, until=answer.until + snapshot.ahead)
+
+    def _probe_permit(self, admission: AdmissionState, now: datetime) -> Permitted | None:
+        """Return the permit of a probe that may go; None without one."""
+        probe = admission.valid_permit(now - self.difference.ahead)
+        paused_until = self.buffer.here.throttled_until
+        if probe is None or paused_until is None or paused_until <= now:
+            return probe
+        # The circuit granted it before it heard of the pause. Its lease goes back to it.
+        self.buffer.ended(
+            CallHealth.SILENT, now, epoch=probe.epoch, duration_seconds=0.0, lease_id=probe.lease_id
+        )
+        return None
 
     def _permit(self, operation_id: str, now: datetime, *, waiting: bool) -> Permit:
         if not self.settings.circuit.enabled:
@@ -325,11 +341,18 @@ class CircuitCache:
         return not self.buffer.has_unseen_trouble or now < self.snapshot.taken_at + FRESH_AFTER_FAILURE
 
     async def _read(self) -> None:
+        began_at = self.now()
         try:
             async with asyncio.timeout(READ_SECONDS):
                 breaker = await self.shared.read()
+            now = self.now()
+            difference = self.difference.after_read(began_at, now, breaker.clock)
             snapshot = snapshot_of(
-                breaker, self.now(), settings=self.settings.circuit, budget_settings=self.settings.budget
+                breaker,
+                now,
+                settings=self.settings.circuit,
+                budget_settings=self.settings.budget,
+                ahead=difference.ahead,
             )
         except Exception as error:  # noqa: BLE001 - fail open on any error
             self._read_again_at = self.now() + READ_DELAY
@@ -337,8 +360,8 @@ class CircuitCache:
             return
         self._read_again_at = None
         self._note_readable()
-        self.snapshot = snapshot
-        self.buffer.see(snapshot, heard=breaker.reporters.highest(self.buffer.reporter))
+        self.snapshot, self.difference = snapshot, difference
+        self.buffer.see(snapshot, reporters=breaker.reporters)
 
     def _warn_failing_open(self, error: Exception) -> None:
         now = self.now()

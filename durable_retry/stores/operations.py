@@ -24,7 +24,7 @@ from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
-from durable_retry.engine.operations.operation import OperationInput, is_operation_id
+from durable_retry.engine.operations.operation import OperationInput, is_operation_id, unreadable_document
 from durable_retry.engine.operations.status import (
     UNFINISHED,
     Counters,
@@ -43,8 +43,8 @@ _CRASHED: Final = {
     "reason": DeadLetterReason.RETRIES_EXHAUSTED.value,
     "detail": "The orchestration itself failed; its failure is in the task hub.",
 }
-"""Shown for an orchestration that failed without a dead letter, until maintenance writes one: its input
-cannot be read, or a deployment changed the orchestrator under its history."""
+"""Shown for an orchestration that failed without a dead letter, until maintenance writes one: a deployment
+changed the orchestrator under its history."""
 
 
 async def find_status(hub: str, operation_id: str) -> dict[str, Any] | None:
@@ -95,7 +95,15 @@ def document_of(instance: Instance) -> dict[str, Any]:
     """Return the status document of an instance."""
     if instance.output is not None and instance.runtime_status is OrchestrationStatus.COMPLETED:
         return instance.output
-    document = running_document(operation_of(instance), instance.custom_status)
+    try:
+        document = running_document(operation_of(instance), instance.custom_status)
+    except (KeyError, TypeError, ValueError) as error:
+        detail = f"its input cannot be read: {type(error).__name__}"
+        document = unreadable_document(
+            instance.instance_id, instance.input, instance.created_at, dead_letter_id="", detail=detail
+        )
+        unended = {"status": OperationState.PENDING.value, "dead_letter": None}
+        document |= unended if instance.runtime_status in NOT_ENDED else {}
     updated = {"updated_at": to_rfc3339(instance.updated_at), "next_attempt_at": None}
     if instance.runtime_status is OrchestrationStatus.TERMINATED:
         return document | updated | {"status": OperationState.CANCELLED.value}

@@ -14,7 +14,6 @@ from azure.storage.queue import QueueServiceClient
 from durable_retry.settings.app import encodes_queue_messages
 from durable_retry.settings.storage_account import (
     ConnectionString,
-    StorageAccount,
     credential_of,
     storage_account,
 )
@@ -65,7 +64,7 @@ async def send_message(queue: str, text: str) -> None:
 
 
 def _send(queue: str, encoded: str) -> None:
-    client = _service(storage_account()).get_queue_client(queue)
+    client = _service().get_queue_client(queue)
     try:
         client.send_message(encoded, time_to_live=_NEVER)
     except ResourceNotFoundError:
@@ -74,7 +73,9 @@ def _send(queue: str, encoded: str) -> None:
 
 
 @cache
-def _service(account: StorageAccount) -> QueueServiceClient:
+def _service() -> QueueServiceClient:
+    # Once per process: app settings do not change while it runs, and a call should not read them again.
+    account = storage_account()
     if isinstance(account, ConnectionString):
         return QueueServiceClient.from_connection_string(account.text, **_CLIENT_OPTIONS)
     credential = credential_of(account.identity)

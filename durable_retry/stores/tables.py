@@ -29,7 +29,6 @@ from azure.data.tables import TableClient, TableServiceClient, TableTransactionE
 
 from durable_retry.settings.storage_account import (
     ConnectionString,
-    StorageAccount,
     credential_of,
     storage_account,
 )
@@ -311,7 +310,7 @@ async def _run[T](table: str, action: Callable[[TableClient], T]) -> T:
 
 def _with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
     """Do something with a table; when it is missing, make it and do it again."""
-    service = _service(storage_account())
+    service = _service()
     client = service.get_table_client(table)
     try:
         return action(client)
@@ -323,7 +322,9 @@ def _with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
 
 
 @cache
-def _service(account: StorageAccount) -> TableServiceClient:
+def _service() -> TableServiceClient:
+    # Once per process: app settings do not change while it runs, and a call should not read them again.
+    account = storage_account()
     if isinstance(account, ConnectionString):
         return TableServiceClient.from_connection_string(account.text, **_CLIENT_OPTIONS)
     credential = credential_of(account.identity)

@@ -66,6 +66,7 @@ class Instance:
         input: Its input.
         custom_status: The last one set; None before the first turn.
         output: The return value; None while it runs.
+        failure: Why it failed; None unless it did.
     """
 
     instance_id: str
@@ -75,6 +76,7 @@ class Instance:
     input: dict[str, Any]
     custom_status: dict[str, Any] | None
     output: dict[str, Any] | None
+    failure: str | None = None
 
 
 async def client_for(hub: str) -> DurableFunctionsClient:
@@ -186,6 +188,34 @@ async def read_record(hub: str, operation_id: str) -> Record | None:
     return None if state is None else Record.from_json(state)
 
 
+async def complete_record(hub: str, operation_id: str, completion: Mapping[str, Any]) -> None:
+    """Complete the record of an operation's key, by a signal; see the entity for what it takes.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not take it.
+    """
+    client = await client_for(hub)
+    try:
+        await client.signal_entity(
+            EntityInstanceId(IDEMPOTENCY_RECORD, operation_id), "complete", dict(completion)
+        )
+    except grpc.aio.AioRpcError as error:
+        raise _unavailable(error) from error
+
+
+async def purge_history(hub: str, instance_id: str) -> None:
+    """Purge one ended instance.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    client = await client_for(hub)
+    try:
+        await client.purge_orchestration(instance_id)
+    except grpc.aio.AioRpcError as error:
+        raise _unavailable(error) from error
+
+
 async def raise_event(hub: str, operation_id: str, event: str, data: Mapping[str, Any]) -> None:
     """Send an event to a running instance.
 
@@ -220,6 +250,7 @@ def _instance(state: OrchestrationState) -> Instance:
         input=_object(state.serialized_input) or {},
         custom_status=_object(state.serialized_custom_status),
         output=_object(state.serialized_output),
+        failure=None if state.failure_details is None else state.failure_details.message,
     )
 
 

@@ -249,6 +249,14 @@ def test_a_disabled_circuit_lets_everything_through(circuits: System, own_target
     assert all("waits" not in circuits.until(each, "succeeded") for each in ids)
 
 
+def test_a_change_of_an_epoch_that_is_over_is_a_409(circuits: System) -> None:
+    seen = circuit(circuits, "freed")["epoch"]
+    body = {"reason": "as I saw it", "epoch": seen + 1}
+    assert circuits.client.post("/api/circuits/freed/reset", json=body).status_code == httpx.codes.CONFLICT
+    body["epoch"] = seen
+    assert circuits.client.post("/api/circuits/freed/reset", json=body).status_code == httpx.codes.ACCEPTED
+
+
 def test_a_reset_forgets_what_was_counted(circuits: System, own_target: Target, key: str) -> None:
     with outage(own_target):
         ids = posted(circuits, "forgiven", [f"{key}-{number}" for number in range(6)])
@@ -298,15 +306,22 @@ def test_retries_beyond_the_budget_are_postponed(circuits: System, own_target: T
 def test_a_circuit_that_cannot_be_read_holds_nobody_up_and_the_log_says_so(
     circuits: System, key: str
 ) -> None:
-    by_hand(circuits, "unread", "open", reason="maintenance")
-    until_state(circuits, "unread", "forced_open")
-    until_held(circuits, "unread", f"{key}-before")
     with cut_off(circuits):
         until_both_tell(circuits, f"{key}-during", "cannot be read (TaskHubUnavailableError: ")
         for number in range(2):
             circuits.until(circuits.accepted(f"{key}-{number}", "/echo", dependency="unread"), "succeeded")
     until_both_tell(circuits, f"{key}-after", "can be read again")
-    until_held(circuits, "unread", f"{key}-seen")
+
+
+def test_a_hold_by_hand_stays_in_force_while_the_circuit_cannot_be_read(circuits: System, key: str) -> None:
+    by_hand(circuits, "unread", "open", reason="maintenance")
+    until_state(circuits, "unread", "forced_open")
+    # Enough of them that each worker gets one and reads of the hold.
+    for each in posted(circuits, "unread", [f"{key}-before-{number}" for number in range(30)]):
+        circuits.until(each, "waiting_circuit")
+    with cut_off(circuits):
+        for number in range(4):
+            until_held(circuits, "unread", f"{key}-{number}")
     by_hand(circuits, "unread", "close", reason="done")
 
 

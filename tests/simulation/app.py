@@ -171,7 +171,7 @@ class App:
         with ExitStack() as stack:
             for each in (
                 patch.object(tables, "_run", self._run),
-                patch.object(tables, "_service", lambda _account: self.tables),
+                patch.object(tables, "_service", lambda: self.tables),
                 patch("durable_retry.services.outbox.send_message", self.queues.send_message),
                 patch.object(downstream, "_make_client", client_on_network),
                 patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),

@@ -2,8 +2,14 @@
 
 import shutil
 import sys
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from durable_retry.stores import queues, tables
 from onebox.storage.azurite import free_ports
 from scripts.processes import ROOT, ServerProcess
 
@@ -52,3 +58,21 @@ class Storage:
             log=folder / "azurite.log",
             env={},
         )
+
+
+_MAKERS = {module: module._service.__wrapped__ for module in (tables, queues)}
+
+
+def use_account(monkeypatch: pytest.MonkeyPatch, connection_string: str) -> None:
+    """Make an account that of the app in this process, for one test.
+
+    The app connects once per process; tests of several accounts share a process, and a client each.
+    """
+    monkeypatch.setenv("AzureWebJobsStorage", connection_string)
+    for module, make in _MAKERS.items():
+        monkeypatch.setattr(module, "_service", partial(_client, make, connection_string))
+
+
+@cache
+def _client(make: Callable[[], Any], _connection_string: str) -> Any:
+    return make()

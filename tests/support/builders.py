@@ -27,7 +27,7 @@ def an_operation(*, deadline_in: float | None = 3600, **changes: Any) -> Operati
     """Return an operation accepted at noon, with five attempts and fixed waits of 10 s.
 
     Args:
-        deadline_in: Seconds from noon to its deadline; None means no deadline.
+        deadline_in: Seconds from noon to its deadline; None means no deadline, for hubs on the real clock.
         changes: Fields with other values.
     """
     base = OperationInput(

@@ -1,6 +1,7 @@
 """Circuits and reports to test with."""
 
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
 from durable_retry.engine.circuit import (
@@ -65,9 +66,11 @@ class Desk:
             probes=probes,
         )
 
-    def hear(self, report: Report) -> None:
-        """Take a report in."""
-        self.breaker = ReportMessage(report, self.settings, self.budget).apply(self.breaker)
+    def hear(self, report: Report, at: float | None = None) -> None:
+        """Take a report in, by default when it was made, or when the last message came if that was later."""
+        received_at = max(report.at, self.breaker.clock or report.at) if at is None else after(at)
+        message = ReportMessage(report, self.settings, self.budget)
+        self.breaker = message.apply(self.breaker, received_at)
 
     def fail(self, at: float, failures: int = 10, successes: int = 0) -> None:
         """Take in so many calls."""
@@ -76,7 +79,7 @@ class Desk:
     def ask(self, at: float, operation_id: str = "op-1", lease_seconds: float = 10) -> Permitted | Refused:
         """Ask for a probe."""
         request = ProbeRequest(operation_id, 1, after(at), lease_seconds)
-        self.breaker, answer = PermitMessage(request, self.settings).apply(self.breaker)
+        self.breaker, answer = PermitMessage(request, self.settings).apply(self.breaker, after(at))
         return answer
 
     def conclude(
@@ -87,16 +90,28 @@ class Desk:
         self.hear(self.report(at, probes=(result,)))
 
     def hand(
-        self, at: float, hand: ManualControl, for_seconds: float | None = None, reason: str = "drill"
+        self,
+        at: float,
+        hand: ManualControl,
+        for_seconds: float | None = None,
+        reason: str = "drill",
+        *,
+        received_at: float | None = None,
+        epoch: int | None = None,
     ) -> None:
-        """Do something by hand."""
-        self.breaker = ManualControlMessage(ManualAction(hand, after(at), "ana", reason, for_seconds)).apply(
-            self.breaker
-        )
+        """Do something by hand; the message comes at once unless it is said when."""
+        message = ManualControlMessage(ManualAction(hand, after(at), "ana", reason, for_seconds, epoch))
+        self.breaker = message.apply(self.breaker, after(at if received_at is None else received_at))
 
-    def read(self, at: float) -> Snapshot:
-        """Read it as a worker does."""
-        return snapshot_of(self.breaker, after(at), settings=self.settings, budget_settings=self.budget)
+    def read(self, at: float, *, ahead: float = 0) -> Snapshot:
+        """Read it as a worker does, whose clock may be ahead."""
+        return snapshot_of(
+            self.breaker,
+            after(at + ahead),
+            settings=self.settings,
+            budget_settings=self.budget,
+            ahead=timedelta(seconds=ahead),
+        )
 
 
 def tripped(settings: CircuitSettings = SETTINGS) -> Desk:

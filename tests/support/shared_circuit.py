@@ -4,6 +4,7 @@ The fake is held to the same suite as the entity: tests/integration/stores/test_
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -38,6 +39,7 @@ class CircuitInMemory:
         reads: How often it was read, or should have been.
         heard: Every report that was sent, also those that did not arrive.
         gate: Held closed, reads wait.
+        now: The clock of the machine that runs it.
     """
 
     breaker: Breaker = field(default_factory=Breaker)
@@ -46,6 +48,7 @@ class CircuitInMemory:
     reads: int = 0
     heard: list[ReportMessage] = field(default_factory=list)
     gate: asyncio.Event | None = None
+    now: Callable[[], datetime] = lambda: NOON
 
     async def read(self) -> Breaker:
         self.reads += 1
@@ -60,7 +63,7 @@ class CircuitInMemory:
         if self.is_down:
             raise TaskHubUnavailableError("the task hub answered UNAVAILABLE")
         if self.delivers:
-            self.breaker = message.apply(self.breaker)
+            self.breaker = message.apply(self.breaker, self.now())
 
 
 @dataclass
@@ -74,9 +77,15 @@ class Stage:
     copy: CircuitCache = field(init=False)
 
     def __post_init__(self) -> None:
+        self.shared.now = self.moment.now
         self.copy = self.another("w1")
 
-    def another(self, reporter: str) -> CircuitCache:
-        """Returns the copy of another process."""
+    def another(self, reporter: str, *, ahead_seconds: float = 0) -> CircuitCache:
+        """Returns the copy of another process, whose clock may be ahead."""
         gate = AdmissionSettings("payments", self.circuit, self.budget)
-        return CircuitCache(gate, self.shared, ReportBuffer(reporter, self.circuit), self.moment.now)
+        return CircuitCache(
+            gate,
+            self.shared,
+            ReportBuffer(reporter, self.circuit),
+            lambda: self.moment.now() + timedelta(seconds=ahead_seconds),
+        )

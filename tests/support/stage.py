@@ -16,6 +16,7 @@ from azure.durable_functions.worker import DurableFunctionsWorker
 from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 
+from durable_retry import clock
 from durable_retry.engine.base.names import FORM
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.settings.configuration import harden_runtime
@@ -207,7 +208,8 @@ class Stage:
         self.circuit_calls.append((called.operation, input_))
         key = called.targetInstanceId.value.rpartition("@")[2]
         try:
-            done = execute_entity(CircuitBreaker, called.operation, input_, self.circuit, entity_key=key)
+            with clock.reading(lambda: self.now):
+                done = execute_entity(CircuitBreaker, called.operation, input_, self.circuit, entity_key=key)
         except ValueError as error:
             self._fail(called, error)
             return

@@ -148,6 +148,15 @@ def files_of(layer: str) -> list[Path]:
     return sorted(each for each in path.rglob("*.py") if "node_modules" not in each.parts)
 
 
+def modules_in(folder: Path) -> set[str]:
+    """List the modules and packages of a folder. A folder without sources, such as `__pycache__`, is none."""
+    return {
+        entry.stem
+        for entry in folder.iterdir()
+        if entry.suffix == ".py" or (entry.is_dir() and any(entry.rglob("*.py")))
+    } - {"__init__"}
+
+
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -198,11 +207,16 @@ def test_imports_point_one_way(layer: str) -> None:
 
 
 def test_every_module_of_the_library_has_a_layer() -> None:
-    known = {"__init__", *LAYERS, "triggers", "dashboard"}
-    assert {path.stem for path in (ROOT / LIBRARY).iterdir() if not path.name.startswith("__pyc")} - {
-        "README",
-        "__init__",
-    } <= known
+    assert modules_in(ROOT / LIBRARY) <= {*LAYERS, "triggers"}
+
+
+def test_a_folder_without_sources_is_no_package(tmp_path: Path) -> None:
+    (tmp_path / "moved" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "moved" / "__pycache__" / "rule.cpython-313.pyc").touch()
+    (tmp_path / "kept").mkdir()
+    for name in ("__init__.py", "README.md", "clock.py", "kept/rule.py"):
+        (tmp_path / name).touch()
+    assert modules_in(tmp_path) == {"clock", "kept"}
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
@@ -221,8 +235,7 @@ def test_imports_between_packages_of_the_engine_point_one_way(package: str) -> N
 
 
 def test_every_package_of_the_engine_has_its_place() -> None:
-    entries = (ROOT / LIBRARY / "engine").iterdir()
-    assert {entry.stem for entry in entries} - {"__init__", "__pycache__", "README"} == set(ENGINE_PACKAGES)
+    assert modules_in(ROOT / LIBRARY / "engine") == set(ENGINE_PACKAGES)
 
 
 def test_an_import_that_points_up_inside_the_engine_is_found() -> None:

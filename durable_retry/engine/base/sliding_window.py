@@ -6,8 +6,8 @@ report of a worker joins the shared counts at the times when the calls ended.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from durable_retry.engine.base.json_forms import from_ms, to_ms
@@ -64,6 +64,15 @@ class SlidingWindow:
         """Return the window without the buckets that are too old at this instant."""
         oldest = self._number(at) - BUCKETS + 1
         return SlidingWindow(self.bucket_ms, tuple(b for b in self.buckets if b[0] >= oldest))
+
+    def shifted(self, by: timedelta, now: datetime) -> "SlidingWindow":
+        """Return the window with every call later by so much, in whole buckets, and none later than now."""
+        buckets, newest = round(by / timedelta(milliseconds=self.bucket_ms)), self._number(now)
+        by_number: dict[int, Counts] = {}
+        for number, counts in self.buckets:
+            moved = min(number + buckets, newest)
+            by_number[moved] = by_number.get(moved, Counts()) + counts
+        return replace(self, buckets=tuple(by_number.items()))
 
     def totals(self, at: datetime) -> Counts:
         """Return the totals at this instant; buckets of the future do not count yet."""

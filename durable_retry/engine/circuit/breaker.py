@@ -1,6 +1,6 @@
 """The shared circuit of one dependency: its state, the moves between states, and the audit of manual control.
 
-Time is an argument: each report, request and manual control brings the instant at which it was made.
+Time is an argument: the instant at which a message arrived, by the clock of the machine that runs the entity.
 """
 
 import json
@@ -47,7 +47,7 @@ class AuditEntry:
     """One use of manual control.
 
     Attributes:
-        at: When, aware UTC.
+        at: When, by the clock of who did it, aware UTC.
         control: What was done.
         by: Who, cut to 64 characters.
         reason: Why, cut to 200 characters.
@@ -82,7 +82,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditTrail:
-    """The latest entries, oldest first: at most 50, and at most 4,000 bytes of JSON."""
+    """The latest entries in the order of their arrival: at most 50, and at most 4,000 bytes of JSON."""
 
     entries: tuple[AuditEntry, ...] = ()
 
@@ -95,13 +95,14 @@ class AuditTrail:
         """Read the stored rows."""
         return cls(tuple(AuditEntry.from_row(row) for row in rows))
 
-    def has_later_than(self, entry: AuditEntry) -> bool:
-        """Return whether a later entry exists."""
-        return any(entry.at < other.at for other in self.entries)
+    def has(self, entry: AuditEntry) -> bool:
+        """Return whether the same message was recorded before."""
+        # Its end counts from its arrival, and a repeated message arrives later.
+        return any(replace(other, until=entry.until) == entry for other in self.entries)
 
     def with_entry(self, entry: AuditEntry) -> "AuditTrail":
-        """Return the trail with one more entry, sorted by time; the oldest go when there is no room."""
-        kept = sorted([*self.entries, entry], key=lambda each: each.at)[-KEPT_ENTRIES:]
+        """Return the trail with one more entry; the oldest go when there is no room."""
+        kept = [*self.entries, entry][-KEPT_ENTRIES:]
         while len(kept) > 1 and _size(kept) > KEPT_BYTES:
             del kept[0]
         return AuditTrail(tuple(kept))
@@ -147,7 +148,7 @@ class Breaker(JsonRecord):
     Attributes:
         state: One of five.
         epoch: Goes up by one with each change of state. A result of an older epoch changes nothing.
-        clock: The latest instant of any message; time does not run backwards. None before the first message.
+        clock: When the last message arrived; time does not run backwards. None before the first message.
         window: Calls that ended lately, in this closed or disabled epoch.
         tripped_by: The window that opened the circuit the last time; empty when it never opened.
         failures_in_a_row: As reported; successes that a worker has not reported yet do not interrupt it.
@@ -267,8 +268,8 @@ def advanced(breaker: Breaker, at: datetime) -> Breaker:
     """Return the circuit at an instant, with everything that the passing of time alone changes.
 
     A break ends, a manual control expires, a lease expires. Readers and writers both call this, so no circuit
-    needs a timer to leave a state. An instant before the clock counts as the clock: reports take time to
-    arrive, and machines' clocks differ.
+    needs a timer to leave a state. An instant before the clock counts as the clock: the
+    entity may move to a machine whose clock is behind.
     """
     # The stored form has milliseconds: the state must be the same before and after it was stored.
     now = from_ms(to_ms(at))
@@ -293,11 +294,10 @@ def advanced(breaker: Breaker, at: datetime) -> Breaker:
 
 
 def corrected(breaker: Breaker, at: datetime) -> Breaker:
-    """Move the clock back when it ran ahead of a caller that waits for the answer.
+    """Move the clock back when it ran far ahead of the present.
 
-    One machine whose clock is an hour fast would hold the circuit open for an hour. A report may be old when
-    it arrives and proves nothing about the time; a request for a probe or a manual control is recent.
-    Instants are moved back by the difference, and the window is emptied.
+    The entity may have run on a machine whose clock is an hour fast, which would hold the circuit open for an
+    hour. Instants are moved back by the difference, and the window is emptied.
     """
     if breaker.clock is None or breaker.clock - at <= CLOCK_LEAD:
         return breaker

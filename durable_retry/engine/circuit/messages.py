@@ -34,10 +34,10 @@ class ReportMessage(JsonRecord):
     settings: Annotated[CircuitSettings, Form(name="circuit")]
     budget_settings: Annotated[RetryBudgetSettings, Form(name="retry_budget")]
 
-    def apply(self, breaker: Breaker) -> Breaker:
-        """Return the state after it."""
+    def apply(self, breaker: Breaker, received_at: datetime) -> Breaker:
+        """Return the state after it; `received_at` is the present by the circuit's clock."""
         return apply_report(
-            breaker, self.report, settings=self.settings, budget_settings=self.budget_settings
+            breaker, self.report, received_at, settings=self.settings, budget_settings=self.budget_settings
         )
 
 
@@ -48,9 +48,9 @@ class PermitMessage(JsonRecord):
     request: ProbeRequest
     settings: Annotated[CircuitSettings, Form(name="circuit")]
 
-    def apply(self, breaker: Breaker) -> tuple[Breaker, Permitted | Refused]:
-        """Return the state after it, and the answer."""
-        return probe_requested(breaker, self.request, self.settings)
+    def apply(self, breaker: Breaker, received_at: datetime) -> tuple[Breaker, Permitted | Refused]:
+        """Return the state after it, and the answer; `received_at` is the present by the circuit's clock."""
+        return probe_requested(breaker, self.request, self.settings, received_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class ManualControlMessage:
         """Read what `to_json` returned."""
         return cls(ManualAction.from_json(document))
 
-    def apply(self, breaker: Breaker) -> Breaker:
-        """Return the state after it."""
-        return apply_manual_action(breaker, self.action)
+    def apply(self, breaker: Breaker, received_at: datetime) -> Breaker:
+        """Return the state after it; `received_at` is the present by the circuit's clock."""
+        return apply_manual_action(breaker, self.action, received_at)
 
 
 def answer_to_json(answer: Permitted | Refused) -> dict[str, Any]:
@@ -84,7 +84,12 @@ def answer_from_json(document: Mapping[str, Any]) -> Permitted | Refused:
 
 
 def snapshot_of(
-    breaker: Breaker, now: datetime, *, settings: CircuitSettings, budget_settings: RetryBudgetSettings
+    breaker: Breaker,
+    now: datetime,
+    *,
+    settings: CircuitSettings,
+    budget_settings: RetryBudgetSettings,
+    ahead: timedelta = timedelta(0),
 ) -> Snapshot:
     """Return a worker's copy of the circuit, as it is at this instant.
 
@@ -93,8 +98,9 @@ def snapshot_of(
         now: By the reader's clock, aware UTC.
         settings: Of the dependency's circuit.
         budget_settings: Of the dependency's retry budget.
+        ahead: How far the reader's clock is ahead of the circuit's.
     """
-    current = advanced(breaker, now)
+    current = advanced(breaker, now - ahead)
     clock = current.clock or now
     # A worker without a report for a whole window takes no share of the retry budget.
     heard_since = clock - timedelta(seconds=settings.window_seconds)
@@ -112,10 +118,11 @@ def snapshot_of(
         reason=current.reason,
         budget=budget_snapshot(
             current.budget,
-            now=now,
+            now=now - ahead,
             settings=budget_settings,
             reporters=current.reporters.active(heard_since),
         ),
+        ahead=ahead,
     )
 
 

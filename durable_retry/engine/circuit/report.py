@@ -14,7 +14,7 @@ from typing import Any, Self, assert_never
 from durable_retry.engine.base.json_forms import JsonRecord, MsInstant, from_ms, to_ms
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.sliding_window import BUCKETS, Counts, SlidingWindow
-from durable_retry.engine.circuit.snapshot import Snapshot, TakenHere
+from durable_retry.engine.circuit.snapshot import Snapshot, TakenHere, latest
 from durable_retry.engine.circuit.states import CircuitSettings
 
 _SERVER_ERRORS = 500
@@ -93,7 +93,8 @@ class Report(JsonRecord):
         refused: Operations that began to wait for the circuit or for the end of a throttling pause.
         first_attempts: First attempts that started.
         retries: Retries that started, or that the retry budget promised.
-        throttled_until: The dependency asked for no calls until then; None when it did not.
+        throttled_until: The dependency asked for no calls until then; None when it did not. With `at` it
+            gives the length of the pause, which is what the circuit uses: clocks differ.
         probes: Probes that ended.
     """
 
@@ -236,23 +237,29 @@ class ReportBuffer:
     def __post_init__(self) -> None:
         self._window = SlidingWindow.over(self.settings.window_seconds)
 
-    def see(self, snapshot: Snapshot, *, heard: int | None = None) -> None:
+    def see(self, snapshot: Snapshot, *, reporters: Reporters | None = None) -> None:
         """Take a new snapshot into account. Counts of an epoch that is over are dropped.
 
         Args:
             snapshot: The copy.
-            heard: Sequence number of the last report of this buffer that the snapshot contains; None means
-                all that were taken. What it does not contain yet still counts as taken here.
+            reporters: Which reports the snapshot contains; None means all that were taken. What it does not
+                contain yet still counts as taken here.
         """
         # Two readers may overlap: an older snapshot must not undo a newer one.
         if self._snapshot_at is not None and snapshot.taken_at <= self._snapshot_at:
             return
         self._snapshot_at = snapshot.taken_at
         self._troubled = snapshot.troubled
-        self._sent = [] if heard is None else [sent for sent in self._sent if sent.sequence > heard]
+        # Not by the highest number alone: reports overtake each other.
+        self._sent = [
+            sent
+            for sent in self._sent
+            if reporters is not None and not reporters.has_counted(self.reporter, sent.sequence)
+        ]
         self.here = TakenHere(
             retries=self._retries + sum(sent.retries for sent in self._sent),
             refused=self._refused + sum(sent.refused for sent in self._sent),
+            throttled_until=latest(self._throttled_until, *(sent.throttled_until for sent in self._sent)),
         )
         self._enter(snapshot.epoch)
 
@@ -307,8 +314,8 @@ class ReportBuffer:
             lease_id: Of the probe; None when it was none.
         """
         slow = 0 < self.settings.slow_call_seconds <= duration_seconds
-        if throttled_until is not None:
-            self._throttled_until = max(throttled_until, self._throttled_until or throttled_until)
+        self._throttled_until = latest(self._throttled_until, throttled_until)
+        self.here = self.here.plus(throttled_until=throttled_until)
         if lease_id is not None:
             # A slow probe has not shown that the dependency is well again.
             sick = slow and health is CallHealth.SUCCESS

@@ -3,7 +3,7 @@
 Also when each of many waiting operations is released, so that they do not return all at once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated, assert_never
 
@@ -87,6 +87,8 @@ class Snapshot:
         troubled: The window holds failures, so workers hold no results back.
         reason: Why it is in this state, for a person.
         budget: Level of the retry budget; None when it was never read.
+        ahead: How far the clock of the reader is ahead of the circuit's; negative when it is behind. Only
+            `taken_at` is by the reader's clock; the other instants are by the circuit's.
     """
 
     taken_at: datetime
@@ -100,6 +102,7 @@ class Snapshot:
     troubled: bool = False
     reason: str = ""
     budget: BudgetSnapshot | None = None
+    ahead: timedelta = timedelta(0)
 
     def is_valid(self, now: datetime) -> bool:
         """Whether it is recent enough to act on: read at most a second ago."""
@@ -107,16 +110,75 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockDifference:
+    """How far a worker's clock is ahead of the circuit's, as far as its reads show.
+
+    The circuit's state has the instant of its last change, by the circuit's clock. A state that was not there
+    at the read before was written between the two reads, so the difference is known to within the time
+    between them. Zero, or what is known already, stays as long as it agrees with that.
+
+    Attributes:
+        ahead: The difference; negative when the worker's clock is behind.
+        began_at: When the last read began, by the worker's clock; None before the first.
+        written_at: The instant in the state that it read; None when nothing was stored.
+    """
+
+    ahead: timedelta = timedelta(0)
+    began_at: datetime | None = None
+    written_at: datetime | None = None
+
+    def after_read(
+        self, began_at: datetime, ended_at: datetime, written_at: datetime | None
+    ) -> "ClockDifference":
+        """Return the difference after one more read.
+
+        Args:
+            began_at: By the worker's clock.
+            ended_at: By the worker's clock.
+            written_at: `Breaker.clock` of the state that was read.
+        """
+        read = ClockDifference(self.ahead, began_at, written_at)
+        if written_at is None or written_at == self.written_at or self.began_at is None:
+            return read
+        least, most = self.began_at - written_at, ended_at - written_at
+        if least <= self.ahead <= most:
+            return read
+        # The most: a hold that seems to end later than it does is kept too long, and nobody calls too early.
+        return replace(read, ahead=timedelta(0) if least <= timedelta(0) <= most else most)
+
+
+@dataclass(frozen=True, slots=True)
 class TakenHere:
-    """What this worker did since its last snapshot, which therefore does not contain it."""
+    """What this worker did since its last snapshot, which therefore does not contain it.
+
+    Attributes:
+        retries: Tokens of the retry budget that it took.
+        asked: Operations that it sent to ask for a probe.
+        refused: Operations that it refused.
+        throttled_until: End of a pause that the dependency asked this worker for, by its own clock; None
+            when there was none.
+    """
 
     retries: int = 0
     asked: int = 0
     refused: int = 0
+    throttled_until: datetime | None = None
 
-    def plus(self, *, retries: int = 0, asked: int = 0, refused: int = 0) -> "TakenHere":
-        """Return the counts with these added."""
-        return TakenHere(self.retries + retries, self.asked + asked, self.refused + refused)
+    def plus(
+        self, *, retries: int = 0, asked: int = 0, refused: int = 0, throttled_until: datetime | None = None
+    ) -> "TakenHere":
+        """Return the counts with these added, and the later end of the two pauses."""
+        return TakenHere(
+            self.retries + retries,
+            self.asked + asked,
+            self.refused + refused,
+            latest(self.throttled_until, throttled_until),
+        )
+
+
+def latest(*instants: datetime | None) -> datetime | None:
+    """Return the latest of those instants that are not None; None when all are."""
+    return max((instant for instant in instants if instant is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +214,10 @@ class Refused(JsonRecord):
     until: MsInstant
     reason: str
 
+    def later_by(self, difference: timedelta) -> "Refused":
+        """Return the refusal by a clock that is ahead by this much."""
+        return replace(self, base=self.base + difference, until=self.until + difference)
+
 
 def refused(operation_id: str, base: datetime, waiting: int, reason: str) -> Refused:
     """Return the refusal of an operation until its release time."""
@@ -179,36 +245,36 @@ def permit(
     waiting: bool = False,
     here: TakenHere = NOTHING_TAKEN,
 ) -> Permit:
-    """Return whether a call may go, by the worker's copy alone.
+    """Return whether a call may go, by the worker's copy and by what the dependency told this worker.
 
     Args:
-        snapshot: None or an old one means that the circuit could not be read, and the call goes (fail open).
-        now: Aware UTC.
+        snapshot: None or an old one means that the circuit could not be read. The call goes (fail open),
+            unless the old one shows a hold that has not ended.
+        now: By the worker's clock, aware UTC.
         settings: Of the dependency's circuit.
         operation_id: Of the operation, for its release time.
         waiting: True when it was refused before in this wait, so it goes at its release time.
         here: What this worker did since the snapshot.
     """
-    # A circuit that cannot be read must not stop calls to a dependency that may be healthy.
-    if snapshot is None or not snapshot.is_valid(now):
-        return Permitted(epoch=0 if snapshot is None else snapshot.epoch, fail_open=True)
-    seen = _Seen(snapshot, now, settings, operation_id, here)
-    match snapshot.state:
-        case CircuitState.FORCED_OPEN:
-            return seen.forced_open()
-        case CircuitState.OPEN:
-            return seen.broken()
-        case CircuitState.HALF_OPEN:
-            return seen.throttled() or seen.probing()
-        case CircuitState.CLOSED | CircuitState.DISABLED:
-            return seen.throttled() or seen.released(waiting=waiting)
-        case _ as never:
-            assert_never(never)
+    paused_until = here.throttled_until
+    if paused_until is not None and now < paused_until:
+        # The report of this pause is under way: the copy does not show it yet, and nobody may call meanwhile.
+        others = here.refused + (0 if snapshot is None else snapshot.waiting)
+        return refused(operation_id, paused_until, others, THROTTLED)
+    if snapshot is None:
+        return Permitted(epoch=0, fail_open=True)
+    seen = _Seen(snapshot, now - snapshot.ahead, settings, operation_id, here)
+    if snapshot.is_valid(now):
+        answer = seen.answer(waiting=waiting)
+    else:
+        # A circuit that cannot be read must not stop calls to a dependency that may be healthy.
+        answer = seen.hold() or Permitted(epoch=snapshot.epoch, fail_open=True)
+    return answer.later_by(snapshot.ahead) if isinstance(answer, Refused) else answer
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One operation's view of one snapshot."""
+    """One operation's view of one snapshot; `now` is by the circuit's clock."""
 
     snapshot: Snapshot
     now: datetime
@@ -216,22 +282,46 @@ class _Seen:
     operation_id: str
     here: TakenHere
 
-    def forced_open(self) -> Permit:
+    def answer(self, *, waiting: bool) -> Permit:
+        """Return what a valid snapshot says."""
+        hold = self.hold()
+        if hold is not None:
+            return hold
+        match self.snapshot.state:
+            case CircuitState.CLOSED | CircuitState.DISABLED:
+                return self.released(waiting=waiting)
+            case CircuitState.HALF_OPEN:
+                return self.probing(self.snapshot.probes_free)
+            case CircuitState.OPEN | CircuitState.FORCED_OPEN:
+                # Its end has passed since the snapshot, which shows no free probe yet.
+                return self.probing(self.settings.half_open_calls)
+            case _ as never:
+                assert_never(never)
+
+    def hold(self) -> Refused | None:
+        """Return the refusal of a break, a hold by hand or a pause that has not ended; None without one."""
+        if self.snapshot.state is CircuitState.FORCED_OPEN:
+            return self.forced_open()
+        if self.snapshot.state is CircuitState.OPEN:
+            return self.broken()
+        return self.throttled()
+
+    def forced_open(self) -> Refused | None:
         longest = timedelta(seconds=self.settings.max_break_seconds)
         until = self.snapshot.retry_at or self.now + longest
         if until <= self.now:
-            return self.probing(even_if_none_free=True)
+            return None
         # The operation asks again now and then even if the end is far: a person may close the circuit early.
         return self._refuse(
             min(until, self.now + longest), f"the circuit is held open: {self.snapshot.reason}"
         )
 
-    def broken(self) -> Permit:
+    def broken(self) -> Refused | None:
         retry_at = self.snapshot.retry_at or self.now
         longest = timedelta(seconds=max(self.settings.break_seconds, self.settings.max_break_seconds))
         # No break lasts that long: a wrong clock wrote it, and the entity corrects it when asked.
         if retry_at <= self.now or retry_at - self.now > longest + CLOCK_LEAD:
-            return self.probing(even_if_none_free=True)
+            return None
         return self._refuse(retry_at, f"the circuit is open: {self.snapshot.reason}")
 
     def throttled(self) -> Refused | None:
@@ -240,8 +330,7 @@ class _Seen:
             return None
         return self._refuse(until, THROTTLED)
 
-    def probing(self, *, even_if_none_free: bool = False) -> Permit:
-        free = self.settings.half_open_calls if even_if_none_free else self.snapshot.probes_free
+    def probing(self, free: int) -> Permit:
         if self.here.asked < free:
             return AskForProbe(self.snapshot.epoch)
         return self._refuse(self.now + RECHECK, ALL_PROBES_UNDER_WAY)

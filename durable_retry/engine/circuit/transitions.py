@@ -24,6 +24,7 @@ from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
 from durable_retry.engine.circuit.retry_budget import Budget, RetryBudgetSettings, account
 from durable_retry.engine.circuit.snapshot import (
     ALL_PROBES_UNDER_WAY,
+    CLOCK_LEAD,
     RECHECK,
     THROTTLED,
     Permitted,
@@ -37,7 +38,12 @@ LONGEST_PAUSE = timedelta(days=1)
 
 
 def apply_report(
-    breaker: Breaker, report: Report, *, settings: CircuitSettings, budget_settings: RetryBudgetSettings
+    breaker: Breaker,
+    report: Report,
+    received_at: datetime,
+    *,
+    settings: CircuitSettings,
+    budget_settings: RetryBudgetSettings,
 ) -> Breaker:
     """Apply a report.
 
@@ -48,14 +54,16 @@ def apply_report(
     Args:
         breaker: The state so far.
         report: Of the worker; one that was counted before changes nothing.
+        received_at: The present, by the circuit's clock.
         settings: Of the dependency's circuit.
         budget_settings: Of the dependency's retry budget.
     """
-    breaker = advanced(breaker, report.at)
+    breaker = advanced(corrected(breaker, received_at), received_at)
     # Signals are delivered at least once.
     if breaker.reporters.has_counted(report.reporter, report.sequence):
         return breaker
-    now = _clock(breaker, report)
+    now = breaker.clock or received_at
+    report = _by_circuit_clock(report, now)
     budget = account(
         breaker.budget,
         at=now,
@@ -77,8 +85,23 @@ def apply_report(
     return _tripped_if_sick(_counted(breaker, report, now, settings), now, settings)
 
 
-def _clock(breaker: Breaker, report: Report) -> datetime:
-    return breaker.clock or report.at
+def _by_circuit_clock(report: Report, now: datetime) -> Report:
+    """Return a report with its instants by the circuit's clock.
+
+    Whether it was long under way or its sender's clock is slow cannot be told apart. Up to `CLOCK_LEAD` it
+    counts as the clock's: a pause lasts as long as the dependency asked, and fresh calls count. Beyond that
+    the report is old.
+    """
+    late = now - report.at
+    if late > CLOCK_LEAD:
+        return report
+    until = report.throttled_until
+    return replace(
+        report,
+        at=now,
+        window=report.window.shifted(late, now),
+        throttled_until=None if until is None else until + late,
+    )
 
 
 def _paused(breaker: Breaker, until: datetime | None, now: datetime) -> Breaker:
@@ -159,7 +182,7 @@ class ProbeRequest(JsonRecord):
         operation_id: Of the operation.
         attempt: Number of the attempt that would probe, from 1; a repeated request for it gets the same
             lease.
-        at: When it was made, aware UTC.
+        at: When it was made, aware UTC; only older versions of the circuit use it.
         lease_seconds: The longest that its call can take: the time limit of an attempt, and room for
             transport. After that the probe is free again. Limited to 1 s to 1 hour.
     """
@@ -183,15 +206,15 @@ def probes_free(breaker: Breaker, settings: CircuitSettings) -> int:
 
 
 def probe_requested(
-    breaker: Breaker, request: ProbeRequest, settings: CircuitSettings
+    breaker: Breaker, request: ProbeRequest, settings: CircuitSettings, received_at: datetime
 ) -> tuple[Breaker, Permitted | Refused]:
     """Grant a lease, or return when to ask again.
 
     The circuit may have changed since the worker read it: closed permits without a lease, open and forced
     open refuse.
     """
-    breaker = advanced(corrected(breaker, request.at), request.at)
-    now = breaker.clock or request.at
+    breaker = advanced(corrected(breaker, received_at), received_at)
+    now = breaker.clock or received_at
     found = _obstacle(breaker, now, settings)
     if found is not None:
         return breaker, refused(request.operation_id, found[0], breaker.waiting, found[1])
@@ -233,6 +256,8 @@ class ManualAction(JsonRecord):
         reason: Why.
         for_seconds: How long opening or disabling lasts, above 0; None means until the next manual control.
             Ignored for closing and resetting, which have no duration.
+        epoch: Of the circuit that the person saw: in any other the action changes nothing. None means that
+            it applies whatever the circuit did meanwhile.
     """
 
     control: Annotated[ManualControl, Form(name="hand")]
@@ -240,34 +265,38 @@ class ManualAction(JsonRecord):
     by: str
     reason: str
     for_seconds: float | None = None
+    epoch: Annotated[int | None, Form(omits_none=True)] = None
 
 
-def apply_manual_action(breaker: Breaker, action: ManualAction) -> Breaker:
+def apply_manual_action(breaker: Breaker, action: ManualAction, received_at: datetime) -> Breaker:
     """Apply a manual control and record it. A message that arrives twice is applied once.
 
-    An action that arrives after a later one is recorded only: the latest action of a person wins.
+    The circuit orders the actions, by their arrival: the clocks of those who make them differ.
     """
-    until = _until(action)
+    current = advanced(corrected(breaker, received_at), received_at)
+    now = current.clock or received_at
     entry = AuditEntry(
         at=from_ms(to_ms(action.at)),
         control=action.control,
         by=action.by[:BY_CHARACTERS],
         reason=action.reason[:REASON_CHARACTERS],
-        until=until,
+        until=_until(action, now),
     )
-    if entry in breaker.audit.entries:
+    if breaker.audit.has(entry):
         return breaker
-    breaker = advanced(corrected(breaker, action.at), action.at)
-    if not breaker.audit.has_later_than(entry):
-        breaker = _changed(breaker, entry, breaker.clock or action.at)
+    if action.epoch is not None and action.epoch != current.epoch:
+        return current
+    changed = _changed(current, entry, now)
     # A control whose time was over before its message arrived ends at once.
-    return advanced(replace(breaker, audit=breaker.audit.with_entry(entry)), action.at)
+    return advanced(replace(changed, audit=breaker.audit.with_entry(entry)), received_at)
 
 
-def _until(action: ManualAction) -> datetime | None:
+def _until(action: ManualAction, now: datetime) -> datetime | None:
     if action.for_seconds is None or action.control in {ManualControl.CLOSE, ManualControl.RESET}:
         return None
-    return from_ms(to_ms(action.at + timedelta(seconds=action.for_seconds)))
+    # A message that was under way for longer than clocks differ is old, and its time began without it.
+    begins_at = action.at if now - action.at > CLOCK_LEAD else now
+    return from_ms(to_ms(begins_at + timedelta(seconds=action.for_seconds)))
 
 
 def _changed(breaker: Breaker, entry: AuditEntry, now: datetime) -> Breaker:

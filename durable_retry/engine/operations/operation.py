@@ -18,7 +18,7 @@ import re
 from base64 import b32encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Annotated, Any, Final, Self
 from urllib.parse import quote
@@ -43,7 +43,6 @@ from durable_retry.engine.retry.history import History
 from durable_retry.engine.retry.policy import (
     RetryPolicy,
     Timeouts,
-    deadline_of,
     overridden,
     override_problems,
 )
@@ -147,6 +146,11 @@ def outbox_id_for(operation_id: str, run: int) -> str:
     return operation_id if run == 1 else f"{operation_id}.{run}"
 
 
+def deadline_of(created_at: datetime, deadline_seconds: float) -> datetime | None:
+    """Return the instant after which nothing is tried; 0 seconds means none."""
+    return None if deadline_seconds == 0 else created_at + timedelta(seconds=deadline_seconds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationInput(JsonRecord):
     """What the `operation` orchestration starts with; holds no secret.
@@ -217,6 +221,11 @@ class OperationInput(JsonRecord):
     def outbox_id(self) -> str:
         """Names one run, for its events and their orchestration."""
         return outbox_id_for(self.operation_id, self.run)
+
+    def restarted(self, now: datetime) -> Self:
+        """Return the operation with its deadline counted from now, the rest as it is."""
+        deadline_at = deadline_of(now, self.timeouts.deadline_seconds)
+        return replace(self, created_at=now, deadline_at=deadline_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,6 +347,78 @@ def _policy(request: OperationRequest, dependency: Dependency) -> RetryPolicy:
     if problems:
         raise InvalidInputError(problems)
     return policy
+
+
+_DAY_SECONDS: Final = 86_400.0
+
+
+def unreadable_document(
+    operation_id: str, given: Any, now: datetime, *, dead_letter_id: str, detail: str
+) -> dict[str, Any]:
+    """Return the status document of an operation whose input cannot be read, with what of it is text.
+
+    Args:
+        operation_id: Its id, the instance's.
+        given: The input of its orchestration, whatever it is.
+        now: Aware UTC instant of its end.
+        dead_letter_id: Of the dead letter that keeps the input.
+        detail: Why it cannot be read.
+    """
+    written = written_operation(given)
+    begun = isinstance(given, Mapping) and "history" in given
+    at = to_rfc3339(now)
+    return {
+        "operation_id": operation_id,
+        **{name: _text(written, name) or "" for name in ("key", "dependency", "source")},
+        "correlation_id": _text(written, "correlation_id"),
+        "status": OperationState.DEAD_LETTERED.value,
+        # How many there were stands in the raw input; one is enough to say that it may have acted.
+        "attempt_count": int(begun),
+        "attempts": [],
+        "next_attempt_at": None,
+        "deadline_at": None,
+        "result": None,
+        "dead_letter": {
+            "id": dead_letter_id,
+            # What it did before is not known.
+            "category": Category.AMBIGUOUS.value,
+            "reason": DeadLetterReason.VALIDATION_FAILED.value,
+            "detail": detail,
+        },
+        "events": [],
+        "created_at": at,
+        "updated_at": at,
+    }
+
+
+def written_operation(given: Any) -> Mapping[str, Any]:
+    """Return the operation in the input of an orchestration as it is written; empty when there is none."""
+    operation = given.get("operation") if isinstance(given, Mapping) else None
+    return operation if isinstance(operation, Mapping) else {}
+
+
+def unreadable_completion(given: Any, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """Return what completes the key's record of an operation whose input cannot be read.
+
+    Args:
+        given: The input of its orchestration.
+        document: What `unreadable_document` returned.
+        now: Aware UTC instant.
+    """
+    written, operation_id = written_operation(given), document["operation_id"]
+    replay_of = _text(written, "replay_of")
+    return {
+        "owner": operation_id if replay_of is None else f"{operation_id}.{replay_of}",
+        "fingerprint": _text(written, "fingerprint") or "",
+        "document": dict(document),
+        "now": to_rfc3339(now),
+        "ttl_seconds": _DAY_SECONDS,
+    }
+
+
+def _text(written: Mapping[str, Any], name: str) -> str | None:
+    value = written.get(name)
+    return value if isinstance(value, str) else None
 
 
 _ERROR_CHARS: Final = 300

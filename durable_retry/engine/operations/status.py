@@ -84,9 +84,8 @@ _MOVING: Final = (
 )
 
 
-def moving_parts(status: OperationStatus) -> dict[str, Any]:
-    """Return the part that changes while an operation runs, small enough for a custom status."""
-    document = status.to_json()
+def moving_parts(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a status document that changes, small enough for a custom status."""
     return fitted_status({name: document[name] for name in _MOVING if name in document})
 
 

@@ -6,7 +6,6 @@ of the host.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field
@@ -355,8 +354,3 @@ class RetryOverride(Strict):
     jitter: Jitter = "full"
     respect_retry_after: bool = True
     max_retry_after_seconds: Seconds = 300.0
-
-
-def deadline_of(created_at: datetime, deadline_seconds: float) -> datetime | None:
-    """Return the instant after which nothing is tried; 0 seconds means none."""
-    return None if deadline_seconds == 0 else created_at + timedelta(seconds=deadline_seconds)

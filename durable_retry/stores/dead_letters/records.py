@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.base.names import OPERATION, DeadLetterReason
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     Replay,
@@ -170,6 +170,22 @@ async def keep_message(
     )
     await _keep(record)
     return dead_letter_id
+
+
+async def keep_unreadable(operation_id: str, given: Any, detail: str, now: datetime) -> str:
+    """Store the dead letter of an operation whose input cannot be read, with the raw input. Idempotent.
+
+    Returns:
+        The dead letter's id.
+    """
+    return await keep_message(
+        json.dumps(given),
+        source=OPERATION,
+        message_id=operation_id,
+        reason=DeadLetterReason.VALIDATION_FAILED,
+        detail=detail,
+        now=now,
+    )
 
 
 async def find_dead_letter(dead_letter_id: str) -> DeadLetterRecord | None:

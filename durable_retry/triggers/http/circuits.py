@@ -120,10 +120,12 @@ class ManualControlBody(Strict):
         reason: Why, for the audit; 200 characters of it are kept.
         for_seconds: How long opening or disabling lasts; None means until the next manual change. Closing and
             resetting have no length.
+        epoch: Of the circuit as the caller saw it; in any other nothing is changed. None changes it anyway.
     """
 
     reason: Annotated[str, Field(max_length=2_000), checked(_blank)]
     for_seconds: Annotated[float, Field(gt=0, le=_YEAR_SECONDS)] | None = None
+    epoch: Annotated[int, Field(ge=1)] | None = None
 
 
 @routes.get("circuits", answers=page(CircuitPage), errors=(AWAY,))
@@ -182,14 +184,29 @@ async def _control(
     if not dependency.circuit.enabled:
         setting = "circuit.enabled = false in dependencies.toml"
         raise ConflictError(f"The circuit of {dependency.name} is switched off by {setting}.")
+    await _check_epoch(hub, dependency, body.epoch)
     by = header(req, _PRINCIPAL) or _UNAUTHENTICATED
-    action = ManualAction(control, clock.now(), by, body.reason.strip(), body.for_seconds)
+    action = ManualAction(control, clock.now(), by, body.reason.strip(), body.for_seconds, body.epoch)
     message = ManualControlMessage(action)
     await CircuitEntity(hub, dependency.name).control(message)
     if control in _RELEASING:
         await start_release(hub, dependency.name, message)
-    answer = {"dependency": dependency.name, "action": control.value, **body.model_dump()}
+    answer = {"dependency": dependency.name, "action": control.value, **body.model_dump(exclude={"epoch"})}
     return json_answer(answer, HTTPStatus.ACCEPTED)
+
+
+async def _check_epoch(hub: str, dependency: Dependency, epoch: int | None) -> None:
+    """Refuse a change of an epoch that is over; the circuit itself checks again when the change arrives.
+
+    Raises:
+        ConflictError: The circuit has moved on.
+        TaskHubUnavailableError: It cannot be read.
+    """
+    if epoch is None:
+        return
+    current = (await _view(hub, dependency))["epoch"]
+    if current != epoch:
+        raise ConflictError(f"The circuit of {dependency.name} is in epoch {current} by now, not {epoch}.")
 
 
 def _find(name: str) -> Dependency:

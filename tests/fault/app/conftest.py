@@ -4,7 +4,7 @@ import pytest
 
 from durable_retry.engine.config import parse_config
 from durable_retry.settings.configuration import using
-from tests.support.azurite import Storage
+from tests.support.azurite import Storage, use_account
 
 DEPENDENCIES = """
 [defaults.retry]
@@ -25,6 +25,6 @@ base_url = "http://127.0.0.1:1"
 @pytest.fixture
 def storage(azurite: Storage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
     """The app's storage account, and dependencies of which none answers."""
-    monkeypatch.setenv("AzureWebJobsStorage", azurite.connection_string)
+    use_account(monkeypatch, azurite.connection_string)
     with using(parse_config(DEPENDENCIES, {})):
         yield azurite

@@ -27,7 +27,7 @@ from durable_retry.stores.dead_letters.records import left_over
 from durable_retry.stores.outbox_index import list_notes
 from durable_retry.stores.workflows import document_of_batch, find_batch
 from onebox.hub import FaultPoint
-from tests.support.azurite import Storage
+from tests.support.azurite import Storage, use_account
 from tests.support.crash.flow import QUEUE, Expected, events_of_operation, without_run
 from tests.support.crash.flows import FLOWS, dependencies, flow_of
 from tests.support.crash.lives import Life, exit_code_of
@@ -97,7 +97,7 @@ def lived(life: Life) -> None:
 
 @pytest.fixture
 def _storage(aftermath: Aftermath, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AzureWebJobsStorage", aftermath.storage.connection_string)
+    use_account(monkeypatch, aftermath.storage.connection_string)
 
 
 pytestmark = [pytest.mark.usefixtures("_storage"), pytest.mark.timeout(240), pytest.mark.long]

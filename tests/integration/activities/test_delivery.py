@@ -19,7 +19,7 @@ from durable_retry.services.outbox import deliver
 from durable_retry.settings.app import encodes_queue_messages
 from durable_retry.settings.configuration import find_dependency, using
 from scripts.processes import free_port
-from tests.support.azurite import Storage
+from tests.support.azurite import Storage, use_account
 from tests.support.hub import binding_for
 from tests.support.target import Target
 
@@ -156,7 +156,7 @@ async def test_an_account_that_does_not_answer_is_transient(
     nowhere = (
         "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=a2V5;QueueEndpoint=http://127.0.0.1:9/a;"
     )
-    monkeypatch.setenv("AzureWebJobsStorage", nowhere)
+    use_account(monkeypatch, nowhere)
     monkeypatch.setattr(
         "durable_retry.stores.queues._CLIENT_OPTIONS", {"retry_total": 0, "connection_timeout": 1}
     )

@@ -14,7 +14,7 @@ def any_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     request.getfixturevalue("storage")
     if request.param == "in memory":
         fake = TablesInMemory()
-        monkeypatch.setattr(tables, "_service", lambda _account: fake)
+        monkeypatch.setattr(tables, "_service", lambda: fake)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.submit import submit
 from durable_retry.stores import task_hub as instance_pages
 from durable_retry.stores.operations import (
@@ -16,17 +15,11 @@ from durable_retry.stores.operations import (
     scan_operations,
 )
 from durable_retry.stores.task_hub import client_for, read_operation, wait_for_operation
-from tests.support.builders import an_operation as an_old_operation
-from tests.support.builders import failing
+from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
 
 WAIT_SECONDS = 20
 COUNT, ROWS, TAKEN = 45, 20, 7
-
-
-def an_operation(**changes: Any) -> OperationInput:
-    """Return an operation without a deadline: this hub reads the real clock."""
-    return an_old_operation(**{"deadline_at": None, **changes})
 
 
 async def finished(hub: TaskHubStage, operation_id: str) -> None:
@@ -59,7 +52,9 @@ async def test_a_scan_goes_on_where_its_cursor_says(
     monkeypatch.setattr(instance_pages, "LIGHT_ROWS", ROWS)
     wanted = [f"op-{number:02}" for number in range(COUNT)]
     for operation_id in wanted:
-        await submit(task_hub.binding, an_operation(operation_id=operation_id), is_new_key=True)
+        await submit(
+            task_hub.binding, an_operation(deadline_in=None, operation_id=operation_id), is_new_key=True
+        )
     assert await ids_by_sevens(task_hub) == wanted
 
 
@@ -67,7 +62,9 @@ async def test_what_left_the_page_since_makes_a_scan_repeat_some_and_omit_none(
     task_hub: TaskHubStage,
 ) -> None:
     for operation_id in ("op-1", "op-2", "op-3"):
-        await submit(task_hub.binding, an_operation(operation_id=operation_id), is_new_key=True)
+        await submit(
+            task_hub.binding, an_operation(deadline_in=None, operation_id=operation_id), is_new_key=True
+        )
         await finished(task_hub, operation_id)
     first, second = [each async for each in scan_operations(task_hub.binding)][:2]
     client = await client_for(task_hub.binding)
@@ -77,7 +74,7 @@ async def test_what_left_the_page_since_makes_a_scan_repeat_some_and_omit_none(
 
 
 async def test_a_scan_can_leave_out_what_is_older(task_hub: TaskHubStage) -> None:
-    await submit(task_hub.binding, an_operation())
+    await submit(task_hub.binding, an_operation(deadline_in=None))
     instance = await read_operation(task_hub.binding, "op-test")
     assert instance is not None
     assert await seen(task_hub, created_after=instance.created_at + timedelta(seconds=1)) == {}
@@ -85,14 +82,16 @@ async def test_a_scan_can_leave_out_what_is_older(task_hub: TaskHubStage) -> Non
 
 async def test_a_glimpse_tells_what_the_status_document_tells(task_hub: TaskHubStage) -> None:
     task_hub.answer = failing(0)
-    await submit(task_hub.binding, an_operation(operation_id="op-good"), is_new_key=True)
+    await submit(task_hub.binding, an_operation(deadline_in=None, operation_id="op-good"), is_new_key=True)
     await finished(task_hub, "op-good")
     task_hub.answer = failing(99, Category.MALFORMED, 422)
-    await submit(task_hub.binding, an_operation(operation_id="op-bad"), is_new_key=True)
+    await submit(task_hub.binding, an_operation(deadline_in=None, operation_id="op-bad"), is_new_key=True)
     await finished(task_hub, "op-bad")
     task_hub.answer = failing(99)
     for operation_id in ("op-waits", "op-killed"):
-        await submit(task_hub.binding, an_operation(operation_id=operation_id), is_new_key=True)
+        await submit(
+            task_hub.binding, an_operation(deadline_in=None, operation_id=operation_id), is_new_key=True
+        )
         await until_waiting(task_hub, operation_id)
     await (await client_for(task_hub.binding)).terminate_orchestration("op-killed")
     await finished(task_hub, "op-killed")

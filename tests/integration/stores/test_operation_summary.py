@@ -1,36 +1,28 @@
 import asyncio
-from typing import Any
 
 import pytest
 
-from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.submit import submit
 from durable_retry.stores import operations as summaries
 from durable_retry.stores.operations import operation_summary
 from durable_retry.stores.task_hub import wait_for_operation
-from tests.support.builders import an_operation as an_old_operation
-from tests.support.builders import failing
+from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
 
 WAIT_SECONDS = 20
 WINDOW_SECONDS = 900
 
 
-def an_operation(**changes: Any) -> OperationInput:
-    """Return an operation without a deadline: this hub reads the real clock."""
-    return an_old_operation(**{"deadline_at": None, **changes})
-
-
 async def ended(hub: TaskHubStage, *ids: str) -> None:
     for operation_id in ids:
-        await submit(hub.binding, an_operation(operation_id=operation_id), is_new_key=True)
+        await submit(hub.binding, an_operation(deadline_in=None, operation_id=operation_id), is_new_key=True)
         assert await wait_for_operation(hub.binding, operation_id, WAIT_SECONDS) is not None
 
 
 async def test_what_ended_and_what_goes_on_is_counted(task_hub: TaskHubStage) -> None:
     await ended(task_hub, "op-1", "op-2")
     task_hub.answer = failing(99)
-    await submit(task_hub.binding, an_operation(operation_id="op-waits"), is_new_key=True)
+    await submit(task_hub.binding, an_operation(deadline_in=None, operation_id="op-waits"), is_new_key=True)
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             told = await operation_summary(task_hub.binding, WINDOW_SECONDS)

@@ -64,8 +64,11 @@ def account(secure_storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Iterato
     settings = {f"{service}ServiceUri": url for service, url in secure_storage.urls.items()}
     for name, value in (settings | {"credential": "managedidentity", "clientId": CLIENT_ID}).items():
         monkeypatch.setenv(f"AzureWebJobsStorage__{name}", value)
+    caches = (storage_account.credential_of, tables._service, queues._service)
+    for cached in caches:
+        cached.cache_clear()
     yield
-    for cached in (storage_account.credential_of, tables._service, queues._service):
+    for cached in caches:
         cached.cache_clear()
 
 

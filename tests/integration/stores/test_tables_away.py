@@ -1,7 +1,7 @@
 import pytest
 
 from durable_retry.stores import tables
-from tests.support.azurite import Storage
+from tests.support.azurite import Storage, use_account
 
 
 def row(key: str) -> dict[str, str]:
@@ -12,7 +12,7 @@ async def test_storage_that_is_away_raises(storage: Storage, monkeypatch: pytest
     gone = storage.connection_string.replace(
         "TableEndpoint=http://127.0.0.1:", "TableEndpoint=http://127.0.0.1:1/"
     )
-    monkeypatch.setenv("AzureWebJobsStorage", gone)
+    use_account(monkeypatch, gone)
     monkeypatch.setattr(tables, "_CLIENT_OPTIONS", {"retry_total": 0, "connection_timeout": 1})
     with pytest.raises(Exception, match=r"(?i)connection|refused|invalid"):
         await tables.insert_if_absent("Away", row("a"))

@@ -1,24 +1,16 @@
 import asyncio
-from typing import Any
 
 import pytest
 
-from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.submit import KeyReused, Replayed, Started, submit
 from durable_retry.stores import task_hub as hub_store
 from durable_retry.stores.operations import document_of, find_status
 from durable_retry.stores.task_hub import TaskHubUnavailableError
 from scripts.processes import free_port
-from tests.support.builders import an_operation as an_old_operation
-from tests.support.builders import failing
+from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage, binding_for
 
 WAIT_SECONDS = 20
-
-
-def an_operation(**changes: Any) -> OperationInput:
-    """Return an operation without a deadline: this hub reads the real clock."""
-    return an_old_operation(**{"deadline_at": None, **changes})
 
 
 async def finished(hub: TaskHubStage, operation_id: str) -> dict[str, object]:
@@ -38,38 +30,42 @@ async def until_recorded(hub: TaskHubStage) -> None:
 
 
 async def test_an_operation_runs_to_its_end(task_hub: TaskHubStage) -> None:
-    assert isinstance(await submit(task_hub.binding, an_operation()), Started)
+    assert isinstance(await submit(task_hub.binding, an_operation(deadline_in=None)), Started)
     document = await finished(task_hub, "op-test")
     assert document["status"] == "succeeded"
 
 
 async def test_a_duplicate_of_a_finished_operation_answers_its_document(task_hub: TaskHubStage) -> None:
-    await submit(task_hub.binding, an_operation())
+    await submit(task_hub.binding, an_operation(deadline_in=None))
     document = await finished(task_hub, "op-test")
-    assert await submit(task_hub.binding, an_operation()) == Replayed(document, finished=True)
+    assert await submit(task_hub.binding, an_operation(deadline_in=None)) == Replayed(document, finished=True)
 
 
 async def test_a_duplicate_with_another_fingerprint_is_told_so(task_hub: TaskHubStage) -> None:
     task_hub.answer = failing(99)
-    await submit(task_hub.binding, an_operation())
-    assert isinstance(await submit(task_hub.binding, an_operation(fingerprint="another")), KeyReused)
+    await submit(task_hub.binding, an_operation(deadline_in=None))
+    assert isinstance(
+        await submit(task_hub.binding, an_operation(deadline_in=None, fingerprint="another")), KeyReused
+    )
 
 
 async def test_of_fifty_at_once_one_starts_and_one_attempt_is_made(task_hub: TaskHubStage) -> None:
-    answers = await asyncio.gather(*(submit(task_hub.binding, an_operation()) for _ in range(50)))
+    answers = await asyncio.gather(
+        *(submit(task_hub.binding, an_operation(deadline_in=None)) for _ in range(50))
+    )
     assert sum(isinstance(answer, Started) for answer in answers) == 1
     await finished(task_hub, "op-test")
     assert len(task_hub.activities) == 1
 
 
 async def test_a_purged_operation_is_answered_from_its_record(task_hub: TaskHubStage) -> None:
-    await submit(task_hub.binding, an_operation())
+    await submit(task_hub.binding, an_operation(deadline_in=None))
     document = await finished(task_hub, "op-test")
     client = await hub_store.client_for(task_hub.binding)
     await until_recorded(task_hub)
     await client.purge_orchestration("op-test")
     assert await find_status(task_hub.binding, "op-test") == document
-    assert await submit(task_hub.binding, an_operation()) == Replayed(document, finished=True)
+    assert await submit(task_hub.binding, an_operation(deadline_in=None)) == Replayed(document, finished=True)
 
 
 async def test_an_unknown_operation_has_no_status(task_hub: TaskHubStage) -> None:
@@ -78,7 +74,7 @@ async def test_an_unknown_operation_has_no_status(task_hub: TaskHubStage) -> Non
 
 async def test_a_terminated_operation_counts_as_cancelled(task_hub: TaskHubStage) -> None:
     task_hub.answer = failing(99)
-    await submit(task_hub.binding, an_operation())
+    await submit(task_hub.binding, an_operation(deadline_in=None))
     client = await hub_store.client_for(task_hub.binding)
     await client.terminate_orchestration("op-test")
     assert (await finished(task_hub, "op-test"))["status"] == "cancelled"
@@ -87,7 +83,7 @@ async def test_a_terminated_operation_counts_as_cancelled(task_hub: TaskHubStage
 async def test_a_task_hub_that_is_away_is_told_from_everything_else() -> None:
     hub = binding_for(free_port())
     with pytest.raises(TaskHubUnavailableError, match="UNAVAILABLE"):
-        await submit(hub, an_operation())
+        await submit(hub, an_operation(deadline_in=None))
     with pytest.raises(TaskHubUnavailableError):
         await hub_store.check(hub)
     await hub_store.close_clients()

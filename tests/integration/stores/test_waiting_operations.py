@@ -43,7 +43,7 @@ async def waiting(hub: TaskHubStage, dependency: str, operations: int) -> list[s
 
 
 def _operation(operation_id: str, dependency: str) -> OperationInput:
-    return an_operation(operation_id=operation_id, dependency=dependency, deadline_at=None)
+    return an_operation(operation_id=operation_id, dependency=dependency, deadline_in=None)
 
 
 async def until_all(hub: TaskHubStage, ids: list[str], state: str) -> None:

@@ -19,6 +19,7 @@ from durable_retry.triggers.http.api import table
 from durable_retry.triggers.http.routes import AWAY
 from scripts.processes import free_port
 from tests.integration.triggers.conftest import DEPENDENCIES
+from tests.support.azurite import use_account
 from tests.support.hub import binding_for, task_hub_stage
 
 PARAMETERS: Final = {
@@ -102,7 +103,7 @@ async def app(functions: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Asy
     """The app with neither a task hub nor a storage account."""
     away = f"http://127.0.0.1:{free_port()}/account"
     connection = f"AccountName=account;AccountKey=a2V5;TableEndpoint={away};QueueEndpoint={away}"
-    monkeypatch.setenv("AzureWebJobsStorage", connection)
+    use_account(monkeypatch, connection)
     # What is away stays away: the client need not ask thrice.
     monkeypatch.setitem(tables._CLIENT_OPTIONS, "retry_total", 0)
     monkeypatch.setitem(queues._CLIENT_OPTIONS, "retry_total", 0)

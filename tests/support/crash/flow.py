@@ -13,6 +13,7 @@ from durable_retry.engine.outbox import StoredEvent, number_of, operation_id_of
 from durable_retry.stores.outbox import events_of
 from durable_retry.stores.outbox_index import OUTBOX_TABLE
 from durable_retry.stores.tables import rows_after
+from tests.support.crash.places import Place
 from tests.support.crash.small_app import SmallApp
 from tests.support.http import call
 
@@ -67,11 +68,17 @@ class Flow:
 
     Attributes:
         name: Its subjects are called after it, with a number.
-        is_asked_again: Whether whoever asks does so again after a crash.
     """
 
     name = ""
-    is_asked_again = True
+
+    def is_asked_again(self, _place: Place | None) -> bool:
+        """Whether whoever asks does so again after a crash.
+
+        Args:
+            _place: Behind which the subject stood, as JSON gives it; None when it was killed anywhere.
+        """
+        return True
 
     async def prepare(self, app: SmallApp, subject: str) -> None:
         """Bring about what the flow is about."""

@@ -99,7 +99,11 @@ class Life:
         async with small_app(self.folder, Places(), twice=True) as app:
             left = json.loads((self.folder / "left.json").read_text())
             app.letters.update(left["letters"])
-            await _together(_ask(app, subject) for subject in left["cuts"] if flow_of(subject).is_asked_again)
+            await _together(
+                _ask(app, subject)
+                for subject, place in left["cuts"].items()
+                if flow_of(subject).is_asked_again(place)
+            )
             await _quiet(app)
             for _ in range(2):
                 await finish_left_over(app.binding, clock.now() + _LATER)

@@ -1,7 +1,6 @@
 """The places where an app can be killed: behind every write that it makes outside of its own process.
 
-They are found in the code, so that a new write is a place by itself: whatever `stores.tables` and
-the durable
+They are found in the code, so that a new write is a place by itself: whatever `stores.tables` and the durable
 client have that does not only read, a message to a queue, and a request to a dependency.
 """
 
@@ -24,7 +23,8 @@ from durable_retry.services.attempt import http_client as downstream
 from durable_retry.stores import queues, tables
 from durable_retry.stores.dead_letters import index as dead_letter_tally
 
-_READS: Final = ("read", "rows_", "get_", "list_", "wait_", "close", "packed")
+_READS: Final = ("read", "rows_", "get_", "list_", "wait_", "close", "packed", "run_in_pool")
+"""Beginnings of the names of what only reads, and what carries out reads and writes alike."""
 
 type Place = tuple[str, int]
 """What was written by whom, and the how manieth time by the same subject, from 1."""

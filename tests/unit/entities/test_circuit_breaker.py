@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from azure.durable_functions.testing import EntityTestResult, execute_entity
 
+from durable_retry import clock
 from durable_retry.engine.base.names import CIRCUIT_BREAKER, MANUAL_CONTROL, PERMIT, REPORT
 from durable_retry.engine.circuit import (
     CallHealth,
@@ -32,22 +33,23 @@ class Entity:
         self.state: str | None = None
         self.desk = Desk()
 
-    def run(self, operation: str, message: dict[str, Any]) -> EntityTestResult:
+    def run(self, operation: str, message: dict[str, Any], at: float = 0) -> EntityTestResult:
         stored = None if self.state is None else json.loads(self.state)
-        result = execute_entity(
-            CircuitBreaker, operation, message, stored, entity_name=CIRCUIT_BREAKER, entity_key="payments"
-        )
+        with clock.reading(lambda: after(at)):
+            result = execute_entity(
+                CircuitBreaker, operation, message, stored, entity_name=CIRCUIT_BREAKER, entity_key="payments"
+            )
         self.state = result.serialized_state
         self.desk.breaker = breaker_from_json(result.get_state(dict))
         return result
 
     def fail(self, at: float, failures: int) -> None:
         report = self.desk.report(at, failures=failures)
-        self.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json())
+        self.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json(), at)
 
     def ask(self, at: float) -> Permitted | Refused:
         message = PermitMessage(ProbeRequest("op-1", 2, after(at), 15), SETTINGS)
-        document = self.run(PERMIT, message.to_json()).get_result(dict)
+        document = self.run(PERMIT, message.to_json(), at).get_result(dict)
         assert document is not None
         return answer_from_json(document)
 
@@ -55,11 +57,11 @@ class Entity:
         assert answer.lease_id is not None
         result = ProbeResult(answer.lease_id, answer.epoch, verdict)
         report = self.desk.report(at, probes=(result,))
-        self.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json())
+        self.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json(), at)
 
     def hand(self, at: float, hand: ManualControl, for_seconds: float | None = None) -> None:
         action = ManualAction(hand, after(at), "ana", "drill", for_seconds)
-        self.run(MANUAL_CONTROL, ManualControlMessage(action).to_json())
+        self.run(MANUAL_CONTROL, ManualControlMessage(action).to_json(), at)
 
 
 def test_it_trips_is_probed_and_closes() -> None:
@@ -104,6 +106,25 @@ def test_signals_answer_nothing_and_start_nothing() -> None:
     result = entity.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json())
     assert result.serialized_result is None
     assert result.actions == ()
+
+
+def test_a_machine_with_a_fast_clock_ends_no_pause_and_no_break() -> None:
+    """The machine of the worker, not that of the entity, whose clock the circuit goes by."""
+    entity = Entity()
+    throttled = entity.desk.report(0, throttled_until=15)
+    entity.run(REPORT, ReportMessage(throttled, SETTINGS, BUDGET).to_json(), 0)
+    fast = entity.desk.report(21, failures=10, reporter="w2")
+    entity.run(REPORT, ReportMessage(fast, SETTINGS, BUDGET).to_json(), 1)
+    assert entity.desk.breaker.clock == after(1)
+    assert entity.desk.breaker.throttled_until == after(15)
+    assert entity.desk.breaker.retry_at == after(31)
+
+
+def test_a_pause_lasts_as_long_as_the_dependency_asked_whatever_the_clocks() -> None:
+    entity = Entity()
+    slow = entity.desk.report(-20, throttled_until=-5)
+    entity.run(REPORT, ReportMessage(slow, SETTINGS, BUDGET).to_json(), 0)
+    assert entity.desk.breaker.throttled_until == after(15)
 
 
 def test_a_message_that_cannot_be_read_leaves_the_state_alone() -> None:

@@ -49,7 +49,7 @@ def state_of(breaker: Breaker) -> dict[str, Any]:
 
 def held_open(reason: str) -> dict[str, Any]:
     action = ManualAction(ManualControl.OPEN, NOON, "ada", reason, for_seconds=60)
-    return state_of(ManualControlMessage(action).apply(Breaker()))
+    return state_of(ManualControlMessage(action).apply(Breaker(), NOON))
 
 
 def test_a_healthy_operation_never_asks_the_circuit_itself() -> None:

@@ -1,3 +1,4 @@
+import json
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -6,6 +7,7 @@ import pytest
 from durabletask.internal import helpers
 
 from durable_retry.engine.base.names import Category
+from durable_retry.engine.operations.operation import Completion
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from tests.support.builders import NOON, Answer, an_operation, failing, outcome
 from tests.support.stage import Stage
@@ -93,6 +95,41 @@ def test_a_history_of_form_1_goes_on_as_it_began() -> None:
     stage.whole_seconds = True
     stage.run()
     assert stage.now == NOON + timedelta(seconds=1)
+
+
+def test_an_input_that_cannot_be_read_is_a_dead_letter_with_the_input() -> None:
+    """It may be of a version that is newer, or older than what is read still."""
+    stage = Stage(an_operation(reports_to="saga-1"), failing(0))
+    written = an_operation(reports_to="saga-1").to_json()
+    del written["policy"]
+    stage._begin(json.dumps({"operation": written}))
+    document = stage.run()
+    assert (document["status"], document["key"], document["attempt_count"]) == ("dead_lettered", "key-1", 0)
+    assert document["dead_letter"]["reason"] == "ValidationFailed"
+    ((name, entry),) = stage.activities
+    assert (name, entry["unreadable"]) == ("dead_letter", {"operation": written})
+    assert stage.custom_status["status"] == "dead_lettered"
+    assert stage.record["document"] == document
+    assert [where for where, _, _ in stage.sent] == ["saga-1"]
+
+
+@pytest.mark.parametrize("given", [None, [], "text", {}, {"operation": 5}])
+def test_whatever_the_input_is_the_operation_ends_as_a_dead_letter(given: Any) -> None:
+    stage = Stage(an_operation(), failing(0))
+    stage._begin(json.dumps(given))
+    assert stage.run()["dead_letter"]["id"] == "dl-1"
+
+
+def test_a_later_input_that_cannot_be_read_completes_the_key_that_an_earlier_one_claimed() -> None:
+    stage = Stage(an_operation(replay_of="dl-0"), failing(99))
+    stage.run_until_waiting()
+    written = an_operation(replay_of="dl-0").to_json()
+    stage._begin(json.dumps({"operation": written, "history": {"attempts": [{}]}}))
+    document = stage.run()
+    assert (stage.record["state"], stage.record["document"]) == ("completed", document)
+    ending = Completion.of(document)
+    assert ending is not None
+    assert ending.may_have_acted
 
 
 def test_the_waits_are_the_policys() -> None:

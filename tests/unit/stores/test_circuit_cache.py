@@ -4,7 +4,16 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.engine.circuit import CallHealth, CircuitSettings, CircuitState, Permitted, Refused
+from durable_retry.engine.circuit import (
+    CallHealth,
+    CircuitSettings,
+    CircuitState,
+    ManualAction,
+    ManualControl,
+    ManualControlMessage,
+    Permitted,
+    Refused,
+)
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe, probe_message
 from durable_retry.stores.circuit_cache import CircuitCache
@@ -165,7 +174,7 @@ async def test_a_probe_whose_lease_expired_does_not_go() -> None:
 async def granted(stage: Stage) -> Permitted:
     """Asks the circuit for a probe, as the orchestration of op-1 does."""
     message = probe_message(an_operation(operation_id="op-1"), 1, FRAGILE, stage.moment.now())
-    stage.shared.breaker, answer = message.apply(stage.shared.breaker)
+    stage.shared.breaker, answer = message.apply(stage.shared.breaker, stage.moment.now())
     assert isinstance(answer, Permitted)
     assert answer.lease_expires_at == stage.moment.now() + timedelta(seconds=15)
     return answer
@@ -181,6 +190,106 @@ async def test_a_throttled_answer_pauses_every_process() -> None:
     assert isinstance(answer, Refused)
     assert answer.base == after(20)
     assert stage.shared.breaker.state is CircuitState.CLOSED
+    other.reporting.close()
+
+
+@pytest.mark.parametrize("lost", ["delivery", "task hub"])
+async def test_who_was_asked_to_pause_does_so_while_its_report_is_under_way(lost: str) -> None:
+    stage = Stage()
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    stage.shared.delivers, stage.shared.is_down = lost != "delivery", lost == "task hub"
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    for seconds in (0, 0.5, 1, 10, 8.4):
+        stage.moment.pass_(seconds)
+        answer = await ask(stage, "op-2")
+        assert isinstance(answer, Refused)
+        assert answer.base == after(20)
+    stage.moment.pass_(0.1)
+    assert isinstance(await ask(stage, "op-2"), Permitted)
+    stage.copy.reporting.close()
+
+
+async def test_a_report_of_a_pause_that_a_later_one_overtook_still_holds_here() -> None:
+    stage = Stage()
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    stage.shared.delivers = False
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    stage.shared.delivers = True
+    stage.moment.pass_(0.2)
+    await stage.copy.leave(permitted, CallHealth.FAILURE, duration_seconds=0.1)
+    assert stage.shared.breaker.reporters.highest("w1") == 2
+    stage.moment.pass_(1.1)
+    assert isinstance(await ask(stage, "op-2"), Refused)
+    stage.copy.reporting.close()
+
+
+async def test_a_pause_that_a_person_ends_ends_here_too() -> None:
+    stage = Stage()
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    reset = ManualControlMessage(ManualAction(ManualControl.RESET, after(1), "ada", "it is well"))
+    stage.shared.breaker = reset.apply(stage.shared.breaker, after(1))
+    stage.moment.pass_(1.1)
+    assert isinstance(await ask(stage, "op-2"), Permitted)
+    stage.copy.reporting.close()
+
+
+async def test_a_probe_that_was_granted_before_a_pause_became_known_does_not_go_and_returns_its_lease() -> (
+    None
+):
+    stage = Stage(FRAGILE)
+    await tripped(stage)
+    stage.moment.pass_(30)
+    assert isinstance(await ask(stage), NeedsProbe)
+    lease = await granted(stage)
+    stage.shared.delivers = False
+    late = Permitted(1)
+    await stage.copy.leave(late, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(60))
+    stage.shared.delivers = True
+    stage.moment.pass_(0.1)
+    answer = await ask(stage, ticket=AdmissionState(waiting=True, permit=lease))
+    assert isinstance(answer, Refused)
+    assert answer.base == after(60)
+    assert stage.shared.breaker.leases == ()
+    stage.copy.reporting.close()
+
+
+async def test_a_hold_by_hand_stays_in_force_when_the_circuit_cannot_be_read_any_more() -> None:
+    stage = Stage()
+    held = ManualControlMessage(ManualAction(ManualControl.OPEN, NOON, "ada", "maintenance", 60))
+    stage.shared.breaker = held.apply(stage.shared.breaker, NOON)
+    assert isinstance(await ask(stage), Refused)
+    stage.shared.is_down = True
+    stage.moment.pass_(59)
+    assert isinstance(await ask(stage), Refused)
+    stage.moment.pass_(1)
+    assert isinstance(await ask(stage), Permitted)
+    assert stage.copy.fail_open.calls == 1
+    stage.copy.reporting.close()
+
+
+@pytest.mark.parametrize("ahead_seconds", [20, -20])
+async def test_a_process_whose_clock_differs_learns_it_and_pauses_as_long_as_the_others(
+    ahead_seconds: float,
+) -> None:
+    stage = Stage(CircuitSettings(minimum_calls=99))
+    other = stage.another("w2", ahead_seconds=ahead_seconds)
+    for _ in range(3):
+        await attempt(other, CallHealth.SUCCESS)
+        await fail(stage)
+        stage.moment.pass_(1.1)
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    until = stage.moment.now() + timedelta(seconds=15)
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=until)
+    stage.moment.pass_(14.9)
+    assert isinstance(await other.enter("op-2", 1, FIRST), Refused)
+    stage.moment.pass_(1.2)
+    assert isinstance(await other.enter("op-2", 1, FIRST), Permitted)
+    stage.copy.reporting.close()
     other.reporting.close()
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from azure.durable_functions.testing import execute_entity
 
+from durable_retry import clock
 from durable_retry.engine.base.json_forms import TraceContext
 from durable_retry.engine.base.names import REPORT, Category
 from durable_retry.engine.circuit import ReportMessage
@@ -16,7 +17,7 @@ from durable_retry.engine.retry.loop import AdmissionState
 from durable_retry.telemetry import events as happenings
 from durable_retry.telemetry import metrics
 from entities.circuit_breaker import CircuitBreaker
-from tests.support.builders import an_operation, an_outcome, failing
+from tests.support.builders import NOON, an_operation, an_outcome, failing
 from tests.support.circuit import BUDGET, SETTINGS, Desk
 from tests.support.shared_circuit import Stage as CircuitStage
 from tests.support.stage import Stage
@@ -126,7 +127,9 @@ def test_every_move_of_a_circuit_is_counted_and_logged(told: Told, caplog: pytes
     desk, state = Desk(), None
     for at in (0.0, 1.0):  # The second report changes no state.
         message = ReportMessage(desk.report(at, failures=10), SETTINGS, BUDGET).to_json()
-        state = execute_entity(CircuitBreaker, REPORT, message, state, entity_key="payments").get_state(dict)
+        with clock.reading(lambda: NOON):
+            done = execute_entity(CircuitBreaker, REPORT, message, state, entity_key="payments")
+        state = done.get_state(dict)
     labels = {
         DEPENDENCY: "payments",
         "durable_retry.circuit.previous_state": "closed",

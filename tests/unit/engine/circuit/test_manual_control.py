@@ -36,15 +36,45 @@ def test_a_hold_by_hand_ends_with_probes() -> None:
     assert desk.breaker.state is C.CLOSED
 
 
-def test_what_was_done_last_holds_though_it_arrives_first() -> None:
+def test_the_change_that_arrives_last_holds_whatever_the_clocks_of_those_who_made_it_say() -> None:
     desk = Desk()
-    desk.hand(15, ManualControl.CLOSE)
-    desk.hand(0, ManualControl.OPEN)
-    assert desk.read(20).state is C.CLOSED
+    desk.hand(15, ManualControl.CLOSE, received_at=15)
+    desk.hand(0, ManualControl.OPEN, received_at=16)
+    assert desk.read(20).state is C.FORCED_OPEN
     assert [entry.control for entry in desk.breaker.audit.entries] == [
-        ManualControl.OPEN,
         ManualControl.CLOSE,
+        ManualControl.OPEN,
     ]
+
+
+def test_a_change_of_an_epoch_that_is_over_changes_nothing() -> None:
+    desk = Desk()
+    seen = desk.breaker.epoch
+    desk.hand(0, ManualControl.OPEN, epoch=seen)
+    desk.hand(1, ManualControl.CLOSE, epoch=seen)
+    assert desk.read(1).state is C.FORCED_OPEN
+    desk.hand(2, ManualControl.CLOSE, epoch=desk.breaker.epoch)
+    assert desk.read(2).state is C.CLOSED
+
+
+def test_a_hold_lasts_as_long_as_asked_whatever_the_clock_of_who_asks() -> None:
+    desk = Desk()
+    desk.hand(-30, ManualControl.OPEN, for_seconds=20, received_at=0)
+    assert desk.read(19.9).state is C.FORCED_OPEN
+    assert desk.read(20).state is C.HALF_OPEN
+
+
+def test_the_same_hold_that_arrives_twice_is_not_made_longer() -> None:
+    desk = Desk()
+    desk.hand(0, ManualControl.OPEN, for_seconds=20, received_at=0)
+    desk.hand(0, ManualControl.OPEN, for_seconds=20, received_at=10)
+    assert desk.read(20).state is C.HALF_OPEN
+
+
+def test_a_change_without_an_epoch_is_what_older_versions_send_and_read() -> None:
+    action = ManualAction(ManualControl.OPEN, after(0), "ana", "drill", 60)
+    assert set(action.to_json()) == {"hand", "at", "by", "reason", "for_seconds"}
+    assert ManualAction.from_json(action.to_json()) == action
 
 
 def test_a_hold_without_an_end_stays() -> None:
@@ -93,8 +123,7 @@ def test_resetting_a_circuit_that_held_nobody_back_releases_nobody() -> None:
 
 def test_a_hold_that_was_over_before_its_message_came_ends_at_once() -> None:
     desk = Desk()
-    desk.hear(desk.report(30))
-    desk.hand(0, ManualControl.OPEN, for_seconds=20)
+    desk.hand(0, ManualControl.OPEN, for_seconds=20, received_at=100)
     assert desk.breaker.state is C.HALF_OPEN
     assert len(desk.breaker.audit.entries) == 1
 
@@ -249,7 +278,7 @@ def full_house() -> Desk:
     desk.fail(95, failures=200_000)
     for number in range(20):
         request = ProbeRequest(f"op-{number:040d}", 99, after(130), 300)
-        desk.breaker, _ = PermitMessage(request, desk.settings).apply(desk.breaker)
+        desk.breaker, _ = PermitMessage(request, desk.settings).apply(desk.breaker, after(130))
     return desk
 
 

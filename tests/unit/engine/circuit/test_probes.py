@@ -149,7 +149,7 @@ def test_leases_are_neither_momentary_nor_endless(asked: float, granted: float) 
 def test_question_and_answer_travel_as_json(at: float) -> None:
     message = PermitMessage(ProbeRequest("op-1", 1, after(at), 10), SETTINGS)
     assert PermitMessage.from_json(message.to_json()) == message
-    _, answer = message.apply(tripped().breaker)
+    _, answer = message.apply(tripped().breaker, after(at))
     read = answer_from_json(answer_to_json(answer))
     assert type(read) is type(answer)
     if isinstance(answer, Refused) and isinstance(read, Refused):

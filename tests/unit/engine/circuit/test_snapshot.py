@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 from math import ceil, sqrt
 
@@ -13,6 +14,7 @@ from durable_retry.engine.circuit import (
     AskForProbe,
     CallHealth,
     CircuitState,
+    ClockDifference,
     ManualControl,
     Permit,
     Permitted,
@@ -58,9 +60,90 @@ def test_a_circuit_that_was_never_read_permits_blindly() -> None:
 
 
 def test_a_snapshot_is_believed_for_one_second() -> None:
-    snapshot = tripped().read(0)
-    assert isinstance(ask(snapshot, 1), Refused)
-    assert ask(snapshot, 1.001) == Permitted(epoch=2, fail_open=True)
+    snapshot = tripped().read(30)
+    assert isinstance(ask(snapshot, 31), AskForProbe)
+    assert ask(snapshot, 31.001) == Permitted(epoch=3, fail_open=True)
+
+
+@pytest.mark.parametrize(
+    ("hand", "until"), [((ManualControl.OPEN, 60.0), 60), ((ManualControl.OPEN, None), 10_000), (None, 30)]
+)
+def test_a_hold_that_was_read_stays_in_force_until_its_end_though_nothing_can_be_read(
+    hand: tuple[ManualControl, float | None] | None, until: float
+) -> None:
+    desk = Desk() if hand else tripped()
+    if hand:
+        desk.hand(0, *hand)
+    snapshot = desk.read(0)
+    assert isinstance(ask(snapshot, until - 0.001), Refused)
+    if until < 10_000:
+        assert ask(snapshot, until) == Permitted(epoch=2, fail_open=True)
+
+
+def test_a_pause_that_was_read_stays_in_force_until_its_end_though_nothing_can_be_read() -> None:
+    desk = Desk()
+    desk.hear(desk.report(0, throttled_until=60))
+    snapshot = desk.read(0)
+    assert isinstance(ask(snapshot, 59.999), Refused)
+    assert ask(snapshot, 60) == Permitted(epoch=1, fail_open=True)
+
+
+@pytest.mark.parametrize("snapshot", [None, Desk().read(0), Desk().read(10), tripped().read(31)])
+def test_a_pause_that_this_worker_was_asked_for_holds_before_the_circuit_shows_it(
+    snapshot: Snapshot | None,
+) -> None:
+    here = TakenHere(throttled_until=after(40))
+    answer = ask(snapshot, 10, here=here)
+    assert isinstance(answer, Refused)
+    assert (answer.base, answer.reason) == (after(40), "the dependency asked to be left alone")
+    assert not isinstance(ask(snapshot, 40, here=here), Refused)
+
+
+@pytest.mark.parametrize("ahead", [20, -20])
+def test_a_worker_whose_clock_differs_holds_for_as_long_as_the_others(ahead: float) -> None:
+    desk = Desk()
+    desk.hear(desk.report(0, throttled_until=15))
+    snapshot = desk.read(0, ahead=ahead)
+    answer = ask(snapshot, 14.9 + ahead)
+    assert isinstance(answer, Refused)
+    assert answer.base == after(15 + ahead)
+    assert isinstance(ask(snapshot, 15 + ahead), Permitted)
+
+
+def after_reads(*reads: tuple[float, float | None], ahead: float = 0, takes: float = 0.01) -> float:
+    """The difference after reads that began at these instants and found a state of these."""
+    difference = ClockDifference(timedelta(seconds=ahead))
+    for began, written in reads:
+        state = None if written is None else after(written)
+        difference = difference.after_read(after(began), after(began + takes), state)
+    return difference.ahead.total_seconds()
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        [(20.0, None), (21.0, None)],  # nothing is stored
+        [(20.0, 0.5)],  # a first read tells nothing: the state may be old
+        [(20.0, 0.5), (21.0, 0.5)],  # it has not changed
+        [(20.0, 0.5), (21.0, 20.4)],  # it has changed since the read before, and the clocks agree
+        [(20.0, 0.5), (500.0, 480.0)],  # it changed at some time between the two
+    ],
+)
+def test_clocks_count_as_equal_as_long_as_nothing_speaks_against_it(
+    reads: list[tuple[float, float | None]],
+) -> None:
+    assert after_reads(*reads) == 0
+
+
+@pytest.mark.parametrize("ahead", [20, -20])
+def test_a_difference_of_clocks_is_known_from_a_state_that_changed_between_two_reads(ahead: float) -> None:
+    reads = [(ahead + 0.0, None), (ahead + 1.0, 0.5), (ahead + 2.0, 1.4)]
+    assert after_reads(*reads) == pytest.approx(ahead + 0.51)
+    assert after_reads(*reads, (ahead + 300.0, 290.0)) == pytest.approx(ahead + 0.51)
+
+
+def test_a_clock_that_was_set_right_counts_as_right_again() -> None:
+    assert after_reads((0.0, None), (1.0, 0.5), ahead=20) == 0
 
 
 def test_an_open_circuit_refuses_until_a_place_after_its_break() -> None:

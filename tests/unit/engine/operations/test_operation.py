@@ -21,13 +21,14 @@ from durable_retry.engine.operations.operation import (
     Completion,
     OperationInput,
     OperationStatus,
+    deadline_of,
     operation_from,
     operation_id_for,
 )
 from durable_retry.engine.operations.request import parse_operation
 from durable_retry.engine.retry.decide import attempt_seconds, is_over, latest_start, seconds_left
 from durable_retry.engine.retry.history import KEPT_ATTEMPTS, AttemptOutcome, AttemptRecord, History
-from durable_retry.engine.retry.policy import PRESETS, RetryPolicy, Timeouts, deadline_of
+from durable_retry.engine.retry.policy import PRESETS, RetryPolicy, Timeouts
 from durable_retry.engine.retry.retry_after import RetryHint
 from tests.support.builders import NOON, PAYMENTS, a_history, a_record, after, an_operation, an_outcome
 
@@ -152,6 +153,13 @@ def test_durations_read_well(seconds: float, text: str) -> None:
 def test_a_cut_text_shows_the_cut() -> None:
     assert cut_text("x" * 20, 20) == "x" * 20
     assert cut_text("x" * 21, 20) == "x" * 11 + "... (cut)"
+
+
+def test_a_restarted_operation_has_its_whole_time_again() -> None:
+    first = an_operation(timeouts=Timeouts(deadline_seconds=60), deadline_at=after(60))
+    again = first.restarted(after(300))
+    assert (again.created_at, again.deadline_at) == (after(300), after(360))
+    assert replace(again, created_at=first.created_at, deadline_at=first.deadline_at) == first
 
 
 def test_the_time_left_is_cut_by_the_deadline() -> None:

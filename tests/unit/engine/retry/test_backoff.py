@@ -148,3 +148,13 @@ def test_long_lists_end_somewhere() -> None:
     assert not shown.is_complete
     assert not shown.fits_deadline
     assert preview(RetryPolicy(max_attempts=MAX_WAITS + 1), Timeouts()).is_complete
+
+
+@pytest.mark.parametrize(
+    ("initial", "most", "ceiling"), [(0, 30, 0.0), (2, 0, 0.0), (0.5, 30, 4.0), (1, 1, 1.0)]
+)
+def test_an_exponential_wait_is_zero_only_when_it_begins_or_ends_at_zero(
+    initial: float, most: float, ceiling: float
+) -> None:
+    policy = RetryPolicy(initial_seconds=initial, max_seconds=most, factor=2.0)
+    assert ceiling_seconds(policy, 4) == ceiling

@@ -12,6 +12,7 @@ from durable_retry.engine.retry.decide import (
     Done,
     Wait,
     after_attempt,
+    attempt_seconds,
     overdue,
     record,
     while_blocked,
@@ -202,6 +203,19 @@ def test_a_break_that_ended_while_the_refusal_was_on_its_way_still_spreads_those
     assert isinstance(decision, Wait)
     assert NOON < decision.until <= after(2.1)
     assert len(decision.reasons) == 2
+
+
+def test_a_break_that_is_over_still_means_a_wait() -> None:
+    over = Refused(base=after(-1), waiting=0, until=after(-1), reason="")
+    decision = while_blocked(an_operation(deadline_at=None), over, NOON)
+    assert isinstance(decision, Wait)
+    assert decision.until > NOON
+
+
+@pytest.mark.parametrize(("left", "seconds"), [(None, 10.0), (60, 10.0), (3, 3.0), (0, 0.0), (-5, 0.0)])
+def test_an_attempt_has_its_own_time_cut_by_the_deadline(left: float | None, seconds: float) -> None:
+    deadline = None if left is None else after(left)
+    assert attempt_seconds(Timeouts(attempt_seconds=10), deadline, NOON) == seconds
 
 
 def test_a_place_in_the_release_moves_forward_to_make_the_deadline() -> None:

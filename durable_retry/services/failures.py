@@ -1,0 +1,128 @@
+"""Operations whose orchestration failed: each becomes a dead letter before its history goes.
+
+    dead letter --> record of the key completed --> history purged, when the record is seen to be complete
+
+An orchestrator ends in a dead letter whatever happens inside it. It fails where it cannot run: a history that
+does not fit the code, a limit of the platform. Then nobody would see the operation again.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from durabletask.client import OrchestrationStatus
+
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.base.text import cut_text
+from durable_retry.engine.operations.operation import unreadable_completion, unreadable_document
+from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
+from durable_retry.stores.operations import document_of, operation_of
+from durable_retry.stores.task_hub import (
+    ID_PREFIX,
+    Instance,
+    Selection,
+    complete_record,
+    operations_page,
+    purge_history,
+    read_operation,
+    read_record,
+)
+
+FAILED_PER_RUN: Final = 200
+
+_DETAIL_CHARS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A failed operation whose dead letter is kept. `completion` completes the record of its key."""
+
+    dead_letter_id: str
+    completion: dict[str, Any]
+
+
+async def sweep_failed(hub: str, now: datetime) -> int:
+    """Make dead letters of operations whose orchestration failed, of at most about `FAILED_PER_RUN` in a run.
+
+    Returns:
+        How many records were completed; the instances are purged by a later run.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+        azure.core.exceptions.AzureError: Storage did not; the next run repeats it.
+    """
+    swept = seen = 0
+    token: str | None = None
+    while seen < FAILED_PER_RUN:
+        page = await operations_page(hub, Selection(runtime_statuses=[OrchestrationStatus.FAILED]), token)
+        for state in page.instances:
+            swept += await _sweep(hub, state.instanceId, now)
+        seen += len(page.instances)
+        token = page.following
+        if token is None:
+            break
+    return swept
+
+
+async def keep_failed(instance: Instance, now: datetime) -> Kept:
+    """Keep the dead letter of an operation whose orchestration failed. Idempotent."""
+    detail = cut_text(f"the orchestration failed: {instance.failure}", _DETAIL_CHARS)
+    try:
+        operation, document = operation_of(instance), document_of(instance)
+    except (KeyError, TypeError, ValueError):
+        return await _keep_unreadable(instance, detail)
+    letter = {
+        # What the dependency did until then is not known.
+        "category": Category.AMBIGUOUS.value,
+        "reason": DeadLetterReason.AMBIGUOUS_OUTCOME.value,
+        "detail": detail,
+    }
+    entry = {"operation": operation.to_json(), "attempts": document["attempts"], **letter}
+    dead_letter_id = await keep_operation(entry, now)
+    completion = {
+        "owner": operation.owner,
+        "fingerprint": operation.fingerprint,
+        "document": document | {"dead_letter": {"id": dead_letter_id, **letter}},
+        "now": to_rfc3339(now),
+        "ttl_seconds": operation.ttl_seconds,
+        "trace": operation.to_json()["trace"],
+    }
+    return Kept(dead_letter_id, completion)
+
+
+async def purge_failed_parts(hub: str, started_before: datetime) -> int:
+    """Purge failed orchestrations that are no operations and started before an instant; return how many."""
+    wanted = Selection(runtime_statuses=[OrchestrationStatus.FAILED], prefix="")
+    page = await operations_page(hub, wanted, None)
+    old = [
+        state.instanceId
+        for state in page.instances
+        if not state.instanceId.startswith(ID_PREFIX)
+        and state.createdTimestamp.ToDatetime(tzinfo=UTC) < started_before
+    ]
+    for instance_id in old:
+        await purge_history(hub, instance_id)
+    return len(old)
+
+
+async def _sweep(hub: str, operation_id: str, now: datetime) -> bool:
+    instance = await read_operation(hub, operation_id)
+    if instance is None or instance.runtime_status is not OrchestrationStatus.FAILED:
+        return False
+    kept = await keep_failed(instance, now)
+    record = await read_record(hub, operation_id)
+    if record is not None and record.document is not None:
+        await purge_history(hub, operation_id)
+        return False
+    await complete_record(hub, operation_id, kept.completion)
+    return True
+
+
+async def _keep_unreadable(instance: Instance, detail: str) -> Kept:
+    operation_id, at = instance.instance_id, instance.created_at
+    dead_letter_id = await keep_unreadable(operation_id, instance.input, detail, at)
+    document = unreadable_document(
+        operation_id, instance.input, at, dead_letter_id=dead_letter_id, detail=detail
+    )
+    return Kept(dead_letter_id, unreadable_completion(instance.input, document, at))

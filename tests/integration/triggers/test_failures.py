@@ -1,0 +1,106 @@
+"""Operations whose orchestration fails outright, on a task hub and real storage."""
+
+import asyncio
+from collections.abc import Generator, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from durabletask import task
+from durabletask.client import OrchestrationStatus
+
+from durable_retry import clock
+from durable_retry.engine.base.names import OPERATION
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.services.failures import sweep_failed
+from durable_retry.services.retention import purge_histories
+from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.operations import find_status
+from durable_retry.stores.task_hub import (
+    close_clients,
+    read_operation,
+    read_record,
+    start_instance,
+    wait_for_operation,
+)
+from tests.support.builders import an_operation
+from tests.support.hub import TaskHubStage, task_hub_stage
+from tests.support.tables import use_own_tables
+
+pytestmark = pytest.mark.usefixtures("storage")
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def failing_outright(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any]:
+    """Fail as an orchestrator does whose history does not fit the code."""
+    yield ctx.create_timer(timedelta(milliseconds=1))
+    raise RuntimeError("the history does not fit")
+
+
+@pytest.fixture(autouse=True)
+def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    use_own_tables(request.node.name, monkeypatch)
+    with clock.reading(lambda: NOW):
+        yield
+
+
+async def failed(hub: TaskHubStage, instance_id: str, given: dict[str, Any]) -> None:
+    await start_instance(hub.binding, OPERATION, instance_id, given, again=False)
+    instance = await wait_for_operation(hub.binding, instance_id, 20)
+    assert instance is not None
+    assert instance.runtime_status is OrchestrationStatus.FAILED
+
+
+async def is_complete(hub: TaskHubStage, operation_id: str) -> bool:
+    record = await read_record(hub.binding, operation_id)
+    return record is not None and record.document is not None
+
+
+async def swept(hub: TaskHubStage, instance_id: str) -> None:
+    """Sweep until the record of the key is complete and the instance purged."""
+    assert await sweep_failed(hub.binding, NOW) == 1
+    async with asyncio.timeout(20):
+        while not await is_complete(hub, instance_id):  # noqa: ASYNC110 # asks over gRPC
+            await asyncio.sleep(0.05)
+    assert await sweep_failed(hub.binding, NOW) == 0
+    assert await read_operation(hub.binding, instance_id) is None
+
+
+async def test_a_failed_orchestration_becomes_a_dead_letter_before_it_is_purged() -> None:
+    with task_hub_stage(instead={OPERATION: failing_outright}) as hub:
+        await failed(hub, "op-test", {"operation": an_operation().to_json()})
+        assert await purge_histories(hub.binding, datetime.now(UTC) + timedelta(days=1)) == 0
+        await swept(hub, "op-test")
+        (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
+        assert (letter.operation_id, letter.reason) == ("op-test", "AmbiguousOutcome")
+        assert "the history does not fit" in letter.detail
+        document = await find_status(hub.binding, "op-test")
+        assert document is not None
+        assert (document["status"], document["dead_letter"]["id"]) == ("dead_lettered", letter.id)
+        await close_clients()
+
+
+async def test_of_an_operation_that_cannot_be_read_the_dead_letter_has_the_input() -> None:
+    given = {"operation": {"key": "k-1", "fingerprint": "f1"}}
+    with task_hub_stage(instead={OPERATION: failing_outright}) as hub:
+        await failed(hub, "op-odd", given)
+        shown = await find_status(hub.binding, "op-odd")
+        assert shown is not None
+        assert shown["status"] == "dead_lettered"
+        await swept(hub, "op-odd")
+        (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
+        assert (letter.key, letter.reason, letter.message) == (
+            "op-odd",
+            "ValidationFailed",
+            '{"operation": {"key": "k-1", "fingerprint": "f1"}}',
+        )
+        await close_clients()
+
+
+async def test_other_failed_orchestrations_are_purged_when_they_are_old() -> None:
+    with task_hub_stage(instead={OPERATION: failing_outright}) as hub:
+        await failed(hub, "outbox-op-1", {})
+        assert await purge_histories(hub.binding, datetime.now(UTC) - timedelta(days=1)) == 0
+        assert await purge_histories(hub.binding, datetime.now(UTC) + timedelta(days=1)) == 1
+        await close_clients()
