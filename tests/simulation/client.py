@@ -27,6 +27,7 @@ class State:
     serialized_input: str
     serialized_custom_status: str | None
     serialized_output: str | None
+    failure_details: None = None  # an orchestration that fails here is a mistake that the story reports
 
 
 @dataclass
