@@ -51,6 +51,7 @@ from durable_retry.stores.dead_letters.records import (
     find_dead_letters,
 )
 from durable_retry.stores.outbox import NoSuchEventError
+from durable_retry.stores.tables import StorageRefusedError
 from durable_retry.stores.task_hub import (
     TaskHubUnavailableError,
     client_for,
@@ -160,6 +161,7 @@ _REFUSALS: Final = (
     StillRunningError,
     NoSuchEventError,
     ContendedError,
+    StorageRefusedError,
 )
 """Errors of one dead letter, which do not stop the others."""
 

@@ -64,6 +64,8 @@ MAX_BODY_BYTES: Final = WholeNumber(
     64 * _KIB,
     "bytes",
     1,
+    # A dead letter is one row of at most 1 MiB, where a character that is not ASCII can take twelve bytes.
+    128 * _KIB,
 )
 MAX_BATCH_BYTES: Final = WholeNumber(
     "MAX_BATCH_BYTES", "The largest body of a batch.", 8 * 1024 * _KIB, "bytes", 1

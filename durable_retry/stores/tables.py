@@ -9,7 +9,7 @@ A missing table is created on first use.
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
@@ -87,6 +87,10 @@ REFUSED_STATUSES: Final = (400, 404, 409, 412, 413)
 """A change that is wrong in itself; 401, 403 and 429 are the account's trouble and may pass."""
 
 
+_REFUSED_ROW_STATUSES: Final = (400, 413)
+"""A row, or the name of a table, that storage never takes."""
+
+
 class StorageRefusedError(Exception):
     """The storage refused a change for what it is; the same change would be refused again."""
 
@@ -95,11 +99,17 @@ async def insert_if_absent(table: str, row: Row) -> bool:
     """Insert a row; False when a row with these keys exists.
 
     Of two executions that race to insert the same row, exactly one gets True.
+
+    Raises:
+        StorageRefusedError: Storage never takes this row.
     """
     try:
         await _run(table, lambda client: client.create_entity(row))
     except ResourceExistsError:
         return False
+    except HttpResponseError as error:
+        _raise_refusal(error, _REFUSED_ROW_STATUSES)
+        raise
     return True
 
 
@@ -157,14 +167,22 @@ async def merge_version(table: str, row: Row, etag: str) -> bool:
 
 
 async def replace_version(table: str, row: Row, etag: str) -> bool:
-    """Replace a row; False when it was deleted or changed since that version was read."""
+    """Replace a row; False when it was deleted or changed since that version was read.
+
+    Raises:
+        StorageRefusedError: Storage never takes this row.
+    """
 
     def update(client: TableClient) -> None:
         client.update_entity(
             row, mode=UpdateMode.REPLACE, etag=etag, match_condition=MatchConditions.IfNotModified
         )
 
-    return await _if_unchanged(table, update)
+    try:
+        return await _if_unchanged(table, update)
+    except HttpResponseError as error:
+        _raise_refusal(error, _REFUSED_ROW_STATUSES)
+        raise
 
 
 async def delete(table: str, partition_key: str, row_key: str) -> None:
@@ -260,10 +278,17 @@ async def transact(table: str, changes: Sequence[Change]) -> bool:
     except TableTransactionError as error:
         if _code(error) == "EntityAlreadyExists":
             return False
-        if error.status_code in REFUSED_STATUSES:
-            raise StorageRefusedError(f"{_code(error)}: {first_line(error.message)}") from error
+        _raise_refusal(error, REFUSED_STATUSES)
+        raise
+    except HttpResponseError as error:
+        _raise_refusal(error, _REFUSED_ROW_STATUSES)
         raise
     return True
+
+
+def _raise_refusal(error: HttpResponseError, statuses: Container[int | None]) -> None:
+    if error.status_code in statuses:
+        raise StorageRefusedError(f"{_code(error)}: {first_line(error.message)}") from error
 
 
 def packed(name: str, text: str) -> Row:

@@ -11,6 +11,7 @@ Credentials in the headers of a caller's request are sent, and never stored: the
 invented.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -312,6 +313,27 @@ def of_message(
         first_failed_at=now,
         message=text[:MAX_MESSAGE_CHARS],
         message_chars=len(text),
+    )
+
+
+_SHORT_CHARS: Final = 10_000
+
+
+def shortened(record: DeadLetterRecord, why: str) -> DeadLetterRecord:
+    """Return a dead letter that storage refuses, with the beginning of its content only.
+
+    Args:
+        record: Too large, for example.
+        why: The refusal, one line.
+    """
+    text = json.dumps(record.operation) if record.message is None else record.message
+    return replace(
+        record,
+        detail=f"{record.detail}; only the beginning is kept, storage refused the whole: {why}",
+        attempts=(),
+        operation=None,
+        message=text[:_SHORT_CHARS],
+        message_chars=record.message_chars or len(text),
     )
 
 

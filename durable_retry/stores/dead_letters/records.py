@@ -34,6 +34,7 @@ from durable_retry.engine.dead_letters.record import (
     of_message,
     of_operation,
     replayed,
+    shortened,
 )
 from durable_retry.stores import tables
 from durable_retry.stores.dead_letters import index as dead_letter_index
@@ -289,7 +290,12 @@ async def remove_archived(dead_letter_id: str, archived_at: datetime) -> bool:
 
 
 async def _keep(record: DeadLetterRecord) -> None:
-    if await tables.insert_if_absent(TABLE, _row(record)):
+    try:
+        is_new = await tables.insert_if_absent(TABLE, _row(record))
+    except tables.StorageRefusedError as error:
+        record = shortened(record, str(error))
+        is_new = await tables.insert_if_absent(TABLE, _row(record))
+    if is_new:
         await dead_letter_index.list_open(record)
         return
     # An earlier execution may have crashed between the two writes; its row keeps its creation time.

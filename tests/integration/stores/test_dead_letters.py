@@ -3,6 +3,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from azure.core.exceptions import HttpResponseError
+from azure.data.tables import TableClient
 
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.dead_letters.record import (
@@ -16,6 +18,7 @@ from durable_retry.engine.dead_letters.record import (
     restored,
 )
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.settings.catalogue import MAX_BODY_BYTES
 from durable_retry.stores import tables
 from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.dead_letters import list as dead_letter_list
@@ -105,6 +108,41 @@ async def test_a_message_is_kept_with_its_raw_text() -> None:
     record = await find_dead_letter(dead_letter_id)
     assert record is not None
     assert record.shown()["message"] == "not json ?"
+
+
+@pytest.fixture
+def rows_of_a_mebibyte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse larger rows, as Azure does and the emulator does not."""
+    create = TableClient.create_entity
+
+    def limited(client: TableClient, entity: dict[str, Any], **more: Any) -> Any:
+        if 2 * sum(len(str(value)) for value in entity.values()) > 2**20:
+            error = HttpResponseError("The entity is larger than the maximum allowed size (1MB).")
+            error.status_code = 400
+            error.error_code = "EntityTooLarge"  # type: ignore[attr-defined] # set by the client, not declared
+            raise error
+        return create(client, entity, **more)
+
+    monkeypatch.setattr(TableClient, "create_entity", limited)
+
+
+@pytest.mark.usefixtures("rows_of_a_mebibyte")
+async def test_what_storage_refuses_is_kept_with_its_beginning() -> None:
+    """Without this the write would be repeated for ever."""
+    big = {"method": "POST", "path": "/x", "query": {}, "headers": {}, "body": "x" * 600_000}
+    record = await keep(1, request=big)
+    assert (record.operation_id, record.operation, record.is_cut) == ("op-1", None, True)
+    assert (record.message or "").startswith('{"operation_id": "op-1"')
+    assert "storage refused the whole" in record.detail
+    assert (await keep(1, request=big)).detail == record.detail
+    assert await listed(DeadLetterFilter()) == ["op-1"]
+
+
+@pytest.mark.usefixtures("rows_of_a_mebibyte")
+async def test_the_largest_body_of_the_settings_fits_in_any_alphabet() -> None:
+    body = "\u00e9" * (int(MAX_BODY_BYTES.most or 0) // 2)
+    big = {"method": "POST", "path": "/x", "query": {}, "headers": {}, "body": body}
+    assert not (await keep(1, request=big)).is_cut
 
 
 async def test_a_list_has_the_newest_first_page_by_page() -> None:

@@ -29,6 +29,11 @@ def test_every_bad_number_is_named_at_once() -> None:
     ]
 
 
+def test_a_body_that_no_dead_letter_could_hold_stops_the_start() -> None:
+    with pytest.raises(SettingsError, match=r"MAX_BODY_BYTES.*at most 131072, not '1048576'"):
+        read_settings({"MAX_BODY_BYTES": "1048576"})
+
+
 def test_handlers_are_added_to_the_apps_own() -> None:
     settings = read_settings({"HANDLERS": " billing.handlers, shipping ,"})
     assert settings.handler_modules == (*OWN_HANDLERS, "billing.handlers", "shipping")

@@ -25,6 +25,7 @@ from durable_retry.engine.dead_letters.record import (
     of_operation,
     replayed,
     restored,
+    shortened,
 )
 from tests.support.builders import NOON, an_entry
 
@@ -37,6 +38,15 @@ def group(error: str | None, status_code: int | None = 400, dependency: str | No
         status_code=status_code,
         error=error,
     )
+
+
+@pytest.mark.parametrize("message", [None, "m" * 20_000])
+def test_what_storage_refuses_is_shortened(message: str | None) -> None:
+    operation = None if message is not None else an_entry("op-1", input="x" * 20_000)["operation"]
+    whole = replace(of_operation("dl-1", an_entry("op-1"), NOON), operation=operation, message=message)
+    short = shortened(whole, "EntityTooLarge")
+    assert (short.operation, len(short.message or ""), short.is_cut) == (None, 10_000, True)
+    assert "EntityTooLarge" in short.detail
 
 
 def test_ids_and_numbers_do_not_make_a_new_group() -> None:
