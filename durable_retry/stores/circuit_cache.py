@@ -190,6 +190,8 @@ class CircuitCache:
         shared: Reads the circuit entity.
         buffer: Reports not sent yet; its reporter id is unique to this process start.
         now: Clock, aware UTC.
+        started_at: When this process started: retries that were due before may borrow from the budget. None
+            means that none may.
         snapshot: The last one read; None before the first read.
         fail_open: Calls made without the circuit.
         reporting: Sends the buffer.
@@ -200,6 +202,7 @@ class CircuitCache:
     shared: SharedCircuit
     buffer: ReportBuffer
     now: Callable[[], datetime] = clock.now
+    started_at: datetime | None = None
     snapshot: Snapshot | None = None
     fail_open: FailOpenCount = field(default_factory=FailOpenCount)
     reporting: CircuitReporter = field(init=False)
@@ -286,19 +289,29 @@ class CircuitCache:
             or not snapshot.is_valid(now)
         ):
             return None
+        taken_as_newcomer = self.buffer.taken_as_newcomer(now)
         answer = budget_allows(
             snapshot.budget,
             now - snapshot.ahead,
             settings=self.settings.budget,
             taken_here=self.buffer.here.retries,
             operation_id=operation_id,
+            taken_as_newcomer=taken_as_newcomer,
+            is_overdue=self._is_overdue(admission),
         )
         if not isinstance(answer, BudgetPostponed):
             return None
         if answer.reserved:
             self.buffer.postponed(now)
+        elif taken_as_newcomer is not None:
+            self.buffer.announce(now)
         retry_postponed(self.settings.dependency)
         return replace(answer, until=answer.until + snapshot.ahead)
+
+    def _is_overdue(self, admission: AdmissionState) -> bool:
+        if self.started_at is None or admission.due_at is None:
+            return False
+        return admission.due_at < self.started_at
 
     def _probe_permit(self, admission: AdmissionState, now: datetime) -> Permitted | None:
         """Return the permit of a probe that may go; None without one."""
@@ -353,6 +366,7 @@ class CircuitCache:
                 settings=self.settings.circuit,
                 budget_settings=self.settings.budget,
                 ahead=difference.ahead,
+                reader=self.buffer.reporter,
             )
         except Exception as error:  # noqa: BLE001 - fail open on any error
             self._read_again_at = self.now() + READ_DELAY
@@ -394,6 +408,8 @@ _REPORTER_CHARACTERS: Final = 32
 type _Caches = dict[tuple[str, str], CircuitCache]
 
 _caches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Caches] = WeakKeyDictionary()
+_started_at: WeakKeyDictionary[asyncio.AbstractEventLoop, datetime] = WeakKeyDictionary()
+"""When the first circuit was used: the process had then just started to work."""
 
 
 def circuit_of(hub: str, dependency: Dependency) -> CircuitCache | None:
@@ -409,22 +425,28 @@ def circuit_of(hub: str, dependency: Dependency) -> CircuitCache | None:
     settings = AdmissionSettings(dependency.name, dependency.circuit, dependency.retry_budget)
     if settings.is_disabled:
         return None
-    caches = _caches.setdefault(asyncio.get_running_loop(), {})
+    loop = asyncio.get_running_loop()
+    caches = _caches.setdefault(loop, {})
+    started_at = _started_at.setdefault(loop, clock.now())
     cache = caches.get((hub, dependency.name))
     if cache is None or cache.settings != settings:
-        cache = _new_cache(hub, settings)
+        cache = _new_cache(hub, settings, started_at)
         caches[hub, dependency.name] = cache
     return cache
 
 
 def close_circuits() -> None:
     """Drop the running loop's caches. For tests and benchmarks; a host just ends the process."""
+    _started_at.pop(asyncio.get_running_loop(), None)
     for copy in _caches.pop(asyncio.get_running_loop(), {}).values():
         copy.reporting.close()
 
 
-def _new_cache(hub: str, settings: AdmissionSettings) -> CircuitCache:
+def _new_cache(hub: str, settings: AdmissionSettings, started_at: datetime) -> CircuitCache:
     reporter = uuid.uuid4().hex[:_REPORTER_CHARACTERS]
     return CircuitCache(
-        settings, CircuitEntity(hub, settings.dependency), ReportBuffer(reporter, settings.circuit)
+        settings,
+        CircuitEntity(hub, settings.dependency),
+        ReportBuffer(reporter, settings.circuit),
+        started_at=started_at,
     )

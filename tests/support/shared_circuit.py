@@ -80,7 +80,9 @@ class Stage:
         self.shared.now = self.moment.now
         self.copy = self.another("w1")
 
-    def another(self, reporter: str, *, ahead_seconds: float = 0) -> CircuitCache:
+    def another(
+        self, reporter: str, *, ahead_seconds: float = 0, started_at: datetime | None = None
+    ) -> CircuitCache:
         """Returns the copy of another process, whose clock may be ahead."""
         gate = AdmissionSettings("payments", self.circuit, self.budget)
         return CircuitCache(
@@ -88,4 +90,5 @@ class Stage:
             self.shared,
             ReportBuffer(reporter, self.circuit),
             lambda: self.moment.now() + timedelta(seconds=ahead_seconds),
+            started_at,
         )

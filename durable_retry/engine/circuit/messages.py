@@ -90,6 +90,7 @@ def snapshot_of(
     settings: CircuitSettings,
     budget_settings: RetryBudgetSettings,
     ahead: timedelta = timedelta(0),
+    reader: str | None = None,
 ) -> Snapshot:
     """Return a worker's copy of the circuit, as it is at this instant.
 
@@ -99,11 +100,14 @@ def snapshot_of(
         settings: Of the dependency's circuit.
         budget_settings: Of the dependency's retry budget.
         ahead: How far the reader's clock is ahead of the circuit's.
+        reader: Name of the reader in its reports; None for one that makes none.
     """
     current = advanced(breaker, now - ahead)
     clock = current.clock or now
     # A worker without a report for a whole window takes no share of the retry budget.
     heard_since = clock - timedelta(seconds=settings.window_seconds)
+    active = current.reporters.active(heard_since)
+    is_counted = reader is None or current.reporters.is_active(reader, heard_since)
     is_held = current.state is CircuitState.FORCED_OPEN
     return Snapshot(
         taken_at=now,
@@ -120,7 +124,8 @@ def snapshot_of(
             current.budget,
             now=now - ahead,
             settings=budget_settings,
-            reporters=current.reporters.active(heard_since),
+            reporters=active if is_counted else active + 1,
+            is_counted=is_counted,
         ),
         ahead=ahead,
     )

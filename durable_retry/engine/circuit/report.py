@@ -14,7 +14,7 @@ from typing import Any, Self, assert_never
 from durable_retry.engine.base.json_forms import JsonRecord, MsInstant, from_ms, to_ms
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.sliding_window import BUCKETS, Counts, SlidingWindow
-from durable_retry.engine.circuit.snapshot import Snapshot, TakenHere, latest
+from durable_retry.engine.circuit.snapshot import VALID, Snapshot, TakenHere, latest
 from durable_retry.engine.circuit.states import CircuitSettings
 
 _SERVER_ERRORS = 500
@@ -179,6 +179,11 @@ class Reporters:
         """Return how many reported since an instant."""
         return sum(reporter.seen_at >= since for reporter in self.remembered)
 
+    def is_active(self, name: str, since: datetime) -> bool:
+        """Return whether a reporter reported since an instant."""
+        known = self._named(name)
+        return known is not None and known.seen_at >= since
+
     def _named(self, name: str) -> Reporter | None:
         kept_name = name[:NAME_CHARACTERS]
         return next((reporter for reporter in self.remembered if reporter.name == kept_name), None)
@@ -233,6 +238,9 @@ class ReportBuffer:
     _throttled_until: datetime | None = None
     _probes: list[ProbeResult] = field(default_factory=list)
     _sent: list[Report] = field(default_factory=list)
+    _counted_since: datetime | None = None
+    _taken_as_newcomer: int = 0
+    _is_announcing: bool = False
 
     def __post_init__(self) -> None:
         self._window = SlidingWindow.over(self.settings.window_seconds)
@@ -262,6 +270,20 @@ class ReportBuffer:
             throttled_until=latest(self._throttled_until, *(sent.throttled_until for sent in self._sent)),
         )
         self._enter(snapshot.epoch)
+        self._note_counted(snapshot)
+
+    def taken_as_newcomer(self, now: datetime) -> int | None:
+        """Return the tokens taken before this worker was counted for a second; None when it was.
+
+        Until then a copy that another worker spends from may lack it.
+        """
+        is_known = self._counted_since is not None and now - self._counted_since >= VALID
+        return None if is_known else self._taken_as_newcomer
+
+    def announce(self, at: datetime) -> None:
+        """Let the others know of this worker, which has nothing else to report."""
+        self._is_announcing = True
+        self._note(at)
 
     @property
     def has_unseen_trouble(self) -> bool:
@@ -336,7 +358,12 @@ class ReportBuffer:
         if self._failures:
             return max(self._oldest_at, last + GATHER)
         calls = self._window.everything().calls
-        if self._refused or self._retries or (self._troubled and (calls or self._first_attempts)):
+        if (
+            self._refused
+            or self._retries
+            or self._is_announcing
+            or (self._troubled and (calls or self._first_attempts))
+        ):
             return max(self._oldest_at, last + TROUBLED_INTERVAL)
         if max(calls, self._first_attempts) >= QUIET_CALLS:
             return max(self._oldest_at, last + self._quiet_interval())
@@ -367,8 +394,17 @@ class ReportBuffer:
     def _quiet_interval(self) -> timedelta:
         return timedelta(seconds=self.settings.window_seconds / BUCKETS)
 
+    def _note_counted(self, snapshot: Snapshot) -> None:
+        if snapshot.budget is None or not snapshot.budget.is_counted:
+            self._counted_since = None
+        elif self._counted_since is None:
+            self._counted_since = snapshot.taken_at
+        elif self.taken_as_newcomer(snapshot.taken_at) is None:
+            self._taken_as_newcomer = 0
+
     def _take_token(self) -> None:
         self._retries += 1
+        self._taken_as_newcomer += 1
         self.here = self.here.plus(retries=1)
 
     def _note(self, at: datetime) -> None:
@@ -395,5 +431,6 @@ class ReportBuffer:
         self._drop_counts()
         self._refused = self._first_attempts = self._retries = 0
         self._throttled_until = None
+        self._is_announcing = False
         self._probes = []
         self._oldest_at = None

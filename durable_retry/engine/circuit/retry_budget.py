@@ -8,7 +8,12 @@ settings allow.
 
 The level is part of the circuit's shared state. Workers spend from a copy that is at most a second old. Each
 may take an even share of the copy's tokens, so the workers together overdraw by less than one token each per
-copy, and later retries wait for that debt.
+copy, and later retries wait for that debt. The shares of others do not shrink until they read of a new
+worker, so that one takes a single token until it has been counted for a second.
+
+Retries that were due before their process started come all at once after a restart. They may take the level
+below zero, down to `LOAN_SECONDS` of supply: a loan, which later retries wait for. The level is shared, so a
+rolling restart of any length borrows no more than that at a time.
 """
 
 from dataclasses import dataclass
@@ -20,6 +25,11 @@ from durable_retry.engine.base.text import deterministic_fraction
 
 CREDIT_SECONDS = 10.0
 """The bucket holds this many seconds of supply at most, so that a quiet hour allows no burst."""
+
+LOAN_SECONDS = 30.0
+"""Retries that were due at a restart may borrow this many seconds of supply, all workers together."""
+ASK_AGAIN_SECONDS = 1.0
+"""A retry that cannot be promised a time yet asks again after one to two times this."""
 
 _NO_FIRSTS = SlidingWindow.over(CREDIT_SECONDS)
 _NO_SUPPLY_SECONDS = 60.0  # the wait when no supply would ever pay the debt
@@ -60,14 +70,16 @@ class BudgetSnapshot:
     Attributes:
         tokens: When the copy was taken.
         per_second: Tokens that arrive each second at the present rate of first attempts.
-        reporters: Workers that share the level, at least 1.
+        reporters: Workers that share the level, the reader among them; at least 1.
         taken_at: When the copy was taken.
+        is_counted: Whether the others can know of the reader: it has reported lately.
     """
 
     tokens: float
     per_second: float
     reporters: int
     taken_at: datetime
+    is_counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +129,12 @@ def supply_per_second(budget: Budget, now: datetime, settings: RetryBudgetSettin
 
 
 def budget_snapshot(
-    budget: Budget, *, now: datetime, settings: RetryBudgetSettings, reporters: int
+    budget: Budget,
+    *,
+    now: datetime,
+    settings: RetryBudgetSettings,
+    reporters: int,
+    is_counted: bool = True,
 ) -> BudgetSnapshot:
     """Return a worker's copy of the level, with what was added since the last report.
 
@@ -125,11 +142,12 @@ def budget_snapshot(
         budget: The shared level.
         now: Aware UTC.
         settings: Of the dependency's budget.
-        reporters: Workers that reported lately; at least 1 is used, the reader itself.
+        reporters: Workers that reported lately, and the reader; at least 1 is used.
+        is_counted: Whether the reader has reported lately.
     """
     per_second = supply_per_second(budget, now, settings)
     tokens = min(_accrued(budget, now, settings), _capacity(budget.firsts, now, settings))
-    return BudgetSnapshot(tokens=tokens, per_second=per_second, reporters=max(1, reporters), taken_at=now)
+    return BudgetSnapshot(tokens, per_second, max(1, reporters), taken_at=now, is_counted=is_counted)
 
 
 def budget_allows(
@@ -139,6 +157,8 @@ def budget_allows(
     settings: RetryBudgetSettings,
     taken_here: int,
     operation_id: str,
+    taken_as_newcomer: int | None = None,
+    is_overdue: bool = False,
 ) -> BudgetAllowed | BudgetPostponed:
     """Return whether a retry may go now.
 
@@ -152,26 +172,40 @@ def budget_allows(
         settings: Of the dependency's budget; a ratio of 0 allows everything.
         taken_here: Tokens that this worker took since the copy.
         operation_id: Of the operation.
+        taken_as_newcomer: Tokens that this worker took before it was counted for a second; None when it was.
+        is_overdue: The retry was due before the worker's process started, so it may borrow.
     """
     if settings.ratio <= 0:
         return BudgetAllowed()
-    if taken_here < _share(snapshot):
+    is_newcomer = taken_as_newcomer is not None
+    if taken_as_newcomer is not None and snapshot.reporters > 1:
+        # Until the others read of this worker, they share out all tokens among themselves.
+        is_first = taken_as_newcomer == 0 and snapshot.tokens >= 1.0
+        return BudgetAllowed() if is_first else _ask_again(now, ASK_AGAIN_SECONDS, operation_id)
+    loan = LOAN_SECONDS * snapshot.per_second if is_overdue and not is_newcomer else 0.0
+    if taken_here < _share(snapshot.tokens + loan, snapshot.reporters):
         return BudgetAllowed()
+    if is_overdue and (is_newcomer or snapshot.tokens + loan >= 1.0):
+        return _ask_again(now, ASK_AGAIN_SECONDS, operation_id)  # The loan, or what others leave of it.
     if snapshot.per_second <= 0:
-        wait_seconds = _NO_SUPPLY_SECONDS * (1.0 + deterministic_fraction("budget", operation_id))
-        return BudgetPostponed(until=now + timedelta(seconds=wait_seconds), reserved=False)
+        return _ask_again(now, _NO_SUPPLY_SECONDS, operation_id)
     taken_before = taken_here + deterministic_fraction("budget", operation_id)
     debt = max(0.0, 1.0 - snapshot.tokens) + taken_before * snapshot.reporters
     until = snapshot.taken_at + timedelta(seconds=debt / snapshot.per_second)
     return BudgetPostponed(until=max(now, until), reserved=True)
 
 
-def _share(snapshot: BudgetSnapshot) -> int:
-    if snapshot.tokens < 1.0:
+def _ask_again(now: datetime, seconds: float, operation_id: str) -> BudgetPostponed:
+    wait_seconds = seconds * (1.0 + deterministic_fraction("budget", operation_id))
+    return BudgetPostponed(until=now + timedelta(seconds=wait_seconds), reserved=False)
+
+
+def _share(tokens: float, reporters: int) -> int:
+    if tokens < 1.0:
         return 0
     # Of a few tokens among many workers each may take one: the overdraft is a debt that later retries wait
     # for.
-    return max(1, int(snapshot.tokens / snapshot.reporters))
+    return max(1, int(tokens / reporters))
 
 
 def _capacity(firsts: SlidingWindow, now: datetime, settings: RetryBudgetSettings) -> float:

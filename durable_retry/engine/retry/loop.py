@@ -52,11 +52,14 @@ class AdmissionState(JsonRecord):
         waiting: The circuit refused it before in this wait, so it is released in its turn.
         promised: The retry budget took its token when it postponed it, so it goes without asking again.
         permit: The entity's permit for a probe; None when it has none.
+        due_at: When the attempt was first due, before anything blocked it; None for a first attempt, and when
+            an older version stored it.
     """
 
     waiting: bool = False
     promised: bool = False
     permit: Annotated[Permitted | None, Form(encode=answer_to_json)] = None
+    due_at: Annotated[datetime | None, Form(omits_none=True)] = None
 
     def valid_permit(self, now: datetime) -> Permitted | None:
         """Return the permit unless its lease expired: a probe must not go when another may have begun."""
@@ -223,7 +226,7 @@ def _blocked(
 
 def _next(history: History, admission: AdmissionState, decision: Decision) -> tuple[RetryState, Decision]:
     due_at = decision.until if isinstance(decision, Wait) else None
-    return RetryState(history, admission, due_at), decision
+    return RetryState(history, replace(admission, due_at=admission.due_at or due_at), due_at), decision
 
 
 def _wait_record(history: History, wait: Wait, kind: WaitKind, now: datetime) -> WaitRecord:

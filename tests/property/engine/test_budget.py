@@ -5,8 +5,11 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from durable_retry.engine.circuit import Breaker, ReportBuffer, Snapshot, snapshot_of
+from durable_retry.engine.circuit.report import Reporters
 from durable_retry.engine.circuit.retry_budget import (
     CREDIT_SECONDS,
+    LOAN_SECONDS,
     Budget,
     BudgetAllowed,
     RetryBudgetSettings,
@@ -15,6 +18,7 @@ from durable_retry.engine.circuit.retry_budget import (
     budget_snapshot,
 )
 from tests.support.builders import NOON, after
+from tests.support.circuit import SETTINGS
 
 SECONDS = 60
 
@@ -75,6 +79,94 @@ def test_a_fleet_never_retries_more_than_its_credit_and_its_supply(
         # The credit at the start and of ten quiet seconds, the supply since, one copy's overdraft, and a
         # place that is at most one token per worker early.
         assert sent <= CREDIT_SECONDS * (minimum + supply) + supply * (second + 1) + 2 * workers + 1
+
+
+@dataclass
+class Restarts:
+    """Processes that are replaced one after the other; each reads once a second and reports at its end.
+
+    A copy is half a second old when it is used, and a report arrives before the next copy.
+    """
+
+    restart_every: int
+    workers: int
+    terms: RetryBudgetSettings = field(default_factory=RetryBudgetSettings)
+    budget: Budget = field(default_factory=Budget)
+    reporters: Reporters = field(default_factory=Reporters)
+    sent: int = 0
+
+    def run(self, demand: list[list[int]]) -> list[int]:
+        """Returns how many retries were sent by the end of each second."""
+        processes = [self.process(worker, 0) for worker in range(self.workers)]
+        totals = []
+        for second, wanted in enumerate(demand):
+            if second and second % self.restart_every == 0:
+                which = second // self.restart_every % self.workers
+                processes[which] = self.process(which, second)
+            for process in processes:
+                process.see(self.snapshot(process.reporter, second), reporters=self.reporters)
+            for process, number in zip(processes, wanted, strict=False):
+                self.retry(process, number, second)
+            for process in processes:
+                self.report(process, second)
+            totals.append(self.sent)
+        return totals
+
+    def process(self, worker: int, second: int) -> ReportBuffer:
+        return ReportBuffer(f"{worker}-{second}", SETTINGS)
+
+    def snapshot(self, name: str, second: int) -> Snapshot:
+        breaker = Breaker(budget=self.budget, reporters=self.reporters)
+        return snapshot_of(breaker, after(second), settings=SETTINGS, budget_settings=self.terms, reader=name)
+
+    def retry(self, process: ReportBuffer, number: int, second: int) -> None:
+        copy = self.snapshot(process.reporter, second).budget
+        assert copy is not None
+        for each in range(number):
+            answer = budget_allows(
+                copy,
+                after(second + 0.5),
+                settings=self.terms,
+                taken_here=process.here.retries,
+                operation_id=f"{process.reporter}-{second}-{each}",
+                taken_as_newcomer=process.taken_as_newcomer(after(second + 0.5)),
+                is_overdue=True,
+            )
+            if isinstance(answer, BudgetAllowed):
+                process.started(2, after(second + 0.5))
+                self.sent += 1
+            elif not answer.reserved:
+                process.announce(after(second + 0.5))
+
+    def report(self, process: ReportBuffer, second: int) -> None:
+        if process.due_at() is None:
+            return
+        report = process.take(after(second + 0.9))
+        self.reporters = self.reporters.with_report(report.reporter, report.sequence, report.at)
+        self.budget = account(
+            self.budget, at=report.at, first_attempts=0, retries=report.retries, settings=self.terms
+        )
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    workers=st.integers(1, 4),
+    restart_every=st.integers(1, 20),
+    demand=st.lists(st.lists(st.integers(0, 60), min_size=4, max_size=4), min_size=SECONDS, max_size=SECONDS),
+)
+def test_a_rolling_restart_borrows_once_however_many_processes_are_replaced(
+    workers: int, restart_every: int, demand: list[list[int]]
+) -> None:
+    fleet = Restarts(restart_every, workers)
+    supply = fleet.terms.minimum_per_second
+    for second, sent in enumerate(fleet.run(demand)):
+        replaced = workers + second // restart_every
+        # The credit, the loan and the supply; each process has one token before it is counted, and the first
+        # ones, of which none knows of another, each have the credit.
+        assert (
+            sent
+            <= workers * CREDIT_SECONDS * supply + LOAN_SECONDS * supply + supply * (second + 1) + replaced
+        )
 
 
 @settings(max_examples=50, deadline=None)

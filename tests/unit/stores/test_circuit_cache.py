@@ -1,5 +1,6 @@
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -370,6 +371,93 @@ async def test_retries_beyond_the_budget_are_promised_for_later_and_then_go_unas
     assert postponed.until > NOON
     assert isinstance(await stage.copy.enter("op-10", 2, AdmissionState(promised=True)), Permitted)
     stage.copy.reporting.close()
+
+
+async def test_a_new_process_takes_one_token_until_the_others_know_of_it() -> None:
+    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    await fail(stage)
+    other = stage.another("w2")
+    answers = [await other.enter(f"op-{number}", 2, FIRST) for number in range(5)]
+    assert [isinstance(answer, Permitted) for answer in answers] == [True, False, False, False, False]
+    assert not any(isinstance(answer, BudgetPostponed) and answer.reserved for answer in answers)
+    stage.moment.pass_(1.1)
+    assert isinstance(await other.enter("op-6", 2, FIRST), BudgetPostponed)
+    stage.moment.pass_(1.1)
+    answers = [await other.enter(f"op-{number}", 2, FIRST) for number in range(5)]
+    assert all(isinstance(answer, Permitted) for answer in answers)
+    stage.copy.reporting.close()
+    other.reporting.close()
+
+
+async def test_a_new_process_that_may_take_no_token_makes_itself_known() -> None:
+    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    for number in range(30):
+        await stage.copy.enter(f"op-{number}", 2, FIRST)
+    stage.moment.pass_(1)
+    await stage.copy.reporting.flush()
+    other = stage.another("w2")
+    for _ in range(20):
+        answer = await other.enter("op-2", 2, FIRST)
+        assert isinstance(answer, BudgetPostponed)
+        assert not answer.reserved
+    assert stage.shared.breaker.reporters.highest("w2") == 1
+    stage.copy.reporting.close()
+    other.reporting.close()
+
+
+async def test_a_process_that_fell_silent_is_new_again() -> None:
+    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    for _ in range(3):
+        await fail(stage)
+        stage.moment.pass_(1.1)
+    other = stage.another("w2")
+    stage.moment.pass_(60)
+    await fail(stage, copy=other)
+    answers = [await stage.copy.enter(f"op-{number}", 2, FIRST) for number in range(3)]
+    assert [isinstance(answer, Permitted) for answer in answers] == [True, False, False]
+    stage.copy.reporting.close()
+    other.reporting.close()
+
+
+async def restarted(stage: Stage, due: int) -> list[float]:
+    """Restarts the only process when many retries are due; returns when each of them went."""
+    for number in range(due):
+        await stage.copy.enter(f"op-{number}", 1, FIRST)
+    stage.moment.pass_(1)
+    await stage.copy.reporting.flush()
+    stage.copy.reporting.close()
+    stage.moment.pass_(20)
+    fresh = stage.another("w2", started_at=stage.moment.now())
+    ticket = AdmissionState(due_at=stage.moment.now() - timedelta(seconds=1))
+    began, went = stage.moment.now(), []
+    waiting = {f"op-{number}": (began, ticket) for number in range(due)}
+    while waiting:
+        for name, (until, admission) in list(waiting.items()):
+            if until > stage.moment.now():
+                continue
+            answer = await fresh.enter(name, 2, admission)
+            if isinstance(answer, Permitted):
+                del waiting[name]
+                went.append((stage.moment.now() - began).total_seconds())
+            else:
+                assert isinstance(answer, BudgetPostponed)
+                waiting[name] = (answer.until, replace(admission, promised=answer.reserved))
+        stage.moment.pass_(0.1)
+        await fresh.reporting.flush()
+    fresh.reporting.close()
+    return went
+
+
+async def test_retries_that_were_due_at_a_restart_go_within_seconds_and_not_one_a_second() -> None:
+    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    assert max(await restarted(stage, 25)) < 6
+
+
+async def test_what_a_restart_borrows_is_bounded() -> None:
+    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    went = await restarted(stage, 200)
+    for second in range(100):
+        assert sum(at < second for at in went) <= 40 + second + 2
 
 
 @pytest.mark.parametrize("told", [False, True])

@@ -35,6 +35,9 @@ def ask(
     settings: RetryBudgetSettings = BUDGET,
     operation_id: str = "op-1",
     now: datetime | None = None,
+    *,
+    taken_as_newcomer: int | None = None,
+    is_overdue: bool = False,
 ) -> BudgetAllowed | BudgetPostponed:
     return budget_allows(
         snapshot,
@@ -42,7 +45,14 @@ def ask(
         settings=settings,
         taken_here=taken_here,
         operation_id=operation_id,
+        taken_as_newcomer=taken_as_newcomer,
+        is_overdue=is_overdue,
     )
+
+
+def asks_again(answer: BudgetAllowed | BudgetPostponed) -> bool:
+    """Whether it takes no token and asks again after one to two seconds."""
+    return isinstance(answer, BudgetPostponed) and not answer.reserved and after(1) <= answer.until < after(2)
 
 
 def test_it_begins_with_ten_seconds_of_the_least_rate() -> None:
@@ -99,6 +109,40 @@ def test_a_share_below_one_token_is_one() -> None:
     snapshot = read(Budget(), 0, reporters=99)
     assert ask(snapshot) == BudgetAllowed()
     assert isinstance(ask(snapshot, taken_here=1), BudgetPostponed)
+
+
+def test_a_newcomer_takes_one_token_of_what_the_others_share_out_among_themselves() -> None:
+    snapshot = read(Budget(), 0, reporters=2)
+    assert ask(snapshot, taken_as_newcomer=0) == BudgetAllowed()
+    assert asks_again(ask(snapshot, taken_as_newcomer=1))
+    assert asks_again(ask(read(book(Budget(), 0, retries=10), 0, reporters=2), taken_as_newcomer=0))
+
+
+def test_a_newcomer_that_is_alone_takes_nobody_elses_share() -> None:
+    assert ask(read(Budget(), 0), taken_here=9, taken_as_newcomer=9) == BudgetAllowed()
+    answer = ask(read(Budget(), 0), taken_here=10, taken_as_newcomer=10)
+    assert isinstance(answer, BudgetPostponed)
+    assert answer.reserved
+
+
+def test_what_was_due_at_a_restart_borrows_half_a_minute_of_supply() -> None:
+    snapshot = read(Budget(), 0)
+    assert ask(snapshot, taken_here=39, is_overdue=True) == BudgetAllowed()
+    assert asks_again(ask(snapshot, taken_here=40, is_overdue=True))
+    spent = ask(read(book(Budget(), 0, retries=40), 0), is_overdue=True)
+    assert isinstance(spent, BudgetPostponed)
+    assert spent.reserved
+    assert after(31) <= spent.until < after(32)
+
+
+def test_what_was_due_at_a_restart_shares_the_loan_with_the_other_processes() -> None:
+    snapshot = read(Budget(), 0, reporters=4)
+    assert ask(snapshot, taken_here=9, is_overdue=True) == BudgetAllowed()
+    assert asks_again(ask(snapshot, taken_here=10, is_overdue=True))
+
+
+def test_nobody_borrows_before_the_others_can_know_of_it() -> None:
+    assert asks_again(ask(read(Budget(), 0), taken_here=10, taken_as_newcomer=10, is_overdue=True))
 
 
 def test_a_postponed_retry_is_told_when_its_debt_will_be_paid() -> None:

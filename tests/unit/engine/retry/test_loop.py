@@ -137,14 +137,14 @@ def test_a_failure_waits_and_the_next_attempt_starts_its_admission_anew() -> Non
     state, action = following(an_outcome(), before)
     assert isinstance(action, Wait)
     assert state.due_at == action.until == later(10)
-    assert state.admission == AdmissionState()
+    assert state.admission == AdmissionState(due_at=later(10))
 
 
 @pytest.mark.parametrize("answer", [an_outcome(counted=False), WorkerFailed("the worker failed")])
 def test_an_attempt_that_never_left_keeps_its_token_and_its_number(answer: Answer) -> None:
     state, action = following(answer, RetryState(a_history(2)))
     assert isinstance(action, Wait)
-    assert state.admission == AdmissionState(promised=True)
+    assert state.admission == AdmissionState(promised=True, due_at=action.until)
     assert (state.history.next_attempt, state.history.own_failures) == (3, 1)
 
 
@@ -169,11 +169,11 @@ def test_a_permitted_probe_goes_at_once_with_its_permit() -> None:
 
 @pytest.mark.parametrize("refused", [OPEN, lease_expired(NOON)])
 def test_a_refused_attempt_waits_in_the_queue_without_its_permit(refused: Refused) -> None:
-    before = RetryState(a_history(1), AdmissionState(promised=True, permit=PROBE))
+    before = RetryState(a_history(1), AdmissionState(promised=True, permit=PROBE, due_at=NOON))
     state, action = following(refused, before)
     assert isinstance(action, Wait)
     assert action.kind is WaitKind.CIRCUIT
-    assert state.admission == AdmissionState(waiting=True, promised=True)
+    assert state.admission == AdmissionState(waiting=True, promised=True, due_at=NOON)
     (wait,) = state.history.waits
     assert (wait.before_attempt, wait.began_at, wait.until) == (2, NOON, action.until)
     assert state.history == replace(a_history(1), waits=(wait,), circuit_waits=1)
@@ -181,11 +181,11 @@ def test_a_refused_attempt_waits_in_the_queue_without_its_permit(refused: Refuse
 
 @pytest.mark.parametrize(("before", "reserved", "promised"), [(0, 1, 1), (0, 0, 0), (1, 0, 1), (1, 1, 1)])
 def test_a_token_that_was_reserved_stays_reserved(before: int, reserved: int, promised: int) -> None:
-    state = RetryState(a_history(1), AdmissionState(promised=bool(before)))
+    state = RetryState(a_history(1), AdmissionState(promised=bool(before), due_at=NOON))
     state, action = following(BudgetPostponed(later(9), reserved=bool(reserved)), state)
     assert isinstance(action, Wait)
     assert action.kind is WaitKind.RETRY_BUDGET
-    assert state.admission == AdmissionState(promised=bool(promised))
+    assert state.admission == AdmissionState(promised=bool(promised), due_at=NOON)
     assert [wait.kind for wait in state.history.waits] == [WaitKind.RETRY_BUDGET]
 
 
@@ -196,7 +196,7 @@ def test_a_wait_that_is_not_begun_is_not_in_the_history() -> None:
 
 
 def test_the_state_survives_its_json_and_an_older_one_has_no_instant() -> None:
-    state = RetryState(a_history(1), AdmissionState(waiting=True), later(2))
+    state = RetryState(a_history(1), AdmissionState(waiting=True, due_at=later(1)), later(2))
     assert RetryState.from_json(state.to_json()) == state
     older = {name: value for name, value in state.to_json().items() if name != "due_at"}
     assert RetryState.from_json(older) == replace(state, due_at=None)
