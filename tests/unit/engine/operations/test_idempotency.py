@@ -279,6 +279,27 @@ def test_a_replay_is_carried_out_once() -> None:
     assert claimed(failed, owner="one.dl-2", replay=True).answer in OWNED
 
 
+def test_a_replay_started_once_more_while_its_first_end_is_under_way_makes_no_attempts() -> None:
+    """Nobody answered the first start, so a person replays the dead letter again, under the same owner."""
+    dead = completed(IN_PROGRESS, document=DEAD)
+    first = claimed(dead, owner="one.dl-1", replay=True, at=1, accepted_at=after(1)).record
+    second = claimed(first, owner="one.dl-1", replay=True, at=10, accepted_at=after(9))
+    assert second.answer is ClaimAnswer.IN_PROGRESS
+    ended = completed(second.record, owner="one.dl-1", document=DEAD, at=11, run=first.run)
+    again = claimed(ended, owner="one.dl-1", replay=True, at=40, accepted_at=after(9))
+    assert again.answer is ClaimAnswer.FINISHED
+
+
+def test_a_replay_whose_first_end_never_comes_takes_over_and_the_first_run_may_write_no_more() -> None:
+    dead = completed(IN_PROGRESS, document=DEAD)
+    first = claimed(dead, owner="one.dl-1", replay=True, at=1, accepted_at=after(1)).record
+    waiting = claimed(first, owner="one.dl-1", replay=True, at=10, accepted_at=after(9)).record
+    second = claimed(waiting, owner="one.dl-1", replay=True, at=40, accepted_at=after(9))
+    assert (second.answer, second.record.run > first.run) == (ClaimAnswer.TAKEN_OVER, True)
+    late = completed(second.record, owner="one.dl-1", document=DEAD, at=41, run=first.run)
+    assert late == second.record
+
+
 def test_completing_keeps_the_document_for_its_time() -> None:
     assert COMPLETED.state is RecordState.COMPLETED
     assert COMPLETED.document == DONE
