@@ -63,7 +63,7 @@ FINISH_SECONDS = 600
 """Where every operation fails once, a probe that is its first try keeps the circuit open once more."""
 POLL_SECONDS = 0.5
 AT_ONCE = 50
-SPREAD = 37
+STRIDE = 37
 """Coprime to 100, so that those that fail lie between the others."""
 HOT_OPERATIONS = 1_000
 DELAY_SECONDS = 10.0
@@ -139,14 +139,14 @@ def _share_table(runs: list[Counted], operations: int) -> Table:
         per_operation("operations on idempotency records", "record_operations"),
         per_operation("circuit: reports", "reports"),
         per_operation("circuit: requests for a probe", "permits"),
-        per_operation("circuit: readings", "reads"),
+        per_operation("circuit: reads", "reads"),
         Row("until all succeeded", "s", tuple(f"{run.seconds:.1f}" for run in runs)),
     )
     notes = (
         f"{operations} operations started at once; of so many percent, the first attempt is answered 503.",
         "From 50 % on the circuit trips, and whatever is left waits for the probe and its turn.",
         "Default circuit but for breaks of 2 s: they wake whoever waits far more often than the usual 30 s.",
-        "One process. Readings and reports go by time, not by the number of operations.",
+        "One process. Reads and reports go by time, not by the number of operations.",
     )
     columns = tuple(f"{percent} % fail" for percent in PERCENTS)
     return Table("What the circuit costs, per operation", columns, rows, notes)
@@ -183,7 +183,7 @@ async def _start_all(hub: str, percent: int, operations: int) -> list[str]:
     lanes = asyncio.Semaphore(AT_ONCE)
 
     async def start(number: int) -> str:
-        fails = number * SPREAD % 100 < percent
+        fails = number * STRIDE % 100 < percent
         operation = _operation(f"share-{percent}-{number}", "/fail/1" if fails else "/echo")
         async with lanes:
             await start_operation(hub, operation)

@@ -200,7 +200,7 @@ async def measure_rates(name: str, folder: Path) -> dict[str, float]:
 
 
 def resident_mebibytes() -> float:
-    """Returns the memory that this process holds; 0 where the system does not tell (only Linux does)."""
+    """Returns the memory that this process holds; 0 where the system has no such number (Linux has)."""
     if not _STATUS.exists():
         return 0.0
     line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmRSS"))

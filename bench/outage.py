@@ -49,7 +49,7 @@ CASES = {
     "both, breaks of 60 s at most": (CircuitSettings(max_break_seconds=60), RetryBudgetSettings()),
 }
 
-type Show = Callable[[Tally], str]
+type Show = Callable[[Counts], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Scenario:
 
 
 @dataclass(slots=True)
-class Tally:
+class Counts:
     """What came of it.
 
     Attributes:
@@ -80,7 +80,7 @@ class Tally:
         dead: How many became dead letters.
         last_seconds: When the last one ended.
         activities: Runs of the attempt activity.
-        events: Reports and requests for probes that the circuit got, and readings of it.
+        events: Reports and requests for probes that the circuit got, and reads of it.
     """
 
     operations: int = 0
@@ -108,7 +108,7 @@ class Outage:
         self.scenario = scenario
         self.gate = AdmissionSettings("bench", circuit, budget)
         self.breaker = Breaker()
-        self.tally = Tally()
+        self.counts = Counts()
         self.seconds = 0.0
         self._events: list[tuple[float, int, Event]] = []
         self._order = count()
@@ -123,19 +123,19 @@ class Outage:
 
     async def read(self) -> Breaker:
         """As a worker reads the entity."""
-        self.tally.events["read"] += 1
+        self.counts.events["read"] += 1
         return self.breaker
 
     async def report(self, message: ReportMessage) -> None:
         """As a worker signals the entity: it arrives a moment later."""
-        self.tally.events["report"] += 1
+        self.counts.events["report"] += 1
 
         async def arrive() -> None:
             self.breaker = message.apply(self.breaker, self.now())
 
         self._at(self.seconds + SIGNAL_SECONDS, arrive)
 
-    async def run(self) -> Tally:
+    async def run(self) -> Counts:
         """Plays until every operation has ended."""
         scenario = self.scenario
         for number in range(scenario.per_second * scenario.arrive_seconds):
@@ -145,12 +145,12 @@ class Outage:
             await event()
         for worker in self._workers:
             worker.reporting.close()
-        return self.tally
+        return self.counts
 
     def _arrive(self, number: int, at_seconds: float) -> None:
         given = bench_operation(number, START + timedelta(seconds=at_seconds))
         operation = Operation(given, self._workers[number % WORKERS])
-        self.tally.operations += 1
+        self.counts.operations += 1
         self._at(at_seconds, lambda: self._wake(operation))
 
     def _at(self, seconds: float, event: Event) -> None:
@@ -160,7 +160,7 @@ class Outage:
         self._at((instant - START).total_seconds(), lambda: self._wake(operation))
 
     async def _wake(self, operation: Operation) -> None:
-        self.tally.activities += 1
+        self.counts.activities += 1
         if self.gate.is_disabled:
             self._call(operation, Permitted(0))
             return
@@ -174,7 +174,7 @@ class Outage:
             self._follow(operation, answer)
 
     def _call(self, operation: Operation, permitted: Permitted) -> None:
-        self.tally.calls.append(self.seconds)
+        self.counts.calls.append(self.seconds)
         is_dead = self.scenario.dead_from_seconds <= self.seconds < self.scenario.dead_until_seconds
         self._at(self.seconds + CALL_SECONDS, lambda: self._end(operation, permitted, is_dead=is_dead))
 
@@ -189,17 +189,17 @@ class Outage:
         operation.state, action = after(operation.given, operation.state, answer, self.now())
         match action:
             case Done():
-                self.tally.succeeded += 1
-                self.tally.last_seconds = self.seconds
+                self.counts.succeeded += 1
+                self.counts.last_seconds = self.seconds
             case DeadLetter():
-                self.tally.dead += 1
-                self.tally.last_seconds = self.seconds
+                self.counts.dead += 1
+                self.counts.last_seconds = self.seconds
             case Wait():
                 self._when(action.until, operation)
             case AttemptNow():
                 self._at(self.seconds, lambda: self._wake(operation))
             case RequestProbe():
-                self.tally.events["permit"] += 1
+                self.counts.events["permit"] += 1
                 self.breaker, permit = action.message.apply(self.breaker, self.now())
                 self._follow(operation, permit)
 
@@ -240,23 +240,23 @@ FIRST_BREAK_SECONDS = CircuitSettings().break_seconds
 async def measure(_folder: Path, _operations: int) -> list[Table]:
     """Plays the same outage once per case, and a crowd once, on a clock of its own."""
     scenario = Scenario()
-    tallies = [await Outage(scenario, *settings).run() for settings in CASES.values()]
+    all_counts = [await Outage(scenario, *settings).run() for settings in CASES.values()]
     rows = (
-        _row("calls per operation", tallies, lambda one: f"{len(one.calls) / one.operations:.2f}"),
-        _row("calls while it was dead", tallies, lambda one: str(len(_during(one, scenario)))),
-        _row("most calls in a second while dead", tallies, lambda one: str(_most(_during(one, scenario)))),
-        _row("most calls in a second after", tallies, lambda one: str(_most(_after(one, scenario)))),
-        _row("operations succeeded", tallies, lambda one: str(one.succeeded)),
-        _row("operations dead-lettered", tallies, lambda one: str(one.dead)),
+        _row("calls per operation", all_counts, lambda one: f"{len(one.calls) / one.operations:.2f}"),
+        _row("calls while it was dead", all_counts, lambda one: str(len(_during(one, scenario)))),
+        _row("most calls in a second while dead", all_counts, lambda one: str(_most(_during(one, scenario)))),
+        _row("most calls in a second after", all_counts, lambda one: str(_most(_after(one, scenario)))),
+        _row("operations succeeded", all_counts, lambda one: str(one.succeeded)),
+        _row("operations dead-lettered", all_counts, lambda one: str(one.dead)),
         Row(
             "last operation done after recovery",
             "s",
-            tuple(f"{one.last_seconds - scenario.dead_until_seconds:.0f}" for one in tallies),
+            tuple(f"{one.last_seconds - scenario.dead_until_seconds:.0f}" for one in all_counts),
         ),
-        _row("activity runs per operation", tallies, lambda one: f"{one.activities / one.operations:.2f}"),
-        _row("reports to the circuit", tallies, lambda one: str(one.events["report"])),
-        _row("requests for a probe", tallies, lambda one: str(one.events["permit"])),
-        _row("readings of the circuit", tallies, lambda one: str(one.events["read"])),
+        _row("activity runs per operation", all_counts, lambda one: f"{one.activities / one.operations:.2f}"),
+        _row("reports to the circuit", all_counts, lambda one: str(one.events["report"])),
+        _row("requests for a probe", all_counts, lambda one: str(one.events["permit"])),
+        _row("reads of the circuit", all_counts, lambda one: str(one.events["read"])),
     )
     notes = (
         f"{scenario.per_second} operations a second for {scenario.arrive_seconds} s, on 4 processes.",
@@ -281,7 +281,7 @@ async def _measure_crowd() -> Table:
         "activity runs per operation": ("1", f"{crowd.activities / crowd.operations:.1f}"),
         "reports to the circuit": ("1", str(crowd.events["report"])),
         "requests for a probe": ("1", str(crowd.events["permit"])),
-        "readings of the circuit": ("1", str(crowd.events["read"])),
+        "reads of the circuit": ("1", str(crowd.events["read"])),
     }
     rows = tuple(Row(name, unit, (shown,)) for name, (unit, shown) in values.items())
     notes = (
@@ -292,16 +292,16 @@ async def _measure_crowd() -> Table:
     return Table("Ten thousand operations wait for one circuit", ("Durable Retry",), rows, notes)
 
 
-def _row(name: str, tallies: list[Tally], show: Show) -> Row:
-    return Row(name, "1", tuple(show(one) for one in tallies))
+def _row(name: str, all_counts: list[Counts], show: Show) -> Row:
+    return Row(name, "1", tuple(show(one) for one in all_counts))
 
 
-def _during(tally: Tally, scenario: Scenario) -> list[float]:
-    return [at for at in tally.calls if scenario.dead_from_seconds <= at < scenario.dead_until_seconds]
+def _during(counts: Counts, scenario: Scenario) -> list[float]:
+    return [at for at in counts.calls if scenario.dead_from_seconds <= at < scenario.dead_until_seconds]
 
 
-def _after(tally: Tally, scenario: Scenario) -> list[float]:
-    return [at for at in tally.calls if at >= scenario.dead_until_seconds]
+def _after(counts: Counts, scenario: Scenario) -> list[float]:
+    return [at for at in counts.calls if at >= scenario.dead_until_seconds]
 
 
 def _most(calls: list[float]) -> int:

@@ -38,7 +38,7 @@ class Work:
         prefix: What the keys of this run begin with, so that runs do not meet.
         operations: How many, at least 1.
         failing_every: One in so many operations fails once; 0 = none does.
-        delay_seconds: The wait before the second attempt, fixed and without jitter: lateness can be told.
+        delay_seconds: The wait before the second attempt; fixed, so that lateness can be measured.
     """
 
     prefix: str

@@ -1,4 +1,4 @@
-"""What telling costs an app and each operation: with nobody told, a collector, or Application Insights.
+"""What telemetry costs an app and each operation: off, with a collector, or with Application Insights.
 
 `python -m bench.telemetry` measures one of them in a process of its own, as its settings say, and prints what
 it found as JSON.
@@ -23,8 +23,7 @@ from durable_retry.engine.operations.operation import OperationInput, OperationS
 from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.settings.telemetry import receivers_in
-from durable_retry.telemetry import events as happenings
-from durable_retry.telemetry import spans, start_telemetry
+from durable_retry.telemetry import events, spans, start_telemetry
 from scripts.processes import ROOT, free_port
 
 OPERATIONS = 2_000
@@ -64,7 +63,7 @@ async def measure(folder: Path, _operations: int) -> list[Table]:
     away = f"http://127.0.0.1:{free_port()}"
     insights = f"InstrumentationKey=00000000-0000-0000-0000-000000000000;IngestionEndpoint={away}/"
     ways = {
-        "nobody told": {},
+        "off": {},
         "OTLP collector": {"OTEL_EXPORTER_OTLP_ENDPOINT": away},
         "Application Insights": {"APPLICATIONINSIGHTS_CONNECTION_STRING": insights},
     }
@@ -102,7 +101,7 @@ def _table(columns: tuple[str, ...], costs: list[Cost]) -> Table:
 
 
 def _telling() -> Callable[[], None]:
-    """Returns what tells everything of one operation that succeeds at once, but its log lines."""
+    """Returns a function that records all telemetry of one operation but its log lines."""
     now = datetime.now(UTC)
     operation = OperationInput(
         operation_id="op-1",
@@ -123,26 +122,26 @@ def _telling() -> Callable[[], None]:
     )
     document = status.to_json()
 
-    def tell() -> None:
+    def record() -> None:
         with spans.submission(operation) as (_, traced):
-            happenings.submitted(traced, "started")
+            events.submitted(traced, "started")
         with spans.attempt(traced, 1) as span:
             with spans.call("POST", "127.0.0.1", 9, httpx.Headers()) as request:
                 spans.call_answered(request, 200)
-            spans.attempt_ended(span, outcome, happenings.SUCCESS)
-            happenings.attempted(traced, outcome)
-        happenings.operation_ended(document, traced.trace)
+            spans.attempt_ended(span, outcome, events.SUCCESS)
+            events.attempted(traced, outcome)
+        events.operation_ended(document, traced.trace)
 
-    return tell
+    return record
 
 
-def _best_us(tell: Callable[[], None]) -> float:
+def _best_us(record: Callable[[], None]) -> float:
     """Returns microseconds of processor time per operation."""
     best_seconds = float("inf")
     for _ in range(REPEATS):
         began = time.process_time()
         for _ in range(OPERATIONS):
-            tell()
+            record()
         best_seconds = min(best_seconds, time.process_time() - began)
     return best_seconds / OPERATIONS * 1_000_000
 
@@ -152,7 +151,7 @@ def main() -> None:
     start_telemetry(receivers_in(os.environ))
     sys.stdout.write(json.dumps(_best_us(_telling())))
     sys.stdout.flush()
-    os._exit(0)  # Nobody is there to be told.
+    os._exit(0)  # Skips the exporters' last flush.
 
 
 if __name__ == "__main__":

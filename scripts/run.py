@@ -32,7 +32,7 @@ Post an operation whose call fails twice before it succeeds:
     -H 'Content-Type: application/json' \\
     -d '{body}'
 
-Watch it: the status_url of the answer tells each attempt, the next one's time, and why then:
+Watch it: the status_url of the answer shows each attempt, and when and why the next one runs:
 
   curl {app}/api/operations/OPERATION_ID
 
@@ -56,7 +56,7 @@ class Part:
 
 
 def port_in_use(port: int) -> bool:
-    """Tells whether another process already listens on this loopback port."""
+    """Returns whether another process already listens on this loopback port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -113,7 +113,7 @@ async def start(part: Part) -> asyncio.subprocess.Process:
 
 
 def answers(url: str) -> bool:
-    """Tells whether a GET of this URL is answered 200."""
+    """Returns whether a GET of this URL is answered 200."""
     try:
         with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 # a loopback URL made above
             return bool(response.status == 200)  # noqa: PLR2004 # the status that every reader knows
@@ -159,7 +159,7 @@ async def stop(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-async def announce(running: list[Part], arguments: argparse.Namespace) -> None:
+async def print_when_ready(running: list[Part], arguments: argparse.Namespace) -> None:
     """Waits until every part serves, then prints what to try."""
     for part in running:
         await until_ready(part)
@@ -194,9 +194,9 @@ async def first_of(
 ) -> None:
     """Returns when asked to stop; raises what any part's watcher raises first."""
     stopping = asyncio.create_task(asked_to_stop.wait())
-    telling = asyncio.create_task(announce(wanted, arguments))
+    printing = asyncio.create_task(print_when_ready(wanted, arguments))
     watchers = [asyncio.create_task(until_ended(*pair)) for pair in zip(wanted, processes, strict=True)]
-    waiting: set[asyncio.Task[object]] = {stopping, telling, *watchers}
+    waiting: set[asyncio.Task[object]] = {stopping, printing, *watchers}
     try:
         while not stopping.done():
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -320,7 +320,7 @@ def _options(parser: argparse.ArgumentParser) -> str:
 
 
 def _actions(parser: argparse.ArgumentParser) -> list[Any]:
-    return parser._actions  # noqa: SLF001 # argparse tells its options to nobody but its own help
+    return parser._actions  # noqa: SLF001 # argparse has no public list of its options
 
 
 def _help(option: argparse.Action) -> str:
@@ -354,7 +354,7 @@ def shown(value: Any) -> str:
 
 
 def span(least: float | None, most: float | None, *, above: float | None = None) -> str:
-    """Tell a range.
+    """Describe a range.
 
     Args:
         least: The smallest value; None when there is none.

@@ -149,12 +149,12 @@ async def client_of(
         await process.wait()
 
 
-def outcome(work: Work, told: dict[str, Any], seen: list[Call], cpu_seconds: dict[str, float]) -> Outcome:
+def outcome(work: Work, answer: dict[str, Any], seen: list[Call], cpu_seconds: dict[str, float]) -> Outcome:
     """Joins what the client measured with what the target saw.
 
     Args:
         work: What was done.
-        told: The client's answer (see `bench.peers.client`).
+        answer: The client's answer (see `bench.peers.client`).
         seen: All calls that the target has seen, in the order of arrival.
         cpu_seconds: Processor time per job and group.
     """
@@ -169,11 +169,11 @@ def outcome(work: Work, told: dict[str, Any], seen: list[Call], cpu_seconds: dic
         if earlier.status == FAILED
     ]
     return Outcome(
-        jobs_per_second=work.jobs / told["seconds"],
-        submit_seconds=told["submit_seconds"],
+        jobs_per_second=work.jobs / answer["seconds"],
+        submit_seconds=answer["submit_seconds"],
         late_seconds=late_seconds,
         unexpected_calls=sum(map(len, by_key.values())) - work.expected_calls(),
-        cpu_seconds=cpu_seconds | {"client": told["cpu_seconds"] / work.jobs},
+        cpu_seconds=cpu_seconds | {"client": answer["cpu_seconds"] / work.jobs},
     )
 
 

@@ -21,7 +21,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Tells `change` when the API comes, goes, or asks for a key. */
+/** Calls `change` when the API comes, goes, or asks for a key. */
 export const connection = Object.assign(new EventTarget(), { awaySince: null, lastAnswer: null, needsKey: false });
 
 export const key = {

@@ -14,11 +14,11 @@ const total = (counts) => STATES.reduce((sum, state) => sum + counts[state], 0);
 export function stateBars({ buckets, by_status: counts, from, to }) {
   if (!STATES.some((state) => counts[state])) return h("p", { class: "empty" }, "No operations in this period.");
   const most = Math.max(...buckets.map((bucket) => total(bucket.by_status)));
-  const told = STATES.filter((state) => counts[state]).map((state) => `${number(counts[state])} ${words(state).toLowerCase()}`);
+  const label = STATES.filter((state) => counts[state]).map((state) => `${number(counts[state])} ${words(state).toLowerCase()}`);
   const [begin, end] = [Date.parse(from), Date.parse(to)];
   return h("figure", { class: "bars" },
     h("span", { class: "most dim", "aria-hidden": "true" }, number(most)),
-    s("svg", { viewBox: `0 0 ${buckets.length * 10} ${BARS_HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": told.join(", ") },
+    s("svg", { viewBox: `0 0 ${buckets.length * 10} ${BARS_HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label.join(", ") },
       s("line", { x1: 0, x2: buckets.length * 10, y1: BARS_HEIGHT - 0.5, y2: BARS_HEIGHT - 0.5, class: "ground" }),
       buckets.map((bucket, index) => stack(bucket, index, most))),
     h("div", { class: "axis", "aria-hidden": "true" }, [0, 0.5, 1].map((part) => h("span", {}, time(new Date(begin + (end - begin) * part).toISOString())))));
@@ -26,14 +26,14 @@ export function stateBars({ buckets, by_status: counts, from, to }) {
 
 function stack({ from, by_status: counts }, index, most) {
   const shown = ORDER.filter((state) => counts[state]);
-  const told = shown.map((state) => `${number(counts[state])} ${words(state).toLowerCase()}`).join("\n");
+  const label = shown.map((state) => `${number(counts[state])} ${words(state).toLowerCase()}`).join("\n");
   let top = BARS_HEIGHT;
   const parts = shown.map((state) => {
     const height = (counts[state] / most) * (BARS_HEIGHT - 4);
     top -= height;
     return s("rect", { x: index * 10 + 1, y: top, width: 8, height, class: `fill-${state}` });
   });
-  return s("g", {}, s("title", {}, `${time(from)}\n${told || "none"}`), s("rect", { x: index * 10, y: 0, width: 10, height: BARS_HEIGHT, class: "reach" }), parts);
+  return s("g", {}, s("title", {}, `${time(from)}\n${label || "none"}`), s("rect", { x: index * 10, y: 0, width: 10, height: BARS_HEIGHT, class: "reach" }), parts);
 }
 
 // A circuit's window: the calls of its ten parts, and how many of them failed.
@@ -41,7 +41,7 @@ function stack({ from, by_status: counts }, index, most) {
 const [CALL_WIDTH, CALL_HEIGHT, ROOM] = [100, 100, 6];
 
 /**
- * The chart of a window as `GET circuits` tells it.
+ * The chart of a window from the data of `GET circuits`.
  *
  * `threshold` is the share of failures that opens the circuit; undefined draws no mark.
  */
@@ -49,13 +49,13 @@ export function callWindow({ bucket_seconds: seconds, buckets }, threshold) {
   const most = Math.max(1, ...buckets.map((bucket) => bucket.calls));
   const sum = (name) => buckets.reduce((all, bucket) => all + bucket[name], 0);
   const [calls, failures] = [sum("calls"), sum("failures")];
-  const told = `${plural(calls, "call")}, ${number(failures)} failed (${percent(failures / calls)})`;
+  const label = `${plural(calls, "call")}, ${number(failures)} failed (${percent(failures / calls)})`;
   if (!calls) return h("p", { class: "empty" }, `No calls in the last ${duration(seconds * buckets.length)}.`);
   return h("figure", { class: "call-window" },
-    h("figcaption", { class: "dim" }, `${told} in ${duration(seconds * buckets.length)}${threshold ? `; opens at ${percent(threshold)}` : ""}`),
+    h("figcaption", { class: "dim" }, `${label} in ${duration(seconds * buckets.length)}${threshold ? `; opens at ${percent(threshold)}` : ""}`),
     h("div", { class: "plot" },
       h("span", { class: "most dim", "aria-hidden": "true" }, number(most)),
-      s("svg", { viewBox: `0 0 ${buckets.length * CALL_WIDTH} ${CALL_HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${told}: ${buckets.map(wordsOf).join("; ")}` },
+      s("svg", { viewBox: `0 0 ${buckets.length * CALL_WIDTH} ${CALL_HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${label}: ${buckets.map(wordsOf).join("; ")}` },
         buckets.map((bucket, index) => column(bucket, index, most, threshold)),
         s("line", { x1: 0, x2: buckets.length * CALL_WIDTH, y1: CALL_HEIGHT - 0.5, y2: CALL_HEIGHT - 0.5, class: "ground" }))),
     h("div", { class: "axis", "aria-hidden": "true" }, h("span", {}, time(buckets[0].from)),
@@ -80,7 +80,7 @@ function column(bucket, index, most, threshold) {
 const WIDTH = 1000;
 const LEAST = 3; // An attempt of 40 ms among waits of hours is still seen.
 
-/** What an operation's document or a dead letter tells, as spans `{kind, from, to, ...}` in milliseconds. */
+/** The spans of an operation's document or of a dead letter: `{kind, from, to, ...}` in milliseconds. */
 export function spansOf(document) {
   const attempts = document.attempts ?? [];
   const spans = [];
@@ -107,7 +107,7 @@ function waitsBetween(document, before, number, from, to, pending = null) {
     .filter((wait) => wait.to - wait.from >= (wait.kind === "queued" ? 250 : 1));
 }
 
-/** The drawing and the list that tells the same. */
+/** The drawing, and a list with the same content. */
 export function timeline(document) {
   const spans = spansOf(document);
   if (!spans.length) return h("p", { class: "empty" }, "No attempt was made.");

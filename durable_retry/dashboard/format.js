@@ -75,10 +75,10 @@ export function at(instant) {
 
 function ticking(instant, kind, prefix = "") {
   const data = { tick: kind, prefix };
-  return h("time", { datetime: instant, title: full.format(new Date(instant)), data }, told(instant, kind, prefix));
+  return h("time", { datetime: instant, title: full.format(new Date(instant)), data }, timeText(instant, kind, prefix));
 }
 
-function told(instant, kind, prefix) {
+function timeText(instant, kind, prefix) {
   const seconds = (now() - Date.parse(instant)) / 1000;
   if (kind === "ago") return seconds < 1 ? "just now" : `${coarse(seconds)} ago`;
   return seconds > 0 ? "due now" : `${prefix}${coarse(-seconds + 0.999)}`;
@@ -89,7 +89,7 @@ export function startTicking() {
   setInterval(() => {
     if (document.hidden) return;
     for (const one of document.querySelectorAll("time[data-tick]")) {
-      const text = told(one.getAttribute("datetime"), one.dataset.tick, one.dataset.prefix);
+      const text = timeText(one.getAttribute("datetime"), one.dataset.tick, one.dataset.prefix);
       if (one.textContent !== text) one.textContent = text;
     }
   }, 1_000);

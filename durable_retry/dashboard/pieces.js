@@ -8,7 +8,7 @@ export const STATES = ["pending", "running", "waiting_retry", "waiting_circuit",
 export const WAITING = ["waiting_retry", "waiting_circuit"];
 export const FINISHED = ["succeeded", "dead_lettered", "cancelled"];
 
-/** A state as a word with a mark: colour is never all that tells states apart. */
+/** A state as a word with a mark: colour is never the only difference between states. */
 export const badge = (state) => h("span", { class: `badge is-${state}` }, words(state));
 
 /** Why something cannot be shown. */
@@ -42,7 +42,7 @@ export const json = (value) => h("pre", { tabindex: "0" }, typeof value === "str
 export const button = (text, click, kind = "") => h("button", { type: "button", class: kind, on: { click } }, text);
 const SHORT = 14;
 
-/** An id cut for a table; its title tells all of it. */
+/** An id cut for a table; its title has all of it. */
 export const short = (id) => (id && id.length > SHORT + 1 ? `${id.slice(0, SHORT)}…` : id);
 export const operationLink = (id, text = id) => (id ? h("a", { href: link(`operations/${encodeURIComponent(id)}`), title: id }, text) : h("span", {}, "–"));
 export const deadLetterLink = (id, text = id) => h("a", { href: link(`dead-letters/${encodeURIComponent(id)}`), title: id }, text);

@@ -4,8 +4,8 @@ Every source makes an `Arrival`; `read_message` returns the request, or raises w
 one.
 
 Backpressure: whether the task hub or a dependency is far behind, judged by one started operation at a time.
-For each dependency the intake remembers one operation that it started, the canary, and reads its state now
-and then: one point read, however long the queue is. A canary that has not begun after a while means that the
+For each dependency the intake remembers one operation that it started, its probe, and reads its state now
+and then: one point read, however long the queue is. A probe that has not begun after a while means that the
 task hub is behind; one that waits for the circuit means that the dependency is unavailable.
 """
 
@@ -95,7 +95,7 @@ def id_of_body(body: bytes) -> str:
     return f"body-{sha256(body).hexdigest()[:40]}"
 
 
-class Pressure(StrEnum):
+class Backpressure(StrEnum):
     """What is behind."""
 
     TASK_HUB = "task_hub"
@@ -116,23 +116,23 @@ class LagLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """The result of reading a canary's state.
+class ProbeResult:
+    """The result of reading a probe's state.
 
     Attributes:
-        pressure: What is behind; None when nothing is.
-        is_over: Whether this canary can show nothing more, so that the next started operation replaces it.
+        backpressure: What is behind; None when nothing is.
+        is_over: Whether this probe can show nothing more, so that the next started operation replaces it.
     """
 
-    pressure: Pressure | None
+    backpressure: Backpressure | None
     is_over: bool
 
 
-_MOVES_ON: Final = Look(None, is_over=True)
+_MOVES_ON: Final = ProbeResult(None, is_over=True)
 
 
-def look_at(state: str | None, age_seconds: float, limits: LagLimits) -> Look:
-    """Judge a canary.
+def probe_result(state: str | None, age_seconds: float, limits: LagLimits) -> ProbeResult:
+    """Judge a probe.
 
     Args:
         state: Of its status document; None when the operation is gone, which means that it ended.
@@ -141,14 +141,14 @@ def look_at(state: str | None, age_seconds: float, limits: LagLimits) -> Look:
     """
     match state:
         case OperationState.PENDING:
-            return _waiting(Pressure.TASK_HUB, age_seconds, limits.task_hub_seconds)
+            return _waiting(Backpressure.TASK_HUB, age_seconds, limits.task_hub_seconds)
         case OperationState.WAITING_CIRCUIT:
-            return _waiting(Pressure.DEPENDENCY, age_seconds, limits.dependency_seconds)
+            return _waiting(Backpressure.DEPENDENCY, age_seconds, limits.dependency_seconds)
         case _:
             return _MOVES_ON
 
 
-def _waiting(what: Pressure, age_seconds: float, limit_seconds: float) -> Look:
+def _waiting(what: Backpressure, age_seconds: float, limit_seconds: float) -> ProbeResult:
     if limit_seconds == 0:
         return _MOVES_ON
-    return Look(what if age_seconds > limit_seconds else None, is_over=False)
+    return ProbeResult(what if age_seconds > limit_seconds else None, is_over=False)

@@ -176,7 +176,7 @@ class _Result(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
+class BatchResult:
     """What became of some dead letters.
 
     Attributes:
@@ -194,7 +194,7 @@ class Replayed:
     held_until: datetime | None
 
 
-async def replay_some(hub: str, ids: Sequence[str], *, replay_id: str, note: str | None) -> Replayed:
+async def replay_some(hub: str, ids: Sequence[str], *, replay_id: str, note: str | None) -> BatchResult:
     """Replay some dead letters, unless their circuits are open. Idempotent.
 
     Args:
@@ -215,7 +215,7 @@ async def replay_some(hub: str, ids: Sequence[str], *, replay_id: str, note: str
         (left if is_held else free).append(dead_letter_id)
     body = ReplayBody() if note is None else ReplayBody(note=note)
     results = await _all_of(hub, free, body, replay_id)
-    return Replayed(
+    return BatchResult(
         replayed=results.count(_Result.REPLAYED),
         skipped=results.count(_Result.SKIPPED),
         failures=tuple(result for result in results if isinstance(result, dict)),

@@ -26,11 +26,11 @@ from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.intake import (
     Arrival,
+    Backpressure,
     LagLimits,
     MalformedBodyError,
-    Pressure,
     kept_text,
-    look_at,
+    probe_result,
     read_message,
 )
 from durable_retry.engine.operations.operation import OperationInput
@@ -59,8 +59,8 @@ _log = logging.getLogger(__name__)
 class BehindError(Exception):
     """Something is far behind; the arrival should be delivered again later."""
 
-    def __init__(self, pressure: Pressure, dependency: str) -> None:
-        what = "the task hub" if pressure is Pressure.TASK_HUB else f"the dependency {dependency}"
+    def __init__(self, backpressure: Backpressure, dependency: str) -> None:
+        what = "the task hub" if backpressure is Backpressure.TASK_HUB else f"the dependency {dependency}"
         super().__init__(f"{what} is far behind")
 
 
@@ -71,7 +71,7 @@ class BackpressureProbe:
     operation_id: str
     started_at: datetime
     sampled_at: datetime
-    pressure: Pressure | None = None
+    backpressure: Backpressure | None = None
 
 
 @dataclass(slots=True)
@@ -108,24 +108,24 @@ class BackpressureMonitor:
             stores.task_hub.TaskHubUnavailableError: The task hub did not answer.
         """
         until = clock.now() + timedelta(seconds=self.pause_seconds)
-        while (pressure := await self.pressure(hub, dependency)) is not None:
+        while (backpressure := await self.backpressure(hub, dependency)) is not None:
             left_seconds = (until - clock.now()).total_seconds()
             if left_seconds > 0:
                 await self.sleep(min(left_seconds, SAMPLE_INTERVAL.total_seconds()))
             elif may_be_left:
-                raise BehindError(pressure, dependency)
+                raise BehindError(backpressure, dependency)
             else:
-                _log.warning("%s is far behind; an arrival is started all the same", pressure.value)
+                _log.warning("%s is far behind; an arrival is started all the same", backpressure.value)
                 return
 
-    async def pressure(self, hub: str, dependency: str) -> Pressure | None:
+    async def backpressure(self, hub: str, dependency: str) -> Backpressure | None:
         """Return what is behind for a dependency's operations; None when nothing is."""
         for name in tuple(self.probes):  # any dependency's probe can show that the task hub is behind
             await self._sample(hub, name)
-        pressures = {name: probe.pressure for name, probe in self.probes.items()}
-        if Pressure.TASK_HUB in pressures.values():
-            return Pressure.TASK_HUB
-        return pressures.get(dependency)
+        found = {name: probe.backpressure for name, probe in self.probes.items()}
+        if Backpressure.TASK_HUB in found.values():
+            return Backpressure.TASK_HUB
+        return found.get(dependency)
 
     async def _sample(self, hub: str, dependency: str) -> None:
         probe, now = self.probes.get(dependency), clock.now()
@@ -134,8 +134,8 @@ class BackpressureMonitor:
         probe.sampled_at = now  # before the read: concurrent callers use the last result
         instance = await read_operation(hub, probe.operation_id)
         state = None if instance is None else str(document_of(instance)["status"])
-        look = look_at(state, (now - probe.started_at).total_seconds(), self.limits)
-        probe.pressure = look.pressure
+        look = probe_result(state, (now - probe.started_at).total_seconds(), self.limits)
+        probe.backpressure = look.backpressure
         if look.is_over and self.probes.get(dependency) is probe:
             del self.probes[dependency]
 

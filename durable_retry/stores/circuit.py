@@ -113,7 +113,7 @@ _OUTBOXES: Final = "outboxes|"
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class WaitingPage:
     """One page of running instances.
 
     Attributes:
@@ -147,7 +147,9 @@ async def start_release(hub: str, dependency: str, hand: ManualControlMessage) -
         raise _unavailable(error) from error
 
 
-async def waiting_page(hub: str, dependency: str, since_before: datetime, position: str | None) -> Page:
+async def waiting_page(
+    hub: str, dependency: str, since_before: datetime, position: str | None
+) -> WaitingPage:
     """Read one page of running instances and select those that wait for a circuit.
 
     First the operations, then the outboxes, whose webhooks wait for the circuit of their destination.
@@ -172,8 +174,8 @@ async def waiting_page(hub: str, dependency: str, since_before: datetime, positi
         if waits_for(_object(found.customStatus.value), dependency, since_before)
     )
     if is_outbox:
-        return Page(waiting, None if page.following is None else _OUTBOXES + page.following)
-    return Page(waiting, _OUTBOXES if page.following is None else page.following)
+        return WaitingPage(waiting, None if page.following is None else _OUTBOXES + page.following)
+    return WaitingPage(waiting, _OUTBOXES if page.following is None else page.following)
 
 
 async def wake(hub: str, dependency: str, instance_ids: Iterable[str], changed_at: datetime) -> None:

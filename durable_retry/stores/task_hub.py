@@ -119,7 +119,7 @@ async def start_operation(hub: str, operation: OperationInput, start_id: str = "
     Args:
         hub: Configuration of the durable client.
         operation: What to start.
-        start_id: Unique to this call; the instance's input tells by it which of two racing starts won.
+        start_id: Unique to this call; the instance's input has that of the start that won.
 
     Returns:
         False when the task hub already has an instance of this id, in whatever state. Where starts are not

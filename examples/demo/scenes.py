@@ -59,7 +59,7 @@ def duplicate(stage: Stage, timeline: Timeline) -> list[Verdict]:
     timeline.scene("A duplicate: the same key and the same request")
     again = stage.post("payments", "charge-1", "/fail/2")
     replayed = again.headers.get(_REPLAYED, "false")
-    timeline.tell("charge-1", f"posted again: {again.status_code}, Idempotent-Replayed: {replayed}")
+    timeline.show("charge-1", f"posted again: {again.status_code}, Idempotent-Replayed: {replayed}")
     found = f"{again.json()['status']}, replayed {replayed}, {stage.calls_of('charge-1')} calls"
     return [Verdict("charge-1 again", "succeeded, replayed true, 3 calls", found)]
 
@@ -69,18 +69,18 @@ def recovering(stage: Stage, timeline: Timeline) -> list[Verdict]:
     timeline.scene("A dependency that dies and recovers: the circuit opens, is probed, and closes")
     timeline.see("circuits/warehouse")
     stage.warehouse.put("/outage/on").raise_for_status()
-    timeline.tell("warehouse", "goes down")
+    timeline.show("warehouse", "goes down")
     orders = [
         _post(stage, timeline, "warehouse", f"order-{number}", "/echo") for number in range(1, ORDERS + 1)
     ]
     eventually(lambda: _circuit(stage) == "open", "the circuit opens", within_seconds=_END_SECONDS)
-    timeline.tell("warehouse", "its circuit is open: nobody calls it now, and nobody waits in a function")
+    timeline.show("warehouse", "its circuit is open: nobody calls it now, and nobody waits in a function")
     _watch(stage, timeline, orders, until=_held_up)
     stage.warehouse.put("/outage/off").raise_for_status()
-    timeline.tell("warehouse", "is back; the next probe will find out")
+    timeline.show("warehouse", "is back; the next probe will find out")
     _watch(stage, timeline, orders)
     eventually(lambda: _circuit(stage) == "closed", "the circuit closes", within_seconds=_END_SECONDS)
-    timeline.tell("warehouse", "its circuit is closed: a probe succeeded, and those who waited went in turn")
+    timeline.show("warehouse", "its circuit is closed: a probe succeeded, and those who waited went in turn")
     return [_verdict(stage, order, "succeeded") for order in orders]
 
 
@@ -97,7 +97,7 @@ def refused(stage: Stage, timeline: Timeline) -> list[Verdict]:
         f"/api/dead-letters/{dead_letter_id}/replay",
         json={"request": mended, "note": "the path was wrong", "downstream_key": "same"},
     ).raise_for_status()
-    timeline.tell("charge-2", "replayed with another path, under the same key")
+    timeline.show("charge-2", "replayed with another path, under the same key")
     eventually(
         lambda: stage.status(accepted["operation_id"])["status"] == "succeeded",
         "the replay succeeds",
@@ -111,13 +111,13 @@ def malformed(stage: Stage, timeline: Timeline) -> list[Verdict]:
     """A queue message that is no operation."""
     timeline.scene("A malformed message on the queue: kept as it came, never retried")
     stage.queue.send_message('{"dependency": "payments", ')
-    timeline.tell("queue", 'a message: {"dependency": "payments", ')
+    timeline.show("queue", 'a message: {"dependency": "payments", ')
     letter: dict[str, Any] = eventually(
         lambda: next(iter(stage.dead_letters(reason="MalformedJson")), None),
         "it is a dead letter",
         within_seconds=_END_SECONDS,
     )
-    timeline.tell("queue", f"dead letter: {letter['reason']}; {letter['detail']}")
+    timeline.show("queue", f"dead letter: {letter['reason']}; {letter['detail']}")
     timeline.see(f"dead-letters/{letter['id']}")
     return [Verdict("the message", "MalformedJson, open", f"{letter['reason']}, {letter['status']}")]
 
@@ -127,7 +127,7 @@ SCENES: Final[Sequence[Scene]] = (failing, duplicate, throttling, recovering, re
 
 def _post(stage: Stage, timeline: Timeline, dependency: str, key: str, path: str) -> dict[str, Any]:
     answer = stage.post(dependency, key, path)
-    timeline.tell(key, f"posted for {dependency}: {answer.status_code}")
+    timeline.show(key, f"posted for {dependency}: {answer.status_code}")
     accepted: dict[str, Any] = answer.json()
     return accepted
 
@@ -139,11 +139,11 @@ def _watch(
     *,
     until: Callable[[Sequence[dict[str, Any]]], bool] | None = None,
 ) -> None:
-    """Tell what happens to these until something holds for their documents; None = until all are finished."""
+    """Show what happens to these until something holds for their documents; None = until all are finished."""
 
     def look() -> bool:
         documents = [stage.status(one["operation_id"]) for one in accepted]
-        # Each is told every time, also behind one that is not finished.
+        # Each is shown every time, also behind one that is not finished.
         finished = [timeline.look(document) for document in documents]
         return all(finished) if until is None else until(documents)
 
@@ -152,7 +152,7 @@ def _watch(
 
 
 def _held_up(documents: Sequence[dict[str, Any]]) -> bool:
-    """Tell whether the circuit holds all of these up."""
+    """Return whether the circuit holds all of these up."""
     return all(document["status"] == "waiting_circuit" for document in documents)
 
 

@@ -29,12 +29,12 @@ class Timeline:
         """Say where the dashboard shows this."""
         print(f"{_INDENT}see {self._dashboard}#/{view}", flush=True)
 
-    def tell(self, name: str, text: str) -> None:
+    def show(self, name: str, text: str) -> None:
         """Say what happened to whom."""
         print(f"{time.monotonic() - self._began:7.1f} s  {name:<{_NAME_WIDTH}} {text}", flush=True)
 
     def look(self, document: Mapping[str, Any]) -> bool:
-        """Tell what is new in a status document.
+        """Show what is new in a status document.
 
         Returns:
             Whether the operation is finished.
@@ -52,7 +52,7 @@ class Timeline:
     def _once(self, name: str, what: str, line: str) -> None:
         if (name, what) not in self._told:
             self._told.add((name, what))
-            self.tell(name, line)
+            self.show(name, line)
 
 
 def _attempt_line(attempt: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`python -m examples.flaky_target --port N`: serves the target until it is told to stop."""
+"""`python -m examples.flaky_target --port N`: serves the target until a signal stops it."""
 
 import argparse
 

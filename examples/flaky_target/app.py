@@ -21,7 +21,7 @@ without a key they are counted per path and query.
 `ratelimit` (the field `RateLimit`).
 
 `PUT /outage/on?status=503` makes every path above fail until `PUT /outage/off`; with `status=0` it drops the
-connection. `GET /counts`, `GET /counts/{key}` and `DELETE /counts` tell and forget what came, per key.
+connection. `GET /counts`, `GET /counts/{key}` and `DELETE /counts` count and forget the requests, per key.
 """
 
 from collections.abc import Awaitable, Callable
@@ -65,11 +65,11 @@ class FlakyTarget:
         self.outage = Outage()
 
     async def show_counts(self, _request: Request) -> Response:
-        """Tells how many requests came, per key."""
+        """Returns the number of requests per key."""
         return JSONResponse(self.ledger.totals())
 
     async def show_key(self, request: Request) -> Response:
-        """Tells every try of one key."""
+        """Returns every request of one key."""
         return JSONResponse(self.ledger.of(request.path_params["key"]).as_json())
 
     async def clear_counts(self, _request: Request) -> Response:
@@ -78,7 +78,7 @@ class FlakyTarget:
         return Response(status_code=204)
 
     async def show_outage(self, _request: Request) -> Response:
-        """Tells whether an outage is on."""
+        """Returns whether an outage is on."""
         return JSONResponse({"on": self.outage.on, "status": self.outage.status})
 
     async def switch_outage(self, request: Request) -> Response:

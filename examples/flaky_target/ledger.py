@@ -69,7 +69,7 @@ class Ledger:
     def arrive(self, key: str, *, method: str, path: str, query: str, headers: dict[str, str]) -> Try:
         """Records a request that has just arrived and returns it with its number.
 
-        Without a key ("") the query tells requests apart as well, for there is nothing else to do it.
+        Without a key ("") the query distinguishes requests as well.
         """
         record = self._records.setdefault(key, KeyRecord())
         place = path if key else f"{path}?{query}"

@@ -65,7 +65,7 @@ def refusal(status: int, headers: Mapping[str, str] | None = None) -> Response:
     """Returns a problem document with this status."""
     if status in {204, 304}:  # These have no body by definition.
         return Response(status_code=status, headers=headers)
-    body = {"title": "The flaky target was told to answer so", "status": status}
+    body = {"title": "The flaky target was asked to answer so", "status": status}
     return JSONResponse(body, status_code=status, headers=headers, media_type="application/problem+json")
 
 

@@ -241,8 +241,8 @@ function dryRun(matched, filter, rate) {
       toast([error.message, ...error.lines].join(" "), "bad");
     }
   };
-  const told = matched ? `They would take about ${coarse(Math.max(1, matched / rate))}.` : "There is nothing to replay.";
-  return card("Dry run", [h("p", { class: "lead", role: "status" }, h("strong", {}, plural(matched, "open dead letter")), " match. ", told),
+  const estimate = matched ? `They would take about ${coarse(Math.max(1, matched / rate))}.` : "There is nothing to replay.";
+  return card("Dry run", [h("p", { class: "lead", role: "status" }, h("strong", {}, plural(matched, "open dead letter")), " match. ", estimate),
     matched ? h("div", { class: "actions" }, button(`Replay ${number(matched)}…`, start, "main"), h("a", { class: "button quiet", href: link("dead-letters", { ...filter, status: "open" }) }, "Look at them")) : null]);
 }
 

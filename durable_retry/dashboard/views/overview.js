@@ -92,8 +92,8 @@ function operations({ counted }, minutes) {
 function countedWords(counted, minutes) {
   const seconds = (Date.parse(counted.to) - Date.parse(counted.from)) / 1000;
   const late = seconds < minutes * 60 * 0.99 ? `Too many to count: this is the last ${coarse(seconds)} only. ` : "";
-  const told = `${plural(counted.operations, "operation")} accepted.`;
-  return late + (counted.complete ? told : `A sample: ${told}`);
+  const accepted = `${plural(counted.operations, "operation")} accepted.`;
+  return late + (counted.complete ? accepted : `A sample: ${accepted}`);
 }
 
 const ratioWords = ({ amplification: ratio }) => (ratio === null ? "" : `${ratio.toFixed(2)} attempts per operation.`);

@@ -245,7 +245,7 @@ def permit(
     waiting: bool = False,
     here: TakenHere = NOTHING_TAKEN,
 ) -> Permit:
-    """Return whether a call may go, by the worker's copy and by what the dependency told this worker.
+    """Return whether a call may go, by the worker's copy and by the pauses that it learnt of itself.
 
     Args:
         snapshot: None or an old one means that the circuit could not be read. The call goes (fail open),

@@ -88,7 +88,7 @@ def apply_report(
 def _by_circuit_clock(report: Report, now: datetime) -> Report:
     """Return a report with its instants by the circuit's clock.
 
-    Whether it was long under way or its sender's clock is slow cannot be told apart. Up to `CLOCK_LEAD` it
+    Whether it was long under way or its sender's clock is slow cannot be distinguished. Up to `CLOCK_LEAD` it
     counts as the clock's: a pause lasts as long as the dependency asked, and fresh calls count. Beyond that
     the report is old.
     """

@@ -59,8 +59,8 @@ class Record(JsonRecord):
         state: In progress or completed.
         owner: Who works on it, or did: `OperationInput.owner`.
         run: The fencing token of the present claim, see `_run_after`; 1 in records of older versions.
-        accepted_at: When the start that holds the claim was accepted, which tells the starts of one owner
-            apart; None in records of older versions.
+        accepted_at: When the start that holds the claim was accepted, which distinguishes the starts of one
+            owner; None in records of older versions.
         contended_at: When another start of the owner first claimed the key; None while none did.
         fingerprint: Of the request that the key stands for.
         claimed_at: When the present owner claimed it.

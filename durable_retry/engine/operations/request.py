@@ -6,7 +6,7 @@
 Bodies are strict (contract section 4): no unknown field, no silent conversion. Every mistake is reported at
 once, each with its JSON pointer.
 
-An operation's body has none of the members that an envelope requires, so these members tell the two apart.
+An operation's body has none of the members that an envelope requires, so these members distinguish the two.
 
     CloudEvents   {"specversion": "1.0", "id", "source", "type", "data" | "data_base64", ...}
     Event Grid    {"id", "topic", "subject", "eventType", "eventTime", "data", "dataVersion"}

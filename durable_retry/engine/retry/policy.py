@@ -98,7 +98,7 @@ PRESETS: Final[Mapping[PresetName, Preset]] = {
             max_retry_after_seconds=_HOUR,
         ),
         "Services with quotas: waits start longer, never shrink below half, and a quota window of up to an "
-        "hour is waited out as told.",
+        "hour is waited out in full.",
     ),
     "critical": Preset(
         RetryPolicy(

@@ -233,8 +233,8 @@ _pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = WeakKeyDictionary(
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A dependency's answer, with its body up to a limit.
+class BoundedResponse:
+    """A dependency's response, with its body up to a limit.
 
     Attributes:
         status_code: As it came.
@@ -331,7 +331,7 @@ def require_below(dependency: Dependency, url: httpx.URL) -> None:
 
 async def send(
     client: httpx.AsyncClient, request: Request, *, seconds: float, limit_bytes: int, progress: SendProgress
-) -> Answer:
+) -> BoundedResponse:
     """Send a request and read its answer, all of it within `seconds`.
 
     Args:
@@ -354,7 +354,7 @@ async def send(
 
 async def _exchange(
     client: httpx.AsyncClient, request: Request, limit_bytes: int, progress: SendProgress
-) -> Answer:
+) -> BoundedResponse:
     content: dict[str, Any] = {"json": request.json} if request.has_json else {"content": request.body}
     async with client.stream(
         request.method,
@@ -365,7 +365,7 @@ async def _exchange(
         **content,
     ) as response:
         body, is_cut = await _read_up_to(response, limit_bytes)
-        return Answer(response.status_code, dict(response.headers), body, is_cut)
+        return BoundedResponse(response.status_code, dict(response.headers), body, is_cut)
 
 
 async def _read_up_to(response: httpx.Response, limit_bytes: int) -> tuple[bytes, bool]:

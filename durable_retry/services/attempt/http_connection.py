@@ -59,7 +59,7 @@ class HttpConnection(asyncio.Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
-        if self._exchange is None:  # Nobody asked: the next answer could not be told from this.
+        if self._exchange is None:  # Nothing was requested: it could be taken for the next response.
             self.close()
         else:
             self._exchange.feed(data)

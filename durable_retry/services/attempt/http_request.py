@@ -21,7 +21,7 @@ from durable_retry.engine.retry.decide import attempt_seconds
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.retry_after import parse_retry_after
 from durable_retry.services.attempt.http_client import (
-    Answer,
+    BoundedResponse,
     EscapedBaseUrlError,
     Request,
     SendProgress,
@@ -140,7 +140,7 @@ _KEPT_HEADERS: Final = frozenset(
 _HEADER_CHARS: Final = 1_024
 
 
-def kept_result(answer: Answer, dependency: Dependency, limit_bytes: int) -> dict[str, Any]:
+def kept_result(answer: BoundedResponse, dependency: Dependency, limit_bytes: int) -> dict[str, Any]:
     """Return the `result` of a success: `json` when the whole body is JSON and small enough, else `body`.
 
     A body that was cut, in reading or here, carries `"truncated": true`.
@@ -166,13 +166,13 @@ def kept_result(answer: Answer, dependency: Dependency, limit_bytes: int) -> dic
     return result | {"body": text}
 
 
-def error_text(answer: Answer, dependency: Dependency) -> str:
+def error_text(answer: BoundedResponse, dependency: Dependency) -> str:
     """Return the beginning of a refusal's body as one line, for a person; "" when there is none."""
     text = " ".join(answer.body[:1_024].decode("utf-8", errors="replace").split())
     return masked(text, dependency)[:200]
 
 
-def _is_declared_json(answer: Answer) -> bool:
+def _is_declared_json(answer: BoundedResponse) -> bool:
     media_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     return media_type.endswith(("/json", "+json"))
 
@@ -258,7 +258,7 @@ def _failed(plan: Plan, error: BaseException, progress: SendProgress) -> Attempt
     )
 
 
-def _answered(plan: Plan, answer: Answer) -> AttemptOutcome:
+def _answered(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
     hint = parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
     category = classify_status(
         answer.status_code,

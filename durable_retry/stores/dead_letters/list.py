@@ -27,14 +27,14 @@ _MANY_ROWS: Final = 999
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetterPage:
+class RecordPage:
     """One page. `cursor` continues behind it; None after the last page."""
 
     records: list[DeadLetterRecord]
     cursor: str | None
 
 
-async def list_dead_letters(wanted: DeadLetterFilter, *, limit: int, cursor: str | None) -> DeadLetterPage:
+async def list_dead_letters(wanted: DeadLetterFilter, *, limit: int, cursor: str | None) -> RecordPage:
     """Return dead letters that match a filter, the newest first.
 
     Args:
@@ -49,7 +49,7 @@ async def list_dead_letters(wanted: DeadLetterFilter, *, limit: int, cursor: str
         records.extend(record for record in found if record is not None and _is_wanted(wanted, record))
         if cursor is None or len(records) == limit:
             break
-    return DeadLetterPage(records, cursor)
+    return RecordPage(records, cursor)
 
 
 async def count_dead_letters(wanted: DeadLetterFilter) -> int:

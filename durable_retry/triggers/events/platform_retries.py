@@ -101,6 +101,6 @@ def note_retry(context: func.Context) -> None:
 
 
 def is_last_run(context: func.Context) -> bool:
-    """Tell whether the host will not run this again: the source then moves on, whatever happened."""
+    """Return whether the host will not run this again: the source then moves on, whatever happened."""
     retry = context.retry_context
     return retry is not None and 0 < retry.max_retry_count <= retry.retry_count

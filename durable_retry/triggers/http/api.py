@@ -27,7 +27,7 @@ from durable_retry.triggers.http import (
 )
 from durable_retry.triggers.http.answers import json_answer
 from durable_retry.triggers.http.openapi import openapi_document
-from durable_retry.triggers.http.routes import AWAY, OK, Answer, Route, Routes
+from durable_retry.triggers.http.routes import AWAY, OK, Route, RouteAnswer, Routes
 
 VERSION: Final = "0.1.0"
 
@@ -76,7 +76,7 @@ def described() -> dict[str, Any]:
     return openapi_document(table(), VERSION)
 
 
-@routes.get("openapi.json", answers=(Answer(OK, "OpenAPI 3.1."),), anonymous=True)
+@routes.get("openapi.json", answers=(RouteAnswer(OK, "OpenAPI 3.1."),), anonymous=True)
 async def get_openapi() -> func.HttpResponse:
     """This document."""
     return json_answer(described())
@@ -85,8 +85,8 @@ async def get_openapi() -> func.HttpResponse:
 @routes.get(
     "health",
     answers=(
-        Answer(OK, "It can.", HealthDocument),
-        Answer(AWAY, "It cannot; the parts that fail say so.", HealthDocument),
+        RouteAnswer(OK, "It can.", HealthDocument),
+        RouteAnswer(AWAY, "It cannot; the parts that fail say so.", HealthDocument),
     ),
     anonymous=True,
 )

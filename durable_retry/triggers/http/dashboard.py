@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import azure.functions as func
 
 from durable_retry.triggers.http.answers import NotFoundError
-from durable_retry.triggers.http.routes import MISSING, OK, Answer, Routes, header
+from durable_retry.triggers.http.routes import MISSING, OK, RouteAnswer, Routes, header
 
 routes = Routes("the app")
 
@@ -65,11 +65,11 @@ def static_files(folder: Path) -> dict[str, StaticFile]:
     }
 
 
-_UNCHANGED: Final = Answer(HTTPStatus.NOT_MODIFIED, "The version that was named.", media_type="")
+_UNCHANGED: Final = RouteAnswer(HTTPStatus.NOT_MODIFIED, "The version that was named.", media_type="")
 
 
 @routes.get(
-    "dashboard", answers=(Answer(OK, "The page.", media_type="text/html"), _UNCHANGED), anonymous=True
+    "dashboard", answers=(RouteAnswer(OK, "The page.", media_type="text/html"), _UNCHANGED), anonymous=True
 )
 async def get_dashboard(req: func.HttpRequest) -> func.HttpResponse:
     """The dashboard, a page that reads this API."""
@@ -79,9 +79,9 @@ async def get_dashboard(req: func.HttpRequest) -> func.HttpResponse:
 @routes.get(
     "dashboard/{*path}",
     answers=(
-        Answer(OK, "The file.", media_type="*/*"),
+        RouteAnswer(OK, "The file.", media_type="*/*"),
         _UNCHANGED,
-        Answer(HTTPStatus.PERMANENT_REDIRECT, "To the page.", headers=("Location",), media_type=""),
+        RouteAnswer(HTTPStatus.PERMANENT_REDIRECT, "To the page.", headers=("Location",), media_type=""),
     ),
     errors=(MISSING,),
     anonymous=True,

@@ -37,7 +37,17 @@ from durable_retry.stores.outbox import NoSuchEventError
 from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.triggers.http.documents import Attempt, UtcInstant
 from durable_retry.triggers.http.parameters import CREATED_AFTER, CREATED_BEFORE, LIMIT, cursor, one_of, text
-from durable_retry.triggers.http.routes import AWAY, CONFLICT, MISSING, OK, Answer, Query, Routes, page, shown
+from durable_retry.triggers.http.routes import (
+    AWAY,
+    CONFLICT,
+    MISSING,
+    OK,
+    Query,
+    RouteAnswer,
+    Routes,
+    page,
+    shown,
+)
 
 REFUSALS: Final[Mapping[type[Exception], Callable[[Any], Exception]]] = {
     NoSuchDeadLetterError: lambda _: NotFoundError("dead letter of this id"),
@@ -248,7 +258,9 @@ async def get_dead_letter_groups(query: Query) -> func.HttpResponse:
     return json_answer({"items": [_shown_group(group) for group in shown_groups], "next_cursor": following})
 
 
-@routes.get("dead-letters/summary", answers=(Answer(OK, "The numbers.", DeadLetterSummary),), errors=(AWAY,))
+@routes.get(
+    "dead-letters/summary", answers=(RouteAnswer(OK, "The numbers.", DeadLetterSummary),), errors=(AWAY,)
+)
 async def get_dead_letter_summary() -> func.HttpResponse:
     """Count open dead letters and give the age of the oldest."""
     summary, now = await read_summary(), clock.now()
@@ -269,7 +281,7 @@ async def get_dead_letter(dead_letter_id: str) -> func.HttpResponse:
     return json_answer(record.shown())
 
 
-_CHANGED: Final = (Answer(HTTPStatus.OK, "The dead letter after the change.", DeadLetterDocument),)
+_CHANGED: Final = (RouteAnswer(HTTPStatus.OK, "The dead letter after the change.", DeadLetterDocument),)
 
 
 @routes.post(

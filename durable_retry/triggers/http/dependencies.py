@@ -28,7 +28,7 @@ from durable_retry.engine.retry.policy import (
 )
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.triggers.http.answers import json_answer
-from durable_retry.triggers.http.routes import OK, Answer, Routes, page
+from durable_retry.triggers.http.routes import OK, RouteAnswer, Routes, page
 
 routes = Routes("dependencies")
 
@@ -134,7 +134,7 @@ async def list_dependencies() -> func.HttpResponse:
     return json_answer({"items": items, "next_cursor": None})
 
 
-@routes.post("policies/preview", body=PolicyQuestion, answers=(Answer(OK, "The waits.", PolicyPreview),))
+@routes.post("policies/preview", body=PolicyQuestion, answers=(RouteAnswer(OK, "The waits.", PolicyPreview),))
 async def preview_policy(body: PolicyQuestion) -> func.HttpResponse:
     """List every wait of a policy and say whether it fits the deadline."""
     return json_answer(_preview(body).to_json())

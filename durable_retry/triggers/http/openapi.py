@@ -21,8 +21,8 @@ from durable_retry.triggers.http.routes import (
     KEY_REUSED,
     MISSING,
     TOO_LARGE,
-    Answer,
     Route,
+    RouteAnswer,
 )
 
 PREFIX: Final = "/api/"
@@ -148,7 +148,7 @@ def _responses(route: Route) -> Iterator[tuple[str, dict[str, Any]]]:
         yield str(HTTPStatus.UNAUTHORIZED.value), _NO_KEY
 
 
-def _response(answer: Answer) -> dict[str, Any]:
+def _response(answer: RouteAnswer) -> dict[str, Any]:
     is_json = answer.media_type == "application/json"
     schema = _ref(answer.model) if answer.model is not None else {"type": "object"} if is_json else {}
     response: dict[str, Any] = {"description": answer.description, "headers": _headers(answer.headers)}

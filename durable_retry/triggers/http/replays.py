@@ -26,8 +26,8 @@ from durable_retry.triggers.http.routes import (
     MISSING,
     OK,
     PAGING,
-    Answer,
     Query,
+    RouteAnswer,
     Routes,
     accepted,
     page,
@@ -127,7 +127,7 @@ async def replay_one_dead_letter(dead_letter_id: str, body: ReplayBody, hub: str
     "dead-letters/replays",
     body=BulkReplayBody,
     answers=(
-        Answer(OK, "The count of a dry run.", MatchedDeadLetters),
+        RouteAnswer(OK, "The count of a dry run.", MatchedDeadLetters),
         *accepted(StartedBulkReplay, "It was started.", "Location", "Retry-After"),
     ),
     errors=(AWAY,),

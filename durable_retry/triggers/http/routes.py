@@ -113,7 +113,7 @@ def read_query(parameters: Iterable[Parameter[Any]], sent: Mapping[str, str]) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RouteAnswer:
     """An answer that a route gives.
 
     Attributes:
@@ -131,19 +131,19 @@ class Answer:
     media_type: str = "application/json"
 
 
-def page(model: type[BaseModel]) -> tuple[Answer, ...]:
+def page(model: type[BaseModel]) -> tuple[RouteAnswer, ...]:
     """Answer a page of a list."""
-    return (Answer(OK, "A page; `next_cursor` is null at the end.", model),)
+    return (RouteAnswer(OK, "A page; `next_cursor` is null at the end.", model),)
 
 
-def shown(model: type[BaseModel]) -> tuple[Answer, ...]:
+def shown(model: type[BaseModel]) -> tuple[RouteAnswer, ...]:
     """Answer with one document."""
-    return (Answer(OK, "The document, as it stands.", model),)
+    return (RouteAnswer(OK, "The document, as it stands.", model),)
 
 
-def accepted(model: type[BaseModel], description: str, *headers: str) -> tuple[Answer, ...]:
+def accepted(model: type[BaseModel], description: str, *headers: str) -> tuple[RouteAnswer, ...]:
     """Answer 202."""
-    return (Answer(ACCEPTED, description, model, headers),)
+    return (RouteAnswer(ACCEPTED, description, model, headers),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +170,7 @@ class Route:
     path: str
     tag: str
     summary: str
-    answers: tuple[Answer, ...]
+    answers: tuple[RouteAnswer, ...]
     errors: tuple[HTTPStatus, ...] = ()
     parameters: tuple[Parameter[Any], ...] = ()
     body: type[BaseModel] | None = None
@@ -192,7 +192,7 @@ class Route:
 class Declaration(TypedDict, total=False):
     """What a route declares beside its path; see `Route`."""
 
-    answers: Required[tuple[Answer, ...]]
+    answers: Required[tuple[RouteAnswer, ...]]
     errors: tuple[HTTPStatus, ...]
     parameters: tuple[Parameter[Any], ...]
     body: type[BaseModel]

@@ -64,7 +64,7 @@ from durable_retry.triggers.http.routes import (
     AWAY,
     KEY_REUSED,
     OK,
-    Answer,
+    RouteAnswer,
     Routes,
     accepted,
     header,
@@ -147,13 +147,13 @@ def _envelope(request: func.HttpRequest) -> ParsedEnvelope:
     takes_cloud_events=True,
     parameters=(KEY, PREFER),
     answers=(
-        Answer(
+        RouteAnswer(
             OK,
             "It is finished: with the same key before, or within the wait that was preferred.",
             OperationDocument,
             ("Idempotent-Replayed", "Preference-Applied"),
         ),
-        Answer(
+        RouteAnswer(
             HTTPStatus.ACCEPTED,
             "Accepted, now or, with the same key, before.",
             AcceptedOperation,

@@ -20,7 +20,7 @@ class FaultPoint(StrEnum):
     ACTIVITY_ANSWERED = "activity.answered"  # it has run, its result is not stored
     ACTIVITY_COMMITTED = "activity.committed"  # its result is on disk
     GROUP_FILLED = "group.filled"  # a group of transactions is written, not committed
-    GROUP_COMMITTED = "group.committed"  # the group is on disk, nobody has been told
+    GROUP_COMMITTED = "group.committed"  # the group is on disk, no caller has its answer
     TIMER_DUE = "timer.due"  # a timer is due, its target has not been woken
 
 

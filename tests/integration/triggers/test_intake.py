@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.config import parse_config
-from durable_retry.engine.intake import Arrival, LagLimits, Pressure
+from durable_retry.engine.intake import Arrival, Backpressure, LagLimits
 from durable_retry.engine.operations.operation import event_name, explicit_scope, operation_id_for
 from durable_retry.engine.operations.request import EventName
 from durable_retry.services import intake as intake_module
@@ -191,7 +191,7 @@ async def test_what_is_far_behind_is_left_to_a_source_that_brings_it_again(hub: 
     behind = make()
     await behind.accept(hub.binding, arrival(CALL | {"key": "first"}))
     (probe,) = behind.backpressure.probes.values()
-    probe.pressure = Pressure.DEPENDENCY
+    probe.backpressure = Backpressure.DEPENDENCY
     probe.sampled_at += SAMPLE_INTERVAL * 1000  # it is not looked at again while the test lasts
     with pytest.raises(NotAcceptedError, match="the dependency payments is far behind"):
         await behind.accept(hub.binding, arrival(CALL | {"key": "second"}, may_be_left=True))

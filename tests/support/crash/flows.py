@@ -4,7 +4,7 @@ from typing import Final
 
 from tests.support.crash.flow import Flow
 from tests.support.crash.item_flows import Batch, Outbox, Refused, Saga
-from tests.support.crash.letter_flows import Archived, EventReplayed, ReplayedAlone, ReplayedInBulk, Resent
+from tests.support.crash.letter_flows import Archived, BulkReplay, EventReplayed, Resent, SingleReplay
 
 DEPENDENCIES: Final = """
 [defaults.circuit]
@@ -48,8 +48,8 @@ FLOWS: Final[tuple[Flow, ...]] = (
     Refused(),
     Saga(),
     Batch(),
-    ReplayedAlone(),
-    ReplayedInBulk(),
+    SingleReplay(),
+    BulkReplay(),
     Archived(),
     Resent(),
     EventReplayed(),

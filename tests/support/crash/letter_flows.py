@@ -19,7 +19,7 @@ from tests.support.crash.places import Place
 from tests.support.crash.small_app import SmallApp
 
 
-class Replayed(Flow):
+class ReplayFlow(Flow):
     """A dead letter that is replayed, and then succeeds."""
 
     async def prepare(self, app: SmallApp, subject: str) -> None:
@@ -37,7 +37,7 @@ class Replayed(Flow):
         )
 
 
-class ReplayedAlone(Replayed):
+class SingleReplay(ReplayFlow):
     """It is replayed by hand."""
 
     name = "alone"
@@ -47,7 +47,7 @@ class ReplayedAlone(Replayed):
             await replay_dead_letter(app.binding, app.letters[subject], ReplayBody(), clock.now())
 
 
-class ReplayedInBulk(Replayed):
+class BulkReplay(ReplayFlow):
     """It is found and replayed by a bulk replay, which nobody has to ask for twice once it was accepted."""
 
     name = "bulk"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from durable_retry.engine.intake import LagLimits, Look, Pressure, look_at
+from durable_retry.engine.intake import Backpressure, LagLimits, ProbeResult, probe_result
 
 LIMITS = LagLimits(task_hub_seconds=30, dependency_seconds=60)
 
@@ -10,21 +10,21 @@ LIMITS = LagLimits(task_hub_seconds=30, dependency_seconds=60)
 @pytest.mark.parametrize(
     ("state", "age_seconds", "look"),
     [
-        ("pending", 30.0, Look(None, is_over=False)),
-        ("pending", 30.1, Look(Pressure.TASK_HUB, is_over=False)),
-        ("waiting_circuit", 60.0, Look(None, is_over=False)),
-        ("waiting_circuit", 60.1, Look(Pressure.DEPENDENCY, is_over=False)),
-        ("running", 1e6, Look(None, is_over=True)),
-        ("waiting_retry", 1e6, Look(None, is_over=True)),
-        ("succeeded", 1e6, Look(None, is_over=True)),
-        (None, 1e6, Look(None, is_over=True)),
+        ("pending", 30.0, ProbeResult(None, is_over=False)),
+        ("pending", 30.1, ProbeResult(Backpressure.TASK_HUB, is_over=False)),
+        ("waiting_circuit", 60.0, ProbeResult(None, is_over=False)),
+        ("waiting_circuit", 60.1, ProbeResult(Backpressure.DEPENDENCY, is_over=False)),
+        ("running", 1e6, ProbeResult(None, is_over=True)),
+        ("waiting_retry", 1e6, ProbeResult(None, is_over=True)),
+        ("succeeded", 1e6, ProbeResult(None, is_over=True)),
+        (None, 1e6, ProbeResult(None, is_over=True)),
     ],
 )
-def test_a_canary_tells_what_is_behind(state: str | None, age_seconds: float, look: Look) -> None:
-    assert look_at(state, age_seconds, LIMITS) == look
+def test_a_probe_shows_what_is_behind(state: str | None, age_seconds: float, look: ProbeResult) -> None:
+    assert probe_result(state, age_seconds, LIMITS) == look
 
 
 @pytest.mark.parametrize("state", ["pending", "waiting_circuit"])
 def test_a_limit_of_nothing_is_no_limit(state: str) -> None:
     limits = LagLimits(task_hub_seconds=0, dependency_seconds=0)
-    assert look_at(state, 1e6, limits) == Look(None, is_over=True)
+    assert probe_result(state, 1e6, limits) == ProbeResult(None, is_over=True)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from durable_retry import clock
-from durable_retry.engine.intake import LagLimits, Pressure
-from durable_retry.services import intake as pressure
+from durable_retry.engine.intake import Backpressure, LagLimits
+from durable_retry.services import intake
 from durable_retry.services.intake import BackpressureMonitor, BehindError
 from tests.support.builders import NOON, an_operation
 
@@ -45,30 +45,30 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         stage.looks.append(operation_id)
         return stage.states[operation_id]
 
-    monkeypatch.setattr(pressure, "read_operation", read)
-    monkeypatch.setattr(pressure, "document_of", lambda state: {"status": state})
+    monkeypatch.setattr(intake, "read_operation", read)
+    monkeypatch.setattr(intake, "document_of", lambda state: {"status": state})
     with clock.reading(lambda: stage.now):
         yield stage
 
 
 async def test_nothing_is_asked_before_anything_was_started(stage: Stage) -> None:
-    assert await stage.gauge.pressure("hub", "payments") is None
+    assert await stage.gauge.backpressure("hub", "payments") is None
     assert stage.looks == []
 
 
 async def test_a_start_that_does_not_begin_holds_up_every_dependency(stage: Stage) -> None:
     stage.start("op-1")
     stage.after(31)
-    assert await stage.gauge.pressure("hub", "payments") is Pressure.TASK_HUB
-    assert await stage.gauge.pressure("hub", "shipping") is Pressure.TASK_HUB
+    assert await stage.gauge.backpressure("hub", "payments") is Backpressure.TASK_HUB
+    assert await stage.gauge.backpressure("hub", "shipping") is Backpressure.TASK_HUB
 
 
 async def test_an_open_circuit_holds_up_its_own_dependency_only(stage: Stage) -> None:
     stage.start("op-1")
     stage.states["op-1"] = "waiting_circuit"
     stage.after(61)
-    assert await stage.gauge.pressure("hub", "payments") is Pressure.DEPENDENCY
-    assert await stage.gauge.pressure("hub", "shipping") is None
+    assert await stage.gauge.backpressure("hub", "payments") is Backpressure.DEPENDENCY
+    assert await stage.gauge.backpressure("hub", "shipping") is None
 
 
 async def test_one_operation_is_looked_at_once_a_second_however_much_arrives(stage: Stage) -> None:
@@ -76,7 +76,7 @@ async def test_one_operation_is_looked_at_once_a_second_however_much_arrives(sta
         stage.start(f"op-{number}")
     for _ in range(100):
         stage.after(0.02)
-        await stage.gauge.pressure("hub", "payments")
+        await stage.gauge.backpressure("hub", "payments")
     assert stage.looks == ["op-0", "op-0"]
 
 
@@ -84,10 +84,10 @@ async def test_the_next_start_is_watched_once_the_last_one_moves_on(stage: Stage
     stage.start("op-1")
     stage.states["op-1"] = "running"
     stage.after(1)
-    assert await stage.gauge.pressure("hub", "payments") is None
+    assert await stage.gauge.backpressure("hub", "payments") is None
     stage.start("op-2")
     stage.after(31)
-    assert await stage.gauge.pressure("hub", "payments") is Pressure.TASK_HUB
+    assert await stage.gauge.backpressure("hub", "payments") is Backpressure.TASK_HUB
     assert stage.looks == ["op-1", "op-2"]
 
 

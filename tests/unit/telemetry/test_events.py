@@ -14,8 +14,7 @@ from durable_retry.engine.circuit import ReportMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState
-from durable_retry.telemetry import events as happenings
-from durable_retry.telemetry import metrics
+from durable_retry.telemetry import events, metrics
 from entities.circuit_breaker import CircuitBreaker
 from tests.support.builders import NOON, an_operation, an_outcome, failing
 from tests.support.circuit import BUDGET, SETTINGS, Desk
@@ -87,17 +86,17 @@ def test_a_dead_letter_is_a_warning(told: Told, caplog: pytest.LogCaptureFixture
 def test_attempts_count_by_outcome_and_category(
     told: Told, outcome: AttemptOutcome, labels: dict[str, str]
 ) -> None:
-    happenings.attempted(CALLED, outcome)
+    events.attempted(CALLED, outcome)
     assert told.points(metrics.ATTEMPT_DURATION) == [({DEPENDENCY: "payments"} | labels, (1, 0.0125))]
 
 
 def test_the_name_of_a_callers_queue_is_no_label(told: Told) -> None:
-    happenings.attempted(replace(CALLED, dependency="queue:theirs-of-many"), an_outcome(None))
+    events.attempted(replace(CALLED, dependency="queue:theirs-of-many"), an_outcome(None))
     assert told.points(metrics.ATTEMPT_DURATION) == [({DEPENDENCY: "queue", OUTCOME: "success"}, (1, 0.0125))]
 
 
 def test_an_end_that_cannot_be_told_undoes_nothing(told: Told, caplog: pytest.LogCaptureFixture) -> None:
-    happenings.operation_ended(an_end(created_at="yesterday"), None)
+    events.operation_ended(an_end(created_at="yesterday"), None)
     assert told.spans == ()
     assert "recording the end of operation" in caplog.text
 

@@ -127,7 +127,7 @@ class Lanes[K]:
 
 
 class WorkQueue[K]:
-    """Hands keys to a handler.
+    """Passes keys to a handler.
 
     A key that is put while it runs runs once more afterwards; one that waits already is not added again.
 

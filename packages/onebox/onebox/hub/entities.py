@@ -82,7 +82,7 @@ def _take(batch: Batch, message: Message, event: pb.HistoryEvent, now_us: int) -
 
 
 def _grant(batch: Batch, message: Message, asked: pb.EntityLockRequestedEvent, now_us: int) -> None:
-    """Lock this entity and ask the next of the set; the last one tells the orchestration.
+    """Lock this entity and ask the next of the set; the last one sends the orchestration its grant.
 
     The SDK sorts the set, so two orchestrations never wait for each other.
     """

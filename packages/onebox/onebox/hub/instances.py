@@ -329,7 +329,7 @@ def _take_back(tx: Transaction, child: Start, rewound: Rewound) -> None:
 
 
 def _report_again(tx: Transaction, child: Start, status: Status) -> None:
-    """Tell a rewound parent how a child ended that had ended before the rewind."""
+    """Send a rewound parent the result of a child that had ended before the rewind."""
     assert child.parent is not None  # noqa: S101 - a child has one
     output, failure = tx.run("instance.result", child.instance_id).fetchone()
     body = events.child_finished(tx.now_us, child.parent.task_id, status, output, failure)

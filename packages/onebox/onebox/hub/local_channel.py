@@ -114,8 +114,8 @@ class _Calls:
 
     def _within(self, message: Any, limit_bytes: int, done: str) -> None:
         if limit_bytes >= 0 and (size := message.ByteSize()) > limit_bytes:
-            told = f"{done} message larger than max ({size} vs. {limit_bytes})"
-            raise _failure(grpc.StatusCode.RESOURCE_EXHAUSTED, told)
+            detail = f"{done} message larger than max ({size} vs. {limit_bytes})"
+            raise _failure(grpc.StatusCode.RESOURCE_EXHAUSTED, detail)
 
 
 class LocalChannel:
@@ -187,8 +187,8 @@ def _wait_for[T](loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, T]) 
     """
     if asyncio._get_running_loop() is loop:  # noqa: SLF001 - the public one raises where there is none
         call.close()
-        told = "a blocking durable client was called on the event loop of the task hub: use the async client"
-        raise _failure(grpc.StatusCode.FAILED_PRECONDITION, told)
+        detail = "a blocking durable client ran on the event loop of the task hub: use the async client"
+        raise _failure(grpc.StatusCode.FAILED_PRECONDITION, detail)
     return asyncio.run_coroutine_threadsafe(call, loop).result()
 
 

@@ -1,4 +1,4 @@
-"""What the task hub keeps and hands around, as plain values, and what it refuses."""
+"""The task hub's plain values and its errors."""
 
 import json
 from collections.abc import Mapping

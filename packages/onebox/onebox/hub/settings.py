@@ -51,7 +51,7 @@ class Versioning:
     failure: VersionFailure = VersionFailure.REJECT
 
     def admits(self, version: str | None) -> bool:
-        """Tell whether the app may run an instance of this version; None is one without."""
+        """Return whether the app may run an instance of this version; None is one without."""
         match self.match:
             case VersionMatch.NONE:
                 return True
@@ -62,7 +62,7 @@ class Versioning:
 
 
 def is_newer(version: str, than: str) -> bool:
-    """Tell whether a version is newer; none ("") is older than any.
+    """Return whether a version is newer; none ("") is older than any.
 
     Dotted numbers are compared as numbers, where 1.0 is older than 1.0.0; anything else as text, without
     regard to case.

@@ -258,7 +258,7 @@ class Workers:
         return result
 
     async def activity(self, seq: int, _: Lane) -> None:
-        """Run an activity and tell its orchestration how it went."""
+        """Run an activity and send its orchestration the result."""
         self._faults(FaultPoint.ACTIVITY_TAKEN)
         task = self._reader.task(seq)
         if task is None:

@@ -145,7 +145,7 @@ class Catalogue:
         return next((each for each in self._functions if each.name.lower() == name.lower()), None)
 
     def needs_storage(self) -> bool:
-        """Tell whether any binding talks to a storage account."""
+        """Return whether any binding talks to a storage account."""
         kinds = {"queueTrigger", "queue", "blob", "blobTrigger", "table"}
         return any(binding.type in kinds for each in self._functions for binding in each.bindings)
 
@@ -194,7 +194,7 @@ class _RpcFunctionMetadata:
 
 
 # The runtime is handed a namespace with the protobuf classes of the Functions host. It only calls them with
-# keyword arguments and hands the results back, so plain records serve as well and no protobuf is needed.
+# keyword arguments and returns the results, so plain records serve as well and no protobuf is needed.
 _PROTOCOL = SimpleNamespace(
     BindingInfo=_BindingInfo,
     RpcRetryOptions=_RpcRetryOptions,

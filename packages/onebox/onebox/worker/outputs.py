@@ -77,7 +77,7 @@ class Outputs:
 
 
 def _failed(error_type: str, message: str) -> FunctionFailedError:
-    _LOG.error("%s", message)  # the run itself was told as succeeded, before its outputs were sent
+    _LOG.error("%s", message)  # the run was logged as succeeded before its outputs were sent
     return FunctionFailedError(Failure(error_type, message, message))
 
 

@@ -1,6 +1,6 @@
 """Runs one function once, through the runtime's protobuf-free entry, on the event loop of the functions.
 
-The runtime returns a function's error as text: its native entry swallows the exception and hands it to its
+The runtime returns a function's error as text: its native entry swallows the exception and passes it to its
 logger together with a stack trace of its own frames. A filter on that logger takes the exception out of the
 record and drops the record: the type is known exactly, and the trace is not printed twice.
 """
@@ -31,7 +31,7 @@ _RUNTIME_LOGGER = "azure.functions"
 _RUNTIME_MESSAGES = {"Native invocation failed", "Native sync invocation failed"}
 _MACHINERY = ("azure_functions_runtime.", "azure.durable_functions.", "onebox.", "concurrent.futures.")
 _LOG = logging.getLogger("onebox.functions")
-# Turns of orchestrators and entities are many and short: they are told at debug level only.
+# Turns of orchestrators and entities are many and short: they are logged at debug level only.
 _LEVELS = {
     ORCHESTRATION_TRIGGER: logging.DEBUG,
     ENTITY_TRIGGER: logging.DEBUG,
@@ -228,7 +228,7 @@ class Pace:
 
 
 class Runner:
-    """Runs functions and tells how each run ended."""
+    """Runs functions and logs how each run ended."""
 
     def __init__(
         self, clock: Clock, function_timeout: timedelta | None, loop: WorkerLoop | None = None
@@ -366,12 +366,12 @@ def _new_id() -> str:
 
 
 def text_datum(text: str) -> Any:
-    """Wrap text the way the host hands it to a worker."""
+    """Wrap text the way the host passes it to a worker."""
     return Datum(text, "string")
 
 
 def json_datum(text: str) -> Any:
-    """Wrap JSON text the way the host hands it to a worker."""
+    """Wrap JSON text the way the host passes it to a worker."""
     return Datum(text, "json")
 
 

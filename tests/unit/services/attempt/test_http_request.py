@@ -6,7 +6,7 @@ import pytest
 
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.dependency import Auth, Dependency
-from durable_retry.services.attempt.http_client import Answer
+from durable_retry.services.attempt.http_client import BoundedResponse
 from durable_retry.services.attempt.http_request import error_line, error_text, kept_result, masked
 
 WITH_SECRETS = Dependency(
@@ -46,14 +46,14 @@ PAYMENTS = Dependency(
 LIMIT = 100
 
 
-def answer(body: bytes, content_type: str = "application/json", **changes: Any) -> Answer:
+def answer(body: bytes, content_type: str = "application/json", **changes: Any) -> BoundedResponse:
     values: dict[str, Any] = {
         "status_code": 200,
         "headers": {"content-type": content_type},
         "body": body,
         "is_cut": False,
     }
-    return Answer(**(values | changes))
+    return BoundedResponse(**(values | changes))
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/problem+json; charset=utf-8"])

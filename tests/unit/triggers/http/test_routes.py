@@ -10,9 +10,9 @@ from durable_retry.stores.task_hub import TaskHubUnavailableError
 from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.triggers.http.api import table
 from durable_retry.triggers.http.parameters import LIMIT
-from durable_retry.triggers.http.routes import ACCEPTED, AWAY, CONFLICT, Answer, Query, Routes
+from durable_retry.triggers.http.routes import ACCEPTED, AWAY, CONFLICT, Query, RouteAnswer, Routes
 
-DONE = (Answer(ACCEPTED, "Done."),)
+DONE = (RouteAnswer(ACCEPTED, "Done."),)
 
 
 class Order(Strict):
