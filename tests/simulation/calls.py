@@ -1,16 +1,17 @@
 """What holds of the calls that dependencies see."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
 from durable_retry.engine.base.json_forms import from_rfc3339
-from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.operations.operation import OperationInput
 from tests.simulation.story import Story
 from tests.simulation.targets import Call
+from tests.simulation.world import Execution
 
 type RunKey = tuple[str, datetime]
 
@@ -42,6 +43,25 @@ def nothing_unsafe_twice(story: Story) -> Iterator[str]:
         for before, after in pairwise(call for call in calls if call.arrived):
             if before.effect or before.status in {0, 500}:
                 yield f"{run[0]}: attempt {after.attempt} was sent after attempt {before.attempt} had arrived"
+
+
+def ambiguity_is_real(story: Story) -> Iterator[str]:
+    """A run ends as ambiguous only when something was sent, or when an execution was repeated or died."""
+    sent = _calls_by_run(story, _UNSAFE)
+    executed = Counter(_execution_key(execution) for execution in story.app.hub.attempts)
+    for end in story.ends:
+        letter = end.document["dead_letter"]
+        if letter is None or letter["reason"] != DeadLetterReason.AMBIGUOUS_OUTCOME:
+            continue
+        run = _run(end.operation)
+        times = max((times for key, times in executed.items() if key[:2] == run), default=0)
+        if times <= 1 and not any(call.arrived for call in sent.get(run, [])):
+            yield f"{run[0]} is called ambiguous and sent nothing: {letter['detail']}"
+
+
+def _execution_key(execution: Execution) -> tuple[str, datetime, int]:
+    operation = OperationInput.from_json(execution.given["operation"])
+    return operation.run_id, operation.created_at, execution.given["attempt"]
 
 
 def attempts_are_counted(story: Story) -> Iterator[str]:

@@ -23,6 +23,7 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 
+from durable_retry.engine.base.names import ATTEMPT
 from tests.simulation.turns import Session, Turns
 from tests.simulation.world import START, Execution, World
 
@@ -110,6 +111,7 @@ class Hub:
         activities: By name.
         on_end: Told of every run that ends.
         on_entity: Told of every operation of an entity: id, operation, input, state before and after.
+        attempts: All executions of the activity `attempt`.
         under_way: Messages and activities that will still cause something; timers and expiries do not count.
     """
 
@@ -121,6 +123,7 @@ class Hub:
     on_entity: Callable[[str, str, Any, Any, Any], None] = lambda *_told: None
     instances: dict[str, Instance] = field(default_factory=dict)
     states: dict[str, Any] = field(default_factory=dict)
+    attempts: list[Execution] = field(default_factory=list)
     under_way: int = 0
     _executions: int = 0
     _turn_at: datetime = START
@@ -379,6 +382,8 @@ class Hub:
         work = self.activities[doing.name](json.loads(json.dumps(doing.given)), worker.name)
         self._running.setdefault(worker.name, []).append(doing)
         execution = Execution(doing.given)
+        if doing.name == ATTEMPT:
+            self.attempts.append(execution)
         task = self.world.run(worker, _awaited(work), execution)
         task.add_done_callback(lambda done: self._done(worker.name, doing, done, execution))
         if self.world.happens(self.world.chances.twice):

@@ -12,6 +12,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     outcomes.ends_once,
     calls.one_effect_per_key,
     calls.nothing_unsafe_twice,
+    calls.ambiguity_is_real,
     calls.attempts_are_counted,
     calls.no_early_attempt,
     calls.nothing_after_the_deadline,

@@ -42,6 +42,7 @@ ROUTES = {
 _ACCEPTED = 202
 _KEY_REUSED = 422
 _AWAY = 503
+_TRIES = 700
 RIVAL = "/rivals"
 _HISTORY_KEPT = timedelta(minutes=30)
 
@@ -85,13 +86,15 @@ class People:
         return task.result() if task.done() else None
 
     async def call(self, route: str, body: Any = None, **parameters: str) -> tuple[int, Any]:
-        """Call a route until it answers."""
-        while True:
+        """Call a route until it answers; who is not answered for an hour gives up."""
+        for _ in range(_TRIES):
             answer = await self.on_some_worker(lambda worker: _invoked(route, worker.name, body, parameters))
             if answer is not None and answer[0] != _AWAY:
                 self.world.note(route, *parameters.values(), answer[0])
                 return answer
             await asyncio.sleep(self.world.rng.uniform(0.5, 10))
+        self.world.mistake(f"{route} {parameters} was never answered")
+        return _AWAY, {}
 
     # Callers.
 
@@ -131,9 +134,9 @@ class People:
         """Post two operations under one new key at once: one is accepted, the other is refused."""
         rival = {"dependency": "payments", "request": {"method": "POST", "path": RIVAL}, "key": body["key"]}
         answers = await asyncio.gather(self.call("submit", body), self.call("submit", rival))
-        refused = [status == _KEY_REUSED for status, _ in answers]
-        if sum(refused) != 1:
-            statuses = [status for status, _ in answers]
+        statuses = [status for status, _ in answers]
+        refused = [status == _KEY_REUSED for status in statuses]
+        if sum(refused) != 1 or _AWAY in statuses:
             self.world.mistake(f"two operations posted at once as {body['key']} got {statuses}")
             return
         operation_id = answers[refused.index(False)][1]["operation_id"]

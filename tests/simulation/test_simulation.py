@@ -15,45 +15,67 @@ What holds then, each a function of its own:
  1. ends_once                     an accepted operation ends in one end state, and runs once but for replays
  2. one_effect_per_key            one key for one operation, and one effect of it where it is deduplicated
  3. nothing_unsafe_twice          what may have taken effect is not sent again where it is not deduplicated
- 4. attempts_are_counted          the count is that of attempts that left this side, within the policy
- 5. no_early_attempt              none before its retry instant or before Retry-After
- 6. nothing_after_the_deadline    no attempt begins after the deadline
- 7. events_arrive                 every event of a success at least once, under one id; none of anything else
- 8. events_are_complete           as many as were asked for; a handler's writes are there just for successes
- 9. dead_letters_are_kept         one for every run that ended so; the last one of an operation is open
-10. lineage_is_told               what became of a replay is written down at what was replayed
-11. messages_are_kept             a message that is no operation is exactly one dead letter
-12. lists_agree                   the lists and counts of dead letters say what the dead letters say
-13. circuits_probe_within_limits  a half-open circuit never lets more probe than it may
-14. records_agree                 the record of a key answers what the last run ended with
-15. records_expire                and goes when its time is over
-16. batches_are_whole             every item ended as its operation did, never too many at once
-17. sagas_are_undone              a step follows success only; what was done is undone in reverse
-18. nothing_is_left               nothing runs, nothing is under way, nothing is noted as still to be done
-19. nothing_unexpected            no orchestration failed, a repeated turn is the same, no error went unheard
+ 4. ambiguity_is_real            said only of what was sent, or whose execution was repeated or died
+ 5. attempts_are_counted          the count is that of attempts that left this side, within the policy
+ 6. no_early_attempt              none before its retry instant or before Retry-After
+ 7. nothing_after_the_deadline    no attempt begins after the deadline
+ 8. events_arrive                 every event of a success at least once, under one id; none of anything else
+ 9. events_are_complete           as many as were asked for; a handler's writes are there just for successes
+10. dead_letters_are_kept         one for every run that ended so; the last one of an operation is open
+11. lineage_is_told               what became of a replay is written down at what was replayed
+12. messages_are_kept             a message that is no operation is exactly one dead letter
+13. lists_agree                   the lists and counts of dead letters say what the dead letters say
+14. circuits_probe_within_limits  a half-open circuit never lets more probe than it may
+15. records_agree                 the record of a key answers what the last run ended with
+16. records_expire                and goes when its time is over
+17. batches_are_whole             every item ended as its operation did, never too many at once
+18. sagas_are_undone              a step follows success only; what was done is undone in reverse
+19. nothing_is_left               nothing runs, nothing is under way, nothing is noted as still to be done
+20. nothing_unexpected            no orchestration failed, a repeated turn is the same, no error went unheard
+
+Five defects that the app once had are brought back, to see how soon small worlds of two operations show them:
+
+======================  ==============================================  ======================
+defect                  what happens                                    worlds until it shows
+======================  ==============================================  ======================
+unknown field           an input of a later version fails the run       2 (1 to 3)
+one run number          a key used again loses its writes and events    5 (1 to 13)
+start race              two first posts of one key both get 202         6 (1 to 15)
+early timer             a retry comes up to a second early              10 (1 to 36)
+marker without token    a lost answer of storage looks like a call      40 (once in 400)
+======================  ==============================================  ======================
 
 A seed is a world: `python -m tests.simulation --seed 7` plays one again, `--log` prints what happened in it,
 `--seeds 100` plays others, and `--small` plays worlds of few operations and minutes. When something does not
 hold, the command looks for the smallest and calmest world of that seed in which it does not hold either.
 """
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from datetime import datetime
 from secrets import randbelow
 from typing import Any, Final
 from unittest.mock import patch
 
 import pytest
+from azure.core.exceptions import ServiceResponseError
 
 from durable_retry import clock
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.circuit import transitions
+from durable_retry.engine.operations import idempotency
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.services import submit
 from durable_retry.services.attempt import http_request as http_attempt
 from durable_retry.settings.app import APP_ROOT
+from durable_retry.stores import operation_writes, tables
+from durable_retry.stores.operation_writes import Marked
+from orchestrators import operation
 from orchestrators.operation import Run
 from tests.simulation import __main__ as simulation
 from tests.simulation.invariants import INVARIANTS, broken
@@ -64,10 +86,64 @@ from tests.simulation.world import Chances
 OPERATIONS: Final = 150
 FEW: Final = 40
 
+
+@dataclass(frozen=True)
+class Defect:
+    """A defect that the app had and that no test saw.
+
+    Attributes:
+        bound: How many small worlds may pass before one shows it: several times the number that it took.
+        patch: Brings it back.
+    """
+
+    name: str
+    bound: int
+    patch: Callable[[], Any]
+
+
+async def _marker_without_token(run_id: str, attempt: int, now: datetime) -> Marked | None:
+    keys = operation_writes._keys(run_id, attempt)
+    row = {**keys, "marked_at": to_rfc3339(now)}
+    try:
+        is_new = await tables.insert_if_absent(operation_writes.TABLE, row)
+    except ServiceResponseError:  # The storage client asks once more.
+        is_new = await tables.insert_if_absent(operation_writes.TABLE, row)
+    if is_new:
+        return None
+    known = await tables.read(operation_writes.TABLE, keys["PartitionKey"], keys["RowKey"])
+    text = "" if known is None else tables.unpacked("outcome", known)
+    return Marked(json.loads(text) if text else None)
+
+
+_resume: Final = Run.resume
+
+
+def _refuses_unknown_fields(ctx: Any, input_: Mapping[str, Any]) -> Run:
+    if "from_a_later_version" in input_["operation"]:
+        raise TypeError("unexpected keyword argument")
+    return _resume(ctx, input_)
+
+
+DEFECTS: Final = (
+    Defect("one run number", 100, lambda: patch.object(idempotency, "_run_after", lambda *_: 1)),
+    Defect("unknown field", 30, lambda: patch.object(Run, "resume", _refuses_unknown_fields)),
+    Defect(
+        "marker without token",
+        2_000,
+        lambda: patch("durable_retry.services.attempt.attempt.insert_marker", _marker_without_token),
+    ),
+    Defect("start race", 100, lambda: patch.object(submit, "starts_are_atomic", lambda _hub: True)),
+    Defect("early timer", 200, lambda: patch.object(operation, "fired_early", lambda *_: False)),
+)
+
 ROUGH: Final = range(3, 60, 3)
 """Worlds in which trouble is thrice as likely."""
 
 SMALL_WORLDS: Final = range(1_000, 1_040)
+
+WORLDS_DRAWN: Final = 10_000
+
+STRETCHES: Final = 10
 
 FRESH: Final = randbelow(simulation.SEEDS)
 """Another world in every run; when it fails, its number is in what is printed."""
@@ -162,6 +238,25 @@ def test_a_failure_shrinks_to_what_it_needs() -> None:
     assert len(smallest.without) > len(fields(Chances)) / 2
     assert smallest.lines
     assert found_in(found.seed, smallest.operations, mistake, without=smallest.without) == smallest
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("stretch", range(STRETCHES))
+def test_everything_holds_in_ten_thousand_small_worlds(stretch: int) -> None:
+    first = randbelow(simulation.SEEDS)
+    sys.stdout.write(f"stretch {stretch} begins with the seed {first}\n")
+    for seed in range(first, first + WORLDS_DRAWN // STRETCHES):
+        found = found_in(seed, simulation.SMALL)
+        assert found is None, shrunk(found)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+def test_a_defect_of_before_is_found_again(defect: Defect) -> None:
+    worlds = (broken(told(seed, simulation.SMALL, defect.patch())) for seed in range(defect.bound))
+    assert any(worlds)
 
 
 def test_a_seed_is_the_same_world_in_any_process() -> None:
