@@ -21,7 +21,7 @@ def test_the_demo_tells_its_story_and_everything_ends_as_it_should() -> None:
         check=False,
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr
-    for told in (
+    for line in (
         "transient; waits",
         "throttled; waits",
         "no attempt counted: the circuit is open",
@@ -29,7 +29,7 @@ def test_the_demo_tells_its_story_and_everything_ends_as_it_should() -> None:
         "dead letter: MalformedJson",
         "/api/dashboard#/circuits/warehouse",
     ):
-        assert told in demo.stdout
+        assert line in demo.stdout
 
 
 def test_an_end_that_should_not_be_fails_the_demo() -> None:

@@ -52,10 +52,10 @@ def test_an_operation_waits_as_long_as_its_preview_says(system: System, key: str
     retry = {"strategy": "exponential", "initial_seconds": 0.4, "jitter": "full"}
     waits = preview(system, {"dependency": "flaky", "retry": retry})["waits"]
     done = system.until(system.accepted(key, "/fail/2", retry=retry), "succeeded")
-    told = [attempt["next_delay_seconds"] for attempt in done["attempts"][:2]]
+    planned = [attempt["next_delay_seconds"] for attempt in done["attempts"][:2]]
     assert all(
         wait["least_seconds"] <= seconds <= wait["most_seconds"]
-        for wait, seconds in zip(waits, told, strict=True)
+        for wait, seconds in zip(waits, planned, strict=True)
     )
 
 

@@ -94,7 +94,7 @@ def context(*, is_last_run: bool) -> Any:
     return SimpleNamespace(function_name="f", retry_context=retry)
 
 
-def told(**values: Any) -> dict[str, Any]:
+def metadata_of(**values: Any) -> dict[str, Any]:
     return {name: Datum(json.dumps(value), "json") for name, value in values.items()}
 
 
@@ -107,13 +107,13 @@ def by_queue(body: bytes, _: Any) -> Awaitable[None]:
         datum = Datum(body.decode(), "string")
     except UnicodeDecodeError:
         datum = Datum(body, "bytes")
-    message = QueueMessageInConverter.decode(datum, trigger_metadata=told(Id="m", DequeueCount=1))
+    message = QueueMessageInConverter.decode(datum, trigger_metadata=metadata_of(Id="m", DequeueCount=1))
     run: Any = operations_queue
     return run._function._func(message, "hub")  # type: ignore[no-any-return] # the SDK's builder has no types
 
 
 def by_service_bus(body: bytes, _: Any) -> Awaitable[None]:
-    metadata = told(UserProperties={}, MessageId="m", DeliveryCount=1)
+    metadata = metadata_of(UserProperties={}, MessageId="m", DeliveryCount=1)
     message = ServiceBusMessageInConverter.decode(Datum(body, "bytes"), trigger_metadata=metadata)
     run: Any = operations_service_bus
     return run._function._func(message, "hub")  # type: ignore[no-any-return] # as above
@@ -127,13 +127,13 @@ def by_event_grid(body: bytes, _: Any) -> Awaitable[None]:
 
 def by_event_hubs(body: bytes, run_context: Any) -> Awaitable[None]:
     systems = [{"SequenceNumber": number} for number in range(2)]
-    metadata = told(PartitionContext={"PartitionId": "0"}, SystemPropertiesArray=systems)
+    metadata = metadata_of(PartitionContext={"PartitionId": "0"}, SystemPropertiesArray=systems)
     events: Any = EventHubTriggerConverter.decode(batch([body, GOOD]), trigger_metadata=metadata)
     return operations_event_hubs(events, run_context, "hub")
 
 
 def by_kafka(body: bytes, run_context: Any) -> Awaitable[None]:
-    metadata = told(
+    metadata = metadata_of(
         PartitionArray=[0, 0], KeyArray=[None, None], HeadersArray=[[], []], TimestampArray=["", ""]
     ) | {
         "OffsetArray": Datum(SimpleNamespace(sint64=[1, 2]), "collection_sint64"),

@@ -31,10 +31,10 @@ def chromium() -> Iterator[Browser]:
     """A browser with a new profile; skips where there is none, unless BROWSER_TESTS says it must be there."""
     program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
     if program is None:
-        told = "no Chromium on this machine: scripts/chromium.sh installs Debian's"
+        reason = "no Chromium on this machine: scripts/chromium.sh installs Debian's"
         if os.environ.get("BROWSER_TESTS") == "required":
-            pytest.fail(told)
-        pytest.skip(told)
+            pytest.fail(reason)
+        pytest.skip(reason)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
         yield browser

@@ -86,9 +86,9 @@ class Document:
         for match in _FENCE.finditer(self.text):
             language, *marks = match[2].split() or [""]
             if language in languages:
-                told = dict(mark.partition("=")[::2] for mark in marks)
+                options = dict(mark.partition("=")[::2] for mark in marks)
                 line = self.text.count("\n", 0, match.start()) + 1
-                yield Block(self.name, line, language, told, dedent(match[3]))
+                yield Block(self.name, line, language, options, dedent(match[3]))
 
 
 @cache

@@ -1,6 +1,6 @@
 """A task hub over gRPC in this process, with the app's own orchestration and entity on it.
 
-It is Microsoft's in-memory backend with the SDK's own worker; only the activities are told what to answer.
+It is Microsoft's in-memory backend with the SDK's own worker; only the answers of activities are the test's.
 """
 
 import asyncio

@@ -34,8 +34,8 @@ class CircuitInMemory:
 
     Attributes:
         breaker: Its state.
-        is_down: Whether nothing can be read or told.
-        delivers: Whether what is told arrives at once; else it is under way, as a signal is.
+        is_down: Whether nothing can be read or sent.
+        delivers: Whether what is sent arrives at once; else it is under way, as a signal is.
         reads: How often it was read, or should have been.
         heard: Every report that was sent, also those that did not arrive.
         gate: Held closed, reads wait.

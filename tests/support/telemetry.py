@@ -28,7 +28,7 @@ CALLED = an_operation(trace=TraceContext(CALLER, "vendor=1"))
 
 
 @dataclass(frozen=True)
-class Told:
+class Recorded:
     """What the receivers got.
 
     Attributes:
@@ -117,12 +117,12 @@ def an_end(**changes: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def telemetry_stage() -> Iterator[Told]:
+def telemetry_stage() -> Iterator[Recorded]:
     """Tell everything to a new set of receivers for a while."""
-    told = Told()
-    told.provider.add_span_processor(SimpleSpanProcessor(told.exporter))
-    meters = MeterProvider([told.reader])
-    with spans.using(told.provider), metrics.using(meters):
-        yield told
+    recorded = Recorded()
+    recorded.provider.add_span_processor(SimpleSpanProcessor(recorded.exporter))
+    meters = MeterProvider([recorded.reader])
+    with spans.using(recorded.provider), metrics.using(meters):
+        yield recorded
     meters.shutdown()
-    told.provider.shutdown()
+    recorded.provider.shutdown()

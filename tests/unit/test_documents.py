@@ -1,4 +1,4 @@
-"""What can be told of documents without running them; `tests/e2e/test_document_commands.py` runs them."""
+"""What can be checked of documents without running them; `tests/e2e/test_document_commands.py` runs them."""
 
 import json
 import re

@@ -21,8 +21,8 @@ def test_the_error_of_an_activity_fails_its_orchestration_and_is_told_once(onebo
     assert state["status"] == "FAILED"
     assert "no luck today" in state["error"]
     assert onebox.log().count("LookupError: no luck today") == 1
-    told = onebox.until_logged(r"orchestration 'no-luck' \(fails\) failed - .*no luck today\n.*\n.*")
-    assert "durable.py" in told.splitlines()[1], "the app's own line, not the SDK's"
+    logged = onebox.until_logged(r"orchestration 'no-luck' \(fails\) failed - .*no luck today\n.*\n.*")
+    assert "durable.py" in logged.splitlines()[1], "the app's own line, not the SDK's"
 
 
 def test_a_synchronous_client_signals_an_entity(onebox: OneboxProcess) -> None:

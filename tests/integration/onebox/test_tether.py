@@ -14,21 +14,21 @@ TETHER = ROOT / "packages" / "onebox" / "onebox" / "tether.py"
 
 COMMAND = """
 import os, pathlib, signal, sys
-told = pathlib.Path(sys.argv[1])
+signalled = pathlib.Path(sys.argv[1])
 
 def note(number, frame):
-    with told.open("a") as file:
-        file.write("told ")
+    with signalled.open("a") as file:
+        file.write("signalled ")
     signal.setitimer(signal.ITIMER_REAL, 0.3)
 
 def end(number, frame):
-    with told.open("a") as file:
+    with signalled.open("a") as file:
         file.write("ended")
     os._exit(0)
 
 signal.signal(signal.SIGTERM, note)
 signal.signal(signal.SIGALRM, end)
-told.write_text("")
+signalled.write_text("")
 while True:
     signal.pause()
 """
@@ -44,21 +44,21 @@ threading.Event().wait()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the tether watches its parent itself")
 def test_the_death_of_a_parent_with_threads_is_told_once(tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    command = [sys.executable, "-I", "-c", COMMAND, str(told)]
+    signalled = tmp_path / "signalled"
+    command = [sys.executable, "-I", "-c", COMMAND, str(signalled)]
     with subprocess.Popen([sys.executable, "-c", PARENT, str(TETHER), *command]) as parent:
-        eventually(told.exists, "the command runs")
+        eventually(signalled.exists, "the command runs")
         parent.send_signal(signal.SIGKILL)
-    eventually(lambda: told.read_text().endswith("ended"), "it ends", within_seconds=10)
-    assert told.read_text() == "told ended"
+    eventually(lambda: signalled.read_text().endswith("ended"), "it ends", within_seconds=10)
+    assert signalled.read_text() == "signalled ended"
 
 
 def test_a_command_that_is_stopped_is_told_once_and_its_end_is_the_tethers(tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    command = [sys.executable, "-I", "-c", COMMAND, str(told)]
+    signalled = tmp_path / "signalled"
+    command = [sys.executable, "-I", "-c", COMMAND, str(signalled)]
     with subprocess.Popen([sys.executable, "-I", str(TETHER), str(os.getpid()), *command]) as tether:
-        eventually(told.exists, "the command runs")
+        eventually(signalled.exists, "the command runs")
         for _ in range(3):
             tether.terminate()
         assert tether.wait(10) == 0
-    assert told.read_text() == "told ended"
+    assert signalled.read_text() == "signalled ended"

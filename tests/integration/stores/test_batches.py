@@ -69,8 +69,8 @@ async def test_a_late_execution_does_not_say_running_of_what_has_ended() -> None
     failed = Completion(operation_id="op-0", status=OperationState.DEAD_LETTERED, error="no")
     await note_ended("batch-late", [0], failed)
     await note_running("batch-late", late)
-    told = (await document_of_batch(a_batch("batch-late", 1)))["items"][0]
-    assert (told["status"], told["error"]) == ("dead_lettered", "no")
+    item = (await document_of_batch(a_batch("batch-late", 1)))["items"][0]
+    assert (item["status"], item["error"]) == ("dead_lettered", "no")
 
 
 async def test_a_bad_item_is_kept_as_it_came() -> None:

@@ -96,14 +96,14 @@ async def test_a_glimpse_tells_what_the_status_document_tells(task_hub: TaskHubS
     await (await client_for(task_hub.binding)).terminate_orchestration("op-killed")
     await finished(task_hub, "op-killed")
 
-    glimpses = await seen(task_hub)
-    for operation_id, glimpse in glimpses.items():
+    previews = await seen(task_hub)
+    for operation_id, preview in previews.items():
         document = await find_status(task_hub.binding, operation_id)
         assert document is not None
-        told = (glimpse.status, glimpse.dependency, glimpse.attempt_count)
-        assert told == (document["status"], document["dependency"], document["attempt_count"])
-        assert operation_id in await seen(task_hub, runtime_statuses=runtimes_of(glimpse.status))
-    states = {operation_id: glimpse.status for operation_id, glimpse in glimpses.items()}
+        shown = (preview.status, preview.dependency, preview.attempt_count)
+        assert shown == (document["status"], document["dependency"], document["attempt_count"])
+        assert operation_id in await seen(task_hub, runtime_statuses=runtimes_of(preview.status))
+    states = {operation_id: preview.status for operation_id, preview in previews.items()}
     assert states == {
         "op-good": OperationState.SUCCEEDED,
         "op-bad": OperationState.DEAD_LETTERED,

@@ -25,17 +25,17 @@ async def test_what_ended_and_what_goes_on_is_counted(task_hub: TaskHubStage) ->
     await submit(task_hub.binding, an_operation(deadline_in=None, operation_id="op-waits"), is_new_key=True)
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
-            told = await operation_summary(task_hub.binding, WINDOW_SECONDS)
-            if told["by_status"]["waiting_retry"]:
+            summary = await operation_summary(task_hub.binding, WINDOW_SECONDS)
+            if summary["by_status"]["waiting_retry"]:
                 break
             await asyncio.sleep(0.1)
-    assert (told["operations"], told["complete"]) == (3, True)
-    assert told["by_status"]["succeeded"] == 2
-    assert told["by_dependency"]["payments"]["operations"] == 3
-    assert sum(part["by_status"]["succeeded"] for part in told["buckets"]) == 2
-    assert told["unfinished"]["complete"]
-    assert told["unfinished"]["by_dependency"]["payments"]["waiting_retry"] == 1
-    (following,) = told["unfinished"]["next_attempts"]
+    assert (summary["operations"], summary["complete"]) == (3, True)
+    assert summary["by_status"]["succeeded"] == 2
+    assert summary["by_dependency"]["payments"]["operations"] == 3
+    assert sum(part["by_status"]["succeeded"] for part in summary["buckets"]) == 2
+    assert summary["unfinished"]["complete"]
+    assert summary["unfinished"]["by_dependency"]["payments"]["waiting_retry"] == 1
+    (following,) = summary["unfinished"]["next_attempts"]
     assert (following["operation_id"], following["status"]) == ("op-waits", "waiting_retry")
     assert (following["key"], following["dependency"]) == (an_operation().key, "payments")
 
@@ -45,9 +45,9 @@ async def test_of_too_many_the_last_part_of_the_window_is_a_sample_and_says_so(
 ) -> None:
     monkeypatch.setattr(summaries, "MAX_SCANNED", 2)
     await ended(task_hub, "op-1", "op-2", "op-3")
-    told = await operation_summary(task_hub.binding, WINDOW_SECONDS)
-    assert (told["operations"], told["complete"]) == (2, False)
-    assert told["bucket_seconds"] == pytest.approx(WINDOW_SECONDS / 8 / 48)
+    summary = await operation_summary(task_hub.binding, WINDOW_SECONDS)
+    assert (summary["operations"], summary["complete"]) == (2, False)
+    assert summary["bucket_seconds"] == pytest.approx(WINDOW_SECONDS / 8 / 48)
 
 
 async def test_whoever_asks_at_the_same_time_gets_the_same_count(task_hub: TaskHubStage) -> None:

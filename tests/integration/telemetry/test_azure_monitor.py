@@ -79,5 +79,5 @@ def test_spans_metrics_and_log_lines_arrive_with_what_the_queries_ask_for(
     assert {item["tags"]["ai.operation.id"] for item in (*calls, *lines)} == {TRACE_ID}
     names = [metric["name"] for item in points for metric in item["data"]["baseData"]["metrics"]]
     assert {"durable_retry.attempt.duration", "durable_retry.operation.duration"} <= set(names)
-    told = [item["data"]["baseData"]["message"] for item in lines]
-    assert "operation op-sample (key evt-1): succeeded after 2 attempts in 10.2 s" in told
+    messages = [item["data"]["baseData"]["message"] for item in lines]
+    assert "operation op-sample (key evt-1): succeeded after 2 attempts in 10.2 s" in messages

@@ -130,8 +130,8 @@ async def test_what_could_not_be_told_is_told_by_the_next_run(
         with pytest.raises(TaskHubUnavailableError):
             await check_alerts(hub.binding, NOW)
     assert not (await known_alerts())["dead_letters"].is_delivered
-    (told,) = await check_alerts(hub.binding, NOW + timedelta(minutes=1))
-    assert told.since == NOW
+    (alert,) = await check_alerts(hub.binding, NOW + timedelta(minutes=1))
+    assert alert.since == NOW
 
 
 async def test_archived_dead_letters_go_after_their_time_and_others_stay(

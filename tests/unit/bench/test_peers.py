@@ -13,7 +13,7 @@ from bench.peers.benchmark import HEALTHY, Call, Work, outcome
 from bench.peers.systems import Running, family
 from bench.peers.target import Connection, Ledger
 
-TOLD = {"seconds": 2.0, "submit_seconds": [0.01, 0.02], "cpu_seconds": 0.3}
+ANSWER = {"seconds": 2.0, "submit_seconds": [0.01, 0.02], "cpu_seconds": 0.3}
 
 
 def test_half_of_the_jobs_succeed_at_once_a_third_fail_once_and_a_sixth_twice() -> None:
@@ -31,7 +31,7 @@ def test_a_retry_is_late_from_the_answer_before_it_and_the_wait() -> None:
         Call("run-1", 3.0, 3.1, 200),
         Call("other-0", 1.0, 1.1, 200),
     ]
-    found = outcome(Work("run", 2, HEALTHY), TOLD, seen, {"worker": 0.1})
+    found = outcome(Work("run", 2, HEALTHY), ANSWER, seen, {"worker": 0.1})
     assert found.late_seconds == [pytest.approx(0.05)]
     assert found.unexpected_calls == 2
     assert found.jobs_per_second == 1.0

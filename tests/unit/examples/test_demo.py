@@ -18,10 +18,10 @@ class Person:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, presses: bool) -> None:
         self.presses = presses
-        self.typed, self.told = Terminal("\nmore"), Terminal()
+        self.typed, self.printed = Terminal("\nmore"), Terminal()
         self.waits: list[float | None] = []
         monkeypatch.setattr("sys.stdin", self.typed)
-        monkeypatch.setattr("sys.stdout", self.told)
+        monkeypatch.setattr("sys.stdout", self.printed)
         monkeypatch.setattr("select.select", self.wait)
 
     def wait(self, typed: list[Any], _: Any, __: Any, seconds: float | None) -> tuple[list[Any], ...]:
@@ -32,14 +32,14 @@ class Person:
 def test_enter_ends_a_wait_and_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     person = Person(monkeypatch, presses=True)
     leave_time(None, "It still runs")
-    assert person.told.getvalue() == "\nIt still runs: press Enter to stop.\n"
+    assert person.printed.getvalue() == "\nIt still runs: press Enter to stop.\n"
     assert (person.waits, person.typed.read()) == ([None], "more")
 
 
 def test_a_wait_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     person = Person(monkeypatch, presses=False)
     leave_time(10, "Time to look")
-    assert person.told.getvalue() == "\nTime to look: press Enter to go on, or wait 10 s.\n"
+    assert person.printed.getvalue() == "\nTime to look: press Enter to go on, or wait 10 s.\n"
     assert (person.waits, person.typed.tell()) == ([10], 0)
 
 

@@ -20,8 +20,8 @@ def test_each_form_of_retry_after_has_its_headers(form: str, headers: dict[str, 
 
 def test_the_date_form_is_an_http_date_so_far_from_now() -> None:
     before = datetime.now(UTC).replace(microsecond=0)
-    told = parsedate_to_datetime(retry_after_headers(60, "date")["retry-after"])
-    assert before + timedelta(seconds=60) <= told <= datetime.now(UTC) + timedelta(seconds=60)
+    retry_at = parsedate_to_datetime(retry_after_headers(60, "date")["retry-after"])
+    assert before + timedelta(seconds=60) <= retry_at <= datetime.now(UTC) + timedelta(seconds=60)
 
 
 def test_an_unknown_form_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""What can be told of infra/ without the Bicep compiler; docs/deploying.md says what was not run."""
+"""What can be checked of infra/ without the Bicep compiler; docs/deploying.md says what was not run."""
 
 import re
 from pathlib import Path

@@ -99,8 +99,10 @@ def test_versions_and_replaced_instances_are_as_the_host_has_them(tmp_path: Path
     silent = read(tmp_path, {"version": "2.0"}).extensions.durable_task
     assert (silent.version_match_strategy, silent.version_failure_strategy) == ("CurrentOrOlder", "Reject")
     assert silent.replaceable == TERMINAL
-    told = {"versionMatchStrategy": "strict", "overridableExistingInstanceStates": "AnyState"}
-    durable = read(tmp_path, {"version": "2.0", "extensions": {"durableTask": told}}).extensions.durable_task
+    durable_task = {"versionMatchStrategy": "strict", "overridableExistingInstanceStates": "AnyState"}
+    durable = read(
+        tmp_path, {"version": "2.0", "extensions": {"durableTask": durable_task}}
+    ).extensions.durable_task
     assert durable.version_match_strategy == "Strict"
     assert Status.RUNNING in durable.replaceable
 

@@ -161,12 +161,12 @@ def test_a_wait_for_the_circuit_ends_when_the_circuit_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [{"at": to_rfc3339(NOON - timedelta(seconds=1))}, None, {}, {"at": "noon"}, "now", {"at": 5}]
+    "message", [{"at": to_rfc3339(NOON - timedelta(seconds=1))}, None, {}, {"at": "noon"}, "now", {"at": 5}]
 )
-def test_a_change_from_before_the_wait_or_of_another_form_changes_nothing(told: Any) -> None:
+def test_a_change_from_before_the_wait_or_of_another_form_changes_nothing(message: Any) -> None:
     stage = Stage(an_operation(), blocked(OPEN))
     stage.run_until_waiting()
-    stage.raise_event(CIRCUIT_EVENT, told)
+    stage.raise_event(CIRCUIT_EVENT, message)
     assert stage.run_until_waiting()["status"] == "waiting_circuit"
     assert stage.made("attempt") == 1
     assert stage.run()["status"] == "succeeded"

@@ -51,10 +51,10 @@ class World:
         self.attempts.append((event_id.rpartition(".")[2], given["attempt"]))
         self.admissions.append(given["delivery"]["ticket"])
         answers = self.answers.get(event_id, [])
-        told = answers.pop(0) if answers else outcome(given["attempt"])
-        if isinstance(told, dict) and told.get("category", "stopped") is None:
+        answer = answers.pop(0) if answers else outcome(given["attempt"])
+        if isinstance(answer, dict) and answer.get("category", "stopped") is None:
             self.pending.pop(event_id)
-        return told
+        return answer
 
 
 def played(world: World) -> PartStage:

@@ -12,7 +12,7 @@ from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.index import OpenCount, Summary
 from durable_retry.telemetry import metrics
 from tests.support.builders import NOON, after
-from tests.support.telemetry import Told, telemetry_stage
+from tests.support.telemetry import Recorded, telemetry_stage
 
 CONFIG = """
 [dependencies.payments]
@@ -37,27 +37,27 @@ WATCHED = HealthMetrics(
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
-    with using(parse_config(CONFIG, {})), telemetry_stage() as told:
+def recorded() -> Iterator[Recorded]:
+    with using(parse_config(CONFIG, {})), telemetry_stage() as recorded:
         show(WATCHED)
-        yield told
+        yield recorded
 
 
-def test_dead_letters_are_counted_by_configured_dependency(told: Told) -> None:
-    counts = {labels.get(DEPENDENCY, ""): count for labels, count in told.points(metrics.DEAD_LETTERS)}
+def test_dead_letters_are_counted_by_configured_dependency(recorded: Recorded) -> None:
+    counts = {labels.get(DEPENDENCY, ""): count for labels, count in recorded.points(metrics.DEAD_LETTERS)}
     assert counts == {"payments": 1, "idle": 0, "queue": 2, "": 4}
-    assert told.points(metrics.DEAD_LETTER_AGE) == [({}, 90.0)]
+    assert recorded.points(metrics.DEAD_LETTER_AGE) == [({}, 90.0)]
 
 
-def test_one_state_of_each_circuit_is_1(told: Told) -> None:
-    points = told.points(metrics.CIRCUIT_STATUS)
+def test_one_state_of_each_circuit_is_1(recorded: Recorded) -> None:
+    points = recorded.points(metrics.CIRCUIT_STATUS)
     assert {labels["durable_retry.circuit.state"]: value for labels, value in points} == {
         state.value: int(state is CircuitState.OPEN) for state in CircuitState
     }
 
 
-def test_the_outbox_lag_is_in_seconds(told: Told) -> None:
-    assert told.points(metrics.OUTBOX_LAG) == [({}, 4.0)]
+def test_the_outbox_lag_is_in_seconds(recorded: Recorded) -> None:
+    assert recorded.points(metrics.OUTBOX_LAG) == [({}, 4.0)]
 
 
 def test_thresholds_are_held_against_the_same_readings() -> None:

@@ -16,7 +16,7 @@ from tests.support.builders import NOON, an_operation
 
 @dataclass
 class Stage:
-    """A gauge on a clock of ours, over operations whose states are told."""
+    """A gauge on a clock of ours, over operations whose states the test sets."""
 
     gauge: BackpressureMonitor
     now: datetime = NOON

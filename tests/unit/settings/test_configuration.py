@@ -24,7 +24,7 @@ async def lonely(order, call):
 
 
 def start(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, *modules: str) -> str:
-    """Load the app with a file of this text, and return what the operator is told."""
+    """Load the app with a file of this text, and return what is printed."""
     (folder / "dependencies.toml").write_text(text)
     settings = AppSettings(dependencies_file=folder / "dependencies.toml", handler_modules=modules)
     monkeypatch.setattr(configuration, "app_settings", lambda: settings)
@@ -54,17 +54,17 @@ def test_what_may_not_be_meant_is_logged(
 
 def test_every_mistake_is_listed_with_its_key_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bad = '[dependencies.payments]\nbase_url = "ftp://x"\n[dependencies.payments.retry]\nmax_attempt = 3\n'
-    told = start(monkeypatch, tmp_path, bad)
-    assert "dependencies.payments.base_url" in told
-    assert "dependencies.payments.retry.max_attempt" in told
+    printed = start(monkeypatch, tmp_path, bad)
+    assert "dependencies.payments.base_url" in printed
+    assert "dependencies.payments.retry.max_attempt" in printed
 
 
 def test_an_attempt_that_cannot_fit_the_function_timeout_is_told_with_the_sum(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    told = start(monkeypatch, tmp_path, GOOD + "timeouts = { attempt_seconds = 295 }\n")
-    assert "305 s" in told
-    assert "functionTimeout" in told
+    printed = start(monkeypatch, tmp_path, GOOD + "timeouts = { attempt_seconds = 295 }\n")
+    assert "305 s" in printed
+    assert "functionTimeout" in printed
 
 
 def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_a_number_in_its_range_is_taken(setting: Number, text: str, expected: fl
 
 
 @pytest.mark.parametrize(
-    ("setting", "text", "told"),
+    ("setting", "text", "detail"),
     [
         (WAIT, "-1", "must be a number of at least 0 and at most 10, not '-1'"),
         (WAIT, "10.5", "must be a number of at least 0 and at most 10, not '10.5'"),
@@ -32,10 +32,10 @@ def test_a_number_in_its_range_is_taken(setting: Number, text: str, expected: fl
         (COUNT, "64k", "must be a whole number of at least 1, not '64k'"),
     ],
 )
-def test_another_number_is_told_and_the_default_holds(setting: Number, text: str, told: str) -> None:
+def test_another_number_is_a_problem_and_the_default_holds(setting: Number, text: str, detail: str) -> None:
     problems: list[Problem] = []
     assert setting.read({setting.name: text}, problems) == setting.default
-    assert problems == [Problem(setting.name, told)]
+    assert problems == [Problem(setting.name, detail)]
 
 
 @pytest.mark.parametrize(

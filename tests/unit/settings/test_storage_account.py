@@ -66,7 +66,7 @@ def test_the_account_is_named_as_for_the_host(environ: dict[str, str], expected:
 
 
 @pytest.mark.parametrize(
-    ("environ", "told"),
+    ("environ", "expected"),
     [
         ({}, {"AzureWebJobsStorage": "is missing: a connection string, or "}),
         (MANAGED, {f"{PREFIX}accountName": "is missing"}),
@@ -97,12 +97,12 @@ def test_the_account_is_named_as_for_the_host(environ: dict[str, str], expected:
         ),
     ],
 )
-def test_every_missing_half_is_named(environ: dict[str, str], told: dict[str, str]) -> None:
+def test_every_missing_half_is_named(environ: dict[str, str], expected: dict[str, str]) -> None:
     with pytest.raises(SettingsError) as caught:
         storage_account(environ)
     found = {problem.pointer: problem.detail for problem in caught.value.problems}
-    assert found.keys() == told.keys()
-    assert all(found[name].startswith(detail) for name, detail in told.items())
+    assert found.keys() == expected.keys()
+    assert all(found[name].startswith(detail) for name, detail in expected.items())
     assert "s3cret" not in str(caught.value)
 
 

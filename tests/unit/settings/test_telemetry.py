@@ -6,7 +6,7 @@ from durable_retry.settings.telemetry import receivers_in
 from durable_retry.telemetry.receivers import Receivers, Signal
 
 ALL = frozenset(Signal)
-TOLD = frozenset({Signal.TRACES, Signal.METRICS})
+TRACES_AND_METRICS = frozenset({Signal.TRACES, Signal.METRICS})
 COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 INSIGHTS = {"APPLICATIONINSIGHTS_CONNECTION_STRING": "InstrumentationKey=k"}
 
@@ -17,13 +17,13 @@ INSIGHTS = {"APPLICATIONINSIGHTS_CONNECTION_STRING": "InstrumentationKey=k"}
         ({}, frozenset(), frozenset()),
         ({"OTEL_SERVICE_NAME": "orders"}, frozenset(), frozenset()),
         (COLLECTOR, ALL, frozenset()),
-        (COLLECTOR | {"OTEL_LOGS_EXPORTER": "none"}, TOLD, frozenset()),
+        (COLLECTOR | {"OTEL_LOGS_EXPORTER": "none"}, TRACES_AND_METRICS, frozenset()),
         ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c/v1/traces"}, {Signal.TRACES}, frozenset()),
-        (INSIGHTS, frozenset(), TOLD),
+        (INSIGHTS, frozenset(), TRACES_AND_METRICS),
         (INSIGHTS | {"OTEL_METRICS_EXPORTER": "none"}, frozenset(), {Signal.TRACES}),
         (INSIGHTS | {"PYTHON_ENABLE_OPENTELEMETRY": "true"}, frozenset(), ALL),
         (INSIGHTS | {"PYTHON_APPLICATIONINSIGHTS_ENABLE_TELEMETRY": "true"}, frozenset(), frozenset()),
-        (COLLECTOR | INSIGHTS, ALL, TOLD),
+        (COLLECTOR | INSIGHTS, ALL, TRACES_AND_METRICS),
         (COLLECTOR | INSIGHTS | {"OTEL_SDK_DISABLED": "TRUE"}, frozenset(), frozenset()),
     ],
 )

@@ -2,10 +2,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.telemetry import Told, telemetry_stage
+from tests.support.telemetry import Recorded, telemetry_stage
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
-    with telemetry_stage() as told:
-        yield told
+def recorded() -> Iterator[Recorded]:
+    with telemetry_stage() as recorded:
+        yield recorded

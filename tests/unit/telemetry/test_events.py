@@ -20,7 +20,7 @@ from tests.support.builders import NOON, an_operation, an_outcome, failing
 from tests.support.circuit import BUDGET, SETTINGS, Desk
 from tests.support.shared_circuit import Stage as CircuitStage
 from tests.support.stage import Stage
-from tests.support.telemetry import CALLED, CALLER, TRACE_ID, Told, an_end, ids
+from tests.support.telemetry import CALLED, CALLER, TRACE_ID, Recorded, an_end, ids
 
 DEPENDENCY = "durable_retry.dependency"
 OUTCOME = "durable_retry.outcome"
@@ -28,19 +28,19 @@ LOG = "durable_retry.telemetry.events"
 
 
 def test_an_operation_tells_each_wait_and_its_end_once_however_often_it_replays(
-    told: Told, caplog: pytest.LogCaptureFixture
+    recorded: Recorded, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger=LOG):
         stage = Stage(an_operation(correlation_id="order-42", trace=TraceContext(CALLER)), failing(2))
         stage.run()
     assert stage.turns > 5
-    assert told.points(metrics.WAIT_DURATION) == [
+    assert recorded.points(metrics.WAIT_DURATION) == [
         ({DEPENDENCY: "payments", "durable_retry.wait.kind": "retry"}, (2, 20.0))
     ]
-    assert told.points(metrics.OPERATION_DURATION) == [
+    assert recorded.points(metrics.OPERATION_DURATION) == [
         ({DEPENDENCY: "payments", "durable_retry.operation.status": "succeeded"}, (1, 20.0))
     ]
-    assert ids(told.span("operation payments"))[0] == TRACE_ID
+    assert ids(recorded.span("operation payments"))[0] == TRACE_ID
     assert [record.getMessage() for record in caplog.records] == [
         "operation op-test (key key-1): waits until 2026-11-21T12:00:10Z (retry)",
         "operation op-test (key key-1): waits until 2026-11-21T12:00:20Z (retry)",
@@ -52,23 +52,23 @@ def test_an_operation_tells_each_wait_and_its_end_once_however_often_it_replays(
     }
 
 
-def test_a_wait_that_is_cut_short_counts_as_long_as_it_was(told: Told) -> None:
+def test_a_wait_that_is_cut_short_counts_as_long_as_it_was(recorded: Recorded) -> None:
     stage = Stage(an_operation(), failing(1))
     stage.run_until_waiting()
     stage.now += timedelta(seconds=3)
     stage.raise_event("retry_now", {"attempt": 2})
     stage.run()
-    ((_, waited),) = told.points(metrics.WAIT_DURATION)
+    ((_, waited),) = recorded.points(metrics.WAIT_DURATION)
     assert waited == (1, 3.0)
 
 
-def test_a_dead_letter_is_a_warning(told: Told, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dead_letter_is_a_warning(recorded: Recorded, caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage(an_operation(), failing(9, Category.MALFORMED, 400))
     stage.run()
     (record,) = [one for one in caplog.records if one.name == LOG]
     assert record.levelno == logging.WARNING
     assert vars(record)["durable_retry.dead_letter.reason"] == "RejectedByDependency"
-    ((labels, _),) = told.points(metrics.OPERATION_DURATION)
+    ((labels, _),) = recorded.points(metrics.OPERATION_DURATION)
     assert labels["durable_retry.operation.status"] == "dead_lettered"
 
 
@@ -84,45 +84,51 @@ def test_a_dead_letter_is_a_warning(told: Told, caplog: pytest.LogCaptureFixture
     ],
 )
 def test_attempts_count_by_outcome_and_category(
-    told: Told, outcome: AttemptOutcome, labels: dict[str, str]
+    recorded: Recorded, outcome: AttemptOutcome, labels: dict[str, str]
 ) -> None:
     events.attempted(CALLED, outcome)
-    assert told.points(metrics.ATTEMPT_DURATION) == [({DEPENDENCY: "payments"} | labels, (1, 0.0125))]
+    assert recorded.points(metrics.ATTEMPT_DURATION) == [({DEPENDENCY: "payments"} | labels, (1, 0.0125))]
 
 
-def test_the_name_of_a_callers_queue_is_no_label(told: Told) -> None:
+def test_the_name_of_a_callers_queue_is_no_label(recorded: Recorded) -> None:
     events.attempted(replace(CALLED, dependency="queue:theirs-of-many"), an_outcome(None))
-    assert told.points(metrics.ATTEMPT_DURATION) == [({DEPENDENCY: "queue", OUTCOME: "success"}, (1, 0.0125))]
+    assert recorded.points(metrics.ATTEMPT_DURATION) == [
+        ({DEPENDENCY: "queue", OUTCOME: "success"}, (1, 0.0125))
+    ]
 
 
-def test_an_end_that_cannot_be_told_undoes_nothing(told: Told, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_end_that_cannot_be_recorded_undoes_nothing(
+    recorded: Recorded, caplog: pytest.LogCaptureFixture
+) -> None:
     events.operation_ended(an_end(created_at="yesterday"), None)
-    assert told.spans == ()
+    assert recorded.spans == ()
     assert "recording the end of operation" in caplog.text
 
 
-async def test_calls_that_go_on_without_the_circuit_are_counted(told: Told) -> None:
+async def test_calls_that_go_on_without_the_circuit_are_counted(recorded: Recorded) -> None:
     stage = CircuitStage()
     stage.shared.is_down = True
     for number in range(3):
         await stage.copy.enter(f"op-{number}", 1, AdmissionState())
-    assert told.points(metrics.FAILED_OPEN_CALLS) == [({DEPENDENCY: "payments"}, 3)]
+    assert recorded.points(metrics.FAILED_OPEN_CALLS) == [({DEPENDENCY: "payments"}, 3)]
     stage.shared.is_down = False
     stage.moment.pass_(2)
     await stage.copy.enter("op-4", 1, AdmissionState())
-    assert told.points(metrics.FAILED_OPEN_CALLS) == [({DEPENDENCY: "payments"}, 3)]
+    assert recorded.points(metrics.FAILED_OPEN_CALLS) == [({DEPENDENCY: "payments"}, 3)]
 
 
-async def test_retries_that_the_budget_puts_off_are_counted(told: Told) -> None:
+async def test_retries_that_the_budget_puts_off_are_counted(recorded: Recorded) -> None:
     stage = CircuitStage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
     answers = [await stage.copy.enter(f"op-{number}", 2, AdmissionState()) for number in range(12)]
     stage.copy.reporting.close()
     postponed = sum(isinstance(answer, BudgetPostponed) for answer in answers)
     assert postponed > 0
-    assert told.points(metrics.POSTPONEMENTS) == [({DEPENDENCY: "payments"}, postponed)]
+    assert recorded.points(metrics.POSTPONEMENTS) == [({DEPENDENCY: "payments"}, postponed)]
 
 
-def test_every_move_of_a_circuit_is_counted_and_logged(told: Told, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_move_of_a_circuit_is_counted_and_logged(
+    recorded: Recorded, caplog: pytest.LogCaptureFixture
+) -> None:
     desk, state = Desk(), None
     for at in (0.0, 1.0):  # The second report changes no state.
         message = ReportMessage(desk.report(at, failures=10), SETTINGS, BUDGET).to_json()
@@ -134,6 +140,6 @@ def test_every_move_of_a_circuit_is_counted_and_logged(told: Told, caplog: pytes
         "durable_retry.circuit.previous_state": "closed",
         "durable_retry.circuit.state": "open",
     }
-    assert told.points(metrics.CIRCUIT_MOVES) == [(labels, 1)]
+    assert recorded.points(metrics.CIRCUIT_MOVES) == [(labels, 1)]
     (record,) = [one for one in caplog.records if one.name == LOG]
     assert record.getMessage().startswith("circuit of payments: open, was closed: ")

@@ -9,7 +9,7 @@ import pytest
 from durable_retry.telemetry import metrics
 from durable_retry.telemetry.metrics import METRICS, Kind, Metric
 from scripts.processes import ROOT
-from tests.support.telemetry import Told
+from tests.support.telemetry import Recorded
 
 DOCUMENT = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
 ROW = re.compile(
@@ -34,8 +34,8 @@ def test_the_document_has_the_buckets_of_the_code() -> None:
         assert not bounds or f"`{metric.name}`: {bounds}" in DOCUMENT
 
 
-def recorded(told: Told) -> dict[str, Any]:
-    data = told.reader.get_metrics_data()
+def metrics_of(recorded: Recorded) -> dict[str, Any]:
+    data = recorded.reader.get_metrics_data()
     assert data is not None
     return {
         metric.name: metric
@@ -45,14 +45,14 @@ def recorded(told: Told) -> dict[str, Any]:
     }
 
 
-def test_receivers_see_names_units_and_buckets_of_the_table(told: Told) -> None:
+def test_receivers_see_names_units_and_buckets_of_the_table(recorded: Recorded) -> None:
     for metric in METRICS:
         labels = dict.fromkeys(metric.labels, "x")
         if metric.kind is Kind.GAUGE:
             metrics.show_gauges({metric.name: [(1, labels)]})
         else:
             metrics.record(metric, 1, labels)
-    seen = recorded(told)
+    seen = metrics_of(recorded)
     assert {name: (one.unit, one.description) for name, one in seen.items()} == {
         metric.name: (metric.unit, metric.description) for metric in METRICS
     }
@@ -70,11 +70,11 @@ def test_durations_are_in_seconds_and_have_buckets_that_grow(metric: Metric) -> 
 
 
 def test_a_reading_is_shown_until_the_next_one_is_overdue(
-    told: Told, monkeypatch: pytest.MonkeyPatch
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metrics.show_gauges({metrics.OUTBOX_LAG.name: [(7.0, {})]})
-    assert told.points(metrics.OUTBOX_LAG) == [({}, 7.0)]
+    assert recorded.points(metrics.OUTBOX_LAG) == [({}, 7.0)]
     later_seconds = time.monotonic() + metrics.SHOWN_SECONDS
     monkeypatch.setattr(time, "monotonic", lambda: later_seconds)
-    assert told.points(metrics.OUTBOX_LAG) == []
+    assert recorded.points(metrics.OUTBOX_LAG) == []
     assert metrics.latest("never read") == ()

@@ -13,17 +13,19 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.services.attempt.http_client import TracedTransport
 from durable_retry.telemetry import spans
 from tests.support.builders import NOON, an_operation, an_outcome
-from tests.support.telemetry import CALLED, CALLER, CALLER_ID, TRACE_ID, Told, an_end, ids
+from tests.support.telemetry import CALLED, CALLER, CALLER_ID, TRACE_ID, Recorded, an_end, ids
 
 OPERATION_ID = "durable_retry.operation.id"
 
 
-def test_a_submission_hangs_on_the_caller_and_what_follows_on_the_submission(told: Told) -> None:
+def test_a_submission_hangs_on_the_caller_and_what_follows_on_the_submission(
+    recorded: Recorded,
+) -> None:
     with spans.submission(CALLED) as (_, operation):
         pass
     with spans.attempt(operation, 1):
         pass
-    submitted, attempted = told.span("submit payments"), told.span("attempt payments")
+    submitted, attempted = recorded.span("submit payments"), recorded.span("attempt payments")
     assert submitted.kind is SpanKind.PRODUCER
     assert ids(submitted) == (TRACE_ID, CALLER_ID)
     assert submitted.context is not None
@@ -32,11 +34,11 @@ def test_a_submission_hangs_on_the_caller_and_what_follows_on_the_submission(tol
     assert operation.trace.tracestate == "vendor=1"
 
 
-def test_without_a_caller_a_trace_begins(told: Told) -> None:
+def test_without_a_caller_a_trace_begins(recorded: Recorded) -> None:
     with spans.submission(an_operation()) as (_, operation):
         pass
     assert operation.trace is not None
-    assert ids(told.span("submit payments")) == (operation.trace.trace_id, "")
+    assert ids(recorded.span("submit payments")) == (operation.trace.trace_id, "")
 
 
 def test_without_the_sdk_the_callers_place_stays_as_it_was() -> None:
@@ -46,47 +48,49 @@ def test_without_the_sdk_the_callers_place_stays_as_it_was() -> None:
         assert operation.trace is None
 
 
-def test_a_hosts_span_of_the_same_trace_is_the_parent(told: Told) -> None:
+def test_a_hosts_span_of_the_same_trace_is_the_parent(recorded: Recorded) -> None:
     context = trace.set_span_in_context(
         trace.NonRecordingSpan(
             trace.SpanContext(int(TRACE_ID, 16), 0xABC, is_remote=True, trace_flags=trace.TraceFlags(1))
         )
     )
     with (
-        told.provider.get_tracer("host").start_as_current_span("activity:attempt", context=context) as host,
+        recorded.provider.get_tracer("host").start_as_current_span(
+            "activity:attempt", context=context
+        ) as host,
         spans.attempt(CALLED, 1),
     ):
         pass
-    attempted = told.span("attempt payments")
+    attempted = recorded.span("attempt payments")
     assert ids(attempted) == (TRACE_ID, f"{host.get_span_context().span_id:016x}")
     assert attempted.links == ()
 
 
-def test_a_hosts_span_of_another_trace_is_linked(told: Told) -> None:
+def test_a_hosts_span_of_another_trace_is_linked(recorded: Recorded) -> None:
     with (
-        told.provider.get_tracer("host").start_as_current_span("queue", context=Context()) as host,
+        recorded.provider.get_tracer("host").start_as_current_span("queue", context=Context()) as host,
         spans.submission(CALLED),
     ):
         pass
-    submitted = told.span("submit payments")
+    submitted = recorded.span("submit payments")
     assert ids(submitted) == (TRACE_ID, CALLER_ID)
     assert [link.context.span_id for link in submitted.links] == [host.get_span_context().span_id]
 
 
-def test_a_hosts_span_is_the_parent_where_the_caller_has_none(told: Told) -> None:
+def test_a_hosts_span_is_the_parent_where_the_caller_has_none(recorded: Recorded) -> None:
     with (
-        told.provider.get_tracer("host").start_as_current_span("timer", context=Context()) as host,
+        recorded.provider.get_tracer("host").start_as_current_span("timer", context=Context()) as host,
         spans.submission(an_operation()),
     ):
         pass
-    assert ids(told.span("submit payments"))[1] == f"{host.get_span_context().span_id:016x}"
+    assert ids(recorded.span("submit payments"))[1] == f"{host.get_span_context().span_id:016x}"
 
 
-def test_an_attempt_says_how_it_ended(told: Told) -> None:
+def test_an_attempt_says_how_it_ended(recorded: Recorded) -> None:
     failed = an_outcome(Category.THROTTLED, error="429: slow down")
     with spans.attempt(CALLED, 3) as span:
         spans.attempt_ended(span, failed, "failure")
-    attempted = told.span("attempt payments")
+    attempted = recorded.span("attempt payments")
     assert attempted.attributes == {
         OPERATION_ID: "op-test",
         "durable_retry.operation.key": "key-1",
@@ -103,16 +107,16 @@ def test_an_attempt_says_how_it_ended(told: Told) -> None:
     )
 
 
-def test_a_successful_attempt_is_no_error(told: Told) -> None:
+def test_a_successful_attempt_is_no_error(recorded: Recorded) -> None:
     with spans.attempt(replace(CALLED, dependency="queue:orders"), 1) as span:
         spans.attempt_ended(span, AttemptOutcome(number=1, started_at=NOON, duration_ms=1.0), "success")
-    attempted = told.span("attempt queue")  # a queue's name is the caller's: no name of spans
+    attempted = recorded.span("attempt queue")  # a queue's name is the caller's: no name of spans
     assert attempted.status.status_code is StatusCode.UNSET
 
 
-def test_an_operation_is_told_once_it_has_ended_with_every_wait(told: Told) -> None:
+def test_an_operation_that_has_ended_is_one_span_with_every_wait(recorded: Recorded) -> None:
     spans.operation_ended(an_end(), CALLED.trace)
-    whole = told.span("operation payments")
+    whole = recorded.span("operation payments")
     assert ids(whole) == (TRACE_ID, CALLER_ID)
     assert whole.start_time is not None
     assert whole.end_time is not None
@@ -137,10 +141,10 @@ def test_an_operation_is_told_once_it_has_ended_with_every_wait(told: Told) -> N
     ]
 
 
-def test_a_dead_lettered_operation_is_an_error(told: Told) -> None:
+def test_a_dead_lettered_operation_is_an_error(recorded: Recorded) -> None:
     letter = {"id": "dl-1", "category": "malformed", "reason": "RejectedByDependency"}
     spans.operation_ended(an_end(status="dead_lettered", dead_letter=letter), None)
-    whole = told.span("operation payments")
+    whole = recorded.span("operation payments")
     assert whole.status.status_code is StatusCode.ERROR
     assert whole.attributes is not None
     assert whole.attributes["error.type"] == "malformed"
@@ -166,9 +170,9 @@ async def answered(
     return arrived[0], f"{attempted.get_span_context().span_id:016x}"
 
 
-async def test_a_request_has_a_span_and_its_place_goes_out_with_it(told: Told) -> None:
+async def test_a_request_has_a_span_and_its_place_goes_out_with_it(recorded: Recorded) -> None:
     headers, attempt_id = await answered(200)
-    request = told.span("POST")
+    request = recorded.span("POST")
     assert (request.kind, ids(request)) == (SpanKind.CLIENT, (TRACE_ID, attempt_id))
     assert request.context is not None
     assert headers["traceparent"] == f"00-{TRACE_ID}-{request.context.span_id:016x}-01"
@@ -180,21 +184,21 @@ async def test_a_request_has_a_span_and_its_place_goes_out_with_it(told: Told) -
     }
 
 
-async def test_a_refused_request_is_an_error(told: Told) -> None:
+async def test_a_refused_request_is_an_error(recorded: Recorded) -> None:
     await answered(503)
-    assert told.span("POST").status.status_code is StatusCode.ERROR
+    assert recorded.span("POST").status.status_code is StatusCode.ERROR
 
 
-async def test_a_traceparent_that_the_submitter_wrote_stays(told: Told) -> None:
+async def test_a_traceparent_that_the_submitter_wrote_stays(recorded: Recorded) -> None:
     headers, _ = await answered(200, {"traceparent": "theirs"})
     assert headers.get_list("traceparent") == ["theirs"]
-    assert told.span("POST") is not None
+    assert recorded.span("POST") is not None
 
 
-async def test_a_request_that_fails_tells_its_kind_and_no_url(told: Told) -> None:
+async def test_a_span_of_a_failed_request_has_its_kind_and_no_url(recorded: Recorded) -> None:
     with pytest.raises(httpx.ConnectError):
         await answered(0)
-    request = told.span("POST")
+    request = recorded.span("POST")
     assert request.attributes is not None
     assert request.attributes["error.type"] == "ConnectError"
     assert request.events == ()

@@ -152,7 +152,7 @@ def test_slow_calls_are_counted_by_their_duration(duration_seconds: float, slow:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "duration_seconds", "told"),
+    ("verdict", "duration_seconds", "expected"),
     [
         (CallHealth.SUCCESS, 0.1, CallHealth.SUCCESS),
         (CallHealth.SUCCESS, 2.0, CallHealth.FAILURE),
@@ -161,14 +161,14 @@ def test_slow_calls_are_counted_by_their_duration(duration_seconds: float, slow:
     ],
 )
 def test_the_end_of_a_probe_is_told_at_once(
-    verdict: CallHealth, duration_seconds: float, told: CallHealth
+    verdict: CallHealth, duration_seconds: float, expected: CallHealth
 ) -> None:
     saved = buffer(slow_call_seconds=2)
     saved.take(after(0))
     saved.ended(verdict, after(0.01), epoch=3, duration_seconds=duration_seconds, lease_id="op-1:1")
     assert saved.due_at() == after(0.01)
     report = saved.take(after(0.01))
-    assert report.probes == (ProbeResult("op-1:1", 3, told),)
+    assert report.probes == (ProbeResult("op-1:1", 3, expected),)
     assert report.window.everything().calls == 0
 
 

@@ -152,16 +152,16 @@ def test_a_tally_tells_states_times_and_how_often_each_dependency_was_tried() ->
     tally.add(OperationState.WAITING_RETRY, NOW - timedelta(minutes=30), "payments", 2)
     tally.add(OperationState.WAITING_CIRCUIT, NOW, "mail", 0)
     tally.add(OperationState.PENDING, NOW, None, 0)
-    told = tally.to_json()
-    assert (told["operations"], told["attempts"], told["amplification"]) == (4, 3, 1.5)
-    assert told["by_status"]["waiting_circuit"] == 1
-    assert list(told["by_dependency"]) == ["mail", "payments"]
-    assert told["by_dependency"]["mail"]["amplification"] is None
-    assert told["by_dependency"]["payments"]["operations"] == 2
-    held = [at for at, part in enumerate(told["buckets"]) if any(part["by_status"].values())]
+    document = tally.to_json()
+    assert (document["operations"], document["attempts"], document["amplification"]) == (4, 3, 1.5)
+    assert document["by_status"]["waiting_circuit"] == 1
+    assert list(document["by_dependency"]) == ["mail", "payments"]
+    assert document["by_dependency"]["mail"]["amplification"] is None
+    assert document["by_dependency"]["payments"]["operations"] == 2
+    held = [at for at, part in enumerate(document["buckets"]) if any(part["by_status"].values())]
     assert held == [23, 47]
-    assert told["buckets"][0]["from"] == told["from"]
-    assert told["bucket_seconds"] == 75
+    assert document["buckets"][0]["from"] == document["from"]
+    assert document["bucket_seconds"] == 75
 
 
 def test_states_without_operations_are_told_as_zero() -> None:

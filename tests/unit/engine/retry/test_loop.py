@@ -98,9 +98,9 @@ def a_wait(before_attempt: int, seconds: float, kind: WaitKind = WaitKind.CIRCUI
 
 def test_waits_of_one_kind_before_one_attempt_are_told_as_one() -> None:
     history = History().with_wait(a_wait(1, 0)).with_wait(a_wait(1, 5))
-    (told,) = history.waits
-    assert (told.times, told.began_at, told.until) == (2, NOON, NOON + in_seconds(6))
-    assert told.delay_reasons == ("since 5",)
+    (wait,) = history.waits
+    assert (wait.times, wait.began_at, wait.until) == (2, NOON, NOON + in_seconds(6))
+    assert wait.delay_reasons == ("since 5",)
 
 
 def test_other_waits_stand_by_themselves_and_the_latest_are_kept() -> None:

@@ -30,7 +30,7 @@ def test_an_empty_lane_costs_nothing() -> None:
 
 
 class Handler:
-    """Records what runs, and holds it until told."""
+    """Records what runs, and holds it until released."""
 
     def __init__(self) -> None:
         self.started: list[str] = []

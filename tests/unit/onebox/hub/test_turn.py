@@ -88,16 +88,16 @@ class TestInterpret:
         assert kinds(turn)[-2:] == ["orchestratorCompleted", "executionCompleted"]
         (post,) = turn.posts
         assert (post.target, post.execution_id) == ("p", "pe")
-        (told,) = events_in(post.events)
-        assert told.subOrchestrationInstanceCompleted.taskScheduledId == 4
+        (event,) = events_in(post.events)
+        assert event.subOrchestrationInstanceCompleted.taskScheduledId == 4
 
     def test_a_termination_is_a_failure_to_the_parent(self) -> None:
         complete = pb.CompleteOrchestrationAction(orchestrationStatus=pb.ORCHESTRATION_STATUS_TERMINATED)
         action = pb.OrchestratorAction(id=9, completeOrchestration=complete)
         turn = read(answer(action), head(parent=Parent("p", "pe", 4)))
-        (told,) = events_in(turn.posts[0].events)
+        (event,) = events_in(turn.posts[0].events)
         assert (
-            told.subOrchestrationInstanceFailed.failureDetails.errorMessage
+            event.subOrchestrationInstanceFailed.failureDetails.errorMessage
             == "Sub-orchestration ended terminated"
         )
 

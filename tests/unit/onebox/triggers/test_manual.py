@@ -38,8 +38,8 @@ def test_a_batch_tells_its_partition_once_and_the_rest_per_message() -> None:
 
 
 def test_a_list_per_message_stands_in_place_of_what_is_made_up() -> None:
-    told = {"OffsetArray": [7, 9], "Topic": "orders"}
-    made = event_data(function("kafkaTrigger", cardinality="MANY"), '["a", "b"]', NOW, told)
+    metadata = {"OffsetArray": [7, 9], "Topic": "orders"}
+    made = event_data(function("kafkaTrigger", cardinality="MANY"), '["a", "b"]', NOW, metadata)
     assert made is not None
     assert read(made[1]["OffsetArray"]) == [7, 9]
     assert read(made[1]["TopicArray"]) == ["orders", "orders"]

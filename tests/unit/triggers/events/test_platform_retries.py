@@ -27,7 +27,7 @@ def test_a_trigger_without_retries_has_no_last_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "most", "told"),
+    ("count", "most", "expected"),
     [
         (2, 5, "retry 2 of 5"),
         (5, 5, "retry 5 of 5, the last one"),
@@ -35,10 +35,10 @@ def test_a_trigger_without_retries_has_no_last_run() -> None:
     ],
 )
 def test_a_retry_is_told_with_what_failed(
-    count: int, most: int, told: str, caplog: pytest.LogCaptureFixture
+    count: int, most: int, expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     note_retry(context(count, most))
-    assert caplog.messages == [f"operations_kafka: {told}, after: the hub is away"]
+    assert caplog.messages == [f"operations_kafka: {expected}, after: the hub is away"]
 
 
 def test_a_first_run_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:

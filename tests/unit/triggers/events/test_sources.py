@@ -116,7 +116,7 @@ def test_kafka_is_spoken_to_as_its_settings_say(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_schedule_of_an_unknown_dependency_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCHEDULED_OPERATIONS", SCHEDULE.replace("reports", "nobody"))
-    told = io.StringIO()
+    stderr = io.StringIO()
     with pytest.raises(SettingsError):
-        source_blueprints(told)
-    assert "SCHEDULED_OPERATIONS/operations/nightly/dependency" in told.getvalue()
+        source_blueprints(stderr)
+    assert "SCHEDULED_OPERATIONS/operations/nightly/dependency" in stderr.getvalue()
