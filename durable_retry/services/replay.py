@@ -17,7 +17,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base.names import FORM, OPERATION, OPERATIONS_QUEUE, QUEUE_SOURCE, DeadLetterReason
+from durable_retry.engine.base.names import (
+    FORM,
+    OPERATIONS_QUEUE,
+    QUEUE_SOURCE,
+    STARTED_OPERATION,
+    DeadLetterReason,
+)
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
@@ -93,7 +99,7 @@ async def _start_or_wait(hub: str, operation: OperationInput) -> bool:
     given = {"operation": operation.to_json(), "form": FORM}
     for seconds in _WAITS_SECONDS:
         await asyncio.sleep(seconds)
-        if await start_instance(hub, OPERATION, operation.operation_id, given, again=True):
+        if await start_instance(hub, STARTED_OPERATION, operation.operation_id, given, again=True):
             return True
         if await is_started(hub, operation):
             return True

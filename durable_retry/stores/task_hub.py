@@ -25,7 +25,7 @@ from durabletask.internal.client_helpers import build_query_instances_req
 from durabletask.internal.orchestrator_service_pb2 import OrchestrationIdReusePolicy
 from google.protobuf.wrappers_pb2 import StringValue
 
-from durable_retry.engine.base.names import FORM, IDEMPOTENCY_RECORD, OPERATION
+from durable_retry.engine.base.names import FORM, IDEMPOTENCY_RECORD, STARTED_OPERATION
 from durable_retry.engine.operations.idempotency import Record
 from durable_retry.engine.operations.operation import OperationInput
 
@@ -131,7 +131,7 @@ async def start_operation(hub: str, operation: OperationInput, start_id: str = "
     client = await client_for(hub)
     try:
         await client.schedule_new_orchestration(
-            OPERATION,
+            STARTED_OPERATION,
             input={"operation": operation.to_json(), "start_id": start_id, "form": FORM},
             instance_id=operation.operation_id,
             reuse_id_policy=NEVER_REPLACE,

@@ -13,6 +13,9 @@ An input without one is of form 1. Form 2: a timer that fired early is followed 
 """
 
 OPERATION: Final = "operation"
+STARTED_OPERATION: Final = OPERATION
+"""The orchestrator that new operations and replays start; another beside it while one is changed."""
+
 OUTBOX: Final = "outbox"
 BATCH: Final = "batch"
 SAGA: Final = "saga"

@@ -1,0 +1,130 @@
+"""An unsafe change of an orchestrator beside the old code: operations of both in every state, and back."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from threading import Event
+from typing import Any, Final
+
+import pytest
+from durabletask.entities import EntityInstanceId
+
+from durable_retry import clock
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import IDEMPOTENCY_RECORD, OPERATION, OperationState
+from durable_retry.engine.circuit import Refused
+from durable_retry.engine.operations.operation import OperationInput, OperationStatus
+from durable_retry.engine.retry.history import History
+from durable_retry.engine.retry.loop import blocked_to_json
+from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.stores import task_hub as hub
+from orchestrators import operation as orchestrator
+from tests.replay.with_a_wait import with_a_wait
+from tests.support.builders import an_operation, failing
+from tests.support.hub import TaskHubStage, task_hub_stage
+
+CHANGED: Final = "operation_2"
+WAIT_SECONDS: Final = 4.0
+STATES: Final = ("retry", "circuit", "attempt", "claim")
+
+
+class Dependency:
+    """Answers by the state that an operation is to be in, which is the last part of its id."""
+
+    def __init__(self) -> None:
+        self.goes_on = Event()
+        self.refused: set[str] = set()
+        self.under_way: set[str] = set()
+
+    def __call__(self, name: str, given: dict[str, Any]) -> Any:
+        operation_id = given["operation"]["operation_id"]
+        state = operation_id.rpartition("-")[2]
+        if state == "circuit" and operation_id not in self.refused:
+            self.refused.add(operation_id)
+            base = clock.now() + timedelta(seconds=WAIT_SECONDS)
+            return {"stopped": blocked_to_json(Refused(base, 0, base, "open"))}
+        if state == "attempt":
+            self.under_way.add(operation_id)
+            assert self.goes_on.wait(30)
+        return failing(1 if state == "retry" else 0)(name, given)
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskHubStage]:
+    """A worker that has the old orchestrator and the changed one."""
+    monkeypatch.setattr(orchestrator, "_CLAIM_AGAIN", timedelta(seconds=1))
+    with task_hub_stage(instead={CHANGED: with_a_wait(orchestrator.operation)}) as running:
+        yield running
+
+
+def operation_in(state: str, number: int) -> OperationInput:
+    policy = RetryPolicy(strategy="fixed", initial_seconds=WAIT_SECONDS, jitter="none")
+    base = an_operation(operation_id=f"op-{number}-{state}", policy=policy)
+    return replace(base, deadline_at=clock.now() + timedelta(hours=1))
+
+
+async def held_by_another(stage: TaskHubStage, operation: OperationInput) -> None:
+    client = await hub.client_for(stage.binding)
+    claim = {"owner": "another", "fingerprint": operation.fingerprint, "now": to_rfc3339(clock.now())}
+    await client.signal_entity(EntityInstanceId(IDEMPOTENCY_RECORD, operation.operation_id), "claim", claim)
+    async with asyncio.timeout(20):
+        while await hub.read_record(stage.binding, operation.operation_id) is None:  # noqa: ASYNC110 # asks over gRPC
+            await asyncio.sleep(0.05)
+
+
+async def let_go(stage: TaskHubStage, operation: OperationInput) -> None:
+    ended = OperationStatus(
+        operation=operation, state=OperationState.SUCCEEDED, history=History(), updated_at=clock.now()
+    )
+    completion = {
+        "owner": "another",
+        "fingerprint": operation.fingerprint,
+        "document": ended.to_json(),
+        "now": to_rfc3339(clock.now()),
+        "ttl_seconds": 3600.0,
+    }
+    await hub.complete_record(stage.binding, operation.operation_id, completion)
+
+
+async def is_there(stage: TaskHubStage, dependency: Dependency, operation: OperationInput) -> bool:
+    """Whether an operation is in the state of its name."""
+    instance = await hub.read_operation(stage.binding, operation.operation_id)
+    assert instance is not None
+    state = operation.operation_id.rpartition("-")[2]
+    shown = (instance.custom_status or {}).get("status")
+    if state == "claim":
+        return instance.updated_at > instance.created_at and shown is None
+    if state == "attempt":
+        return operation.operation_id in dependency.under_way
+    return shown == f"waiting_{state}"
+
+
+async def test_old_and_new_operations_end_side_by_side_and_so_after_the_way_back(
+    stage: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dependency = Dependency()
+    stage.answer = dependency
+    started: list[tuple[str, OperationInput]] = []
+    for number, name in enumerate((OPERATION, CHANGED, OPERATION)):
+        monkeypatch.setattr(hub, "STARTED_OPERATION", name)
+        batch = [operation_in(state, number) for state in STATES]
+        await held_by_another(stage, batch[-1])
+        for operation in batch:
+            assert await hub.start_operation(stage.binding, operation)
+        for operation in batch:
+            async with asyncio.timeout(20):
+                while not await is_there(stage, dependency, operation):  # noqa: ASYNC110 # asks over gRPC
+                    await asyncio.sleep(0.05)
+        started += [(name, operation) for operation in batch]
+    dependency.goes_on.set()
+    client = await hub.client_for(stage.binding)
+    for name, operation in started:
+        if operation.operation_id.endswith("claim"):
+            await let_go(stage, operation)
+        instance = await hub.wait_for_operation(stage.binding, operation.operation_id, 30)
+        state = await client.get_orchestration_state(operation.operation_id)
+        assert instance is not None
+        assert state is not None
+        assert (state.name, (instance.output or {})["status"]) == (name, "succeeded"), instance
+    await hub.close_clients()
