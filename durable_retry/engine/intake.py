@@ -116,7 +116,7 @@ class LagLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeResult:
+class LagReading:
     """The result of reading a probe's state.
 
     Attributes:
@@ -128,10 +128,10 @@ class ProbeResult:
     is_over: bool
 
 
-_MOVES_ON: Final = ProbeResult(None, is_over=True)
+_MOVES_ON: Final = LagReading(None, is_over=True)
 
 
-def probe_result(state: str | None, age_seconds: float, limits: LagLimits) -> ProbeResult:
+def lag_reading(state: str | None, age_seconds: float, limits: LagLimits) -> LagReading:
     """Judge a probe.
 
     Args:
@@ -148,7 +148,7 @@ def probe_result(state: str | None, age_seconds: float, limits: LagLimits) -> Pr
             return _MOVES_ON
 
 
-def _waiting(what: Backpressure, age_seconds: float, limit_seconds: float) -> ProbeResult:
+def _waiting(what: Backpressure, age_seconds: float, limit_seconds: float) -> LagReading:
     if limit_seconds == 0:
         return _MOVES_ON
-    return ProbeResult(what if age_seconds > limit_seconds else None, is_over=False)
+    return LagReading(what if age_seconds > limit_seconds else None, is_over=False)

@@ -30,7 +30,7 @@ from durable_retry.engine.intake import (
     LagLimits,
     MalformedBodyError,
     kept_text,
-    probe_result,
+    lag_reading,
     read_message,
 )
 from durable_retry.engine.operations.operation import OperationInput
@@ -134,7 +134,7 @@ class BackpressureMonitor:
         probe.sampled_at = now  # before the read: concurrent callers use the last result
         instance = await read_operation(hub, probe.operation_id)
         state = None if instance is None else str(document_of(instance)["status"])
-        look = probe_result(state, (now - probe.started_at).total_seconds(), self.limits)
+        look = lag_reading(state, (now - probe.started_at).total_seconds(), self.limits)
         probe.backpressure = look.backpressure
         if look.is_over and self.probes.get(dependency) is probe:
             del self.probes[dependency]

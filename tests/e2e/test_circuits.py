@@ -316,13 +316,30 @@ def test_a_circuit_that_cannot_be_read_holds_nobody_up_and_the_log_says_so(
 def test_a_hold_by_hand_stays_in_force_while_the_circuit_cannot_be_read(circuits: System, key: str) -> None:
     by_hand(circuits, "unread", "open", reason="maintenance")
     until_state(circuits, "unread", "forced_open")
-    # Enough of them that each worker gets one and reads of the hold.
-    for each in posted(circuits, "unread", [f"{key}-before-{number}" for number in range(30)]):
-        circuits.until(each, "waiting_circuit")
+    until_all_held(circuits, "unread", key)
     with cut_off(circuits):
         for number in range(4):
             until_held(circuits, "unread", f"{key}-{number}")
     by_hand(circuits, "unread", "close", reason="done")
+
+
+def until_all_held(system: System, dependency: str, key: str) -> None:
+    """Post operations until each of many is held up, so that every worker has read of the hold."""
+    posts = count()
+
+    def post_many() -> bool:
+        keys = [f"{key}-before-{next(posts)}" for _ in range(20)]
+        return all(judged(system, each) == "waiting_circuit" for each in posted(system, dependency, keys))
+
+    eventually(post_many, f"all workers hold {dependency} up")
+
+
+def judged(system: System, operation_id: str) -> str:
+    """Return the state of an operation once its worker let it go or held it up."""
+    ends = {"waiting_circuit", "succeeded"}
+    return eventually(
+        lambda: state if (state := system.status(operation_id)["status"]) in ends else None, "it was judged"
+    )
 
 
 def until_both_tell(system: System, key: str, told: str) -> None:

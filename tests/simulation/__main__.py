@@ -6,7 +6,7 @@ from secrets import randbelow
 
 from tests.simulation.invariants import broken
 from tests.simulation.shrink import found_in, shrunk
-from tests.simulation.story import told
+from tests.simulation.story import simulated
 
 OPERATIONS = 200
 SMALL = 2
@@ -31,7 +31,7 @@ def main() -> int:
 
 def _run(seed: int, options: argparse.Namespace) -> int:
     without = tuple(filter(None, options.without.split(",")))
-    story = told(seed, options.operations, without=without)
+    story = simulated(seed, options.operations, without=without)
     if options.digest:
         sys.stdout.write(f"{story.world.digest()}\n")
         return 0

@@ -16,7 +16,7 @@ from tests.simulation.world import Execution
 type RunKey = tuple[str, datetime]
 
 _BREATH: Final = timedelta(milliseconds=5)
-"""Durations are told in tenths of a millisecond."""
+"""Durations are stored in tenths of a millisecond."""
 
 _EARLY: Final = timedelta(seconds=1)
 
@@ -102,7 +102,7 @@ def no_early_attempt(story: Story) -> Iterator[str]:
             following = [call.at for call in seen if call.attempt == record["number"] + 1]
             if wait and following and min(following) < ended_at + timedelta(seconds=wait) - _slack(story):
                 yield f"{end.operation.run_id}: attempt {record['number'] + 1} came before its time"
-        yield from _after_being_told(end.operation, seen, _slack(story))
+        yield from _after_retry_after(end.operation, seen, _slack(story))
 
 
 def _slack(story: Story) -> timedelta:
@@ -114,13 +114,13 @@ def _slack(story: Story) -> timedelta:
     return _BREATH + (_EARLY if story.world.has_skew else timedelta(0))
 
 
-def _after_being_told(operation: OperationInput, calls: list[Call], slack: timedelta) -> Iterator[str]:
-    for told in (call for call in calls if call.retry_after_seconds and call.execution.counts):
-        assert told.ended_at is not None
-        seconds = min(told.retry_after_seconds, operation.policy.max_retry_after_seconds)
-        until = told.ended_at + timedelta(seconds=seconds) - slack
-        if any(told.ended_at < call.at < until and call.attempt > told.attempt for call in calls):
-            yield f"{operation.run_id} did not heed Retry-After of attempt {told.attempt}"
+def _after_retry_after(operation: OperationInput, calls: list[Call], slack: timedelta) -> Iterator[str]:
+    for throttled in (call for call in calls if call.retry_after_seconds and call.execution.counts):
+        assert throttled.ended_at is not None
+        seconds = min(throttled.retry_after_seconds, operation.policy.max_retry_after_seconds)
+        until = throttled.ended_at + timedelta(seconds=seconds) - slack
+        if any(throttled.ended_at < call.at < until and call.attempt > throttled.attempt for call in calls):
+            yield f"{operation.run_id} did not heed Retry-After of attempt {throttled.attempt}"
 
 
 def nothing_after_the_deadline(story: Story) -> Iterator[str]:

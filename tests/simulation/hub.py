@@ -357,8 +357,8 @@ class Hub:
         instance.output = done.result.value or None
         self.world.note("ends", instance.instance_id, instance.status.name)
         if instance.status is not OrchestrationStatus.COMPLETED:
-            told = f"{done.failureDetails.errorType}: {done.failureDetails.errorMessage}"
-            self.world.mistake("an orchestration failed", instance.instance_id, told)
+            text = f"{done.failureDetails.errorType}: {done.failureDetails.errorMessage}"
+            self.world.mistake("an orchestration failed", instance.instance_id, text)
         self.on_end(instance)
 
     # Activities.

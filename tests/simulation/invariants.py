@@ -19,7 +19,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     outcomes.events_arrive,
     outcomes.events_are_complete,
     letters.dead_letters_are_kept,
-    letters.lineage_is_told,
+    letters.lineage_is_recorded,
     letters.messages_are_kept,
     letters.lists_agree,
     calls.circuits_probe_within_limits,

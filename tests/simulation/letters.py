@@ -34,7 +34,7 @@ def dead_letters_are_kept(story: Story) -> Iterator[str]:
             yield f"{end.operation.operation_id} ended {end.document['status']}, open are {open_letters}"
 
 
-def lineage_is_told(story: Story) -> Iterator[str]:
+def lineage_is_recorded(story: Story) -> Iterator[str]:
     """Who replays a dead letter and fails again is written down at it, and it was replayed."""
     kept = {letter.id: letter for letter in story.letters}
     for letter in story.letters:

@@ -83,14 +83,14 @@ def records_agree(story: Story) -> Iterator[str]:
     """The record of a key answers what the last run of its operation ended with."""
     for end in story.last_ends:
         record = story.records.get((end.operation.operation_id, end.life))
-        if record is None or not _is_told(end, record["document"]):
+        if record is None or not _is_recorded(end, record["document"]):
             state = None if record is None else (record["document"] or {"status": "none"})["status"]
             yield f"{end.operation.operation_id} ended {end.document['status']}, its record says {state}"
         elif record["owner"] != end.operation.owner:
             yield f"{end.operation.operation_id} is owned by {record['owner']}"
 
 
-def _is_told(end: RunEnd, document: Any) -> bool:
+def _is_recorded(end: RunEnd, document: Any) -> bool:
     """Whether a record tells an end; the turn that is made again tells it once more, a little later."""
     if not end.is_repeated or document is None:
         return bool(document == end.document)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from durable_retry import clock
 from tests.simulation.invariants import broken
-from tests.simulation.story import Story, told
+from tests.simulation.story import Story, simulated
 from tests.simulation.world import Chances
 
 _SECONDS: Final = 20.0
@@ -45,7 +45,7 @@ class Finding:
 
 def found_in(seed: int, operations: int, *defects: Any, without: Sequence[str] = ()) -> Finding | None:
     """Return what does not hold in a world; None when everything does."""
-    story = told(seed, operations, *defects, without=without)
+    story = simulated(seed, operations, *defects, without=without)
     for invariant, contradictions in broken(story).items():
         lines = _about(story, contradictions[0])
         return Finding(seed, operations, tuple(without), invariant, contradictions[0], lines)

@@ -153,7 +153,7 @@ class Story:
         return {name.removeprefix(prefix): state for name, state in states if name.startswith(prefix)}
 
 
-def told(seed: int, operations: int, *defects: Any, without: Collection[str] = ()) -> Story:
+def simulated(seed: int, operations: int, *defects: Any, without: Collection[str] = ()) -> Story:
     """Let a world happen.
 
     Args:
@@ -167,7 +167,7 @@ def told(seed: int, operations: int, *defects: Any, without: Collection[str] = (
 
 async def _happened(seed: int, operations: int, defects: Sequence[Any], without: Collection[str]) -> Story:
     world = World(seed, Chances.of(seed, without), Scale.of(operations))
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, told: _unheard(world, told))
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: _unheard(world, context))
     app = App(world)
     story = Story(world, app, People(world, app))
     app.hub.on_end, app.hub.on_entity = story.ended, story.entity_changed
@@ -206,10 +206,10 @@ async def _live(story: Story, crowd: Callable[[People, Scale], list[Any]]) -> No
     await story.look_again()
 
 
-def _unheard(world: World, told: dict[str, Any]) -> None:
+def _unheard(world: World, context: dict[str, Any]) -> None:
     """Take down what was raised where nobody hears it."""
     if not world.over:
-        world.mistake("nobody expected", repr(told.get("exception")), told.get("message"))
+        world.mistake("nobody expected", repr(context.get("exception")), context.get("message"))
 
 
 def _crowd(people: People, scale: Scale) -> list[Any]:

@@ -22,7 +22,7 @@ What holds then, each a function of its own:
  8. events_arrive                 every event of a success at least once, under one id; none of anything else
  9. events_are_complete           as many as were asked for; a handler's writes are there just for successes
 10. dead_letters_are_kept         one for every run that ended so; the last one of an operation is open
-11. lineage_is_told               what became of a replay is written down at what was replayed
+11. lineage_is_recorded               what became of a replay is written down at what was replayed
 12. messages_are_kept             a message that is no operation is exactly one dead letter
 13. lists_agree                   the lists and counts of dead letters say what the dead letters say
 14. circuits_probe_within_limits  a half-open circuit never lets more probe than it may
@@ -80,7 +80,7 @@ from orchestrators.operation import Run
 from tests.simulation import __main__ as simulation
 from tests.simulation.invariants import INVARIANTS, broken
 from tests.simulation.shrink import found_in, shrunk
-from tests.simulation.story import told
+from tests.simulation.story import simulated
 from tests.simulation.world import Chances
 
 OPERATIONS: Final = 150
@@ -212,19 +212,19 @@ MISTAKES: Final = (
 )
 def test_everything_holds_in_a_world_where_nothing_goes_smoothly(seed: int, operations: int) -> None:
     again = f"python -m tests.simulation --seed {seed} --operations {operations}"
-    assert broken(told(seed, operations)) == {}, f"play it again with: {again}"
+    assert broken(simulated(seed, operations)) == {}, f"play it again with: {again}"
 
 
 def test_everything_holds_in_small_worlds() -> None:
     for seed in SMALL_WORLDS:
         again = f"python -m tests.simulation --small --seed {seed}"
-        assert broken(told(seed, simulation.SMALL)) == {}, f"play it again with: {again}"
+        assert broken(simulated(seed, simulation.SMALL)) == {}, f"play it again with: {again}"
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.invariant)
 def test_a_mistake_in_the_app_is_seen(mistake: Mistake) -> None:
-    worlds = (told(seed, FEW, mistake.patch()) for seed in ROUGH)
+    worlds = (simulated(seed, FEW, mistake.patch()) for seed in ROUGH)
     assert any(mistake.invariant in broken(world) for world in worlds)
 
 
@@ -255,7 +255,7 @@ def test_everything_holds_in_ten_thousand_small_worlds(stretch: int) -> None:
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_defect_of_before_is_found_again(defect: Defect) -> None:
-    worlds = (broken(told(seed, simulation.SMALL, defect.patch())) for seed in range(defect.bound))
+    worlds = (broken(simulated(seed, simulation.SMALL, defect.patch())) for seed in range(defect.bound))
     assert any(worlds)
 
 

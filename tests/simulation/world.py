@@ -281,8 +281,8 @@ class World:
         self._born += 1
         worker = Worker(f"worker-{self._born}", self._skew())
         self.workers.append(worker)
-        for told in self.on_birth:
-            told(worker)
+        for introduce in self.on_birth:
+            introduce(worker)
 
     def kill(self, worker: Worker) -> None:
         """Let a worker die, and another come up in its place a little later."""
@@ -291,8 +291,8 @@ class World:
         self.deaths += 1
         self.workers.remove(worker)
         self.later(self.rng.uniform(*_DEAD_SECONDS), self.give_birth)
-        for told in self.on_death:
-            told(worker)
+        for remove in self.on_death:
+            remove(worker)
 
     def run[T](
         self, worker: Worker, work: Coroutine[Any, Any, T], execution: Execution | None = None

@@ -124,8 +124,15 @@ def check(storage: Storage, operation_id: str, queue: str) -> None:
     assert arrived == sorted(arrived), "the order holds, also among duplicates"
 
 
-@pytest.mark.parametrize("place", ["own", "beside a handler's writes"])
-@pytest.mark.parametrize("mode", ["before", "after"])
+@pytest.mark.parametrize(
+    ("mode", "place"),
+    [
+        pytest.param("before", "own", marks=pytest.mark.long),
+        pytest.param("before", "beside a handler's writes"),
+        pytest.param("after", "own", marks=pytest.mark.long),
+        pytest.param("after", "beside a handler's writes", marks=pytest.mark.long),
+    ],
+)
 def test_a_cut_at_any_write_changes_nothing_in_the_end(storage: Storage, mode: Mode, place: Place) -> None:
     at = 1
     while True:

@@ -59,7 +59,7 @@ class Fleet:
         )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     workers=st.integers(1, 4),
     firsts=st.integers(0, 50),
@@ -148,7 +148,7 @@ class Restarts:
         )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     workers=st.integers(1, 4),
     restart_every=st.integers(1, 20),
@@ -169,7 +169,7 @@ def test_a_rolling_restart_borrows_once_however_many_processes_are_replaced(
         )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     debts=st.lists(st.integers(0, 500), min_size=1, max_size=20),
     seconds=st.lists(st.floats(0, 100), min_size=20, max_size=20),
