@@ -336,10 +336,12 @@ def until_all_held(system: System, dependency: str, key: str) -> None:
 
 def judged(system: System, operation_id: str) -> str:
     """Return the state of an operation once its worker let it go or held it up."""
-    ends = {"waiting_circuit", "succeeded"}
-    return eventually(
-        lambda: state if (state := system.status(operation_id)["status"]) in ends else None, "it was judged"
-    )
+
+    def look() -> str | None:
+        state = str(system.status(operation_id)["status"])
+        return state if state in {"waiting_circuit", "succeeded"} else None
+
+    return eventually(look, "it was judged")
 
 
 def until_both_tell(system: System, key: str, told: str) -> None:
