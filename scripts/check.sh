@@ -28,4 +28,4 @@ fi
 timed=(tests/e2e/test_circuits.py tests/e2e/test_batches.py tests/fault)
 $py -m pytest -m "not long" -n 2 --dist loadfile --no-loadscope-reorder "${timed[@]}"
 # Most of the rest waits: for timers, for processes. A file stays on one worker, with the servers that it shares.
-$py -m pytest -m "not long" -n 6 --dist loadfile --no-loadscope-reorder --ignore=tests/unit --ignore=tests/property "${timed[@]/#/--ignore=}"
+$py -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder --ignore=tests/unit --ignore=tests/property "${timed[@]/#/--ignore=}"
