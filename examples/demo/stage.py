@@ -12,7 +12,7 @@ import httpx
 from azure.storage.queue import QueueClient
 
 from onebox.storage.azurite import free_ports
-from scripts.processes import ServerProcess, free_port
+from scripts.processes import PLAIN_HTTP, ServerProcess, free_port
 
 DEPENDENCIES: Final = Path(__file__).with_name("dependencies.toml")
 QUEUE: Final = "operations"
@@ -121,5 +121,5 @@ def _served(
     server.start()
     stack.callback(server.stop)
     return stack.enter_context(
-        httpx.Client(base_url=url, timeout=30, limits=httpx.Limits(keepalive_expiry=2))
+        httpx.Client(base_url=url, timeout=30, verify=PLAIN_HTTP, limits=httpx.Limits(keepalive_expiry=2))
     )

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from scripts.processes import eventually
+from scripts.processes import PLAIN_HTTP, eventually
 from tests.support.target import Target
 
 
@@ -106,11 +106,11 @@ def test_an_outage_fails_everything_until_it_is_over(tmp_path_factory: pytest.Te
     own.server.start()
     try:
         own.outage(on=True)
-        assert httpx.post(f"{own.url}/echo").status_code == 503
+        assert httpx.post(f"{own.url}/echo", verify=PLAIN_HTTP).status_code == 503
         own.outage(on=True, status=0)
         with pytest.raises(httpx.TransportError):
-            httpx.post(f"{own.url}/echo")
+            httpx.post(f"{own.url}/echo", verify=PLAIN_HTTP)
         own.outage(on=False)
-        assert httpx.post(f"{own.url}/echo").status_code == 200
+        assert httpx.post(f"{own.url}/echo", verify=PLAIN_HTTP).status_code == 200
     finally:
         own.server.stop()

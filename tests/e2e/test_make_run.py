@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from scripts.processes import ServerProcess, eventually, free_port
+from scripts.processes import PLAIN_HTTP, ServerProcess, eventually, free_port
 from scripts.run import port_in_use
 from tests.support.documents import readme_curl
 
@@ -67,13 +67,13 @@ def test_the_readmes_curl_works_as_printed_and_the_end_leaves_nothing_behind(run
     assert f"location: {body['status_url']}" in head
 
     def ended() -> dict[str, Any] | None:
-        document: dict[str, Any] = httpx.get(body["status_url"]).json()
+        document: dict[str, Any] = httpx.get(body["status_url"], verify=PLAIN_HTTP).json()
         return document if document["status"] == "succeeded" else None
 
     done = eventually(ended, "the operation succeeded", within_seconds=60)
     assert done["attempt_count"] == 3
     assert done["result"]["json"]["received"] == {"amount": 5}
-    counts = httpx.get(f"http://127.0.0.1:{run.target_port}/counts").json()
+    counts = httpx.get(f"http://127.0.0.1:{run.target_port}/counts", verify=PLAIN_HTTP).json()
     assert counts["keys"] == {"first": 3}
 
     head, _ = curl(run)

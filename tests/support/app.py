@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 import httpx
 
-from scripts.processes import ROOT, ServerProcess, eventually, free_port
+from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 from tests.support.target import Target
 
 DEPENDENCIES = ROOT / "tests" / "e2e" / "dependencies.toml"
@@ -31,7 +31,7 @@ class System:
         )
         # Connections are given up sooner than the server does, so that none is closed under a request.
         limits = httpx.Limits(keepalive_expiry=2)
-        self.client = httpx.Client(base_url=self.url, timeout=30, limits=limits)
+        self.client = httpx.Client(base_url=self.url, timeout=30, limits=limits, verify=PLAIN_HTTP)
 
     def post(self, key: str, path: str, *, dependency: str = "flaky", **more: Any) -> httpx.Response:
         """Posts an operation that POSTs to the target."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from scripts.processes import ServerProcess, free_port
+from scripts.processes import PLAIN_HTTP, ServerProcess, free_port
 
 
 class Target:
@@ -22,13 +22,14 @@ class Target:
 
     def totals(self) -> dict[str, int]:
         """How many requests came, per idempotency key."""
-        keys: dict[str, int] = httpx.get(f"{self.url}/counts").json()["keys"]
+        keys: dict[str, int] = httpx.get(f"{self.url}/counts", verify=PLAIN_HTTP).json()["keys"]
         return keys
 
     def received(self, key: str) -> dict[str, Any]:
         """Every try of one key."""
-        record: dict[str, Any] = httpx.get(f"{self.url}/counts/{key}").json()
+        record: dict[str, Any] = httpx.get(f"{self.url}/counts/{key}", verify=PLAIN_HTTP).json()
         return record
 
     def outage(self, *, on: bool, status: int = 503) -> None:
-        httpx.put(f"{self.url}/outage/{'on' if on else 'off'}", params={"status": status}).raise_for_status()
+        url = f"{self.url}/outage/{'on' if on else 'off'}"
+        httpx.put(url, params={"status": status}, verify=PLAIN_HTTP).raise_for_status()

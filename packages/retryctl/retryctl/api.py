@@ -51,12 +51,21 @@ class Api:
     def __init__(
         self, url: str, function_key: str | None, transport: httpx.BaseTransport | None = None
     ) -> None:
+        import ssl  # noqa: PLC0415 - httpx loads it
+
         import httpx  # noqa: PLC0415 - takes longer than all else; `--help` and `--version` do without
+
+        # Without TLS nothing is verified: do not load the trusted certificates.
+        tls = url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
         self.url = url.rstrip("/").removesuffix("/api")
         headers = {} if function_key is None else {_FUNCTION_KEY_HEADER: function_key}
         self._client = httpx.Client(
-            base_url=f"{self.url}/api/", headers=headers, timeout=_TIMEOUT_SECONDS, transport=transport
+            base_url=f"{self.url}/api/",
+            headers=headers,
+            timeout=_TIMEOUT_SECONDS,
+            transport=transport,
+            verify=tls,
         )
 
     def __enter__(self) -> Self:
@@ -128,6 +137,7 @@ class Api:
         return {"items": items, "next_cursor": cursor}
 
     def _send(self, method: str, path: tuple[str, ...], **request: Any) -> httpx.Response:
+
         import httpx  # noqa: PLC0415 - as above
 
         route = "/".join(quote(segment, safe="") for segment in path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 from azure.storage.queue import QueueClient, TextBase64DecodePolicy, TextBase64EncodePolicy
 
-from scripts.processes import ROOT, ServerDidNotStartError, ServerProcess, eventually, free_port
+from scripts.processes import PLAIN_HTTP, ROOT, ServerDidNotStartError, ServerProcess, eventually, free_port
 from tests.support.azurite import Storage
 
 APP = ROOT / "tests" / "apps" / "ledger"
@@ -62,7 +62,7 @@ class Lives:
     def post(self, instance_id: str) -> None:
         """Asks for an instance, and notes what came of it."""
         try:
-            answer = httpx.post(f"{self._url}/api/start/{instance_id}", timeout=10)
+            answer = httpx.post(f"{self._url}/api/start/{instance_id}", timeout=10, verify=PLAIN_HTTP)
         except httpx.TransportError:
             self.refused.append(instance_id)
             return
@@ -101,7 +101,7 @@ class Lives:
         """Waits for an instance to complete with its own id as its output."""
 
         def look() -> bool:
-            state = httpx.get(f"{self._url}{STATUS}/{instance_id}").json()
+            state = httpx.get(f"{self._url}{STATUS}/{instance_id}", verify=PLAIN_HTTP).json()
             return bool(state["runtimeStatus"] == "Completed" and state["output"] == instance_id)
 
         eventually(look, f"{instance_id} completes")

@@ -13,7 +13,7 @@ from azure.storage.queue import QueueClient, TextBase64EncodePolicy
 
 from onebox.storage.azurite import StoragePorts, free_ports
 from onebox.worker.outputs import BlobAccount, signed_headers
-from scripts.processes import ROOT, ServerProcess, eventually, free_port
+from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 
 SAMPLE = ROOT / "tests" / "apps" / "sample"
 FEATURES = ROOT / "tests" / "apps" / "features"
@@ -52,7 +52,7 @@ class OneboxProcess:
             },
         )
         self._queues: list[QueueClient] = []
-        self.client = httpx.Client(base_url=self.url, timeout=30)
+        self.client = httpx.Client(base_url=self.url, timeout=30, verify=PLAIN_HTTP)
 
     def log(self) -> str:
         """What it has written so far."""
@@ -78,7 +78,7 @@ class OneboxProcess:
         account = BlobAccount.from_connection_string(self.ports.connection_string)
         url = f"{account.endpoint}/{path}"
         headers = signed_headers(account, "GET", url, now=datetime.now(UTC))
-        answer = httpx.get(url, headers=headers)
+        answer = httpx.get(url, headers=headers, verify=PLAIN_HTTP)
         return answer.content if answer.status_code == httpx.codes.OK else None
 
     def _opened(self, name: str, **options: Any) -> QueueClient:

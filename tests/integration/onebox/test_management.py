@@ -4,7 +4,7 @@ from typing import Any
 import httpx
 import pytest
 
-from scripts.processes import eventually
+from scripts.processes import PLAIN_HTTP, eventually
 from tests.integration.onebox.onebox_process import OneboxProcess
 
 JSON = {"Content-Type": "application/json"}
@@ -44,7 +44,7 @@ def test_an_orchestration_is_started_and_its_links_lead_to_it(api: httpx.Client)
         "resumePostUri",
     }
     until(api, "m-start", "Completed")
-    state = httpx.get(answer.headers["location"]).json()
+    state = httpx.get(answer.headers["location"], verify=PLAIN_HTTP).json()
     assert list(state) == [
         "name",
         "instanceId",

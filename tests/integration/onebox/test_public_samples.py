@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from scripts.processes import ROOT, eventually
+from scripts.processes import PLAIN_HTTP, ROOT, eventually
 from tests.integration.onebox.onebox_process import OneboxProcess
 
 APP = ROOT / "packages" / "onebox" / "tests" / "apps" / "public_samples"
@@ -35,7 +35,7 @@ def ended(links: dict[str, str]) -> dict[str, Any]:
     """The instance at its end: 202 while it runs, 200 after."""
 
     def look() -> dict[str, Any] | None:
-        answer = httpx.get(links["statusQueryGetUri"])
+        answer = httpx.get(links["statusQueryGetUri"], verify=PLAIN_HTTP)
         state: dict[str, Any] = answer.json()
         assert (answer.status_code == 200) == (state["runtimeStatus"] in ENDED)
         return state if answer.status_code == 200 else None

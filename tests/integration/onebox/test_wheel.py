@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from scripts.processes import ROOT, ServerProcess, eventually, free_port
+from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 
 PACKAGE = ROOT / "packages" / "onebox"
 AZURITE = PACKAGE / "onebox" / "azurite"
@@ -102,7 +102,7 @@ def test_the_first_app_runs_shows_itself_and_reloads(first_app: tuple[ServerProc
     def greeted() -> list[str] | None:
         """The output of a new orchestration; None while a change is being loaded."""
         try:
-            started = httpx.post(f"{url}/api/greetings").raise_for_status().json()
+            started = httpx.post(f"{url}/api/greetings", verify=PLAIN_HTTP).raise_for_status().json()
             ended = eventually(lambda: _ended(started["statusQueryGetUri"]), "the orchestration ends")
         except httpx.HTTPError:
             return None
@@ -119,7 +119,7 @@ def test_the_first_app_runs_shows_itself_and_reloads(first_app: tuple[ServerProc
 
 
 def _ended(url: str) -> dict[str, Any] | None:
-    state: dict[str, Any] = httpx.get(url).raise_for_status().json()
+    state: dict[str, Any] = httpx.get(url, verify=PLAIN_HTTP).raise_for_status().json()
     return state if state["runtimeStatus"] == "Completed" else None
 
 
@@ -130,7 +130,7 @@ def test_storage_runs_alone(installed: Installed, tmp_path: Path) -> None:
         lines = {line.split(" ")[0]: line.strip() for line in iter(storage.stdout.readline, "\n")}
         try:
             table = lines["table"].split(" ")[1]
-            assert httpx.get(table).status_code < 500
+            assert httpx.get(table, verify=PLAIN_HTTP).status_code < 500
         finally:
             storage.terminate()
         assert storage.wait(timeout=20) == 0
