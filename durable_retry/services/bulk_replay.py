@@ -56,6 +56,7 @@ from durable_retry.stores.task_hub import (
     TaskHubUnavailableError,
     client_for,
     start_instance,
+    task_hub_unavailable,
 )
 from durable_retry.stores.workflows import note_created
 
@@ -108,7 +109,7 @@ async def find_bulk_replay(hub: str, replay_id: str) -> dict[str, Any] | None:
     try:
         state = await client.get_orchestration_state(replay_id)
     except grpc.aio.AioRpcError as error:
-        raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
+        raise task_hub_unavailable(error) from error
     return None if state is None else _document(state)
 
 

@@ -43,7 +43,7 @@ from durable_retry.stores.outbox_index import (
     list_older,
     remove_location,
 )
-from durable_retry.stores.task_hub import TaskHubUnavailableError, client_for
+from durable_retry.stores.task_hub import TaskHubUnavailableError, client_for, task_hub_unavailable
 from durable_retry.stores.workflows import CREATED, TABLE, age, find_batch
 
 _log = logging.getLogger(__name__)
@@ -262,7 +262,7 @@ async def purge_histories(hub: str, started_before: datetime) -> int:
             timeout=timedelta(seconds=_PURGE_SECONDS),
         )
     except grpc.aio.AioRpcError as error:
-        raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
+        raise task_hub_unavailable(error) from error
     return result.deleted_instance_count + await purge_failed_parts(hub, started_before)
 
 
@@ -282,5 +282,5 @@ async def clean_expired_records(hub: str) -> int:
     except TimeoutError:
         return 0
     except grpc.aio.AioRpcError as error:
-        raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
+        raise task_hub_unavailable(error) from error
     return result.empty_entities_removed

@@ -24,9 +24,8 @@ from durable_retry.settings.catalogue import (
     STORAGE_TABLES,
 )
 
-if (
-    TYPE_CHECKING
-):  # azure.identity takes a third of a second to import, which a connection string need not pay
+if TYPE_CHECKING:
+    # azure.identity takes a third of a second to import, which a connection string need not pay.
     from azure.core.credentials import TokenCredential
 
 MANAGED_IDENTITY: Final = STORAGE_CREDENTIAL.choices[0]

@@ -31,10 +31,11 @@ from durable_retry.stores.task_hub import (
     ID_PREFIX,
     InstanceEndedError,
     Selection,
-    TaskHubUnavailableError,
     client_for,
     operations_page,
     raise_event,
+    start_instance,
+    task_hub_unavailable,
 )
 
 
@@ -75,7 +76,7 @@ class CircuitEntity:
         try:
             entity = await client.get_entity(circuit_id(self.dependency))
         except grpc.aio.AioRpcError as error:
-            raise _unavailable(error) from error
+            raise task_hub_unavailable(error) from error
         text = None if entity is None else entity.get_state(str)
         return breaker_from_json(json.loads(text) if text else None)
 
@@ -96,16 +97,12 @@ class CircuitEntity:
         try:
             await client.signal_entity(circuit_id(self.dependency), operation, message)
         except grpc.aio.AioRpcError as error:
-            raise _unavailable(error) from error
+            raise task_hub_unavailable(error) from error
 
 
 def circuit_id(dependency: str) -> EntityInstanceId:
     """Return the entity id of a dependency's circuit."""
     return EntityInstanceId(CIRCUIT_BREAKER, dependency)
-
-
-def _unavailable(error: grpc.aio.AioRpcError) -> TaskHubUnavailableError:
-    return TaskHubUnavailableError(f"the task hub answered {error.code().name}")
 
 
 _OUTBOXES: Final = "outboxes|"
@@ -125,26 +122,19 @@ class WaitingPage:
     following: str | None
 
 
-async def start_release(hub: str, dependency: str, hand: ManualControlMessage) -> None:
+async def start_release(hub: str, dependency: str, control: ManualControlMessage) -> None:
     """Start the orchestration that wakes waiting operations once the manual control took effect.
 
     Args:
         hub: Configuration of the durable client.
         dependency: Whose circuit.
-        hand: The manual control; applied once even if signalled twice.
+        control: Applied once even if signalled twice.
 
     Raises:
         TaskHubUnavailableError: It could not be started.
     """
-    client = await client_for(hub)
-    try:
-        await client.schedule_new_orchestration(
-            RELEASE_WAITING,
-            input={"dependency": dependency, "hand": hand.to_json()},
-            instance_id=f"release-{dependency}-{uuid.uuid4().hex}",
-        )
-    except grpc.aio.AioRpcError as error:
-        raise _unavailable(error) from error
+    given = {"dependency": dependency, "hand": control.to_json()}
+    await start_instance(hub, RELEASE_WAITING, f"release-{dependency}-{uuid.uuid4().hex}", given, again=False)
 
 
 async def waiting_page(

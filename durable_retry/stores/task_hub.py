@@ -128,19 +128,8 @@ async def start_operation(hub: str, operation: OperationInput, start_id: str = "
     Raises:
         TaskHubUnavailableError: It could not be started.
     """
-    client = await client_for(hub)
-    try:
-        await client.schedule_new_orchestration(
-            STARTED_OPERATION,
-            input={"operation": operation.to_json(), "start_id": start_id, "form": FORM},
-            instance_id=operation.operation_id,
-            reuse_id_policy=NEVER_REPLACE,
-        )
-    except grpc.aio.AioRpcError as error:
-        if error.code() == grpc.StatusCode.ALREADY_EXISTS:
-            return False
-        raise _unavailable(error) from error
-    return True
+    given = {"operation": operation.to_json(), "start_id": start_id, "form": FORM}
+    return await start_instance(hub, STARTED_OPERATION, operation.operation_id, given, again=False)
 
 
 async def read_operation(hub: str, operation_id: str) -> Instance | None:
@@ -153,7 +142,7 @@ async def read_operation(hub: str, operation_id: str) -> Instance | None:
     try:
         state = await client.get_orchestration_state(operation_id)
     except grpc.aio.AioRpcError as error:
-        raise _unavailable(error) from error
+        raise task_hub_unavailable(error) from error
     return None if state is None else _instance(state)
 
 
@@ -169,7 +158,7 @@ async def wait_for_operation(hub: str, operation_id: str, seconds: float) -> Ins
     except TimeoutError:
         return None
     except grpc.aio.AioRpcError as error:
-        raise _unavailable(error) from error
+        raise task_hub_unavailable(error) from error
     return None if state is None else _instance(state)
 
 
@@ -183,7 +172,7 @@ async def read_record(hub: str, operation_id: str) -> Record | None:
     try:
         entity = await client.get_entity(EntityInstanceId(IDEMPOTENCY_RECORD, operation_id))
     except grpc.aio.AioRpcError as error:
-        raise _unavailable(error) from error
+        raise task_hub_unavailable(error) from error
     state = None if entity is None else _object(entity.get_state(str))
     return None if state is None else Record.from_json(state)
 
@@ -200,7 +189,7 @@ async def complete_record(hub: str, operation_id: str, completion: Mapping[str, 
             EntityInstanceId(IDEMPOTENCY_RECORD, operation_id), "complete", dict(completion)
         )
     except grpc.aio.AioRpcError as error:
-        raise _unavailable(error) from error
+        raise task_hub_unavailable(error) from error
 
 
 async def purge_history(hub: str, instance_id: str) -> None:
@@ -213,7 +202,7 @@ async def purge_history(hub: str, instance_id: str) -> None:
     try:
         await client.purge_orchestration(instance_id)
     except grpc.aio.AioRpcError as error:
-        raise _unavailable(error) from error
+        raise task_hub_unavailable(error) from error
 
 
 async def raise_event(hub: str, operation_id: str, event: str, data: Mapping[str, Any]) -> None:
@@ -229,7 +218,7 @@ async def raise_event(hub: str, operation_id: str, event: str, data: Mapping[str
     except grpc.aio.AioRpcError as error:
         if error.code() in _NOBODY_LISTENS:
             raise InstanceEndedError(operation_id) from error
-        raise _unavailable(error) from error
+        raise task_hub_unavailable(error) from error
 
 
 async def check(hub: str) -> None:
@@ -262,7 +251,8 @@ def _object(text: str | None) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _unavailable(error: grpc.aio.AioRpcError) -> TaskHubUnavailableError:
+def task_hub_unavailable(error: grpc.aio.AioRpcError) -> TaskHubUnavailableError:
+    """Return the error to raise for a failed call of the client."""
     return TaskHubUnavailableError(f"the task hub answered {error.code().name}")
 
 
@@ -306,7 +296,7 @@ async def start_instance(
     except grpc.aio.AioRpcError as error:
         if error.code() == grpc.StatusCode.ALREADY_EXISTS:
             return False
-        raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
+        raise task_hub_unavailable(error) from error
     return True
 
 
@@ -365,7 +355,7 @@ async def operations_page(hub: str, wanted: Selection, token: str | None) -> Ins
     try:
         page = await client._get_stub().QueryInstances(request)  # noqa: SLF001 - no public call gives one page
     except grpc.aio.AioRpcError as error:
-        raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
+        raise task_hub_unavailable(error) from error
     following = page.continuationToken.value
     # The SDK reads "0" and "" as the end, and so does this.
     return InstancePage(

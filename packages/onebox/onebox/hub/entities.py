@@ -239,12 +239,6 @@ def signal(
     tx.post(entity_id, Kind.OPERATION, frame, due_us=due_us)
 
 
-def read_entity(tx: Transaction, entity_id: str) -> Entity:
-    """Return an entity; one without a row is one without a state."""
-    row = tx.run("entity.get", entity_id).fetchone()
-    return Entity(entity_id) if row is None else Entity(*row)
-
-
 def purge(tx: Transaction, entity_id: str) -> int:
     """Erase an entity with its inbox; return whether there was one (1) or not (0)."""
     tx.run("message.delete_all", entity_id)
