@@ -83,7 +83,7 @@ MAX_WRITES: Final = 75
 """Writes of one outcome, at most. A transaction takes 100 changes: the rest is for events and the result."""
 
 
-class HandlerFailure(Exception):  # noqa: N818 - the base of what handlers raise, never raised itself
+class HandlerFailure(Exception):  # noqa: N818 - `classify` of a dependency may name it
     """The base of what a handler raises when it did not succeed."""
 
 

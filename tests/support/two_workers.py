@@ -19,7 +19,7 @@ from unittest.mock import patch
 import httpx
 
 from onebox.host import Host, Options
-from onebox.hub.invoker import InvocationFailed
+from onebox.hub.invoker import InvocationFailedError
 from onebox.logs import set_up_logs
 from onebox.worker.durable import DurableInvoker
 from scripts.processes import ROOT, ServerProcess, free_port
@@ -45,7 +45,7 @@ class SpreadInvoker(DurableInvoker):
         answer = await next(self._turns).post("/activity", json={**call, "client": await self._client})
         document: dict[str, Any] = answer.raise_for_status().json()
         if "failed" in document:
-            raise InvocationFailed(*document["failed"])
+            raise InvocationFailedError(*document["failed"])
         returned: str | None = document["returned"]
         return returned
 

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from onebox.clock import SystemClock
-from onebox.hub.invoker import InvocationFailed
+from onebox.hub.invoker import InvocationFailedError
 from onebox.logs import set_up_logs
 from onebox.worker.durable import BindingInputs, DurableInvoker
 from onebox.worker.functions import load_app
@@ -31,7 +31,7 @@ def application() -> Starlette:
         inputs._client = text_datum(call.pop("client"))
         try:
             return JSONResponse({"returned": await invoker.activity(**call)})
-        except InvocationFailed as failed:
+        except InvocationFailedError as failed:
             return JSONResponse({"failed": [failed.error_type, failed.message, failed.stack_trace]})
 
     return Starlette(routes=[Route("/activity", activity, methods=["POST"])])

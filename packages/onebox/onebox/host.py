@@ -24,7 +24,7 @@ from onebox.host_json import HostJson, read_host_json
 from onebox.http.access import Browsers, Keys
 from onebox.http.functions import Endpoint
 from onebox.http.server import WebServer, base_url, bind
-from onebox.hub import HubInUse
+from onebox.hub import HubInUseError
 from onebox.storage.account import StorageAccount, open_account, storage_lines
 from onebox.storage.azurite import PortChoice
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function, load_app
@@ -140,7 +140,7 @@ class Host:
         components.loop.start()
         try:
             await components.loop.run(components.start_hub())
-        except HubInUse as error:
+        except HubInUseError as error:
             raise CannotStartError(str(error)) from None
         try:
             components.serve_clients(url)

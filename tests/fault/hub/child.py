@@ -14,7 +14,7 @@ from pathlib import Path
 
 from onebox.clock import SystemClock
 from onebox.hub import FaultPoint, Hub
-from onebox.hub.model import InstanceFinished
+from onebox.hub.model import InstanceFinishedError
 from onebox.hub.reading import InstanceFilter
 from tests.fault.hub.workload import SIGNALS, TALLY, Cut, counting_app, submit
 from tests.integration.hub.durable_app import AppInvoker
@@ -42,7 +42,7 @@ async def finish(hub: Hub) -> dict[str, object]:
     everything = hub.tasks.query(InstanceFilter(), None, None).items
     for state in everything:
         if state.name == "mixed" and not state.status.is_terminal:
-            with suppress(InstanceFinished):
+            with suppress(InstanceFinishedError):
                 await hub.tasks.raise_event(state.id, "go", None)
     ended = [await hub.tasks.wait_finished(state.id) for state in everything]
     await hub.settled()

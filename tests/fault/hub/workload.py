@@ -9,7 +9,7 @@ from durabletask import task
 from durabletask.entities import DurableEntity, EntityInstanceId
 
 from onebox.hub import FaultPoint, TaskHub
-from onebox.hub.model import HubError, InstanceExists, Start
+from onebox.hub.model import HubError, InstanceExistsError, Start
 from tests.integration.hub.durable_app import App
 
 TALLY = "@tally@mixed"
@@ -75,7 +75,7 @@ async def submit(tasks: TaskHub, name: str, instance_id: str, input_: str | None
     """Start an instance under an id that may be taken by an earlier try."""
     try:
         await tasks.start(Start(instance_id, name, input=input_, replaceable=frozenset()))
-    except InstanceExists:
+    except InstanceExistsError:
         return
 
 

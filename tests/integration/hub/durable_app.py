@@ -10,7 +10,7 @@ from typing import Any
 import durabletask.internal.orchestrator_service_pb2 as pb
 from azure.durable_functions.worker import DurableFunctionsWorker
 
-from onebox.hub import InvocationFailed
+from onebox.hub import InvocationFailedError
 from onebox.hub.invoker import TurnRequest
 from onebox.worker.executors import Orchestrators
 
@@ -112,7 +112,7 @@ class AppInvoker:
             if asyncio.iscoroutine(result):
                 result = await result
         except Exception as error:
-            raise InvocationFailed(type(error).__name__, str(error), "trace") from error
+            raise InvocationFailedError(type(error).__name__, str(error), "trace") from error
         return None if result is None else json.dumps(result)
 
     def _worker(self, key: str) -> DurableFunctionsWorker:

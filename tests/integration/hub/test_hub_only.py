@@ -11,8 +11,8 @@ import pytest
 from durabletask import task
 
 from onebox.clock import SystemClock
-from onebox.hub import Hub, HubInUse, HubSettings
-from onebox.hub.model import Start, Status, StoreTooNew
+from onebox.hub import Hub, HubInUseError, HubSettings
+from onebox.hub.model import Start, Status, StoreTooNewError
 from tests.integration.hub.backends import SDK_NOTICE, eventually, running_hub
 from tests.integration.hub.durable_app import AppInvoker
 from tests.integration.hub.sample_app import make_app
@@ -23,7 +23,7 @@ pytestmark = SDK_NOTICE
 async def test_a_second_process_is_told_who_serves_the_store(tmp_path: Path) -> None:
     async with running_hub(tmp_path, make_app()):
         second = Hub(tmp_path / "hub.db", AppInvoker(make_app()), SystemClock())
-        with pytest.raises(HubInUse, match=r"served by another process \(pid \d+\)"):
+        with pytest.raises(HubInUseError, match=r"served by another process \(pid \d+\)"):
             await second.start()
 
 
@@ -71,7 +71,7 @@ async def test_a_result_that_comes_after_the_failure_is_there_after_the_rewind(t
 async def test_a_store_of_a_later_form_is_left_alone(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "hub.db")) as db:
         db.execute("PRAGMA user_version = 999")
-    with pytest.raises(StoreTooNew, match="later version"):
+    with pytest.raises(StoreTooNewError, match="later version"):
         await Hub(tmp_path / "hub.db", AppInvoker(make_app()), SystemClock()).start()
 
 

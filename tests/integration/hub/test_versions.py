@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from onebox.hub import HubSettings
-from onebox.hub.model import InstanceExists, Start, Status
+from onebox.hub.model import InstanceExistsError, Start, Status
 from onebox.hub.settings import VersionFailure, Versioning, VersionMatch
 from tests.integration.hub.backends import SDK_NOTICE, running_hub
 from tests.integration.hub.sample_app import make_app
@@ -58,5 +58,5 @@ async def test_with_any_state_a_start_takes_the_id_of_one_that_runs(tmp_path: Pa
 async def test_a_policy_of_the_start_wins_over_host_json(tmp_path: Path) -> None:
     async with running_hub(tmp_path, make_app(), settings=HubSettings(replaceable=frozenset(Status))) as hub:
         await hub.tasks.start(Start("taken", "wait_for_go"))
-        with pytest.raises(InstanceExists):
+        with pytest.raises(InstanceExistsError):
             await hub.tasks.start(Start("taken", "no_steps", replaceable=frozenset()))

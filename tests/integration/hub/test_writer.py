@@ -12,7 +12,7 @@ import pytest
 from onebox.clock import ManualClock
 from onebox.faults import FaultPoint
 from onebox.hub.database import Transaction, open_reader, open_writer
-from onebox.hub.model import Effects, Kind, StoreUnwritable
+from onebox.hub.model import Effects, Kind, StoreUnwritableError
 from onebox.hub.writer import Writer
 
 ENTITY = "@counter@a"
@@ -182,7 +182,7 @@ def post_much(tx: Transaction) -> None:
 async def test_on_a_full_disk_a_request_is_refused_and_work_waits_for_room(setting: Setting) -> None:
     await setting.writer.commit(post)
     fill(setting)
-    with pytest.raises(StoreUnwritable, match="database or disk is full"):
+    with pytest.raises(StoreUnwritableError, match="database or disk is full"):
         await setting.writer.commit(post_much)
     assert "disk is full" in setting.writer.outage.reason
     working = asyncio.create_task(setting.writer.commit_surely(post_much))
@@ -199,7 +199,7 @@ async def test_a_lock_of_another_process_does_not_stop_the_loop(setting: Setting
     other = sqlite3.connect(tmp_path / "hub.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     began = time.monotonic()
-    with pytest.raises(StoreUnwritable, match="database is locked"):
+    with pytest.raises(StoreUnwritableError, match="database is locked"):
         await setting.writer.commit(post)
     assert time.monotonic() - began < 4  # SQLite itself would wait for 5 s
     other.execute("ROLLBACK")

@@ -9,11 +9,11 @@ one place, `ManagementApi`:
 
 | error | status |
 |---|---|
-| `BadRequestError`, `InvalidRequest` | 400 |
-| `InstanceNotFound` | 404; 400 for a restart |
-| `InstanceFinished` | 410 |
-| `InstanceExists` | 409 |
-| `WrongStatus` | 412; 409 for a restart |
+| `BadRequestError`, `InvalidRequestError` | 400 |
+| `InstanceNotFoundError` | 404; 400 for a restart |
+| `InstanceFinishedError` | 410 |
+| `InstanceExistsError` | 409 |
+| `WrongStatusError` | 412; 409 for a restart |
 
 A running instance is 202 with `Location` and `Retry-After`, a finished one 200.
 Source: "HTTP API reference for Durable Functions", Microsoft Learn, and the extension's HttpApiHandler.
@@ -50,14 +50,14 @@ from onebox.http.messages import raw_path
 from onebox.hub import TaskHub
 from onebox.hub.model import (
     HubError,
-    InstanceExists,
-    InstanceFinished,
-    InstanceNotFound,
-    InvalidRequest,
+    InstanceExistsError,
+    InstanceFinishedError,
+    InstanceNotFoundError,
+    InvalidRequestError,
     Start,
     Status,
-    StoreUnwritable,
-    WrongStatus,
+    StoreUnwritableError,
+    WrongStatusError,
     to_us,
 )
 from onebox.hub.reading import EntityFilter, InstanceFilter, InstanceState
@@ -274,7 +274,7 @@ class ManagementApi:
         parts = [unquote(part) for part in raw_path(request)[len(WEBHOOK_PATH) :].split("/") if part]
         try:
             return await self._dispatch(request, parts)
-        except (BadRequestError, InvalidRequest) as error:
+        except (BadRequestError, InvalidRequestError) as error:
             return problem(400, str(error))
         except HubError as error:
             return problem(_status_of(error, is_restart=parts[-1].lower() == "restart"), str(error))
@@ -318,14 +318,14 @@ class ManagementApi:
 def _status_of(error: HubError, *, is_restart: bool) -> int:
     """Return the status code for a refusal; the extension has its own for restarts."""
     match error:
-        case InstanceNotFound():
+        case InstanceNotFoundError():
             return 400 if is_restart else 404
-        case InstanceFinished():
+        case InstanceFinishedError():
             return 410
-        case InstanceExists():
+        case InstanceExistsError():
             return 409
-        case StoreUnwritable():
+        case StoreUnwritableError():
             return 503
-        case WrongStatus():
+        case WrongStatusError():
             return 409 if is_restart else 412
     return 500

@@ -2,8 +2,8 @@
 
 from onebox.faults import FaultPoint, FaultPoints
 from onebox.hub.hub import Hub
-from onebox.hub.invoker import InvocationFailed, Invoker
-from onebox.hub.model import HubInUse
+from onebox.hub.invoker import InvocationFailedError, Invoker
+from onebox.hub.model import HubInUseError
 from onebox.hub.settings import HubSettings
 from onebox.hub.taskhub import TaskHub
 
@@ -11,9 +11,9 @@ __all__ = [
     "FaultPoint",
     "FaultPoints",
     "Hub",
-    "HubInUse",
+    "HubInUseError",
     "HubSettings",
-    "InvocationFailed",
+    "InvocationFailedError",
     "Invoker",
     "TaskHub",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from onebox.hub.model import Effects, Kind, Lane, StoreTooNew
+from onebox.hub.model import Effects, Kind, Lane, StoreTooNewError
 
 _HERE: Final = Path(__file__).parent
 _NAMED = re.compile(r"^-- name: (?P<name>[a-z_.]+)\n(?:--[^\n]*\n)+(?P<sql>.*?);$", re.MULTILINE | re.DOTALL)
@@ -34,7 +34,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
     thread, by one at a time.
 
     Raises:
-        StoreTooNew: The file is of a later form.
+        StoreTooNewError: The file is of a later form.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     db = _connect(path)
@@ -54,7 +54,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
 def _create(db: sqlite3.Connection, path: Path) -> None:
     (form,) = db.execute("PRAGMA user_version").fetchone()
     if form > _FORM:
-        raise StoreTooNew(f"{path} was written by a later version of onebox (form {form}, not {_FORM})")
+        raise StoreTooNewError(f"{path} was written by a later version of onebox (form {form}, not {_FORM})")
     script = FROM_FORM_1 if form == 1 else SCHEMA
     db.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {_FORM};\nCOMMIT;")
 

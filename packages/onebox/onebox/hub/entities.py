@@ -13,7 +13,7 @@ import durabletask.internal.orchestrator_service_pb2 as pb
 from onebox.hub import events, instances
 from onebox.hub.database import Transaction
 from onebox.hub.events import events_in, framed
-from onebox.hub.model import Entity, Fenced, InstanceExists, Kind, Lane, Message, Start
+from onebox.hub.model import Entity, FencedError, InstanceExistsError, Kind, Lane, Message, Start
 from onebox.hub.turn import Post
 
 _LOGGER = logging.getLogger(__name__)
@@ -209,11 +209,11 @@ def commit_batch(tx: Transaction, changes: BatchChanges) -> None:
     """Store all that a batch changed.
 
     Raises:
-        Fenced: Some of its messages are gone: the batch has run before, or the entity was purged.
+        FencedError: Some of its messages are gone: the batch has run before, or the entity was purged.
     """
     done = tx.run_many("message.delete", [(message.seq,) for message in changes.done])
     if changes.done and done != len(changes.done):
-        raise Fenced(f"a batch of '{changes.entity.id}' was overtaken")
+        raise FencedError(f"a batch of '{changes.entity.id}' was overtaken")
     entity = changes.entity
     tx.run("entity.put", entity.id, entity.state, entity.lock_owner, entity.lock_section, entity.modified_us)
     for post in changes.posts:
@@ -221,7 +221,7 @@ def commit_batch(tx: Transaction, changes: BatchChanges) -> None:
     for asked in changes.starts:
         try:
             instances.start(tx, asked)
-        except InstanceExists as refused:
+        except InstanceExistsError as refused:
             _LOGGER.warning("entity '%s' could not start an orchestration: %s", entity.id, refused)
 
 

@@ -15,7 +15,7 @@ from onebox.hub.database import open_reader, open_writer
 from onebox.hub.engine import Engine
 from onebox.hub.invoker import Invoker
 from onebox.hub.local_channel import serve_locally, stop_serving
-from onebox.hub.model import HubInUse
+from onebox.hub.model import HubInUseError
 from onebox.hub.reading import Listing, Reader
 from onebox.hub.servicer import Servicer
 from onebox.hub.settings import HubSettings
@@ -36,7 +36,7 @@ class HubLock:
         """Take the lock.
 
         Raises:
-            HubInUse: Another process has it; the message says which, and where.
+            HubInUseError: Another process has it; the message says which, and where.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = self._path.open("a+", encoding="utf-8")
@@ -46,7 +46,7 @@ class HubLock:
             file.seek(0)
             owner = file.read().strip() or "unknown"
             file.close()
-            raise HubInUse(
+            raise HubInUseError(
                 f"the task hub in {self._path.parent} is served by another process (pid {owner}); "
                 "stop it, or use another data folder"
             ) from None
@@ -129,7 +129,7 @@ class Hub:
         """Open the store, serve gRPC, and take up all work that the store holds.
 
         Raises:
-            HubInUse: Another process serves this store.
+            HubInUseError: Another process serves this store.
         """
         self._lock.acquire()
         try:

@@ -1,8 +1,9 @@
 """Transactions on whole instances: start, message, terminate, restart, rewind, purge.
 
-Each function runs inside one transaction. `InstanceNotFound` means that no instance has the id,
-`InstanceExists` that a start may not replace what is there, `InstanceFinished` that the instance takes no
-more messages, `WrongStatus` that the request needs another status. A raised error leaves nothing behind.
+Each function runs inside one transaction. `InstanceNotFoundError` means that no instance has the id,
+`InstanceExistsError` that a start may not replace what is there, `InstanceFinishedError` that the instance
+takes no more messages, `WrongStatusError` that the request needs another status. A raised error leaves
+nothing behind.
 """
 
 import uuid
@@ -14,18 +15,18 @@ from onebox.hub import events
 from onebox.hub.database import Transaction
 from onebox.hub.model import (
     TERMINAL,
-    Fenced,
+    FencedError,
     Head,
-    InstanceExists,
-    InstanceFinished,
-    InstanceNotFound,
+    InstanceExistsError,
+    InstanceFinishedError,
+    InstanceNotFoundError,
     Kind,
     Lane,
     Message,
     Parent,
     Start,
     Status,
-    WrongStatus,
+    WrongStatusError,
     tags_from,
 )
 from onebox.hub.turn import Ended, Renewed, Rewound, Turn
@@ -36,7 +37,7 @@ def start(tx: Transaction, asked: Start) -> str:
     status = status_of(tx, asked.instance_id)
     if status is not None:
         if status not in (TERMINAL if asked.replaceable is None else asked.replaceable):
-            raise InstanceExists(asked.instance_id, status)
+            raise InstanceExistsError(asked.instance_id, status)
         erase(tx, asked.instance_id)
     execution_id = uuid.uuid4().hex
     parent = asked.parent
@@ -72,9 +73,9 @@ def live_status(tx: Transaction, instance_id: str) -> Status:
     """Return the status of an instance that takes messages."""
     status = status_of(tx, instance_id)
     if status is None:
-        raise InstanceNotFound(instance_id)
+        raise InstanceNotFoundError(instance_id)
     if status.is_terminal:
-        raise InstanceFinished(instance_id, status)
+        raise InstanceFinishedError(instance_id, status)
     return status
 
 
@@ -158,7 +159,7 @@ def restart(tx: Transaction, asked: Restart) -> str:
     """Start a finished instance again with its name, input, version and tags; return the id it runs under."""
     head = read_head(tx, asked.instance_id)
     if not head.status.is_terminal:
-        raise WrongStatus(asked.instance_id, head.status, "terminal")
+        raise WrongStatusError(asked.instance_id, head.status, "terminal")
     again = Start(asked.new_id or head.id, head.name, head.version, head.input, head.tags)
     start(tx, again)
     return again.instance_id
@@ -168,7 +169,7 @@ def rewind(tx: Transaction, instance_id: str, reason: str | None) -> None:
     """Take a failed instance back to before its failure; its next turn rewrites the history."""
     head = read_head(tx, instance_id)
     if head.status is not Status.FAILED:
-        raise WrongStatus(instance_id, head.status, "failed")
+        raise WrongStatusError(instance_id, head.status, "failed")
     reopen(tx, instance_id, reason)
 
 
@@ -186,7 +187,7 @@ def read_head(tx: Transaction, instance_id: str) -> Head:
     """Return what a turn needs of an instance."""
     row = tx.run("instance.head", instance_id).fetchone()
     if row is None:
-        raise InstanceNotFound(instance_id)
+        raise InstanceNotFoundError(instance_id)
     return head_from(instance_id, row)
 
 
@@ -236,7 +237,7 @@ def commit_turn(tx: Transaction, head: Head, taken: Sequence[Message], turn: Tur
         lane: The queue that the turn came from; its activities wait in the same.
 
     Raises:
-        Fenced: The instance has moved on since.
+        FencedError: The instance has moved on since.
     """
     tx.run_many("message.delete", [(message.seq,) for message in taken])
     _store_outcome(tx, head, turn)
@@ -340,7 +341,7 @@ def _start_child(tx: Transaction, child: Start) -> None:
     assert child.parent is not None  # noqa: S101 - a child has one
     try:
         start(tx, child)
-    except InstanceExists as refused:
+    except InstanceExistsError as refused:
         body = events.child_refused(tx.now_us, child.parent.task_id, str(refused))
         tx.post(child.parent.instance_id, Kind.RESULT, body, execution_id=child.parent.execution_id)
 
@@ -348,13 +349,13 @@ def _start_child(tx: Transaction, child: Start) -> None:
 def _terminate_other(tx: Transaction, instance_id: str, reason: str | None, *, recurse: bool) -> None:
     try:
         terminate(tx, instance_id, reason, recursive=recurse)
-    except (InstanceNotFound, InstanceFinished):
+    except (InstanceNotFoundError, InstanceFinishedError):
         return  # there is nothing to end
 
 
 def _fence(changed: int, head: Head) -> None:
     if changed != 1:
-        raise Fenced(f"turn {head.turn} of execution {head.execution_id} of '{head.id}' was overtaken")
+        raise FencedError(f"turn {head.turn} of execution {head.execution_id} of '{head.id}' was overtaken")
 
 
 def commit_activity(tx: Transaction, seq: int, report: Callable[[int, int], bytes]) -> None:
@@ -366,10 +367,10 @@ def commit_activity(tx: Transaction, seq: int, report: Callable[[int, int], byte
         report: Makes the framed result event from (now in microseconds, task id).
 
     Raises:
-        Fenced: Its result is stored already, or its instance was purged.
+        FencedError: Its result is stored already, or its instance was purged.
     """
     row = tx.run("activity.take", seq).fetchone()
     if row is None:
-        raise Fenced(f"activity {seq} has reported before")
+        raise FencedError(f"activity {seq} has reported before")
     instance_id, execution_id, task_id = row
     tx.post(instance_id, Kind.RESULT, report(tx.now_us, task_id), execution_id=execution_id)

@@ -9,7 +9,7 @@ import durabletask.internal.orchestrator_service_pb2 as pb
 from onebox.hub.events import request_bytes
 
 
-class InvocationFailed(Exception):  # noqa: N818 - it names what happened, not a fault of the caller
+class InvocationFailedError(Exception):
     """A function was run and ended with an error of its own.
 
     From an activity it becomes the task's failure details. From an orchestrator or an entity it means that
@@ -77,7 +77,7 @@ class Invoker(Protocol):
             The SDK's answer.
 
         Raises:
-            InvocationFailed: The function ended without an answer.
+            InvocationFailedError: The function ended without an answer.
         """
         ...
 
@@ -92,7 +92,7 @@ class Invoker(Protocol):
             The SDK's answer.
 
         Raises:
-            InvocationFailed: The function ended without an answer.
+            InvocationFailedError: The function ended without an answer.
         """
         ...
 
@@ -109,6 +109,6 @@ class Invoker(Protocol):
             JSON text; None when the function returned nothing.
 
         Raises:
-            InvocationFailed: The function raised.
+            InvocationFailedError: The function raised.
         """
         ...

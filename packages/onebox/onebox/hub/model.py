@@ -195,27 +195,27 @@ class HubError(Exception):
     """Anything that the task hub refuses.
 
     HubError
-    ├── HubInUse           another process serves this store
-    ├── StoreTooNew        a later version of onebox has written this store
-    ├── InstanceNotFound   no instance has this id
-    ├── InstanceExists     the id is taken, and the request may not replace its instance
-    ├── InstanceFinished   the instance takes no more messages
-    ├── WrongStatus        the instance is not in the status that the request needs
-    ├── InvalidRequest     the request itself makes no sense
-    ├── StoreUnwritable    the disk is full, or another process holds the store's lock
-    └── Fenced             the work item was overtaken: its result belongs to a state that is gone
+    ├── HubInUseError          another process serves this store
+    ├── StoreTooNewError       a later version of onebox has written this store
+    ├── InstanceNotFoundError  no instance has this id
+    ├── InstanceExistsError    the id is taken, and the request may not replace its instance
+    ├── InstanceFinishedError  the instance takes no more messages
+    ├── WrongStatusError       the instance is not in the status that the request needs
+    ├── InvalidRequestError    the request itself makes no sense
+    ├── StoreUnwritableError   the disk is full, or another process holds the store's lock
+    └── FencedError            the work item was overtaken: its result belongs to a state that is gone
     """
 
 
-class HubInUse(HubError):  # noqa: N818 - the family reads as sentences
+class HubInUseError(HubError):
     """Another process serves this store."""
 
 
-class StoreTooNew(HubError):  # noqa: N818 - as above
+class StoreTooNewError(HubError):
     """A later version of onebox has written this store, in a form that this one does not know."""
 
 
-class InstanceNotFound(HubError):  # noqa: N818 - as above
+class InstanceNotFoundError(HubError):
     """No instance has this id."""
 
     def __init__(self, instance_id: str) -> None:
@@ -223,7 +223,7 @@ class InstanceNotFound(HubError):  # noqa: N818 - as above
         self.instance_id = instance_id
 
 
-class InstanceExists(HubError):  # noqa: N818 - as above
+class InstanceExistsError(HubError):
     """The id is taken by an instance that the request may not replace."""
 
     def __init__(self, instance_id: str, status: Status) -> None:
@@ -232,7 +232,7 @@ class InstanceExists(HubError):  # noqa: N818 - as above
         self.status = status
 
 
-class InstanceFinished(HubError):  # noqa: N818 - as above
+class InstanceFinishedError(HubError):
     """The instance has ended and takes no more messages."""
 
     def __init__(self, instance_id: str, status: Status) -> None:
@@ -241,7 +241,7 @@ class InstanceFinished(HubError):  # noqa: N818 - as above
         self.status = status
 
 
-class WrongStatus(HubError):  # noqa: N818 - as above
+class WrongStatusError(HubError):
     """The instance is not in the status that the request needs."""
 
     def __init__(self, instance_id: str, status: Status, needed: str) -> None:
@@ -250,13 +250,13 @@ class WrongStatus(HubError):  # noqa: N818 - as above
         self.status = status
 
 
-class InvalidRequest(HubError):  # noqa: N818 - as above
+class InvalidRequestError(HubError):
     """The request itself makes no sense."""
 
 
-class StoreUnwritable(HubError):  # noqa: N818 - as above
+class StoreUnwritableError(HubError):
     """Nothing can be committed for now; nothing of the request was stored."""
 
 
-class Fenced(HubError):  # noqa: N818 - as above
+class FencedError(HubError):
     """The work item was overtaken; its result is dropped and nothing of it was stored."""

@@ -1,7 +1,7 @@
 """The gRPC face of the task hub: `TaskHubSidecarService`, as the SDK's clients call it. Only translates.
 
-Errors become statuses: InstanceNotFound NOT_FOUND, InstanceExists ALREADY_EXISTS, WrongStatus
-FAILED_PRECONDITION, InvalidRequest INVALID_ARGUMENT. An event or a command for a finished instance is
+Errors become statuses: InstanceNotFoundError NOT_FOUND, InstanceExistsError ALREADY_EXISTS, WrongStatusError
+FAILED_PRECONDITION, InvalidRequestError INVALID_ARGUMENT. An event or a command for a finished instance is
 accepted and has no effect, and so is the termination of one that does not exist, as in Microsoft's in-memory
 backend.
 Workers do not connect here (`GetWorkItems` and its kin are unimplemented): the hub calls functions itself.
@@ -21,25 +21,25 @@ import grpc
 from onebox.hub.events import microseconds, text, timestamp
 from onebox.hub.model import (
     HubError,
-    InstanceExists,
-    InstanceFinished,
-    InstanceNotFound,
-    InvalidRequest,
+    InstanceExistsError,
+    InstanceFinishedError,
+    InstanceNotFoundError,
+    InvalidRequestError,
     Start,
     Status,
-    StoreUnwritable,
-    WrongStatus,
+    StoreUnwritableError,
+    WrongStatusError,
     tags_to,
 )
 from onebox.hub.reading import EntityFilter, EntityState, InstanceFilter, InstanceState
 from onebox.hub.taskhub import TaskHub
 
 _CODES: dict[type[HubError], grpc.StatusCode] = {
-    InstanceNotFound: grpc.StatusCode.NOT_FOUND,
-    InstanceExists: grpc.StatusCode.ALREADY_EXISTS,
-    WrongStatus: grpc.StatusCode.FAILED_PRECONDITION,
-    InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
-    StoreUnwritable: grpc.StatusCode.UNAVAILABLE,
+    InstanceNotFoundError: grpc.StatusCode.NOT_FOUND,
+    InstanceExistsError: grpc.StatusCode.ALREADY_EXISTS,
+    WrongStatusError: grpc.StatusCode.FAILED_PRECONDITION,
+    InvalidRequestError: grpc.StatusCode.INVALID_ARGUMENT,
+    StoreUnwritableError: grpc.StatusCode.UNAVAILABLE,
 }
 _HISTORY_CHUNK = 100  # events per message of a history stream
 _DEFAULT_PAGE = 100  # ids, when the client does not say
@@ -99,14 +99,14 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
     @_refusing
     async def RaiseEvent(self, request: pb.RaiseEventRequest, _: _Context) -> pb.RaiseEventResponse:
         """Hand an external event to an instance."""
-        with suppress(InstanceFinished):
+        with suppress(InstanceFinishedError):
             await self._hub.raise_event(request.instanceId, request.name, value(request, "input"))
         return pb.RaiseEventResponse()
 
     @_refusing
     async def TerminateInstance(self, request: pb.TerminateRequest, _: _Context) -> pb.TerminateResponse:
         """End an instance."""
-        with suppress(InstanceFinished, InstanceNotFound):
+        with suppress(InstanceFinishedError, InstanceNotFoundError):
             output = value(request, "output")
             await self._hub.terminate(request.instanceId, output, recursive=request.recursive)
         return pb.TerminateResponse()
@@ -114,14 +114,14 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
     @_refusing
     async def SuspendInstance(self, request: pb.SuspendRequest, _: _Context) -> pb.SuspendResponse:
         """Pause an instance."""
-        with suppress(InstanceFinished):
+        with suppress(InstanceFinishedError):
             await self._hub.suspend(request.instanceId, value(request, "reason"))
         return pb.SuspendResponse()
 
     @_refusing
     async def ResumeInstance(self, request: pb.ResumeRequest, _: _Context) -> pb.ResumeResponse:
         """Let a paused instance go on."""
-        with suppress(InstanceFinished):
+        with suppress(InstanceFinishedError):
             await self._hub.resume(request.instanceId, value(request, "reason"))
         return pb.ResumeResponse()
 
@@ -192,7 +192,7 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
         """Send an instance's history in chunks."""
         try:
             history = self._hub.history(request.instanceId)
-        except InstanceNotFound as missing:
+        except InstanceNotFoundError as missing:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(missing))
             return
         for at in range(0, len(history), _HISTORY_CHUNK):

@@ -2,10 +2,10 @@
 
 Every call that changes something returns once it is on disk. Errors, the classes of `model`:
 
-    start                       InstanceExists, InvalidRequest
+    start                       InstanceExistsError, InvalidRequestError
     raise_event, suspend,
-    resume, terminate           InstanceNotFound, InstanceFinished
-    restart, rewind             InstanceNotFound, WrongStatus
+    resume, terminate           InstanceNotFoundError, InstanceFinishedError
+    restart, rewind             InstanceNotFoundError, WrongStatusError
     get, wait_*, query, list_*, purge*, entities: none; what is not there is None, or not counted
 
 Times are aware UTC datetimes; payloads are JSON text as the SDK writes it (None: absent).
@@ -24,7 +24,7 @@ from onebox.hub import entities, instances
 from onebox.hub.database import Transaction, is_entity
 from onebox.hub.engine import Engine
 from onebox.hub.events import events_in
-from onebox.hub.model import TERMINAL, InstanceNotFound, InvalidRequest, Start, Status, to_us
+from onebox.hub.model import TERMINAL, InstanceNotFoundError, InvalidRequestError, Start, Status, to_us
 from onebox.hub.reading import (
     EntityFilter,
     EntityState,
@@ -65,13 +65,13 @@ class TaskHub:
         """Create an instance; return its id (a new one when the request has none).
 
         Raises:
-            InstanceExists: The id is taken by an instance in a status that may not be replaced.
-            InvalidRequest: The name is empty, or the id is an entity's.
+            InstanceExistsError: The id is taken by an instance in a status that may not be replaced.
+            InvalidRequestError: The name is empty, or the id is an entity's.
         """
         if not asked.name:
-            raise InvalidRequest("an orchestration needs a name")
+            raise InvalidRequestError("an orchestration needs a name")
         if is_entity(asked.instance_id):
-            raise InvalidRequest("instance ids that begin with '@' are those of entities")
+            raise InvalidRequestError("instance ids that begin with '@' are those of entities")
         wanted = replace(
             asked,
             instance_id=asked.instance_id or uuid.uuid4().hex,
@@ -188,10 +188,10 @@ class TaskHub:
         """Return the events of an instance's present execution.
 
         Raises:
-            InstanceNotFound: There is no such instance.
+            InstanceNotFoundError: There is no such instance.
         """
         if self.get(instance_id) is None:
-            raise InstanceNotFound(instance_id)
+            raise InstanceNotFoundError(instance_id)
         return events_in(b"".join(self._listing.history(instance_id)))
 
     async def signal_entity(
@@ -205,7 +205,7 @@ class TaskHub:
     ) -> None:
         """Send an entity a one-way operation, to run not before `at` (None: at once)."""
         if not is_entity(entity_id):
-            raise InvalidRequest(f"'{entity_id}' is not an entity id: it must look like '@name@key'")
+            raise InvalidRequestError(f"'{entity_id}' is not an entity id: it must look like '@name@key'")
         due_us = None if at is None else to_us(at)
         await self._change(
             lambda tx: entities.signal(tx, entity_id, operation, input_, request_id=request_id, due_us=due_us)

@@ -23,8 +23,8 @@ from onebox.hub.entities import (
     request_for,
 )
 from onebox.hub.instances import commit_activity, commit_turn
-from onebox.hub.invoker import InvocationFailed, Invoker, TurnRequest
-from onebox.hub.model import Fenced, Head, Lane, Message, Status, Task, now_us
+from onebox.hub.invoker import InvocationFailedError, Invoker, TurnRequest
+from onebox.hub.model import FencedError, Head, Lane, Message, Status, Task, now_us
 from onebox.hub.reading import HistoryCache, Live, Reader
 from onebox.hub.settings import HubSettings, VersionFailure
 from onebox.hub.turn import Ended, Renewed, Rewound, Turn, choose, failed_response, interpret
@@ -35,7 +35,7 @@ _LOGGER = logging.getLogger(__name__)
 _LOOP_FRAMES = ('durabletask/worker.py"', 'onebox/worker/executors.py"')
 
 
-class NotImmediate(Exception):  # noqa: N818 - it says what is so, not what is wrong
+class NotImmediateError(Exception):
     """The work has to be waited for, which cannot be while a group of transactions is open."""
 
 
@@ -52,8 +52,8 @@ class _Step:
 class Workers:
     """The three kinds of work.
 
-    A handler that raises leaves the store as it was: the item is tried again. `Fenced` is not an error:
-    somebody else has done the work.
+    A handler that raises leaves the store as it was: the item is tried again. `FencedError` is
+    only logged: somebody else has done the work.
 
     Args:
         reader: Sees what is committed.
@@ -93,7 +93,7 @@ class Workers:
             await self._writer.commit_surely(
                 lambda tx: commit_turn(tx, step.live.head, step.taken, turn, lane)
             )
-        except Fenced as overtaken:
+        except FencedError as overtaken:
             _LOGGER.debug("%s", overtaken)
             self.cache.drop(instance_id)
             self._retry(instance_id)
@@ -109,13 +109,13 @@ class Workers:
         """Do the same within a group of transactions that is not committed.
 
         Raises:
-            NotImmediate: The orchestrator would have to be waited for.
+            NotImmediateError: The orchestrator would have to be waited for.
         """
         step = self._load_turn(self._inside, instance_id, tx.now_us)
         if step is None:
             return
         if not self._invoker.is_immediate(step.live.head.name, is_entity=False):
-            raise NotImmediate
+            raise NotImmediateError
         head = step.live.head
         turn = _immediately(self._answer_turn(step))
         commit_turn(tx, head, step.taken, turn, lane)
@@ -165,7 +165,7 @@ class Workers:
         self._faults(FaultPoint.TURN_LOADED)
         try:
             response = await self._invoker.orchestrator(head.name, request)
-        except InvocationFailed as failed:
+        except InvocationFailedError as failed:
             return failed_response(_details(failed))
         for action in response.actions:
             if action.HasField("createSubOrchestration"):
@@ -207,7 +207,7 @@ class Workers:
         changes = await self._answer_batch(batch)
         try:
             await self._writer.commit_surely(lambda tx: commit_batch(tx, changes))
-        except Fenced as overtaken:
+        except FencedError as overtaken:
             _LOGGER.debug("%s", overtaken)
             self._retry(entity_id)
             return
@@ -219,13 +219,13 @@ class Workers:
         """Do the same within a group of transactions that is not committed.
 
         Raises:
-            NotImmediate: The entity would have to be waited for.
+            NotImmediateError: The entity would have to be waited for.
         """
         batch, visible = self._load_batch(self._inside, entity_id, tx.now_us)
         if batch.is_empty:
             return
         if not self._invoker.is_immediate(_name_of(entity_id), is_entity=True):
-            raise NotImmediate
+            raise NotImmediateError
         changes = _immediately(self._answer_batch(batch))
         commit_batch(tx, changes)
         tx.effects.followed.append(entity_id)
@@ -250,7 +250,7 @@ class Workers:
             return failed_result(batch, events.failure_details("EntityNotRegisteredError", unknown))
         try:
             result = await self._invoker.entity(name, request_for(batch))
-        except InvocationFailed as failed:
+        except InvocationFailedError as failed:
             return failed_result(batch, _details(failed))
         for action in result.actions:
             if action.HasField("startNewOrchestration"):
@@ -267,7 +267,7 @@ class Workers:
         self._faults(FaultPoint.ACTIVITY_ANSWERED)
         try:
             await self._writer.commit_surely(lambda tx: commit_activity(tx, seq, report))
-        except Fenced as overtaken:
+        except FencedError as overtaken:
             _LOGGER.debug("%s", overtaken)
             return
         self._faults(FaultPoint.ACTIVITY_COMMITTED)
@@ -280,7 +280,7 @@ class Workers:
             return lambda at_us, task_id: events.task_failed(at_us, task_id, unknown)
         try:
             result = await self._invoker.activity(task.name, task.instance_id, task.task_id, task.input)
-        except InvocationFailed as failed:
+        except InvocationFailedError as failed:
             details = _details(failed)
             return lambda at_us, task_id: events.task_failed(at_us, task_id, details)
         return lambda at_us, task_id: events.task_completed(at_us, task_id, result)
@@ -309,7 +309,7 @@ def _immediately[T](work: Coroutine[Any, Any, T]) -> T:
         result: T = ended.value
         return result
     work.close()
-    raise NotImmediate
+    raise NotImmediateError
 
 
 def _has_more(visible: list[Message], done: int, limit: int) -> bool:
@@ -317,5 +317,5 @@ def _has_more(visible: list[Message], done: int, limit: int) -> bool:
     return len(visible) >= limit or 0 < done < len(visible)
 
 
-def _details(failed: InvocationFailed) -> pb.TaskFailureDetails:
+def _details(failed: InvocationFailedError) -> pb.TaskFailureDetails:
     return events.failure_details(failed.error_type, failed.message, failed.stack_trace)

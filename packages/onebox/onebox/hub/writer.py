@@ -29,7 +29,7 @@ from typing import Any, Final, Protocol
 from onebox.clock import Clock
 from onebox.faults import FaultPoint, FaultPoints
 from onebox.hub.database import Transaction
-from onebox.hub.model import Effects, Lane, StoreUnwritable, now_us
+from onebox.hub.model import Effects, Lane, StoreUnwritableError, now_us
 
 _LOGGER = logging.getLogger(__name__)
 _OUTAGE_CODES: Final = frozenset(
@@ -223,7 +223,7 @@ class Writer:
         A caller that is cancelled does not undo it.
 
         Raises:
-            StoreUnwritable: The disk is full, or another process holds the lock.
+            StoreUnwritableError: The disk is full, or another process holds the lock.
             Exception: What `work` raised (nothing of it is stored), or what the commit raised.
         """
         answer = asyncio.get_running_loop().create_future()
@@ -237,12 +237,12 @@ class Writer:
         """Commit, however long the store cannot be written: what has run must not run again for that.
 
         Raises:
-            Exception: As `commit`, except for `StoreUnwritable`.
+            Exception: As `commit`, except for `StoreUnwritableError`.
         """
         while True:
             try:
                 return await self.commit(work)
-            except StoreUnwritable:
+            except StoreUnwritableError:
                 await self.outage.over()
 
     async def _touch(self) -> None:
@@ -331,7 +331,7 @@ class Writer:
         passing = is_outage(error)
         if passing:
             self.outage.begin(error)
-            error = StoreUnwritable(self.outage.reason)
+            error = StoreUnwritableError(self.outage.reason)
         else:
             _LOGGER.error("a group of %d transactions could not be committed", len(group), exc_info=error)
         for pending in group:

@@ -16,7 +16,7 @@ from azure.durable_functions.internal.payloads import get_payload_store
 from azure.durable_functions.worker import DurableFunctionsWorker
 
 from onebox.faults import HostFaults, HostPoint, no_faults
-from onebox.hub.invoker import InvocationFailed, TurnRequest
+from onebox.hub.invoker import InvocationFailedError, TurnRequest
 from onebox.worker.executors import Orchestrators
 from onebox.worker.functions import (
     ACTIVITY_TRIGGER,
@@ -241,10 +241,10 @@ class DurableInvoker:
 def _find(among: Mapping[str, Function], name: str) -> Function:
     function = among.get(name)
     if function is None:
-        raise InvocationFailed("FunctionNotFound", f"the app has no function named {name!r}")
+        raise InvocationFailedError("FunctionNotFound", f"the app has no function named {name!r}")
     return function
 
 
-def _failed(error: FunctionFailedError) -> InvocationFailed:
+def _failed(error: FunctionFailedError) -> InvocationFailedError:
     failure = error.failure
-    return InvocationFailed(failure.error_type, failure.message, failure.stack_trace)
+    return InvocationFailedError(failure.error_type, failure.message, failure.stack_trace)
