@@ -5,17 +5,13 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from durable_retry.services.attempt.http_client import PROGRESS, PooledTransport, SendProgress
+from tests.support.certificates import make_self_signed
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -342,13 +338,15 @@ async def test_a_body_that_nobody_reads_is_not_gathered() -> None:
 
 
 async def test_only_a_certificate_that_is_trusted_will_do(tmp_path: Path) -> None:
-    certificate, serving_tls = self_signed(tmp_path)
+    files = make_self_signed(tmp_path)
+    serving_tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving_tls.load_cert_chain(files.certificate, files.key)
     async with serving(OK, tls=serving_tls) as server:
         url = f"https://127.0.0.1:{server.port}/"
         async with using(PooledTransport(ssl.create_default_context())) as client:
             with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
                 await client.get(url)
-        trusting = ssl.create_default_context(cafile=certificate)
+        trusting = ssl.create_default_context(cafile=files.certificate)
         async with using(PooledTransport(trusting)) as client:
             assert (await client.get(url)).content == b"ok"
 
@@ -358,31 +356,3 @@ async def test_other_schemes_are_refused() -> None:
         for url in ("ftp://127.0.0.1/", "https://127.0.0.1/"):  # the second because it has no TLS context
             with pytest.raises(httpx.UnsupportedProtocol):
                 await client.get(url)
-
-
-def self_signed(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """Make a certificate for 127.0.0.1, and a server's context with it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "certificate.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM) + private)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(path)
-    return path, context

@@ -9,23 +9,17 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError
 from azure.storage.queue import QueueServiceClient
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from durable_retry.settings import storage_account
 from durable_retry.stores import queues, tables
 from tests.support.azurite import Storage
+from tests.support.certificates import make_self_signed
 
 CLIENT_ID = "0000-client"
 TABLE = "Notes"
@@ -34,11 +28,11 @@ TABLE = "Notes"
 @pytest.fixture(scope="module")
 def secure_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
     folder = tmp_path_factory.mktemp("secure-storage")
-    certificate, key = make_certificate(folder)
-    storage = Storage(folder, certificate=certificate, key=key)
+    files = make_self_signed(folder)
+    storage = Storage(folder, certificate=files.certificate, key=files.key)
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("REQUESTS_CA_BUNDLE", str(certificate))
-        environment.setenv("SSL_CERT_FILE", str(certificate))
+        environment.setenv("REQUESTS_CA_BUNDLE", str(files.certificate))
+        environment.setenv("SSL_CERT_FILE", str(files.certificate))
         storage.server.start()
         yield storage
         storage.server.stop()
@@ -142,30 +136,3 @@ def a_token(resource: str) -> dict[str, str]:
         "resource": resource,
         "token_type": "Bearer",
     }
-
-
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """Make a certificate for 127.0.0.1, signed by itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "azurite of the tests")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    files = folder / "certificate.pem", folder / "key.pem"
-    files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    files[1].write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    return files
