@@ -126,8 +126,9 @@ class ServerProcess:
     def _ready(self) -> bool:
         if self.process is None or self.process.poll() is not None:
             raise ServerDidNotStartError(f"{self.command} ended:\n{self.log.read_text()[-LOG_END:]}")
+        verify = PLAIN_HTTP if self.ready_url.startswith("http://") else True
         try:
-            return httpx.get(self.ready_url, timeout=2, verify=PLAIN_HTTP).status_code < ERRORS_OF_THE_SERVER
+            return httpx.get(self.ready_url, timeout=2, verify=verify).status_code < ERRORS_OF_THE_SERVER
         except httpx.TransportError:
             return False
 
