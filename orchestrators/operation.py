@@ -22,6 +22,7 @@ from durable_retry.engine.base.names import (
     COMMIT,
     DEAD_LETTER,
     ENDED_EVENT,
+    FORM,
     IDEMPOTENCY_RECORD,
     OPERATION,
     OUTBOX,
@@ -148,7 +149,7 @@ class Run:
 
     def follow(self, answer: Answer) -> Action:
         """Move the retry loop on by an answer, and return what to do now."""
-        self.state, action = after(self.operation, self.state, answer, self.now)
+        self.state, action = after(self.operation, self.state, answer, self.now, self.form)
         return action
 
     def status(self, state: OperationState, **more: Any) -> OperationStatus:
@@ -410,9 +411,8 @@ def _start_outbox(run: Run) -> None:
     The start is part of the turn that ends the operation; if it is lost, the sweeper of the outbox makes it.
     """
     outbox_id = run.operation.outbox_id
-    run.ctx.call_sub_orchestrator(
-        OUTBOX, input={"operation_id": outbox_id}, instance_id=outbox_instance(outbox_id)
-    )
+    given = {"operation_id": outbox_id, "form": FORM}
+    run.ctx.call_sub_orchestrator(OUTBOX, input=given, instance_id=outbox_instance(outbox_id))
 
 
 def _unwritable(detail: str) -> DeadLetter:

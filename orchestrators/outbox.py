@@ -38,6 +38,7 @@ class Sending:
         place: The location of their rows, as JSON.
         deliveries: What is left to send, in order.
         circuit_changed: Completes when someone changed a circuit by hand.
+        form: Of the history, see `engine.base.names.FORM`.
         waited_for: The instant of the latest wait; None before the first.
     """
 
@@ -46,6 +47,7 @@ class Sending:
     place: Mapping[str, Any]
     deliveries: list[Delivery]
     circuit_changed: task.CancellableTask[Any]
+    form: int
     waited_for: datetime | None = None
 
     @property
@@ -57,6 +59,7 @@ class Sending:
         """Return the input of the execution that continues this one."""
         return {
             **self.scope,
+            "form": self.form,
             "place": dict(self.place),
             "deliveries": [delivery.to_json() for delivery in self.deliveries],
         }
@@ -114,9 +117,10 @@ def outbox(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None
     Args:
         ctx: The durable context.
         input_: `operation_id`, the `OperationInput.outbox_id` of a run, and `event_id` when only that event
-            is to be sent; when it continues as new, what `Sending.carried_on` returned.
+            is to be sent; `form`; when it continues as new, what `Sending.carried_on` returned.
     """
-    sending = yield from _load(ctx, input_, ctx.wait_for_external_event(CIRCUIT_EVENT))
+    form = input_.get("form", 1)
+    sending = yield from _load(ctx, input_, ctx.wait_for_external_event(CIRCUIT_EVENT), form)
     rounds = 0
     while sending.deliveries:
         if rounds == ROUNDS_PER_HISTORY:
@@ -126,18 +130,21 @@ def outbox(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None
         yield from _one_round(sending)
         if not sending.deliveries:
             # An event may have been resent meanwhile; when none is pending, this removes the index entry.
-            sending = yield from _load(ctx, sending.scope, sending.circuit_changed)
+            sending = yield from _load(ctx, sending.scope, sending.circuit_changed, form)
 
 
 def _load(
-    ctx: task.OrchestrationContext, input_: Mapping[str, Any], circuit_changed: task.CancellableTask[Any]
+    ctx: task.OrchestrationContext,
+    input_: Mapping[str, Any],
+    circuit_changed: task.CancellableTask[Any],
+    form: int,
 ) -> Steps[Sending]:
     scope = {name: input_[name] for name in ("operation_id", "event_id") if name in input_}
     known = input_
     if "deliveries" not in known:
         known = yield from call_until_success(ctx, OUTBOX_PENDING, scope)
     deliveries = [Delivery.from_json(each) for each in known["deliveries"]]
-    return Sending(ctx, scope, known["place"], deliveries, circuit_changed)
+    return Sending(ctx, scope, known["place"], deliveries, circuit_changed, form)
 
 
 def _one_round(sending: Sending) -> Steps[None]:
@@ -171,10 +178,10 @@ def _answer(delivery: Delivery, attempt: task.Task[Any]) -> Answer:
 
 def _follow(sending: Sending, delivery: Delivery, answer: Answer) -> Steps[None]:
     """Move a delivery's retry loop on; a probe is requested at once and made in the next round."""
-    state, action = after(delivery.operation, delivery.state, answer, sending.now)
+    state, action = after(delivery.operation, delivery.state, answer, sending.now, sending.form)
     if isinstance(action, RequestProbe):
         permit = yield from request_probe(sending.ctx, delivery.lane, action)
-        state, action = after(delivery.operation, state, permit, sending.now)
+        state, action = after(delivery.operation, state, permit, sending.now, sending.form)
     moved = replace(delivery, state=state)
     match action:
         case Done():

@@ -12,7 +12,7 @@ from typing import Any, Final
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
-from durable_retry.engine.base.names import OUTBOX, Category, DeadLetterReason, outbox_instance
+from durable_retry.engine.base.names import FORM, OUTBOX, Category, DeadLetterReason, outbox_instance
 from durable_retry.engine.dependency import Dependency, signing_key
 from durable_retry.engine.outbox import (
     CONTENT_TYPE,
@@ -218,7 +218,7 @@ async def start_sending(hub: str, outbox_id: str) -> bool:
     Raises:
         TaskHubUnavailableError: It could not be started.
     """
-    given = {"operation_id": outbox_id}
+    given = {"operation_id": outbox_id, "form": FORM}
     return await start_instance(hub, OUTBOX, outbox_instance(outbox_id), given, again=True)
 
 
@@ -240,7 +240,7 @@ async def resend(hub: str, event_id: str, now: datetime) -> StoredEvent:
     event = await mark_pending(event_id, now)
     outbox_id = outbox_id_of(event_id) or ""
     if not await start_sending(hub, outbox_id):
-        given = {"operation_id": outbox_id, "event_id": event_id}
+        given = {"operation_id": outbox_id, "event_id": event_id, "form": FORM}
         instance_id = f"{outbox_instance(outbox_id)}-{event_id.rpartition('.')[2]}"
         await start_instance(hub, OUTBOX, instance_id, given, again=True)
     return event

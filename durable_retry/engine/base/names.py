@@ -6,10 +6,11 @@ Durable functions, events and queues; categories, states and reasons.
 from enum import StrEnum
 from typing import Final
 
-FORM: Final = 2
+FORM: Final = 3
 """Form of the histories of orchestrations that start now; their input carries it, and continues with it.
 
-An input without one is of form 1. Form 2: a timer that fired early is followed by another.
+An input without one is of form 1. Form 2: a timer that fired early is followed by another. Form 3: a blocked
+attempt whose instant has passed waits before it asks again.
 """
 
 OPERATION: Final = "operation"

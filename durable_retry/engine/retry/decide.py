@@ -19,10 +19,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, assert_never
 
 from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.base.names import FORM, Category, DeadLetterReason
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.circuit.snapshot import Refused, release_at
+from durable_retry.engine.circuit.snapshot import RECHECK, Refused, release_at
 from durable_retry.engine.retry.backoff import backoff
 from durable_retry.engine.retry.history import AttemptOutcome, AttemptRecord, History, WaitKind
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
@@ -104,6 +104,9 @@ _OWN_PACE: Final = RetryPolicy(initial_seconds=1.0, factor=2.0, max_seconds=300.
 
 _SOON: Final = timedelta(milliseconds=1)
 
+_WITHOUT_RECHECK: Final = 2
+"""The last form of histories in which a blocked attempt asks again at once when its instant has passed."""
+
 
 def is_over(deadline_at: datetime | None, now: datetime) -> bool:
     """Whether no time is left; never, without a deadline."""
@@ -177,13 +180,25 @@ def retry_after_constraint(
     return [DelayConstraint(now + timedelta(seconds=most), (wish, *hint.notes, clamped))]
 
 
-def circuit_constraint(operation: Retryable, refused: Refused, now: datetime) -> DelayConstraint:
+def _asks_again_at(operation: Retryable, now: datetime) -> datetime:
+    """Return when an attempt asks again whose instant has passed by this clock and not by the worker's.
+
+    The deadline moves it forward: what was worth a wait before stays worth one.
+    """
+    if operation.deadline_at is None:
+        return now + RECHECK
+    return min(now + RECHECK, latest_start(operation.deadline_at, operation.timeouts))
+
+
+def circuit_constraint(operation: Retryable, refused: Refused, now: datetime, form: int) -> DelayConstraint:
     """Return this operation's place in the release after the circuit lets calls through again.
 
     Those who wait are spread over the time after that instant, so that they do not come as one herd. A place
     behind the deadline is moved forward. A break that ended while the refusal was on its way still spreads.
     """
     reopens_at = max(refused.base, now + _SOON)
+    if form > _WITHOUT_RECHECK and refused.base <= now:
+        reopens_at = max(reopens_at, _asks_again_at(operation, now))
     place = release_at(operation.operation_id, reopens_at, refused.waiting)
     if operation.deadline_at is not None:
         place = max(reopens_at, min(place, latest_start(operation.deadline_at, operation.timeouts)))
@@ -193,10 +208,15 @@ def circuit_constraint(operation: Retryable, refused: Refused, now: datetime) ->
     return DelayConstraint(place, (*why, reopens, staggered))
 
 
-def budget_constraint(operation: Retryable, postponed: BudgetPostponed) -> DelayConstraint:
-    """Return this retry's turn by the retry budget."""
+def budget_constraint(
+    operation: Retryable, postponed: BudgetPostponed, now: datetime, form: int
+) -> DelayConstraint:
+    """Return this retry's turn by the retry budget; one that has it already goes without asking again."""
     then = "this retry has its turn then" if postponed.reserved else "it asks again then"
-    return DelayConstraint(postponed.until, (f"the retry budget of {operation.dependency} is spent; {then}",))
+    at = postponed.until
+    if form > _WITHOUT_RECHECK and not postponed.reserved and at <= now:
+        at = max(at, _asks_again_at(operation, now))
+    return DelayConstraint(at, (f"the retry budget of {operation.dependency} is spent; {then}",))
 
 
 MAX_OWN_FAILURES: Final = 20
@@ -255,22 +275,26 @@ def after_own_failure(operation: Retryable, history: History, error: str, now: d
 
 
 def while_blocked(
-    operation: Retryable, blocked: Refused | BudgetPostponed, now: datetime
+    operation: Retryable, blocked: Refused | BudgetPostponed, now: datetime, form: int = FORM
 ) -> Wait | DeadLetter:
     """Decide about an attempt that is due and may not start yet; no attempt is counted.
+
+    The worker names an instant by its own clock. If that has passed here, the clocks differ, and the worker
+    would refuse again at once: so the attempt waits for `RECHECK`, except in histories before form 3.
 
     Args:
         operation: With its deadline.
         blocked: What blocks it: its circuit or its retry budget.
         now: Aware UTC; the orchestrator's replay-safe time.
+        form: Of the history, see `engine.base.names.FORM`.
     """
     match blocked:
         case Refused():
-            constraint = circuit_constraint(operation, blocked, now)
+            constraint = circuit_constraint(operation, blocked, now, form)
             refusal = f"the circuit of {operation.dependency} refuses attempts"
             return _wait(operation, [constraint], now, refusal, kind=WaitKind.CIRCUIT)
         case BudgetPostponed():
-            constraint = budget_constraint(operation, blocked)
+            constraint = budget_constraint(operation, blocked, now, form)
             spent = "; ".join(constraint.reasons)
             return _wait(operation, [constraint], now, spent, kind=WaitKind.RETRY_BUDGET)
         case _ as never:

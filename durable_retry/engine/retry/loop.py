@@ -20,6 +20,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, assert_never
 
 from durable_retry.engine.base.json_forms import Form, JsonRecord, from_ms, to_ms
+from durable_retry.engine.base.names import FORM
 from durable_retry.engine.circuit import (
     CircuitSettings,
     ProbeRequest,
@@ -172,7 +173,7 @@ _UNCOUNTED: Final = AdmissionState(promised=True)
 
 
 def after(
-    operation: Retryable, state: RetryState, answer: Answer, now: datetime
+    operation: Retryable, state: RetryState, answer: Answer, now: datetime, form: int = FORM
 ) -> tuple[RetryState, Action]:
     """Return the state after an answer, and what to do now.
 
@@ -181,6 +182,7 @@ def after(
         state: Before the answer.
         answer: Of the attempt that was due, or of the circuit's entity.
         now: Aware UTC; the orchestrator's replay-safe time.
+        form: Of the history, see `engine.base.names.FORM`.
     """
     match answer:
         case AttemptOutcome():
@@ -197,7 +199,7 @@ def after(
             admission = replace(state.admission, permit=answer)
             return RetryState(state.history, admission, now), AttemptNow()
         case Refused() | BudgetPostponed():
-            return _blocked(operation, state, answer, now)
+            return _blocked(operation, state, answer, now, form)
         case _ as never:
             assert_never(never)
 
@@ -209,9 +211,9 @@ def lease_expired(now: datetime) -> Refused:
 
 
 def _blocked(
-    operation: Retryable, state: RetryState, blocked: Refused | BudgetPostponed, now: datetime
+    operation: Retryable, state: RetryState, blocked: Refused | BudgetPostponed, now: datetime, form: int
 ) -> tuple[RetryState, Action]:
-    decision = while_blocked(operation, blocked, now)
+    decision = while_blocked(operation, blocked, now, form)
     history = state.history
     if isinstance(blocked, Refused):
         admission = replace(state.admission, waiting=True, permit=None)

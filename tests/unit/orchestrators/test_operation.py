@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from durabletask.internal import helpers
 
-from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.names import FORM, Category
 from durable_retry.engine.operations.operation import Completion
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from tests.support.builders import NOON, Answer, an_operation, failing, outcome
@@ -375,7 +375,10 @@ def test_every_side_effect_carries_the_run_number_of_the_claim() -> None:
     assert run == round(NOON.timestamp() * 1000)
     assert [given["run"] for _, given in stage.activities] == [run, run]
     ((_, instance_id, given),) = stage.children
-    assert (instance_id, given) == (f"outbox-op-test.{run}", {"operation_id": f"op-test.{run}"})
+    assert (instance_id, given) == (
+        f"outbox-op-test.{run}",
+        {"operation_id": f"op-test.{run}", "form": FORM},
+    )
 
 
 def test_a_run_keeps_its_number_when_it_continues_as_new() -> None:

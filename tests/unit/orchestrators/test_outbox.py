@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import CircuitSettings
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
@@ -82,6 +84,18 @@ def test_no_event_goes_early_where_timers_fire_early() -> None:
     stage.run()
     assert stage.now >= after(1.7)
     assert stage.turns < 10
+
+
+@pytest.mark.parametrize(("form", "waits"), [(2, False), (3, True)])
+def test_a_clock_ahead_of_the_workers_does_not_make_it_ask_without_a_wait(*, form: int, waits: bool) -> None:
+    world = World(an_event(1, queue="a"))
+    passed = {"stopped": blocked_to_json(BudgetPostponed(after(-1), reserved=False))}
+    world.answers["op-1.1"] = [passed] * 5
+    given = {"operation_id": "op-1", "form": form}
+    stage = PartStage(outbox, "outbox-op-1", given, world.answer)
+    stage.run()
+    assert len(world.attempts) == 6
+    assert (stage.now >= after(10)) is waits
 
 
 def test_a_destination_that_fails_does_not_hold_up_another() -> None:

@@ -197,19 +197,44 @@ def test_a_refused_attempt_waits_for_its_place_after_the_circuit_lets_calls_thro
     assert decision.reasons[2].startswith("staggered by ")
 
 
+OVER = Refused(base=after(-1), waiting=100, until=after(-1), reason="")
+SPENT = BudgetPostponed(after(-1), reserved=False)
+
+
 def test_a_break_that_ended_while_the_refusal_was_on_its_way_still_spreads_those_who_wait() -> None:
-    over = Refused(base=after(-1), waiting=100, until=after(-1), reason="")
-    decision = while_blocked(an_operation(), over, NOON)
+    decision = while_blocked(an_operation(), OVER, NOON)
     assert isinstance(decision, Wait)
-    assert NOON < decision.until <= after(2.1)
+    assert after(2) < decision.until <= after(2 + spread_seconds(100))
     assert len(decision.reasons) == 2
 
 
-def test_a_break_that_is_over_still_means_a_wait() -> None:
-    over = Refused(base=after(-1), waiting=0, until=after(-1), reason="")
-    decision = while_blocked(an_operation(deadline_at=None), over, NOON)
+@pytest.mark.parametrize("blocked", [OVER, SPENT])
+@pytest.mark.parametrize(("left", "wait"), [(None, 2), (60, 2), (3, 1)])
+def test_clocks_that_differ_do_not_make_a_blocked_attempt_ask_without_a_wait(
+    blocked: Refused | BudgetPostponed, left: float | None, wait: float
+) -> None:
+    decision = while_blocked(an_operation(deadline_in=left), blocked, NOON)
     assert isinstance(decision, Wait)
-    assert decision.until > NOON
+    assert decision.until >= after(wait)
+
+
+def test_a_turn_that_is_reserved_is_taken_without_a_second_wait() -> None:
+    decision = while_blocked(an_operation(), BudgetPostponed(after(-1), reserved=True), NOON)
+    assert isinstance(decision, Wait)
+    assert decision.until < NOON
+
+
+@pytest.mark.parametrize("blocked", [OVER, SPENT, OPEN_FOR_20_S])
+@pytest.mark.parametrize("left", [None, 60, 22.5, 3, 2.0005, 1.9, 0.5])
+def test_the_wait_of_form_3_never_decides_otherwise_than_form_2(
+    blocked: Refused | BudgetPostponed, left: float | None
+) -> None:
+    """A history of either form is replayed by the same code; only the length of a wait differs."""
+    operation = an_operation(deadline_in=left)
+    older, newer = (while_blocked(operation, blocked, NOON, form) for form in (2, 3))
+    assert type(older) is type(newer)
+    if isinstance(older, Wait) and isinstance(newer, Wait):
+        assert older.until <= newer.until
 
 
 @pytest.mark.parametrize(("left", "seconds"), [(None, 10.0), (60, 10.0), (3, 3.0), (0, 0.0), (-5, 0.0)])
