@@ -170,6 +170,7 @@ async def replay_dead_letter(
         StillRunningError: See there.
         KeyTakenError: Its key stands for another request by now.
         NoSuchEventError: The event was cleaned away.
+        StorageRefusedError: Its row has no room for one more replay; it stays open.
         TaskHubUnavailableError: It could not be started, and stays open.
     """
     record = await _open(dead_letter_id)

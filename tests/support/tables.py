@@ -6,7 +6,7 @@ tests/integration/stores.
 
 import re
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
@@ -18,7 +18,7 @@ from azure.core.exceptions import (
     ResourceModifiedError,
     ResourceNotFoundError,
 )
-from azure.data.tables import TableErrorCode, TableTransactionError, UpdateMode
+from azure.data.tables import TableClient, TableErrorCode, TableTransactionError, UpdateMode
 
 _TERM: Final = re.compile(r"(PartitionKey|RowKey) (eq|gt|ge|lt) '((?:[^']|'')*)'")
 
@@ -208,3 +208,21 @@ def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("durable_retry.stores.workflows.LISTS_TABLE", f"Workflows{suffix}")
     for constant in ("index.TABLE", "list.TABLE", "records.INDEX_TABLE"):
         monkeypatch.setattr(f"durable_retry.stores.dead_letters.{constant}", f"Index{suffix}")
+
+
+def refuse_large_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse rows above 1 MiB, as Azure does and the emulator does not."""
+
+    def limited(write: Callable[..., Any]) -> Callable[..., Any]:
+        def refuse(client: TableClient, entity: dict[str, Any], **more: Any) -> Any:
+            if 2 * sum(len(str(value)) for value in entity.values()) > 2**20:
+                error = HttpResponseError("The entity is larger than the maximum allowed size (1MB).")
+                error.status_code = 400
+                error.error_code = "EntityTooLarge"  # type: ignore[attr-defined] # set by the client, undeclared
+                raise error
+            return write(client, entity, **more)
+
+        return refuse
+
+    for name in ("create_entity", "update_entity"):
+        monkeypatch.setattr(TableClient, name, limited(getattr(TableClient, name)))

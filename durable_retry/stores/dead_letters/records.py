@@ -212,6 +212,7 @@ async def change_dead_letter(dead_letter_id: str, change: Change) -> DeadLetterR
     Raises:
         NoSuchDeadLetterError: There is none of this id.
         ContendedError: See there.
+        StorageRefusedError: The changed dead letter is too large; nothing is changed then.
         Exception: Whatever `change` raises; nothing is changed then.
     """
     changed: DeadLetterRecord | None = None
@@ -232,6 +233,7 @@ async def move_dead_letter(dead_letter_id: str, change: Change) -> DeadLetterRec
     Raises:
         NoSuchDeadLetterError: There is none of this id.
         ContendedError: See there.
+        StorageRefusedError: The changed dead letter is too large; nothing is changed then.
         Exception: Whatever `change` raises; nothing is changed then.
     """
     moved, intent = await begin_move(dead_letter_id, change, Purpose.MOVE)
@@ -250,13 +252,14 @@ async def begin_move(
     Raises:
         NoSuchDeadLetterError: There is none of this id.
         ContendedError: See there.
+        StorageRefusedError: The changed dead letter is too large; nothing is changed then.
         Exception: Whatever `change` raises; nothing is changed then.
     """
     change((await _existing(dead_letter_id)).record)  # refuse before writing anything
     intent = await begin_change(dead_letter_id, purpose)
     try:
         changed = await change_dead_letter(dead_letter_id, change)
-    except (WrongStatusError, NoSuchDeadLetterError):
+    except (WrongStatusError, NoSuchDeadLetterError, tables.StorageRefusedError):
         # Nothing was changed. After any other error the row may have changed, so the intent stays.
         await finish_change(intent)
         raise
@@ -306,9 +309,10 @@ async def _link(parent_id: str, failed: DeadLetterRecord) -> None:
     """Record a failed replay at the dead letter that was replayed; no error when its row was deleted.
 
     The parent is still open when the answer of the replay's start was lost; the failed replay shows that it
-    was started, so the parent becomes `replayed` first.
+    was started, so the parent becomes `replayed` first. A row that has no room for it stays as it was; the
+    new dead letter names its parent anyway.
     """
-    with suppress(NoSuchDeadLetterError):
+    with suppress(NoSuchDeadLetterError, tables.StorageRefusedError):
         with suppress(WrongStatusError):
             await move_dead_letter(parent_id, lambda record: replayed(record, _replay_by(failed)))
         await change_dead_letter(parent_id, lambda record: failed_again(record, failed.id))

@@ -34,6 +34,7 @@ from durable_retry.stores.dead_letters.records import (
     move_dead_letter,
 )
 from durable_retry.stores.outbox import NoSuchEventError
+from durable_retry.stores.tables import StorageRefusedError
 from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.triggers.http.documents import Attempt, UtcInstant
 from durable_retry.triggers.http.parameters import CREATED_AFTER, CREATED_BEFORE, LIMIT, cursor, one_of, text
@@ -56,6 +57,7 @@ REFUSALS: Final[Mapping[type[Exception], Callable[[Any], Exception]]] = {
     StillRunningError: lambda _: ConflictError("The operation of the dead letter is running."),
     KeyTakenError: lambda _: ConflictError("The key of the dead letter belongs to another request by now."),
     NoSuchEventError: lambda _: ConflictError("The event of the dead letter was removed."),
+    StorageRefusedError: lambda error: ConflictError(f"The dead letter takes no more: {error}."),
     ContendedError: lambda _: ConflictError("Others are changing the dead letter at this moment; try again."),
 }
 

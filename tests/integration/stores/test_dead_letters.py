@@ -3,8 +3,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from azure.core.exceptions import HttpResponseError
-from azure.data.tables import TableClient
 
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.dead_letters.record import (
@@ -33,8 +31,9 @@ from durable_retry.stores.dead_letters.records import (
     left_over,
     move_dead_letter,
 )
+from durable_retry.stores.tables import StorageRefusedError
 from tests.support.builders import NOON, an_entry
-from tests.support.tables import use_own_tables
+from tests.support.tables import refuse_large_rows, use_own_tables
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -42,6 +41,13 @@ pytestmark = pytest.mark.usefixtures("storage")
 @pytest.fixture(autouse=True)
 def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     use_own_tables(request.node.name, monkeypatch)
+
+
+BIG = {"method": "POST", "path": "/x", "query": {}, "headers": {}}
+
+
+def a_replay(record: DeadLetterRecord) -> Replay:
+    return Replay(operation_id="op-1", requested_at=NOON, operation=record.operation or {})
 
 
 async def keep(number: int, **changes: Any) -> DeadLetterRecord:
@@ -112,18 +118,7 @@ async def test_a_message_is_kept_with_its_raw_text() -> None:
 
 @pytest.fixture
 def rows_of_a_mebibyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refuse larger rows, as Azure does and the emulator does not."""
-    create = TableClient.create_entity
-
-    def limited(client: TableClient, entity: dict[str, Any], **more: Any) -> Any:
-        if 2 * sum(len(str(value)) for value in entity.values()) > 2**20:
-            error = HttpResponseError("The entity is larger than the maximum allowed size (1MB).")
-            error.status_code = 400
-            error.error_code = "EntityTooLarge"  # type: ignore[attr-defined] # set by the client, not declared
-            raise error
-        return create(client, entity, **more)
-
-    monkeypatch.setattr(TableClient, "create_entity", limited)
+    refuse_large_rows(monkeypatch)
 
 
 @pytest.mark.usefixtures("rows_of_a_mebibyte")
@@ -143,6 +138,27 @@ async def test_the_largest_body_of_the_settings_fits_in_any_alphabet() -> None:
     body = "\u00e9" * (int(MAX_BODY_BYTES.most or 0) // 2)
     big = {"method": "POST", "path": "/x", "query": {}, "headers": {}, "body": body}
     assert not (await keep(1, request=big)).is_cut
+
+
+@pytest.mark.usefixtures("rows_of_a_mebibyte")
+async def test_a_change_that_has_no_room_changes_nothing_and_leaves_no_intent() -> None:
+    record = await keep(1, request={**BIG, "body": "x" * 500_000})
+    with pytest.raises(StorageRefusedError):
+        await move_dead_letter(record.id, lambda kept: replayed(kept, a_replay(kept)))
+    assert await find_dead_letter(record.id) == record
+    assert await listed(DeadLetterFilter(status=Status.OPEN)) == ["op-1"]
+    assert await left_over(10) == []
+
+
+@pytest.mark.usefixtures("rows_of_a_mebibyte")
+async def test_a_replay_that_fails_is_kept_although_the_one_before_it_has_no_room_for_its_link() -> None:
+    """Without this the write would be repeated for ever, and the operation would never end."""
+    big = {**BIG, "body": "x" * 500_000}
+    parent = await keep(1, request=big)
+    later = NOON + timedelta(hours=1)
+    child = await keep(2, operation_id="op-1", request=big, replay_of=parent.id, created_at=later)
+    assert child.replay_of == parent.id
+    assert await find_dead_letter(parent.id) == parent
 
 
 async def test_a_list_has_the_newest_first_page_by_page() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import azure.functions as func
 import pytest
 
 from activities.outbox import outbox_give_up, outbox_pending
@@ -34,9 +35,10 @@ from durable_retry.stores.dead_letters.records import (
 from durable_retry.stores.operation_writes import commit_success
 from durable_retry.stores.outbox import events_of
 from durable_retry.stores.task_hub import TaskHubUnavailableError, start_instance, wait_for_operation
+from durable_retry.triggers.http.replays import replay_one_dead_letter
 from tests.support.builders import an_entry, an_operation, failing
 from tests.support.hub import TaskHubStage
-from tests.support.tables import use_own_tables
+from tests.support.tables import refuse_large_rows, use_own_tables
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -333,6 +335,28 @@ async def test_a_replay_as_it_was_sends_the_same_key(hub: TaskHubStage) -> None:
     await ended(hub, await replay_dead_letter(hub.binding, record.id, NOTHING, clock.now()))
     sent = sent_by(hub)
     assert [each.sent_key for each in sent] == ["key-one", "key-one"]
+
+
+async def test_a_replay_that_the_record_has_no_room_for_is_answered_409_and_leaves_nothing(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    big = {"method": "POST", "path": "/x", "query": {}, "headers": {}, "body": "x" * 500_000}
+    operation_id = "op-one"
+    entry = an_entry(operation_id)
+    operation = an_operation(operation_id=operation_id, request=big, created_at=clock.now(), deadline_at=None)
+    dead_letter_id = await keep_operation(entry | {"operation": operation.to_json()}, clock.now())
+    record = await found(dead_letter_id)
+    refuse_large_rows(monkeypatch)
+    route: Any = replay_one_dead_letter
+    parameters = {"dead_letter_id": dead_letter_id}
+    request = func.HttpRequest("POST", "http://localhost/", route_params=parameters, body=b"")
+    answer: func.HttpResponse = await route(request, hub=hub.binding)
+    document = json.loads(answer.get_body())
+    assert (answer.status_code, answer.mimetype) == (409, "application/problem+json")
+    assert "EntityTooLarge" in document["detail"]
+    assert await found(dead_letter_id) == record
+    assert await left_over(10) == []
+    assert sent_by(hub) == []
 
 
 async def test_a_message_that_was_cut_is_replayed_only_as_a_whole_one(hub: TaskHubStage) -> None:
