@@ -84,6 +84,26 @@ def json_answer(
     )
 
 
+def page_answer(items: Iterable[Mapping[str, Any]], next_cursor: str | None) -> func.HttpResponse:
+    """Return one page of a list; `next_cursor` is None on the last one."""
+    return json_answer({"items": list(items), "next_cursor": next_cursor})
+
+
+def required[T](thing: T | None, what: str) -> T:
+    """Return what was looked up.
+
+    Args:
+        thing: None when there is none.
+        what: As `NotFoundError` has it.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    if thing is None:
+        raise NotFoundError(what)
+    return thing
+
+
 def problem(
     status: HTTPStatus,
     detail: str,

@@ -19,7 +19,7 @@ from durable_retry.engine.circuit import (
 from durable_retry.engine.dependency import Dependency
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit import CircuitEntity, start_release
-from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
+from durable_retry.triggers.http.answers import ConflictError, json_answer, page_answer, required
 from durable_retry.triggers.http.documents import UtcInstant
 from durable_retry.triggers.http.routes import (
     AWAY,
@@ -134,7 +134,7 @@ async def list_circuits(hub: str) -> func.HttpResponse:
     known = [dependency for _, dependency in sorted(dependencies().dependencies.items())]
     items = await asyncio.gather(*(_view(hub, each) for each in known))
     # A file holds the dependencies, so they are few: one page has them all.
-    return json_answer({"items": items, "next_cursor": None})
+    return page_answer(items, None)
 
 
 @routes.get("circuits/{dependency}", answers=shown(CircuitDocument), errors=(MISSING, AWAY))
@@ -210,10 +210,7 @@ async def _check_epoch(hub: str, dependency: Dependency, epoch: int | None) -> N
 
 
 def _find(name: str) -> Dependency:
-    dependency = find_dependency(name)
-    if dependency is None:
-        raise NotFoundError("dependency of this name")
-    return dependency
+    return required(find_dependency(name), "dependency of this name")
 
 
 async def _view(hub: str, dependency: Dependency) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import azure.functions as func
 
-from durable_retry.triggers.http.answers import NotFoundError
+from durable_retry.triggers.http.answers import required
 from durable_retry.triggers.http.routes import MISSING, OK, RouteAnswer, Routes, header
 
 routes = Routes("the app")
@@ -101,9 +101,7 @@ def _page(request: func.HttpRequest) -> func.HttpResponse:
 
 
 def _answer(request: func.HttpRequest, path: str) -> func.HttpResponse:
-    found = static_files(FOLDER).get(path)
-    if found is None:
-        raise NotFoundError("file of this name")
+    found = required(static_files(FOLDER).get(path), "file of this name")
     headers = _HEADERS | {"ETag": found.etag}
     if _is_known(header(request, "If-None-Match"), found.etag):
         return func.HttpResponse(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)

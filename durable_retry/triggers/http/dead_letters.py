@@ -35,7 +35,13 @@ from durable_retry.stores.dead_letters.records import (
 )
 from durable_retry.stores.outbox import NoSuchEventError
 from durable_retry.stores.tables import StorageRefusedError
-from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
+from durable_retry.triggers.http.answers import (
+    ConflictError,
+    NotFoundError,
+    json_answer,
+    page_answer,
+    required,
+)
 from durable_retry.triggers.http.documents import Attempt, UtcInstant
 from durable_retry.triggers.http.parameters import CREATED_AFTER, CREATED_BEFORE, LIMIT, cursor, one_of, text
 from durable_retry.triggers.http.routes import (
@@ -50,8 +56,10 @@ from durable_retry.triggers.http.routes import (
     shown,
 )
 
+_DEAD_LETTER: Final = "dead letter of this id"
+
 REFUSALS: Final[Mapping[type[Exception], Callable[[Any], Exception]]] = {
-    NoSuchDeadLetterError: lambda _: NotFoundError("dead letter of this id"),
+    NoSuchDeadLetterError: lambda _: NotFoundError(_DEAD_LETTER),
     WrongStatusError: lambda error: ConflictError(f"The dead letter is {error.status.value}."),
     FullError: lambda error: ConflictError(f"The dead letter takes no more: {error}."),
     StillRunningError: lambda _: ConflictError("The operation of the dead letter is running."),
@@ -242,7 +250,7 @@ async def get_dead_letters(query: Query) -> func.HttpResponse:
         created_before=query[CREATED_BEFORE],
     )
     found = await list_dead_letters(wanted, limit=query[LIMIT], cursor=query[LIST_CURSOR])
-    return json_answer({"items": [record.shown() for record in found.records], "next_cursor": found.cursor})
+    return page_answer([record.shown() for record in found.records], found.cursor)
 
 
 @routes.get(
@@ -257,7 +265,7 @@ async def get_dead_letter_groups(query: Query) -> func.HttpResponse:
     groups = [group for group in await read_groups() if after is None or _position(group) < after]
     shown_groups = groups[:limit]
     following = _cursor_of(shown_groups[-1]) if len(groups) > limit else None
-    return json_answer({"items": [_shown_group(group) for group in shown_groups], "next_cursor": following})
+    return page_answer([_shown_group(group) for group in shown_groups], following)
 
 
 @routes.get(
@@ -277,9 +285,7 @@ async def get_dead_letter_summary() -> func.HttpResponse:
 @routes.get("dead-letters/{dead_letter_id}", answers=shown(DeadLetterDocument), errors=(MISSING, AWAY))
 async def get_dead_letter(dead_letter_id: str) -> func.HttpResponse:
     """Show a dead letter."""
-    record = await find_dead_letter(dead_letter_id)
-    if record is None:
-        raise NoSuchDeadLetterError(dead_letter_id)
+    record = required(await find_dead_letter(dead_letter_id), _DEAD_LETTER)
     return json_answer(record.shown())
 
 

@@ -27,7 +27,7 @@ from durable_retry.engine.retry.policy import (
     policy_problems,
 )
 from durable_retry.settings.configuration import dependencies, find_dependency
-from durable_retry.triggers.http.answers import json_answer
+from durable_retry.triggers.http.answers import json_answer, page_answer
 from durable_retry.triggers.http.routes import OK, RouteAnswer, Routes, page
 
 routes = Routes("dependencies")
@@ -131,7 +131,7 @@ async def list_dependencies() -> func.HttpResponse:
     """List every dependency with its resolved policy, secrets masked."""
     items = [dependency.to_json() for _, dependency in sorted(dependencies().dependencies.items())]
     # A file holds the dependencies, so they are few: one page has them all.
-    return json_answer({"items": items, "next_cursor": None})
+    return page_answer(items, None)
 
 
 @routes.post("policies/preview", body=PolicyQuestion, answers=(RouteAnswer(OK, "The waits.", PolicyPreview),))

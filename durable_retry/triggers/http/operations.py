@@ -20,7 +20,7 @@ from durable_retry.stores.operations import (
     scan_operations,
 )
 from durable_retry.stores.task_hub import InstanceEndedError, raise_event
-from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
+from durable_retry.triggers.http.answers import ConflictError, json_answer, page_answer, required
 from durable_retry.triggers.http.documents import (
     OperationDocument,
     OperationPage,
@@ -76,14 +76,14 @@ async def list_operations(query: Query, hub: str) -> func.HttpResponse:
     """List the operations that the task hub still has."""
     wanted = OperationFilter(query[STATUS], query[DEPENDENCY])
     try:
-        return json_answer(await _page(hub, wanted, query[CREATED_AFTER], query[LIMIT], query[CURSOR]))
+        return await _page(hub, wanted, query[CREATED_AFTER], query[LIMIT], query[CURSOR])
     except BadCursorError as error:
         raise InvalidInputError([Problem("/cursor", str(error))]) from error
 
 
 async def _page(
     hub: str, wanted: OperationFilter, created_after: datetime | None, limit: int, cursor: str | None
-) -> dict[str, Any]:
+) -> func.HttpResponse:
     """Choose by previews, then read the chosen documents; one that has changed meanwhile is left out."""
     found: list[str] = []
     looked_at, following = 0, None
@@ -98,7 +98,7 @@ async def _page(
             following = preview.cursor_after
             break
     documents = await _documents(hub, found)
-    return {"items": [one for one in documents if wanted.matches(one)], "next_cursor": following}
+    return page_answer([one for one in documents if wanted.matches(one)], following)
 
 
 async def _documents(hub: str, ids: list[str]) -> list[dict[str, Any]]:
@@ -154,10 +154,7 @@ async def retry_operation_now(operation_id: str, hub: str) -> func.HttpResponse:
 
 
 async def _find(hub: str, operation_id: str) -> dict[str, Any]:
-    document = await find_status(hub, operation_id)
-    if document is None:
-        raise NotFoundError("operation of this id")
-    return document
+    return required(await find_status(hub, operation_id), "operation of this id")
 
 
 def _accepted(document: dict[str, Any]) -> func.HttpResponse:

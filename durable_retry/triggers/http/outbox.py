@@ -11,7 +11,7 @@ from durable_retry.engine.outbox import EventState
 from durable_retry.services.outbox import resend
 from durable_retry.stores.outbox import NoSuchEventError, list_pending
 from durable_retry.stores.outbox_index import list_ended
-from durable_retry.triggers.http.answers import NotFoundError, json_answer
+from durable_retry.triggers.http.answers import NotFoundError, json_answer, page_answer
 from durable_retry.triggers.http.documents import UtcInstant
 from durable_retry.triggers.http.parameters import CURSOR, LIMIT, one_of
 from durable_retry.triggers.http.routes import AWAY, MISSING, Query, Routes, accepted, page
@@ -52,7 +52,7 @@ async def list_outbox(query: Query) -> func.HttpResponse:
         items, following = await list_pending(query[LIMIT], query[CURSOR])
     else:
         items, following = await list_ended(state, query[LIMIT], query[CURSOR])
-    return json_answer({"items": items, "next_cursor": following})
+    return page_answer(items, following)
 
 
 @routes.post(

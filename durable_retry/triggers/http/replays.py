@@ -2,7 +2,7 @@
 
 from functools import partial
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import azure.functions as func
 from pydantic import BaseModel
@@ -16,7 +16,7 @@ from durable_retry.services.replay import replay_dead_letter
 from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.task_hub import InstanceEndedError, raise_event
 from durable_retry.stores.workflows import REPLAY, list_created
-from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
+from durable_retry.triggers.http.answers import ConflictError, json_answer, page_answer, required
 from durable_retry.triggers.http.dead_letters import REFUSALS
 from durable_retry.triggers.http.documents import UtcInstant
 from durable_retry.triggers.http.parameters import CURSOR, LIMIT
@@ -153,16 +153,13 @@ async def list_replays_of_many(query: Query, hub: str) -> func.HttpResponse:
     items, following = await list_created(
         REPLAY, partial(find_bulk_replay, hub), limit=query[LIMIT], cursor=query[CURSOR], now=clock.now()
     )
-    return json_answer({"items": items, "next_cursor": following})
+    return page_answer(items, following)
 
 
 @routes.get("dead-letters/replays/{replay_id}", answers=shown(BulkReplayDocument), errors=(MISSING, AWAY))
 async def get_replay_of_many(replay_id: str, hub: str) -> func.HttpResponse:
     """Show how far a bulk replay got."""
-    document = await find_bulk_replay(hub, replay_id)
-    if document is None:
-        raise NotFoundError("bulk replay of this id")
-    return json_answer(document)
+    return json_answer(await _find(hub, replay_id))
 
 
 @routes.delete(
@@ -175,10 +172,12 @@ async def cancel_replay_of_many(replay_id: str, hub: str) -> func.HttpResponse:
 
     The batch under way ends first.
     """
-    document = await find_bulk_replay(hub, replay_id)
-    if document is None:
-        raise NotFoundError("bulk replay of this id")
+    document = await _find(hub, replay_id)
     if ReplayState(document["status"]) in FINISHED_REPLAY:
         raise ConflictError(f"The bulk replay is {document['status']}.")
     await raise_event(hub, replay_id, CANCEL_REPLAY_EVENT, {})
     return json_answer(document, HTTPStatus.ACCEPTED)
+
+
+async def _find(hub: str, replay_id: str) -> dict[str, Any]:
+    return required(await find_bulk_replay(hub, replay_id), "bulk replay of this id")

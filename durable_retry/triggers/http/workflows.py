@@ -37,7 +37,7 @@ from durable_retry.stores.workflows import (
     list_created,
     note_created,
 )
-from durable_retry.triggers.http.answers import REPLAYED, KeyReusedError, NotFoundError, json_answer
+from durable_retry.triggers.http.answers import REPLAYED, KeyReusedError, json_answer, page_answer, required
 from durable_retry.triggers.http.documents import StatusCounts, UtcInstant
 from durable_retry.triggers.http.parameters import CURSOR, KEY, LIMIT
 from durable_retry.triggers.http.routes import (
@@ -208,15 +208,13 @@ async def submit_batch(req: func.HttpRequest, hub: str) -> func.HttpResponse:
 async def list_all_batches(query: Query) -> func.HttpResponse:
     """List batches without their items, the newest first."""
     items, following = await list_batches(query[LIMIT], query[CURSOR])
-    return json_answer({"items": items, "next_cursor": following})
+    return page_answer(items, following)
 
 
 @batch_routes.get("batches/{batch_id}", answers=shown(BatchDocument), errors=(MISSING, AWAY))
 async def get_batch(batch_id: str) -> func.HttpResponse:
     """Show a batch, item by item."""
-    batch = await find_batch(batch_id)
-    if batch is None:
-        raise NotFoundError("batch of this id")
+    batch = required(await find_batch(batch_id), "batch of this id")
     return json_answer(await document_of_batch(batch))
 
 
@@ -275,16 +273,13 @@ async def list_all_sagas(query: Query, hub: str) -> func.HttpResponse:
     items, following = await list_created(
         SAGA_SOURCE, partial(find_saga, hub), limit=query[LIMIT], cursor=query[CURSOR], now=clock.now()
     )
-    return json_answer({"items": items, "next_cursor": following})
+    return page_answer(items, following)
 
 
 @saga_routes.get("sagas/{saga_id}", answers=shown(SagaDocument), errors=(MISSING, AWAY))
 async def get_saga(saga_id: str, hub: str) -> func.HttpResponse:
     """Show a saga: which steps stand, were undone, or are in doubt."""
-    document = await find_saga(hub, saga_id)
-    if document is None:
-        raise NotFoundError("saga of this id")
-    return json_answer(document)
+    return json_answer(required(await find_saga(hub, saga_id), "saga of this id"))
 
 
 async def _note_saga(hub: str, saga: Saga) -> None:
