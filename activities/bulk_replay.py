@@ -7,6 +7,7 @@ from durable_retry.engine.base.names import REPLAY_BATCH, REPLAY_PAGE
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.services.bulk_replay import replay_some
 from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.task_hub import bind_hub
 
 blueprint = df.Blueprint()
 
@@ -50,8 +51,4 @@ async def replay_batch(request: dict, hub: str) -> dict:  # type: ignore[type-ar
 
 
 blueprint.activity_trigger(input_name="request", activity=REPLAY_PAGE)(replay_page)
-blueprint.activity_trigger(input_name="request", activity=REPLAY_BATCH)(
-    blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)(
-        replay_batch
-    )
-)
+blueprint.activity_trigger(input_name="request", activity=REPLAY_BATCH)(bind_hub(blueprint)(replay_batch))

@@ -14,7 +14,7 @@ from durable_retry.services.attempt.attempt import attempt_operation
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
 from durable_retry.stores.operation_writes import commit_success
 from durable_retry.stores.tables import StorageRefusedError
-from durable_retry.stores.task_hub import read_record
+from durable_retry.stores.task_hub import bind_hub, read_record
 
 blueprint = df.Blueprint()
 
@@ -36,9 +36,7 @@ async def attempt(call: dict, hub: str) -> dict:  # type: ignore[type-arg] # the
     return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": blocked_to_json(answer)}
 
 
-blueprint.activity_trigger(input_name="call", activity=ATTEMPT)(
-    blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)(attempt)
-)
+blueprint.activity_trigger(input_name="call", activity=ATTEMPT)(bind_hub(blueprint)(attempt))
 
 
 async def commit(success: dict, hub: str) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
@@ -73,9 +71,7 @@ async def commit(success: dict, hub: str) -> dict:  # type: ignore[type-arg] # t
     return {"events": events, "rejected": None}
 
 
-blueprint.activity_trigger(input_name="success", activity=COMMIT)(
-    blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)(commit)
-)
+blueprint.activity_trigger(input_name="success", activity=COMMIT)(bind_hub(blueprint)(commit))
 
 
 async def dead_letter(entry: dict) -> str:  # type: ignore[type-arg] # the worker refuses parameterised annotations

@@ -8,6 +8,7 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import blocked_to_json
 from durable_retry.services.outbox import deliver_once, give_up, pending_deliveries
 from durable_retry.stores.outbox_index import OutboxLocation
+from durable_retry.stores.task_hub import bind_hub
 
 blueprint = df.Blueprint()
 
@@ -56,7 +57,5 @@ async def outbox_give_up(request: dict) -> str:  # type: ignore[type-arg] # as a
 
 
 blueprint.activity_trigger(input_name="request", activity=OUTBOX_PENDING)(outbox_pending)
-blueprint.activity_trigger(input_name="request", activity=PUBLISH)(
-    blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)(publish)
-)
+blueprint.activity_trigger(input_name="request", activity=PUBLISH)(bind_hub(blueprint)(publish))
 blueprint.activity_trigger(input_name="request", activity=OUTBOX_GIVE_UP)(outbox_give_up)

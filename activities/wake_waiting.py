@@ -7,6 +7,7 @@ import azure.durable_functions as df
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import WAKE_WAITING
 from durable_retry.stores.circuit import waiting_page, wake
+from durable_retry.stores.task_hub import bind_hub
 
 blueprint = df.Blueprint()
 
@@ -39,8 +40,4 @@ async def wake_waiting(step: dict, hub: str) -> dict:  # type: ignore[type-arg] 
     return done
 
 
-blueprint.activity_trigger(input_name="step", activity=WAKE_WAITING)(
-    blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)(
-        wake_waiting
-    )
-)
+blueprint.activity_trigger(input_name="step", activity=WAKE_WAITING)(bind_hub(blueprint)(wake_waiting))

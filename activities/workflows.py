@@ -6,6 +6,7 @@ from durable_retry import clock
 from durable_retry.engine.base.names import BATCH_CLOSE, BATCH_STEP, SUBMIT
 from durable_retry.engine.operations.operation import Completion, OperationInput
 from durable_retry.services.workflows import start_batch_items, start_item
+from durable_retry.stores.task_hub import bind_hub
 from durable_retry.stores.workflows import close_batch, find_batch, note_ended
 
 blueprint = df.Blueprint()
@@ -54,12 +55,6 @@ async def batch_close(request: dict) -> None:  # type: ignore[type-arg] # as abo
         await close_batch(batch, clock.now())
 
 
-blueprint.activity_trigger(input_name="request", activity=SUBMIT)(
-    blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)(submit)
-)
-blueprint.activity_trigger(input_name="request", activity=BATCH_STEP)(
-    blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)(
-        batch_step
-    )
-)
+blueprint.activity_trigger(input_name="request", activity=SUBMIT)(bind_hub(blueprint)(submit))
+blueprint.activity_trigger(input_name="request", activity=BATCH_STEP)(bind_hub(blueprint)(batch_step))
 blueprint.activity_trigger(input_name="request", activity=BATCH_CLOSE)(batch_close)

@@ -9,7 +9,7 @@ The SDK's public query reads every page before it returns, so `operations_page` 
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -17,7 +17,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import grpc
-from azure.durable_functions import DurableFunctionsClient
+from azure.durable_functions import Blueprint, DurableFunctionsClient
 from durabletask.client import OrchestrationQuery, OrchestrationState, OrchestrationStatus
 from durabletask.entities import EntityInstanceId
 from durabletask.internal import orchestrator_service_pb2 as pb
@@ -77,6 +77,14 @@ class Instance:
     custom_status: dict[str, Any] | None
     output: dict[str, Any] | None
     failure: str | None = None
+
+
+def bind_hub(blueprint: Blueprint) -> Callable[[Any], Any]:
+    """Return the decorator that binds the durable client's configuration to the parameter `hub`."""
+    binding: Callable[[Any], Any] = blueprint.generic_input_binding(
+        arg_name="hub", type="durableClient", durableRequiresGrpc=True
+    )
+    return binding
 
 
 async def client_for(hub: str) -> DurableFunctionsClient:

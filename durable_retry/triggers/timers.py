@@ -18,6 +18,7 @@ from durable_retry.services.alerts import check_alerts
 from durable_retry.services.outbox import sweep
 from durable_retry.services.retention import clean_expired_records, run_maintenance
 from durable_retry.settings.intake import TIMER
+from durable_retry.stores.task_hub import bind_hub
 from durable_retry.triggers.events.platform_retries import RetriedBlueprint, accept_batch, note_retry
 
 blueprint = RetriedBlueprint()
@@ -30,9 +31,7 @@ _FIRST_YEAR: Final = 1
 _log = logging.getLogger(__name__)
 
 
-@blueprint.retry_upkeep()
-@blueprint.timer_trigger(arg_name="timer", schedule="15 * * * * *")
-@blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
+@blueprint.upkeep_timer("15 * * * * *")
 async def watch(
     timer: func.TimerRequest,  # noqa: ARG001 - the trigger's own
     context: func.Context,
@@ -43,9 +42,7 @@ async def watch(
     await check_alerts(hub, clock.now())
 
 
-@blueprint.retry_upkeep()
-@blueprint.timer_trigger(arg_name="timer", schedule="30 * * * * *")
-@blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
+@blueprint.upkeep_timer("30 * * * * *")
 async def outbox_sweeper(
     timer: func.TimerRequest,  # noqa: ARG001 - the trigger's own
     context: func.Context,
@@ -58,9 +55,7 @@ async def outbox_sweeper(
         _log.warning("%s operations had pending events and no running outbox", started)
 
 
-@blueprint.retry_upkeep()
-@blueprint.timer_trigger(arg_name="timer", schedule="45 */5 * * * *")
-@blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
+@blueprint.upkeep_timer("45 */5 * * * *")
 async def maintenance(
     timer: func.TimerRequest,  # noqa: ARG001 - the trigger's own
     context: func.Context,
@@ -71,9 +66,7 @@ async def maintenance(
     await run_maintenance(hub, clock.now())
 
 
-@blueprint.retry_upkeep()
-@blueprint.timer_trigger(arg_name="timer", schedule="0 20 * * * *")
-@blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
+@blueprint.upkeep_timer("0 20 * * * *")
 async def record_cleaning(
     timer: func.TimerRequest,  # noqa: ARG001 - the trigger's own
     context: func.Context,
@@ -102,7 +95,7 @@ def scheduled_operations_blueprint(
     blueprint = RetriedBlueprint()
     for scheduled in schedules:
         trigger = blueprint.timer_trigger(arg_name="timer", schedule=scheduled.expression, use_monitor=True)
-        timed = blueprint.with_hub(trigger(_fire(scheduled)))
+        timed = bind_hub(blueprint)(trigger(_fire(scheduled)))
         named = blueprint.function_name(NAME_PREFIX + scheduled.name)(timed)
         blueprint.retry_evenly(named, max_retries)
     return blueprint

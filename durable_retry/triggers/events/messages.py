@@ -15,6 +15,7 @@ from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEU
 from durable_retry.engine.intake import Arrival
 from durable_retry.services.intake import Refusal, intake, keep_refused
 from durable_retry.settings.catalogue import SERVICE_BUS_CONNECTION, SERVICE_BUS_QUEUE, STORAGE
+from durable_retry.stores.task_hub import bind_hub
 
 blueprint = df.Blueprint()
 """What every app has: the queues and Event Grid, which need no settings of their own."""
@@ -34,7 +35,7 @@ _FREE_DELIVERIES: Final = 3
 
 
 @blueprint.queue_trigger(arg_name="message", queue_name=OPERATIONS_QUEUE, connection=STORAGE.name)
-@blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
+@bind_hub(blueprint)
 async def operations_queue(message: func.QueueMessage, hub: str) -> None:
     """Start the operation that a message of the queue `operations` holds.
 
@@ -97,7 +98,7 @@ def plain_body(body: bytes) -> bytes:
     connection=SERVICE_BUS_CONNECTION.name,
     data_type=func.DataType.BINARY,
 )
-@service_bus_blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
+@bind_hub(service_bus_blueprint)
 async def operations_service_bus(message: func.ServiceBusMessage, hub: str) -> None:
     """Start the operation that a Service Bus message holds.
 
@@ -118,7 +119,7 @@ async def operations_service_bus(message: func.ServiceBusMessage, hub: str) -> N
 
 
 @blueprint.event_grid_trigger(arg_name="event")
-@blueprint.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)
+@bind_hub(blueprint)
 async def operations_event_grid(event: str, hub: str) -> None:
     """Start the operation that an event holds, in the CloudEvents or the Event Grid schema.
 

@@ -14,6 +14,7 @@ import azure.functions as func
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.intake import Arrival
 from durable_retry.services.intake import NotAcceptedError, Refusal, intake, keep_refused
+from durable_retry.stores.task_hub import bind_hub
 
 MINIMUM_INTERVAL: Final = "00:00:02"
 MAXIMUM_INTERVAL: Final = "00:02:00"
@@ -50,17 +51,20 @@ class RetriedBlueprint(df.Blueprint, func.SettingsApi):
             strategy="fixed_delay", max_retry_count=str(max_retries), delay_interval=TIMER_INTERVAL
         )(function)
 
-    def retry_upkeep(self) -> Callable[..., Any]:
-        """Return the decorator for a timer that tidies up; few retries: the next fire does what is left."""
-        return self.retry(
-            strategy="fixed_delay", max_retry_count=str(UPKEEP_RETRIES), delay_interval=TIMER_INTERVAL
-        )
+    def upkeep_timer(self, schedule: str) -> Callable[[Any], Any]:
+        """Return the decorator of a timer that tidies up, with the task hub.
 
-    def with_hub(self, function: Any) -> Any:
-        """Bind the durable client's configuration to the parameter `hub`."""
-        return self.generic_input_binding(arg_name="hub", type="durableClient", durableRequiresGrpc=True)(
-            function
-        )
+        It has few retries: the next fire does what is left.
+
+        Args:
+            schedule: NCRONTAB expression with seconds.
+        """
+
+        def register(function: Any) -> Any:
+            timed = self.timer_trigger(arg_name="timer", schedule=schedule)(bind_hub(self)(function))
+            return self.retry_evenly(timed, UPKEEP_RETRIES)
+
+        return register
 
 
 async def accept_batch(hub: str, arrivals: Sequence[Arrival], context: func.Context) -> None:

@@ -24,6 +24,7 @@ from durable_retry.settings.catalogue import (
     KAFKA_BROKERS,
     KAFKA_TOPIC,
 )
+from durable_retry.stores.task_hub import bind_hub
 from durable_retry.triggers.events.platform_retries import RetriedBlueprint, accept_batch
 
 EVENT_HUBS: Final = "event_hubs"
@@ -50,7 +51,7 @@ def event_hubs_blueprint(max_retries: int, consumer_group: str) -> RetriedBluepr
         cardinality=func.Cardinality.MANY,
         data_type=func.DataType.BINARY,
     )
-    blueprint.retry_growing(blueprint.with_hub(trigger(operations_event_hubs)), max_retries)
+    blueprint.retry_growing(bind_hub(blueprint)(trigger(operations_event_hubs)), max_retries)
     return blueprint
 
 
@@ -111,7 +112,7 @@ def kafka_blueprint(max_retries: int, options: dict[str, Any]) -> RetriedBluepri
         data_type=func.DataType.BINARY,
         **options,
     )
-    blueprint.retry_growing(blueprint.with_hub(trigger(operations_kafka)), max_retries)
+    blueprint.retry_growing(bind_hub(blueprint)(trigger(operations_kafka)), max_retries)
     return blueprint
 
 
@@ -162,7 +163,7 @@ def cosmos_db_blueprint(max_retries: int, lease_container: str) -> RetriedBluepr
         lease_container_name=lease_container,
         create_lease_container_if_not_exists=True,
     )
-    blueprint.retry_growing(blueprint.with_hub(trigger(operations_cosmos_db)), max_retries)
+    blueprint.retry_growing(bind_hub(blueprint)(trigger(operations_cosmos_db)), max_retries)
     return blueprint
 
 

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, read_json, validated
 from durable_retry.settings.app import app_settings
 from durable_retry.stores.tables import REFUSED_STATUSES
-from durable_retry.stores.task_hub import TaskHubUnavailableError
+from durable_retry.stores.task_hub import TaskHubUnavailableError, bind_hub
 from durable_retry.triggers.http import answers as answer_with
 from durable_retry.triggers.http.answers import BodyTooLargeError
 from durable_retry.triggers.http.parameters import CURSOR, LIMIT, Parameter
@@ -246,9 +246,7 @@ class Routes:
         answer = _answering(route, function, self._refusals)
         registered: Any = answer
         if "hub" in inspect.signature(answer).parameters:
-            registered = self.blueprint.generic_input_binding(
-                arg_name="hub", type="durableClient", durableRequiresGrpc=True
-            )(answer)
+            registered = bind_hub(self.blueprint)(answer)
         level = func.AuthLevel.ANONYMOUS if route.anonymous else None
         self.blueprint.route(route=route.path, methods=[route.method], auth_level=level)(registered)
         return answer
