@@ -42,6 +42,9 @@ blueprint.activity_trigger(input_name="call", activity=ATTEMPT)(bind_hub(bluepri
 async def commit(success: dict, hub: str) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
     """Commit a success. Idempotent.
 
+    The claim is read first: a run that lost it commits nothing. It may lose it right after; then the fence in
+    the transaction keeps its rows from a handler's later ones (`stores.operation_writes`).
+
     Args:
         success: `operation_id`, `run`, `result`, `writes`, `events`, `correlation_id`, `trace`.
         hub: Configuration of the durable client.

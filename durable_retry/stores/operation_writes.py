@@ -19,8 +19,13 @@ after the end and must still find the marker.
 A commit is result, a handler's table writes and outbox rows, in one entity-group transaction.
 
     row `commit-<outbox id>`   insert: a repeated commit of the same run finds it and changes nothing
+    row `fence-<operation id>` beside a handler's rows: the highest run that has committed them
     a handler's own rows       with the handler's modes
     rows `outbox-<event id>`   one per follow-up message, state `pending`
+
+The fence is inserted, since an operation has one run as a rule. When it exists, it is read, and replaced in
+the version that was read: of two runs of one key the lower never commits behind the higher, however late it
+comes. A commit without a handler's rows has a partition of its own for each run, and no fence.
 
 A transaction cannot span partitions, so all rows are in the partition of the handler's writes; without writes
 in the table `Outbox`. The location is written to `OutboxIndex` before the transaction, so that a sweeper
@@ -35,10 +40,12 @@ from itertools import groupby
 from typing import Any, Final
 from uuid import uuid4
 
+from azure.core import MatchConditions
 from azure.core.exceptions import ServiceResponseError
 from azure.data.tables import UpdateMode
 
 from durable_retry.engine.base.json_forms import TraceContext, from_rfc3339, to_rfc3339
+from durable_retry.engine.operations.operation import run_of
 from durable_retry.stores import tables
 from durable_retry.stores.outbox import new_event, row_of
 from durable_retry.stores.outbox_index import (
@@ -191,7 +198,7 @@ async def commit_success(
         `event_id`, `type` and `state` of each event.
 
     Raises:
-        StorageRefusedError: Storage refuses the writes permanently.
+        StorageRefusedError: Storage refuses the writes permanently, or a later run of the key made its own.
     """
     location = OutboxLocation.from_json(writes[0]) if writes else own_location(outbox_id)
     outbox = [
@@ -208,17 +215,70 @@ async def commit_success(
         *(_change(write) for write in writes),
         *(("create", row_of(location, event)) for event in outbox),
     ]
-    if not await tables.transact(location.table, changes) and not await _is_committed(outbox_id, location):
-        raise tables.StorageRefusedError("EntityAlreadyExists: a row that the handler inserts exists")
+    await _transact(outbox_id, location, changes)
     return [
         {"event_id": event.event_id, "type": event.event["type"], "state": event.state.value}
         for event in outbox
     ]
 
 
+async def _transact(outbox_id: str, location: OutboxLocation, changes: Sequence[tables.Change]) -> None:
+    """Make the changes of a commit together with its fence, unless they were made before.
+
+    Raises:
+        StorageRefusedError: A later run of the operation has committed here, or storage refuses the changes.
+    """
+    fence: tables.Versioned | None = None
+    while True:
+        refusal = tables.StorageRefusedError("EntityAlreadyExists: a row that the handler inserts exists")
+        try:
+            if await tables.transact(location.table, [*changes, *_fence_rows(outbox_id, location, fence)]):
+                return
+        except tables.StorageRefusedError as error:
+            refusal = error
+        if await _is_committed(outbox_id, location):
+            return
+        seen = await _read_fence(outbox_id, location)
+        if seen == fence:
+            raise refusal
+        if seen is not None and int(seen.row["run"]) > run_of(outbox_id):
+            lost = f"run {seen.row['run']} of this key has committed; run {run_of(outbox_id)} lost its claim"
+            raise tables.StorageRefusedError(lost)
+        fence = seen
+
+
 async def remove_commit(outbox_id: str, location: OutboxLocation) -> None:
-    """Delete the commit row; a handler's own rows stay."""
+    """Delete the commit row, and the fence unless a later run set it; a handler's own rows stay."""
     await tables.delete(location.table, location.partition_key, _commit_key(outbox_id))
+    fence = await _read_fence(outbox_id, location)
+    if fence is not None and int(fence.row["run"]) <= run_of(outbox_id):
+        row_key = _fence_keys(outbox_id, location)["RowKey"]
+        await tables.delete_version(location.table, location.partition_key, row_key, fence.etag)
+
+
+async def _read_fence(outbox_id: str, location: OutboxLocation) -> tables.Versioned | None:
+    if location == own_location(outbox_id):
+        return None
+    return await tables.read_version(location.table, *_fence_keys(outbox_id, location).values())
+
+
+def _fence_rows(
+    outbox_id: str, location: OutboxLocation, before: tables.Versioned | None
+) -> list[tables.Change]:
+    """Return the change that makes a run the latest, if the fence is as it was read; none without a fence."""
+    if location == own_location(outbox_id):
+        return []
+    # As text: a run's number is too large for a plain integer property.
+    row = {**_fence_keys(outbox_id, location), "run": str(run_of(outbox_id))}
+    if before is None:
+        return [("create", row)]
+    condition = {"etag": before.etag, "match_condition": MatchConditions.IfNotModified}
+    return [("update", row, {"mode": UpdateMode.REPLACE, **condition})]
+
+
+def _fence_keys(outbox_id: str, location: OutboxLocation) -> dict[str, str]:
+    operation_id = outbox_id.partition(".")[0]
+    return {"PartitionKey": location.partition_key, "RowKey": f"fence-{operation_id}"}
 
 
 async def _is_committed(outbox_id: str, location: OutboxLocation) -> bool:

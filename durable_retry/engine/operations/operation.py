@@ -146,6 +146,11 @@ def outbox_id_for(operation_id: str, run: int) -> str:
     return operation_id if run == 1 else f"{operation_id}.{run}"
 
 
+def run_of(outbox_id: str) -> int:
+    """Return the run number in what `outbox_id_for` returned."""
+    return int(outbox_id.partition(".")[2] or 1)
+
+
 def deadline_of(created_at: datetime, deadline_seconds: float) -> datetime | None:
     """Return the instant after which nothing is tried; 0 seconds means none."""
     return None if deadline_seconds == 0 else created_at + timedelta(seconds=deadline_seconds)

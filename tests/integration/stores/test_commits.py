@@ -1,3 +1,5 @@
+import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -71,6 +73,59 @@ async def test_a_later_run_of_the_key_commits_its_own_writes_and_events() -> Non
     assert [shown[0]["event_id"] for shown in (first, second)] == ["op-7.1", "op-7.2.1"]
     assert [event.event_id for event in await events_of("op-7")] == ["op-7.1"]
     assert [event.event_id for event in await events_of("op-7.2")] == ["op-7.2.1"]
+
+
+async def amount_of(row_key: str) -> Any:
+    row = await tables.read("Orders", "customer-1", row_key)
+    assert row is not None
+    return row["amount"]
+
+
+async def test_a_run_that_lost_its_claim_cannot_commit_behind_a_later_one() -> None:
+    """It looked at its claim before, and was held up for longer than the later run took."""
+    await commit_success("op-10.3", {"value": 1}, [a_write("o-10", amount=3)], [], NOON)
+    for outbox_id in ("op-10.2", "op-10"):
+        with pytest.raises(tables.StorageRefusedError, match="run 3 of this key"):
+            await commit_success(outbox_id, {"value": 1}, [a_write("o-10", amount=2)], [EVENT], NOON)
+        assert await tables.read("Orders", "customer-1", f"outbox-{outbox_id}.1") is None
+    assert await amount_of("o-10") == 3
+    await commit_success("op-10.4", {"value": 1}, [a_write("o-10", amount=4)], [], NOON)
+    await commit_success("op-10.3", {"value": 1}, [a_write("o-10", amount=3)], [], NOON)  # repeated
+    assert await amount_of("o-10") == 4
+
+
+async def test_runs_that_commit_at_the_same_time_end_with_the_latest() -> None:
+    async def committed(run: int) -> None:
+        with suppress(tables.StorageRefusedError):
+            write = a_write("o-11", amount=run)
+            await commit_success(f"op-11.{run}", {"value": run}, [write], [], NOON)
+
+    await asyncio.gather(*(committed(run) for run in range(2, 10)))
+    assert await amount_of("o-11") == 9
+
+
+async def test_the_fence_of_a_later_run_outlives_the_commit_of_an_earlier_one() -> None:
+    late = NOON + timedelta(days=9)
+    await commit_success("op-12.2", {"value": 1}, [a_write("o-12", amount=2)], [], NOON)
+    await commit_success("op-12.3", {"value": 1}, [a_write("o-12", amount=3)], [], late)
+    await remove_old_commits(NOON + timedelta(days=1))
+    with pytest.raises(tables.StorageRefusedError, match="run 3 of this key"):
+        await commit_success("op-12.2", {"value": 1}, [a_write("o-12", amount=2)], [], NOON)
+    await remove_old_commits(late + timedelta(days=1))
+    assert await tables.read("Orders", "customer-1", "fence-op-12") is None
+
+
+async def test_a_fence_costs_no_request_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    async def counted(table: str, action: Any) -> Any:
+        made.append(table)
+        return await run(table, action)
+
+    run = tables._run
+    monkeypatch.setattr(tables, "_run", counted)
+    await commit_success("op-13.2", {"value": 1}, [a_write("o-13", amount=2)], [], NOON)
+    assert made == [INDEX_TABLE, "Orders"]
 
 
 async def test_a_commit_without_events_is_removed_after_its_time() -> None:

@@ -24,6 +24,8 @@ from durable_retry.engine.operations.operation import (
     deadline_of,
     operation_from,
     operation_id_for,
+    outbox_id_for,
+    run_of,
 )
 from durable_retry.engine.operations.request import parse_operation
 from durable_retry.engine.retry.decide import attempt_seconds, is_over, latest_start, seconds_left
@@ -333,3 +335,8 @@ def test_an_ending_travels_as_json(category: Category | None) -> None:
         operation_id="op-1", status=OperationState.DEAD_LETTERED, category=category, error="no"
     )
     assert Completion.from_json(ending.to_json()) == ending
+
+
+@pytest.mark.parametrize("run", [1, 2, 1_795_262_400_000])
+def test_the_name_of_a_run_gives_its_number_back(run: int) -> None:
+    assert run_of(outbox_id_for("op-1", run)) == run
