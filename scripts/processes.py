@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 ROOT = Path(__file__).parents[1]
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 LOG_END = 4000  # characters of a log that a message shows
 POLL_SECONDS = 0.05
 ERRORS_OF_THE_SERVER = 500

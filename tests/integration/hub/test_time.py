@@ -153,7 +153,7 @@ async def test_a_thousand_who_wait_hold_no_thread_and_no_task(tmp_path: Path) ->
                 *(hub.tasks.start(Start(f"{name}-{number}", name, input="3600")) for number in range(500))
             )
         await hub.settled()
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads + 1, "a slow commit starts the thread of commits"
         assert len(asyncio.all_tasks()) < tasks + 10
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -152,6 +153,42 @@ async def test_closing_finishes_what_waits(setting: Setting) -> None:
     await setting.writer.close()
     await asyncio.gather(*commits)
     assert setting.stored() == 10
+
+
+class Disk:
+    """The writing connection with commits that take as long as a test says, by a clock of its own."""
+
+    def __init__(self, db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._db = db
+        self.commit_seconds = 0.0
+        self.inline: list[bool] = []
+        self._seconds = 0.0
+        self._loop_thread = threading.current_thread()
+        monkeypatch.setattr("onebox.hub.writer.time.perf_counter", lambda: self._seconds)
+
+    def commit(self) -> None:
+        self._seconds += self.commit_seconds
+        self.inline.append(threading.current_thread() is self._loop_thread)
+        self._db.commit()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._db, name)
+
+
+async def test_a_slow_disk_does_not_hold_up_the_event_loop(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(setting.db, monkeypatch)
+    monkeypatch.setattr(setting.writer, "_db", disk)
+    disk.commit_seconds = 0.5
+    for _ in range(10):
+        await setting.writer.commit(post)
+    assert disk.inline == [True, *8 * [False], True]
+    disk.commit_seconds, disk.inline = 0.0005, []
+    for _ in range(20):
+        await setting.writer.commit(post)
+    assert disk.inline == [*16 * [False], *4 * [True]]
+    assert setting.stored() == 30
 
 
 async def test_a_commit_is_durable_before_it_is_answered(setting: Setting) -> None:

@@ -1,11 +1,12 @@
 """Commits many transactions with one disk sync.
 
-Statements run on the event loop's thread, where they cost microseconds; only the commit, which waits for the
-disk, runs on a thread of its own. While a group commits, the next one gathers:
+Statements run on the event loop's thread, where they cost microseconds. So does the commit while the disk is
+quick: waking a second thread costs more processor time than the sync of a fast disk takes. Commits that were
+slow of late run on a thread of their own, and while one group commits the next one gathers:
 
     turn A ──┐
     turn B ──┼─ BEGIN · A · B · C · COMMIT (one sync) ─► effects, then each caller's result
-    start C ─┘                      └─ meanwhile D, E, F gather for the next group
+    start C ─┘                      └─ on a slow disk D, E, F gather meanwhile for the next group
 
 Each transaction has its own savepoint: one that raises is undone alone and its caller gets the exception, no
 sooner than the others get their results: it may be refused for what another one of the group has written.
@@ -19,6 +20,7 @@ import asyncio
 import contextvars
 import logging
 import sqlite3
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +32,7 @@ from onebox.clock import Clock
 from onebox.faults import FaultPoint, FaultPoints
 from onebox.hub.database import Transaction
 from onebox.hub.model import Effects, Lane, StoreUnwritableError, now_us
+from onebox.inline import InlinePolicy
 
 _LOGGER = logging.getLogger(__name__)
 _OUTAGE_CODES: Final = frozenset(
@@ -48,6 +51,8 @@ _LARGEST_GROUP = 256  # bounds how long the event loop runs statements without a
 
 
 _MOST_FOLLOWERS = 64  # of one group, likewise
+_SLOW_COMMIT_SECONDS: Final = 0.002  # a longer one may not hold up the event loop
+_COMMIT: Final = "commit"
 
 
 class OutageChanged(Protocol):
@@ -207,6 +212,7 @@ class Writer:
         self._followers = followers or NoFollowers()
         self._waiting: deque[_Pending] = deque()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-commit")
+        self._inline = InlinePolicy(_SLOW_COMMIT_SECONDS)
         self._task: asyncio.Task[None] | None = None
         self.outage = Outage(clock, self._touch, outage)
         # Not that of whoever happens to commit first: what a commit wakes is none of its doing.
@@ -258,9 +264,9 @@ class Writer:
         self._thread.shutdown()
 
     async def _write_groups(self) -> None:
-        # One pass of the loop first: whoever is ready to write in this round joins the group.
-        await asyncio.sleep(0)
         while self._waiting:
+            # One pass of the loop first: whoever is ready to write in this round joins the group.
+            await asyncio.sleep(0)
             group = [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_GROUP))]
             try:
                 await self._write(group)
@@ -275,7 +281,7 @@ class Writer:
             self._run(pending, at_us)
         effects = self._follow(group, at_us)
         self._faults(FaultPoint.GROUP_FILLED)
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._db.commit)
+        await self._sync()
         self.outage.end()
         self._faults(FaultPoint.GROUP_COMMITTED)
         for each in effects:
@@ -288,6 +294,15 @@ class Writer:
                 pending.answer.set_result(pending.result)
             else:
                 pending.answer.set_exception(pending.failure)
+
+    async def _sync(self) -> None:
+        if self._inline.allows(_COMMIT):
+            began = time.perf_counter()
+            self._db.commit()
+            self._inline.note(_COMMIT, time.perf_counter() - began)
+        else:
+            self._inline.note_elsewhere(_COMMIT)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._db.commit)
 
     def _follow(self, group: list[_Pending], at_us: int) -> list[Effects]:
         """Run what the group wakes, and what that wakes; return all effects that are left for the commit."""

@@ -25,6 +25,7 @@ from azure_functions_runtime.native_invocation import invocation_request_native
 from azure_functions_runtime.utils.executor import invocation_id_cv
 
 from onebox.clock import Clock
+from onebox.inline import InlinePolicy
 from onebox.worker.functions import ACTIVITY_TRIGGER, ENTITY_TRIGGER, ORCHESTRATION_TRIGGER, Function
 
 _RUNTIME_LOGGER = "azure.functions"
@@ -40,8 +41,6 @@ _LEVELS = {
 
 # A run on an event loop's own thread that takes longer holds up everything else there.
 _SLOW_SECONDS: Final = 0.1
-_FIRST_PENALTY: Final = 8
-_LONGEST_PENALTY: Final = 4096
 
 # What would end a task or an event loop if it left a function: it fails the function alone. An app may leak
 # the cancellation of something that it awaited, or call sys.exit.
@@ -200,33 +199,6 @@ class Result:
     outputs: Mapping[str, Any]
 
 
-class Pace:
-    """Which functions may run on an event loop's own thread: those that have not held it up lately.
-
-    One that took long runs elsewhere for its next runs, twice as many each time it takes long again.
-    """
-
-    def __init__(self) -> None:
-        self._left: dict[str, int] = {}
-        self._penalties: dict[str, int] = {}
-
-    def is_quick(self, function_id: str) -> bool:
-        """Whether the next run may be here."""
-        return self._left.get(function_id, 0) == 0
-
-    def note_elsewhere(self, function_id: str) -> None:
-        """Count a run elsewhere."""
-        self._left[function_id] = max(self._left.get(function_id, 0) - 1, 0)
-
-    def note(self, function_id: str, seconds: float) -> None:
-        """Note how long a run here took."""
-        if seconds > _SLOW_SECONDS:
-            penalty = min(2 * self._penalties.get(function_id, _FIRST_PENALTY // 2), _LONGEST_PENALTY)
-            self._penalties[function_id] = self._left[function_id] = penalty
-        else:
-            self._penalties.pop(function_id, None)
-
-
 class Runner:
     """Runs functions and logs how each run ended."""
 
@@ -244,7 +216,7 @@ class Runner:
         self._clock = clock
         self._timeout_seconds = None if function_timeout is None else function_timeout.total_seconds()
         self._loop = loop
-        self._pace = Pace()
+        self._inline = InlinePolicy(_SLOW_SECONDS)
 
     async def run(
         self,
@@ -292,11 +264,11 @@ class Runner:
 
     def is_quick(self, function: Function) -> bool:
         """Whether a function may be run by `run_here`: it has not held up its thread lately."""
-        return self._pace.is_quick(function.function_id)
+        return self._inline.allows(function.function_id)
 
     def note_elsewhere(self, function: Function) -> None:
         """Count a run of a function that is not quick."""
-        self._pace.note_elsewhere(function.function_id)
+        self._inline.note_elsewhere(function.function_id)
 
     def run_here[T](self, function: Function, call: Callable[[], T]) -> T:
         """Run a function's code on this thread, without the runtime.
@@ -316,7 +288,7 @@ class Runner:
         finally:
             invocation_id_cv.reset(token)
             seconds = self._clock.monotonic() - started
-            self._pace.note(function.function_id, seconds)
+            self._inline.note(function.function_id, seconds)
             _log(function, invocation_id, seconds, "", failure)
 
     async def _call(
