@@ -181,14 +181,25 @@ async def test_a_slow_disk_does_not_hold_up_the_event_loop(
     disk = Disk(setting.db, monkeypatch)
     monkeypatch.setattr(setting.writer, "_db", disk)
     disk.commit_seconds = 0.5
-    for _ in range(10):
+    for _ in range(11):
         await setting.writer.commit(post)
-    assert disk.inline == [True, *8 * [False], True]
+    assert disk.inline == [True, True, *8 * [False], True]
     disk.commit_seconds, disk.inline = 0.0005, []
     for _ in range(20):
         await setting.writer.commit(post)
     assert disk.inline == [*16 * [False], *4 * [True]]
-    assert setting.stored() == 30
+    assert setting.stored() == 31
+
+
+async def test_one_slow_commit_among_quick_ones_changes_nothing(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(setting.db, monkeypatch)
+    monkeypatch.setattr(setting.writer, "_db", disk)
+    for number in range(10):
+        disk.commit_seconds = 0.5 if number % 2 else 0.0005
+        await setting.writer.commit(post)
+    assert all(disk.inline)
 
 
 async def test_a_commit_is_durable_before_it_is_answered(setting: Setting) -> None:
