@@ -32,7 +32,6 @@ from durable_retry.engine.dead_letters.record import (
     WrongStatusError,
     not_replayed,
     replayed,
-    without_credentials,
 )
 from durable_retry.engine.dead_letters.replay import (
     ReplayBody,
@@ -42,6 +41,7 @@ from durable_retry.engine.dead_letters.replay import (
     needs_new_key,
 )
 from durable_retry.engine.intake import DATA_PREFIX, Arrival
+from durable_retry.engine.operations.content import without_credentials
 from durable_retry.engine.operations.idempotency import RecordState, state_of
 from durable_retry.engine.operations.operation import OperationInput, visible, written_operation
 from durable_retry.services.intake import intake

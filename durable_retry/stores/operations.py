@@ -1,4 +1,4 @@
-"""Operations as clients see them: the status document of one, pages of them, counts by state.
+"""Operations as clients see them: the status document of one, previews of many, counts by state.
 
 A document comes from the orchestration, or from the idempotency record once that is complete. Lists and
 counts read the custom status only: inputs and outputs are the largest part of an instance, and the custom
@@ -7,8 +7,6 @@ cached for a short time.
 """
 
 import asyncio
-import base64
-import binascii
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -24,6 +22,7 @@ from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
+from durable_retry.engine.operations.content import content_of
 from durable_retry.engine.operations.operation import OperationInput, is_operation_id, unreadable_document
 from durable_retry.engine.operations.status import (
     UNFINISHED,
@@ -31,6 +30,7 @@ from durable_retry.engine.operations.status import (
     Window,
     by_status,
     is_finished,
+    last_error,
     running_document,
 )
 from durable_retry.engine.outbox import outbox_id_of
@@ -50,6 +50,9 @@ changed the orchestrator under its history."""
 async def find_status(hub: str, operation_id: str) -> dict[str, Any] | None:
     """Return an operation's status document, also after its history was purged; None when there is none.
 
+    While the task hub has the history, the document has `request`, or `handler` and `input`, too. They are
+    read from the orchestration's input: kept with the record as well, each end would write them once more.
+
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
     """
@@ -57,7 +60,7 @@ async def find_status(hub: str, operation_id: str) -> dict[str, Any] | None:
         return None  # Batches, sagas and other orchestrations have ids of another form.
     instance = await read_operation(hub, operation_id)
     if instance is not None:
-        return await with_event_states(document_of(instance))
+        return await with_event_states(whole_document_of(instance))
     record = await read_record(hub, operation_id)
     return None if record is None or record.document is None else await with_event_states(record.document)
 
@@ -112,6 +115,15 @@ def document_of(instance: Instance) -> dict[str, Any]:
     return document
 
 
+def whole_document_of(instance: Instance) -> dict[str, Any]:
+    """Return the status document of an instance with `request`, or `handler` and `input`."""
+    try:
+        content = content_of(instance.input["operation"])
+    except (KeyError, TypeError, AttributeError):
+        content = {}  # The input cannot be read, which the document says.
+    return document_of(instance) | content
+
+
 def operation_of(instance: Instance) -> OperationInput:
     """Return the input of an instance."""
     return OperationInput.from_json(instance.input["operation"])
@@ -134,11 +146,7 @@ _RUNTIMES: Final[Mapping[OperationState, frozenset[OrchestrationStatus]]] = {
 }
 
 
-class BadCursorError(ValueError):
-    """An invalid cursor."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperationPreview:
     """Preview of one operation: what its custom status shows.
 
@@ -146,21 +154,30 @@ class OperationPreview:
         operation_id: Its id.
         created_at: Aware UTC instant of its start.
         status: None when it is not in the custom status.
-        dependency: None before the first turn.
-        key: None before the first turn.
+        is_whole: Whether the attributes below are known: not before the first turn, and not all of them of
+            operations that older versions ran.
+        dependency: None when it is not known.
+        key: None when it is not known.
+        correlation_id: None when it has none, or it is not known.
+        source: None when it is not known.
+        handler: None when it has none, or it is not known.
         attempt_count: Attempts so far.
         next_attempt_at: RFC 3339 instant; None while it does not wait.
-        cursor_after: Continues right behind it; None after the last one.
+        last_error: "" while nothing failed.
     """
 
     operation_id: str
     created_at: datetime
     status: OperationState | None
+    is_whole: bool
     dependency: str | None
     key: str | None
+    correlation_id: str | None
+    source: str | None
+    handler: str | None
     attempt_count: int
     next_attempt_at: str | None
-    cursor_after: str | None
+    last_error: str
 
 
 def runtimes_of(status: OperationState | None) -> frozenset[OrchestrationStatus]:
@@ -173,7 +190,7 @@ async def scan_operations(
     *,
     runtime_statuses: Collection[OrchestrationStatus] = (),
     created_after: datetime | None = None,
-    cursor: str | None = None,
+    created_before: datetime | None = None,
 ) -> AsyncIterator[OperationPreview]:
     """Iterate over operations page by page in the task hub's own order.
 
@@ -181,43 +198,39 @@ async def scan_operations(
         hub: Configuration of the durable client.
         runtime_statuses: Task hub statuses to include; empty means all.
         created_after: Only operations created at this instant or later; None for all.
-        cursor: Of an earlier scan; None for the beginning.
+        created_before: Only operations created before this instant; None for all.
 
     Raises:
-        BadCursorError: The cursor is invalid.
         TaskHubUnavailableError: The task hub did not answer.
     """
-    wanted = Selection(runtime_statuses=runtime_statuses, created_after=created_after)
-    token, last_id = _read_cursor(cursor)
+    wanted = Selection(
+        runtime_statuses=runtime_statuses, created_after=created_after, created_before=created_before
+    )
+    token = None
     while True:
         page = await operations_page(hub, wanted, token)
-        following = None if page.following is None else _write_cursor(page.following, None)
-        for instance in _behind(page.instances, last_id):
-            is_last = instance is page.instances[-1]
-            after = following if is_last else _write_cursor(token, instance.instanceId)
-            yield _preview(instance, after)
-        if page.following is None:
+        for instance in page.instances:
+            yield _preview(instance)
+        token = page.following
+        if token is None:
             return
-        token, last_id = page.following, None
 
 
-def _behind(instances: list[OrchestrationState], last_id: str | None) -> list[OrchestrationState]:
-    """Skip what an earlier scan returned; return the whole page when its last one is no longer in it."""
-    matches = [at for at, instance in enumerate(instances, start=1) if instance.instanceId == last_id]
-    return instances[matches[0] :] if matches else instances
-
-
-def _preview(instance: OrchestrationState, cursor_after: str | None) -> OperationPreview:
+def _preview(instance: OrchestrationState) -> OperationPreview:
     shown = _shown(instance)
     return OperationPreview(
         operation_id=instance.instanceId,
         created_at=instance.createdTimestamp.ToDatetime(tzinfo=UTC),
         status=_status(OrchestrationStatus(instance.orchestrationStatus), shown),
+        is_whole="source" in shown,
         dependency=shown.get("dependency"),
         key=shown.get("key"),
+        correlation_id=shown.get("correlation_id"),
+        source=shown.get("source"),
+        handler=shown.get("handler"),
         attempt_count=shown.get("attempt_count", 0),
         next_attempt_at=shown.get("next_attempt_at"),
-        cursor_after=cursor_after,
+        last_error=last_error(shown),
     )
 
 
@@ -236,22 +249,6 @@ def _status(runtime: OrchestrationStatus, shown: Mapping[str, Any]) -> Operation
             # An orchestration that found its key completed by an earlier run sets no custom status.
             return OperationState(shown["status"]) if shown else None
     return OperationState(shown["status"]) if shown else OperationState.PENDING
-
-
-def _write_cursor(token: str | None, last_id: str | None) -> str:
-    return base64.urlsafe_b64encode(json.dumps([token, last_id]).encode()).decode()
-
-
-def _read_cursor(cursor: str | None) -> tuple[str | None, str | None]:
-    if cursor is None:
-        return None, None
-    try:
-        token, last_id = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
-    except (binascii.Error, UnicodeError, ValueError, TypeError) as error:
-        raise BadCursorError("this cursor was not given out here") from error
-    if not isinstance(token, str | None) or not isinstance(last_id, str | None):
-        raise BadCursorError("this cursor was not given out here")
-    return token, last_id
 
 
 MAX_SCANNED: Final = 10_000
@@ -382,10 +379,10 @@ async def _previews(
     runtime_statuses: Collection[OrchestrationStatus] = (),
     created_after: datetime | None = None,
 ) -> tuple[list[OperationPreview], bool]:
-    """Return at most `MOST_COUNTED` operations, and whether there are no more."""
+    """Return at most `MAX_SCANNED` operations, and whether there are no more."""
     seen: list[OperationPreview] = []
     async for one in scan_operations(hub, runtime_statuses=runtime_statuses, created_after=created_after):
-        seen.append(one)
         if len(seen) == MAX_SCANNED:
-            return seen, one.cursor_after is None
+            return seen, False
+        seen.append(one)
     return seen, True

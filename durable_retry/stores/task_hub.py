@@ -322,12 +322,14 @@ class Selection:
     Attributes:
         runtime_statuses: Task hub statuses to include; empty means all.
         created_after: Lower bound of the creation time, inclusive; None for all.
+        created_before: Upper bound, exclusive on most backends; None for all.
         with_payloads: Whether to include inputs and outputs; custom statuses are always included.
         prefix: Of the instance ids; by default that of operations.
     """
 
     runtime_statuses: Collection[OrchestrationStatus] = ()
     created_after: datetime | None = None
+    created_before: datetime | None = None
     with_payloads: bool = False
     prefix: str = ID_PREFIX
 
@@ -354,6 +356,7 @@ async def operations_page(hub: str, wanted: Selection, token: str | None) -> Ins
     client = await client_for(hub)
     query = OrchestrationQuery(
         created_time_from=wanted.created_after,
+        created_time_to=wanted.created_before,
         runtime_status=list(wanted.runtime_statuses) or None,
         max_instance_count=_HEAVY_ROWS if wanted.with_payloads else LIGHT_ROWS,
         fetch_inputs_and_outputs=wanted.with_payloads,

@@ -16,6 +16,12 @@ def cut_text(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - len(CUT_MARK)] + CUT_MARK
 
 
+def mentions(words: str, *texts: str | None) -> bool:
+    """Return whether each word stands in one of the texts, as a part of it and in whatever case."""
+    found = "\n".join(filter(None, texts)).casefold()
+    return all(word in found for word in words.casefold().split())
+
+
 _RANGE = 2**64
 
 

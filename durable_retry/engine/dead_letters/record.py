@@ -6,14 +6,12 @@
 The functions take a dead letter as it is stored and return it as it must be stored next. The caller makes
 sure that nobody else changed it meanwhile.
 
-Credentials in the headers of a caller's request are sent, and never stored: they are masked here.
-`engine.base.validation` refuses the standard credential headers; those masked are the ones that services
-invented.
+Credentials in the headers of a caller's request are not stored, see `engine.operations.content`.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -22,42 +20,7 @@ from typing import Any, Final
 
 from durable_retry.engine.base.json_forms import JsonRecord, from_rfc3339, optional_to_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason
-from durable_retry.engine.base.text import MASK
-from durable_retry.engine.base.validation import Problem, pointer_of
-
-_NAMES: Final = frozenset(
-    {
-        "x-api-key",
-        "api-key",
-        "apikey",
-        "x-auth-token",
-        "x-access-token",
-        "x-functions-key",
-        "ocp-apim-subscription-key",
-        "x-amz-security-token",
-    }
-)
-
-
-def without_credentials(operation: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON form of an operation with the values of credential headers masked."""
-    request = operation["request"]
-    # A handler has no headers.
-    if request is None:
-        return dict(operation)
-    headers = {
-        name: MASK if name.lower() in _NAMES else value for name, value in request.get("headers", {}).items()
-    }
-    return {**operation, "request": {**request, "headers": headers}}
-
-
-def missing_credentials(request: Mapping[str, Any] | None) -> Iterator[Problem]:
-    """List the headers of a stored request whose masked values cannot be sent again."""
-    for name, value in ({} if request is None else request.get("headers", {})).items():
-        if name.lower() in _NAMES and value == MASK:
-            detail = "is a credential and was not kept: give it in an edited request, or leave it out there"
-            yield Problem(pointer_of("request", "headers", name), detail)
-
+from durable_retry.engine.operations.content import content_of, without_credentials
 
 _VARIABLE: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # a UUID
@@ -242,9 +205,7 @@ class DeadLetterRecord(JsonRecord):
     def _content(self) -> dict[str, Any]:
         if self.operation is None:
             return {"message": self.message, "message_chars": self.message_chars}
-        if self.operation["handler"] is not None:
-            return {"handler": self.operation["handler"], "input": self.operation["input"]}
-        return {"request": self.operation["request"]}
+        return content_of(self.operation)
 
 
 def of_operation(dead_letter_id: str, entry: Mapping[str, Any], now: datetime) -> DeadLetterRecord:

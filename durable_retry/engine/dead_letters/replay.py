@@ -32,8 +32,8 @@ from durable_retry.engine.dead_letters.record import (
     MAX_MESSAGE_CHARS,
     DeadLetterRecord,
     Status,
-    missing_credentials,
 )
+from durable_retry.engine.operations.content import missing_credentials
 from durable_retry.engine.operations.request import OperationRequest, canonical_json, parse_operation
 
 

@@ -82,15 +82,25 @@ def event_name(event: EventName, tenant: str = "") -> ScopedKey:
     return ScopedKey(event_scope(tenant), _short("#".join(parts)))
 
 
+def source_scope(source: str, place: str) -> str:
+    """Return the scope of the ids of a source.
+
+    Args:
+        source: `queue`, `kafka`, ...
+        place: The scope in which an id is unique, such as the queue's name.
+    """
+    return f"source:{source}/{place}"
+
+
 def source_name(source: str, place: str, native_id: str) -> ScopedKey:
     """Return the key of a message, made of the id that its source gave it.
 
     Args:
-        source: `queue`, `kafka`, ...
-        place: The scope in which the id is unique, such as the queue's name.
+        source: As in `source_scope`.
+        place: As in `source_scope`.
         native_id: Any text.
     """
-    return ScopedKey(f"source:{source}/{place}", visible(native_id))
+    return ScopedKey(source_scope(source, place), visible(native_id))
 
 
 def fields_name(payload: Any, pointers: Iterable[str]) -> ScopedKey:
@@ -258,7 +268,10 @@ class OperationStatus:
     events: tuple[Mapping[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of `GET /api/operations/{operation_id}`; `waits` once anything held it up."""
+        """Return the document of `GET /api/operations/{operation_id}`, without the request or the input.
+
+        `waits` is there once anything held it up, `handler` where one runs.
+        """
         operation = self.operation
         waits = [wait.to_json() for wait in self.history.waits]
         document = {
@@ -278,7 +291,8 @@ class OperationStatus:
             "created_at": to_rfc3339(operation.created_at),
             "updated_at": to_rfc3339(self.updated_at),
         }
-        return document | ({"waits": waits} if waits else {})
+        handler = {} if operation.handler is None else {"handler": operation.handler}
+        return document | handler | ({"waits": waits} if waits else {})
 
 
 def operation_from(

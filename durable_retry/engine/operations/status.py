@@ -71,8 +71,11 @@ def _cut(value: Any, chars: int, reasons: int, name: str = "") -> Any:
 
 
 _MOVING: Final = (
-    "key",  # These two never change, but lists and summaries do not read inputs.
+    "key",  # These five never change, but lists and summaries do not read inputs.
     "dependency",
+    "correlation_id",
+    "source",
+    "handler",
     "status",
     "attempt_count",
     "attempts",
@@ -103,6 +106,18 @@ def running_document(operation: OperationInput, moving: Mapping[str, Any] | None
         updated_at=operation.created_at,
     )
     return pending.to_json() | dict(moving or {})
+
+
+def last_error(document: Mapping[str, Any]) -> str:
+    """Return why an operation last failed: its latest failed attempt and its dead letter; "" if nothing did.
+
+    Args:
+        document: A status document, or what `moving_parts` returned.
+    """
+    errors = [attempt["error"] for attempt in document.get("attempts", ()) if attempt.get("error")]
+    dead_letter = document.get("dead_letter") or {}
+    found = [*errors[-1:], dead_letter.get("reason"), dead_letter.get("detail")]
+    return "\n".join(text for text in found if text)
 
 
 def is_finished(document: Mapping[str, Any]) -> bool:

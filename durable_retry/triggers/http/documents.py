@@ -74,7 +74,7 @@ class EventNote(BaseModel):
     state: EventState
 
 
-class OperationDocument(BaseModel):
+class ListedOperation(BaseModel):
     """Where an operation stands; `attempts` holds the latest 20."""
 
     operation_id: str
@@ -95,12 +95,25 @@ class OperationDocument(BaseModel):
     created_at: UtcInstant
     updated_at: UtcInstant
     waits: list[HoldUp] = Field(default_factory=list)
+    handler: Annotated[str | None, Field(description="Left out where a request is sent.")] = None
+
+
+class OperationDocument(ListedOperation):
+    """Where an operation stands, and what it is to do: its request, or its handler and input.
+
+    An operation shows them while the task hub has its history; its record, which lives longer, has neither.
+    """
+
+    request: Annotated[
+        dict[str, Any] | None, Field(description="As it was submitted; credentials in headers are masked.")
+    ] = None
+    input: Annotated[Any, Field(description="What the handler gets.")] = None
 
 
 class OperationPage(BaseModel):
-    """A page of operations."""
+    """A page of operations, the newest first, without their requests and inputs."""
 
-    items: list[OperationDocument]
+    items: list[ListedOperation]
     next_cursor: str | None
 
 

@@ -1,8 +1,5 @@
 """HTTP: list operations, show one, cancel it, end its present wait, and count them by state."""
 
-import asyncio
-from dataclasses import dataclass
-from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -11,14 +8,13 @@ import azure.functions as func
 from durable_retry.engine.base.names import CANCEL_EVENT, RETRY_NOW_EVENT, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.status import is_finished
-from durable_retry.stores.operations import (
+from durable_retry.services.operation_search import (
+    MAX_READ,
     BadCursorError,
-    OperationPreview,
-    find_status,
-    operation_summary,
-    runtimes_of,
-    scan_operations,
+    OperationFilter,
+    find_operations,
 )
+from durable_retry.stores.operations import find_status, operation_summary
 from durable_retry.stores.task_hub import InstanceEndedError, raise_event
 from durable_retry.triggers.http.answers import ConflictError, json_answer, page_answer, required
 from durable_retry.triggers.http.documents import (
@@ -27,8 +23,27 @@ from durable_retry.triggers.http.documents import (
     OperationSummary,
     SteeredOperation,
 )
-from durable_retry.triggers.http.parameters import CREATED_AFTER, CURSOR, LIMIT, one_of, text, whole_number
-from durable_retry.triggers.http.routes import AWAY, CONFLICT, MISSING, Query, Routes, accepted, page, shown
+from durable_retry.triggers.http.parameters import (
+    CREATED_AFTER,
+    CREATED_BEFORE,
+    CURSOR,
+    LIMIT,
+    one_of,
+    text,
+    whole_number,
+)
+from durable_retry.triggers.http.routes import (
+    AWAY,
+    CONFLICT,
+    MISSING,
+    OK,
+    Query,
+    RouteAnswer,
+    Routes,
+    accepted,
+    shown,
+)
+from durable_retry.triggers.http.submissions import tenant_of
 
 routes = Routes(
     "operations", {InstanceEndedError: lambda _: ConflictError("The operation has ended meanwhile.")}
@@ -36,80 +51,65 @@ routes = Routes(
 
 STATUS: Final = one_of("status", OperationState)
 DEPENDENCY: Final = text("dependency", "Only of this dependency.")
+HANDLER: Final = text("handler", "Only of this handler.")
+SOURCE: Final = text("source", "Only of this source: `http`, `queue`, `batch`, ...")
+KEY: Final = text(
+    "key",
+    "Only of this key, the whole of it; read at once, whatever else there is. A tenant sends its header.",
+)
+CORRELATION_ID: Final = text("correlation_id", "Only of this correlation id, the whole of it.")
+WORDS: Final = text(
+    "q",
+    "Each word stands in the key, the correlation id, the operation id or the last error, as a part of it "
+    "and in whatever case. The operation of exactly this key or id is read at once and is on the first page.",
+)
 WINDOW: Final = whole_number("window_seconds", 60, 604_800, 900, "How far back.")
-
-_MAX_SCANNED: Final = 10_000
-"""Operations looked at for one answer: a filter that matches little answers early, with a cursor."""
-
-_READS_AT_ONCE: Final = 16
 
 _WAITING: Final = frozenset({OperationState.WAITING_RETRY.value, OperationState.WAITING_CIRCUIT.value})
 
 
-@dataclass(frozen=True, slots=True)
-class OperationFilter:
-    """Which operations to list; None means any."""
-
-    status: OperationState | None
-    dependency: str | None
-
-    def may_match(self, preview: OperationPreview) -> bool:
-        """Whether an operation may be one of them, as far as its preview shows."""
-        return _agree(self.status, preview.status) and _agree(self.dependency, preview.dependency)
-
-    def matches(self, document: dict[str, Any]) -> bool:
-        """Whether a status document is one of them."""
-        return _agree(self.status, document["status"]) and _agree(self.dependency, document["dependency"])
-
-
-def _agree(wanted: str | None, found: str | None) -> bool:
-    return wanted is None or found is None or wanted == found
-
-
 @routes.get(
     "operations",
-    parameters=(STATUS, DEPENDENCY, CREATED_AFTER, LIMIT, CURSOR),
-    answers=page(OperationPage),
+    parameters=(
+        *(STATUS, DEPENDENCY, HANDLER, SOURCE, KEY, CORRELATION_ID, WORDS),
+        *(CREATED_AFTER, CREATED_BEFORE, LIMIT, CURSOR),
+    ),
+    answers=(
+        RouteAnswer(
+            OK,
+            f"A page, the newest first, of what the task hub still has. It looks at about {MAX_READ:,} "
+            "operations, so it may be short or empty while `next_cursor`, which looks further, is not null.",
+            OperationPage,
+        ),
+    ),
     errors=(AWAY,),
 )
-async def list_operations(query: Query, hub: str) -> func.HttpResponse:
-    """List the operations that the task hub still has."""
-    wanted = OperationFilter(query[STATUS], query[DEPENDENCY])
+async def list_operations(req: func.HttpRequest, query: Query, hub: str) -> func.HttpResponse:
+    """List operations, the newest first."""
+    wanted = OperationFilter(
+        status=query[STATUS],
+        dependency=query[DEPENDENCY],
+        handler=query[HANDLER],
+        source=query[SOURCE],
+        key=query[KEY],
+        correlation_id=query[CORRELATION_ID],
+        words=query[WORDS],
+        created_after=query[CREATED_AFTER],
+        created_before=query[CREATED_BEFORE],
+    )
     try:
-        return await _page(hub, wanted, query[CREATED_AFTER], query[LIMIT], query[CURSOR])
+        found = await find_operations(
+            hub, wanted, tenant=tenant_of(req), limit=query[LIMIT], cursor=query[CURSOR]
+        )
     except BadCursorError as error:
         raise InvalidInputError([Problem("/cursor", str(error))]) from error
+    items = [_without_content(document) for document in found.documents]
+    return page_answer(items, found.cursor)
 
 
-async def _page(
-    hub: str, wanted: OperationFilter, created_after: datetime | None, limit: int, cursor: str | None
-) -> func.HttpResponse:
-    """Choose by previews, then read the chosen documents; one that has changed meanwhile is left out."""
-    found: list[str] = []
-    looked_at, following = 0, None
-    runtimes = runtimes_of(wanted.status)
-    async for preview in scan_operations(
-        hub, runtime_statuses=runtimes, created_after=created_after, cursor=cursor
-    ):
-        looked_at += 1
-        if wanted.may_match(preview):
-            found.append(preview.operation_id)
-        if len(found) == limit or looked_at == _MAX_SCANNED:
-            following = preview.cursor_after
-            break
-    documents = await _documents(hub, found)
-    return page_answer([one for one in documents if wanted.matches(one)], following)
-
-
-async def _documents(hub: str, ids: list[str]) -> list[dict[str, Any]]:
-    slots = asyncio.Semaphore(_READS_AT_ONCE)
-
-    async def read(operation_id: str) -> dict[str, Any] | None:
-        async with slots:
-            return await find_status(hub, operation_id)
-
-    found = await asyncio.gather(*map(read, ids))
-    return [document for document in found if document is not None]
+def _without_content(document: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what can have 64 KiB each."""
+    return {name: value for name, value in document.items() if name not in {"request", "input"}}
 
 
 @routes.get("operations/summary", parameters=(WINDOW,), answers=shown(OperationSummary), errors=(AWAY,))

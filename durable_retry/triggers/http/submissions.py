@@ -21,6 +21,7 @@ import azure.functions as func
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import TRACEPARENT, TRACESTATE, TraceContext
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
+from durable_retry.engine.operations.content import content_of
 from durable_retry.engine.operations.operation import (
     OperationInput,
     ScopedKey,
@@ -47,7 +48,7 @@ from durable_retry.services.submit import (
     submit,
 )
 from durable_retry.settings.app import app_settings
-from durable_retry.stores.operations import document_of, with_event_states
+from durable_retry.stores.operations import whole_document_of, with_event_states
 from durable_retry.stores.queues import MessageRefusedError, send_message
 from durable_retry.stores.task_hub import wait_for_operation
 from durable_retry.triggers.http.answers import (
@@ -200,7 +201,9 @@ async def _answer(
         case KeyReused():
             raise KeyReusedError
         case Replayed(document, finished=True):
-            return json_answer(await with_event_states(document), headers=REPLAYED)
+            # The fingerprint says that it is the request that ran.
+            whole = document | content_of(operation.to_json())
+            return json_answer(await with_event_states(whole), headers=REPLAYED)
         case Replayed(document):
             state, headers = document["status"], REPLAYED
         case Started():
@@ -208,7 +211,7 @@ async def _answer(
     seconds = preferred_wait_seconds(request)
     if seconds > 0 and (ended := await wait_for_operation(hub, operation.operation_id, seconds)) is not None:
         applied = {**headers, "Preference-Applied": f"wait={seconds:.0f}"}
-        return json_answer(await with_event_states(document_of(ended)), headers=applied)
+        return json_answer(await with_event_states(whole_document_of(ended)), headers=applied)
     url = f"{url_of(request)}/{operation.operation_id}"
     return _accepted(operation, url, state, {"Retry-After": str(_POLL_SECONDS), **headers})
 

@@ -168,4 +168,49 @@ async def test_a_list_of_one_leads_to_the_next(hub: TaskHubStage) -> None:
         if page["next_cursor"] is None:
             break
         params["cursor"] = page["next_cursor"]
-    assert seen == ids
+    assert seen == ids[::-1]
+
+
+async def test_a_key_and_a_word_of_the_last_error_find_an_operation(hub: TaskHubStage) -> None:
+    good = (await submitted(hub, CALL | {"correlation_id": "order-7"}, Prefer="wait=20")).body
+    hub.answer = failing(9)
+    bad = (await submitted(hub, CALL | {"key": "evt-2"})).body
+    await until(hub, bad["operation_id"], "waiting_retry")
+    for params, wanted in (
+        ({"key": "evt-1"}, [good]),
+        ({"key": "evt"}, []),
+        ({"q": "evt-2"}, [bad]),
+        ({"q": "EVT"}, [bad, good]),
+        ({"q": "order-7"}, [good]),
+        ({"correlation_id": "order-7"}, [good]),
+        ({"q": "no"}, [bad]),
+        ({"q": bad["operation_id"]}, [bad]),
+        ({"source": "http", "status": "waiting_retry"}, [bad]),
+        ({"source": "queue"}, []),
+    ):
+        page = (await call(list_operations, hub.binding, params=params)).body
+        found = [item["operation_id"] for item in page["items"]]
+        assert (found, page["next_cursor"]) == ([one["operation_id"] for one in wanted], None), params
+
+
+async def test_a_cursor_from_elsewhere_is_a_mistake(hub: TaskHubStage) -> None:
+    answer = await call(list_operations, hub.binding, params={"cursor": "x"})
+    assert (answer.status, answer.body["errors"][0]["pointer"]) == (400, "/cursor")
+
+
+async def test_an_operation_shows_its_request_without_credentials_and_lists_leave_it_out(
+    hub: TaskHubStage,
+) -> None:
+    headers = {"X-Api-Key": "c2VjcmV0", "Accept": "text/plain"}
+    body = CALL | {"request": CALL["request"] | {"headers": headers}}  # type: ignore[operator] # a dict
+    operation_id = (await submitted(hub, body, Prefer="wait=20")).body["operation_id"]
+    shown = (await call(get_operation, hub.binding, operation_id=operation_id)).body
+    assert shown["request"] == {
+        "method": "POST",
+        "path": "/charges",
+        "query": {},
+        "headers": {"x-api-key": "***", "accept": "text/plain"},
+        "json": {"amount": 5},
+    }
+    (listed,) = (await call(list_operations, hub.binding)).body["items"]
+    assert listed == {name: value for name, value in shown.items() if name != "request"}

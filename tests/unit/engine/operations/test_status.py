@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from durable_retry.engine.operations.status import (
     by_status,
     fitted_status,
     is_finished,
+    last_error,
     moving_parts,
     running_document,
     size_bytes,
@@ -115,8 +117,29 @@ def test_both_halves_make_the_whole_document() -> None:
 
 def test_what_never_changes_does_not_move_unless_lists_need_it() -> None:
     moving: dict[str, Any] = moving_parts(status(OperationState.RUNNING).to_json())
-    assert moving.keys() & {"operation_id", "source", "created_at", "result"} == set()
-    assert {"key", "dependency"} <= moving.keys()
+    assert moving.keys() & {"operation_id", "deadline_at", "created_at", "result"} == set()
+    assert {"key", "dependency", "correlation_id", "source"} <= moving.keys()
+
+
+def test_the_handler_is_named_where_there_is_one() -> None:
+    running = replace(status(OperationState.RUNNING), operation=an_operation(handler="ship", request=None))
+    assert moving_parts(running.to_json())["handler"] == "ship"
+
+
+@pytest.mark.parametrize(
+    ("shown", "error"),
+    [
+        ({}, ""),
+        ({"attempts": [{"error": None}], "dead_letter": None}, ""),
+        ({"attempts": [{"error": "first"}, {"error": "second"}, {"error": None}]}, "second"),
+        ({"attempts": [], "dead_letter": {"reason": "PoisonMessage", "detail": "x"}}, "PoisonMessage\nx"),
+        ({"attempts": [{"error": "no"}], "dead_letter": {"reason": "PoisonMessage"}}, "no\nPoisonMessage"),
+    ],
+)
+def test_the_last_error_is_that_of_the_latest_failed_attempt_and_of_the_dead_letter(
+    shown: dict[str, Any], error: str
+) -> None:
+    assert last_error(shown) == error
 
 
 def test_three_states_are_the_end() -> None:
