@@ -1,6 +1,6 @@
-"""What an operation writes to tables: markers of attempts that must be sent once only, and its commit.
+"""What an operation writes to tables: markers of its attempts, and its commit.
 
-Markers are for requests that the dependency does not deduplicate.
+Markers are for requests that the dependency does not deduplicate, and must be sent once only.
 
     insert marker (if absent) --> call --> write the outcome; delete the marker when nothing was sent
           |                        |            |
@@ -12,6 +12,9 @@ the client's own repeated insert then meets, or that is read back, has the token
 
 An activity is executed at least once, so the same attempt can run twice, even concurrently. Only the
 execution that inserts the marker may send.
+
+A handler's attempt has a marker too, which counts how often it began: one that ends its process each time
+would otherwise be run for ever.
 
 Markers are deleted long after their operation ended (`services.retention`): a delayed execution may resume
 after the end and must still find the marker.
@@ -96,6 +99,25 @@ async def insert_marker(operation_id: str, attempt: int, now: datetime) -> Marke
         return None
     text = "" if row is None else tables.unpacked("outcome", row)
     return Marked(json.loads(text) if text else None)
+
+
+async def count_start(operation_id: str, attempt: int, now: datetime) -> int:
+    """Note in the attempt's marker that a handler is about to run; return how often it began, from 1.
+
+    Args:
+        operation_id: Whose.
+        attempt: From 1.
+        now: Aware UTC instant; only retention uses it.
+    """
+    row = _keys(operation_id, attempt) | {"marked_at": to_rfc3339(now)}
+    while not await tables.insert_if_absent(TABLE, row | {"starts": 1}):
+        found = await tables.read_version(TABLE, row["PartitionKey"], row["RowKey"])
+        if found is None:
+            continue
+        starts = int(found.row.get("starts", 0)) + 1
+        if await tables.merge_version(TABLE, row | {"starts": starts}, found.etag):
+            return starts
+    return 1
 
 
 async def write_outcome(operation_id: str, attempt: int, outcome: dict[str, Any]) -> None:

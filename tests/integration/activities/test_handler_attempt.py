@@ -5,11 +5,13 @@ from typing import Any
 
 import httpx
 import pytest
+from azure.core.exceptions import ServiceRequestError
 from pydantic import BaseModel
 
 from durable_retry import handlers as handler_registry
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import CallHealth
+from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.handlers import (
@@ -22,7 +24,9 @@ from durable_retry.handlers import (
     operation_handler,
 )
 from durable_retry.services.attempt.attempt import health_shown_by, make_attempt
+from durable_retry.stores import tables
 from tests.support.builders import an_operation
+from tests.support.tables import TablesInMemory
 from tests.support.target import Target
 
 
@@ -33,6 +37,13 @@ class ShipOrder(BaseModel):
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handler_registry, "_handlers", {})
+
+
+@pytest.fixture(autouse=True)
+def storage_in_memory(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
+    fake = TablesInMemory()
+    monkeypatch.setattr(tables, "_service", lambda: fake)
+    return fake
 
 
 async def run(function: Callable[[Any, Call], Awaitable[Any]], **changes: Any) -> AttemptOutcome:
@@ -210,3 +221,45 @@ async def test_a_write_that_can_never_be_made_rejects_the_operation_at_once(chan
     outcome = await run(ship)
     assert outcome.category is Category.MALFORMED
     assert (outcome.error or "").startswith("HandlerReturnError")
+
+
+class DeathError(BaseException):
+    """The process died: nothing of the attempt runs after it."""
+
+
+async def test_a_handler_that_ends_its_process_each_time_is_not_run_for_ever() -> None:
+    async def dies(_order: ShipOrder, _call: Call) -> None:
+        runs.append(1)
+        raise DeathError
+
+    runs: list[int] = []
+    for _ in range(MAX_OWN_FAILURES - 1):
+        with pytest.raises(DeathError):
+            await run(dies)
+    outcome = await run(dies)
+    assert len(runs) == MAX_OWN_FAILURES - 1
+    assert (outcome.category, outcome.counted) == (Category.AMBIGUOUS, True)
+    assert outcome.error is not None
+    assert outcome.error.startswith("handler ship-order began this attempt 19 times and never ended it")
+    with pytest.raises(DeathError):
+        await run(dies, run=2)  # a later run of the key begins anew
+
+
+async def test_an_attempt_that_ends_costs_one_row(storage_in_memory: TablesInMemory) -> None:
+    async def ship(_order: ShipOrder, _call: Call) -> int:
+        return 1
+
+    await run(ship)
+    (row,) = storage_in_memory.rows("AttemptMarkers")
+    assert (row["PartitionKey"], row["RowKey"], row["starts"]) == ("op-test", "0000000003", 1)
+
+
+async def test_storage_that_does_not_answer_holds_no_handler_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: Any) -> Any:
+        raise ServiceRequestError("away")
+
+    async def ship(_order: ShipOrder, _call: Call) -> int:
+        return 1
+
+    monkeypatch.setattr(tables, "_run", away)
+    assert (await run(ship)).result == {"value": 1}
