@@ -1,13 +1,15 @@
-"""Operations whose orchestration failed: each becomes a dead letter before its history goes.
+"""Operations whose orchestration failed or was terminated, so that it completed the record of no key.
 
-    dead letter --> record of the key completed --> history purged, when the record is seen to be complete
+    failed        dead letter --> record of the key completed --> history purged, when that is seen
+    terminated    record of the key completed, as cancelled
 
 An orchestrator ends in a dead letter whatever happens inside it. It fails where it cannot run: a history that
-does not fit the code, a limit of the platform. Then nobody would see the operation again.
+does not fit the code, a limit of the platform. Then nobody would see the operation again. A person may
+terminate an orchestration through the platform, instead of cancelling the operation.
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
@@ -15,7 +17,11 @@ from durabletask.client import OrchestrationStatus
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.text import cut_text
-from durable_retry.engine.operations.operation import unreadable_completion, unreadable_document
+from durable_retry.engine.operations.operation import (
+    OperationInput,
+    unreadable_completion,
+    unreadable_document,
+)
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
 from durable_retry.stores.operations import document_of, operation_of
 from durable_retry.stores.task_hub import (
@@ -30,6 +36,9 @@ from durable_retry.stores.task_hub import (
 )
 
 FAILED_PER_RUN: Final = 200
+
+TERMINATED_WITHIN: Final = timedelta(hours=1)
+"""Terminated instances stay for days; only the record of one that ended so lately is looked at."""
 
 _DETAIL_CHARS: Final = 500
 
@@ -65,6 +74,52 @@ async def sweep_failed(hub: str, now: datetime) -> int:
     return swept
 
 
+async def sweep_terminated(hub: str, now: datetime) -> int:
+    """Complete the records of operations that were terminated lately; their histories stay for their time.
+
+    Returns:
+        How many were completed, as cancelled.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer; the next run repeats it.
+    """
+    swept, token = 0, None
+    while True:
+        page = await operations_page(hub, Selection(runtime_statuses=[OrchestrationStatus.TERMINATED]), token)
+        for state in page.instances:
+            if state.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC) >= now - TERMINATED_WITHIN:
+                swept += await _complete_terminated(hub, state.instanceId, now)
+        token = page.following
+        if token is None:
+            return swept
+
+
+async def _complete_terminated(hub: str, operation_id: str, now: datetime) -> bool:
+    instance = await read_operation(hub, operation_id)
+    record = await read_record(hub, operation_id)
+    is_complete = record is not None and record.document is not None
+    if is_complete or instance is None or instance.runtime_status is not OrchestrationStatus.TERMINATED:
+        return False
+    document = document_of(instance)
+    try:
+        completion = _completion(operation_of(instance), document, now)
+    except (KeyError, TypeError, ValueError):
+        completion = unreadable_completion(instance.input, document, now)
+    await complete_record(hub, operation_id, completion)
+    return True
+
+
+def _completion(operation: OperationInput, document: dict[str, Any], now: datetime) -> dict[str, Any]:
+    return {
+        "owner": operation.owner,
+        "fingerprint": operation.fingerprint,
+        "document": document,
+        "now": to_rfc3339(now),
+        "ttl_seconds": operation.ttl_seconds,
+        "trace": operation.to_json()["trace"],
+    }
+
+
 async def keep_failed(instance: Instance, now: datetime) -> Kept:
     """Keep the dead letter of an operation whose orchestration failed. Idempotent."""
     detail = cut_text(f"the orchestration failed: {instance.failure}", _DETAIL_CHARS)
@@ -80,15 +135,8 @@ async def keep_failed(instance: Instance, now: datetime) -> Kept:
     }
     entry = {"operation": operation.to_json(), "attempts": document["attempts"], **letter}
     dead_letter_id = await keep_operation(entry, now)
-    completion = {
-        "owner": operation.owner,
-        "fingerprint": operation.fingerprint,
-        "document": document | {"dead_letter": {"id": dead_letter_id, **letter}},
-        "now": to_rfc3339(now),
-        "ttl_seconds": operation.ttl_seconds,
-        "trace": operation.to_json()["trace"],
-    }
-    return Kept(dead_letter_id, completion)
+    ended = document | {"dead_letter": {"id": dead_letter_id, **letter}}
+    return Kept(dead_letter_id, _completion(operation, ended, now))
 
 
 async def purge_failed_parts(hub: str, started_before: datetime) -> int:

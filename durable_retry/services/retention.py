@@ -20,7 +20,7 @@ from durabletask.client import OrchestrationStatus
 
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.outbox import EventState, outbox_id_of
-from durable_retry.services.failures import purge_failed_parts, sweep_failed
+from durable_retry.services.failures import purge_failed_parts, sweep_failed, sweep_terminated
 from durable_retry.services.replay import finish_replay
 from durable_retry.settings.maintenance import maintenance_settings
 from durable_retry.stores import tables
@@ -63,6 +63,7 @@ async def run_maintenance(hub: str, now: datetime) -> None:
     settings = maintenance_settings()
     finished = await finish_left_over(hub, now)
     swept = await sweep_failed(hub, now)
+    cancelled = await sweep_terminated(hub, now)
     markers = await remove_attempt_markers(hub, now - MARKERS_KEPT)
     removed = purged = batches = sent = commits = 0
     if settings.archived_for is not None:
@@ -75,11 +76,11 @@ async def run_maintenance(hub: str, now: datetime) -> None:
         purged = await purge_histories(hub, now - settings.history_for)
     if swept:
         _log.error("%d operations whose orchestration failed are dead letters now", swept)
-    if finished or removed or purged or batches or sent or commits or markers:
+    if finished or removed or purged or batches or sent or commits or markers or cancelled:
         _log.info(
-            "finished %d changes; removed %d dead letters, %d sent events, %d commits, %d batches, "
-            "%d attempt markers; purged %d histories",
-            *(finished, removed, sent, commits, batches, markers, purged),
+            "finished %d changes; completed %d terminated operations; removed %d dead letters, "
+            "%d sent events, %d commits, %d batches, %d attempt markers; purged %d histories",
+            *(finished, cancelled, removed, sent, commits, batches, markers, purged),
         )
 
 

@@ -12,18 +12,21 @@ from durabletask.client import OrchestrationStatus
 from durable_retry import clock
 from durable_retry.engine.base.names import OPERATION
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
-from durable_retry.services.failures import sweep_failed
+from durable_retry.services.failures import TERMINATED_WITHIN, sweep_failed, sweep_terminated
 from durable_retry.services.retention import purge_histories
+from durable_retry.services.submit import submit
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.operations import find_status
 from durable_retry.stores.task_hub import (
+    client_for,
     close_clients,
+    purge_history,
     read_operation,
     read_record,
     start_instance,
     wait_for_operation,
 )
-from tests.support.builders import an_operation
+from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage, task_hub_stage
 from tests.support.tables import use_own_tables
 
@@ -103,4 +106,34 @@ async def test_other_failed_orchestrations_are_purged_when_they_are_old() -> Non
         await failed(hub, "outbox-op-1", {})
         assert await purge_histories(hub.binding, datetime.now(UTC) - timedelta(days=1)) == 0
         assert await purge_histories(hub.binding, datetime.now(UTC) + timedelta(days=1)) == 1
+        await close_clients()
+
+
+async def test_an_operation_terminated_through_the_platform_is_cancelled_for_its_key_too() -> None:
+    """Otherwise its record stays in progress for ever, and refuses the key to every other request."""
+    with task_hub_stage() as hub:
+        hub.answer = failing(3)
+        operation = an_operation(created_at=datetime.now(UTC), deadline_at=None)
+        await submit(hub.binding, operation)
+        async with asyncio.timeout(20):
+            while await read_record(hub.binding, "op-test") is None:  # noqa: ASYNC110 # asks over gRPC
+                await asyncio.sleep(0.05)
+        await (await client_for(hub.binding)).terminate_orchestration("op-test")
+        await wait_for_operation(hub.binding, "op-test", 20)
+
+        late = datetime.now(UTC) + TERMINATED_WITHIN + timedelta(minutes=1)
+        assert await sweep_terminated(hub.binding, late) == 0
+        assert await sweep_terminated(hub.binding, datetime.now(UTC)) == 1
+        async with asyncio.timeout(20):
+            while not await is_complete(hub, "op-test"):  # noqa: ASYNC110 # asks over gRPC
+                await asyncio.sleep(0.05)
+        assert await sweep_terminated(hub.binding, datetime.now(UTC)) == 0
+
+        await purge_history(hub.binding, "op-test")
+        document = await find_status(hub.binding, "op-test")
+        record = await read_record(hub.binding, "op-test")
+        assert document is not None
+        assert record is not None
+        assert (document["status"], document["dead_letter"]) == ("cancelled", None)
+        assert record.expires_at is not None
         await close_clients()
