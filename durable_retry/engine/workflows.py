@@ -171,17 +171,21 @@ class Step(JsonRecord):
         return self.done is not None and self.done.succeeded
 
     @property
+    def may_have_acted(self) -> bool:
+        """Whether the operation succeeded, or failed without a clear refusal."""
+        return self.stands or (self.done is not None and self.done.may_have_acted)
+
+    @property
     def effect(self) -> Effect:
         """What is left of it in the world, as far as known."""
         if self.done is None:
             return Effect.NONE
-        if not self.done.succeeded:
-            return Effect.UNKNOWN if self.done.may_have_acted else Effect.NONE
-        if self.undone is None:
-            return Effect.STANDS
-        if self.undone.succeeded:
+        if not self.may_have_acted:
+            return Effect.NONE
+        if self.undone is not None and self.undone.succeeded:
             return Effect.UNDONE
-        return Effect.UNKNOWN if self.undone.may_have_acted else Effect.STANDS
+        undoing_is_unknown = self.undone is not None and self.undone.may_have_acted
+        return Effect.STANDS if self.stands and not undoing_is_unknown else Effect.UNKNOWN
 
     def ended(self, done: Completion | None, undone: Completion | None) -> Self:
         """Return the step with the ends of its operations."""
@@ -219,12 +223,15 @@ class Saga(JsonRecord):
         steps: In order.
         created_at: When it was accepted.
         fingerprint: Of the request; two submissions under one key are compared by it.
+        undoes_unknown: Whether the failed step is undone as well, if it may have acted. Not in sagas that
+            began in older versions, whose histories have no such step.
     """
 
     saga_id: str
     steps: tuple[Step, ...]
     created_at: datetime
     fingerprint: str = ""
+    undoes_unknown: bool = False
 
     @property
     def failed(self) -> bool:
@@ -237,7 +244,7 @@ class Saga(JsonRecord):
         if not self.failed:
             index = next((at for at, step in enumerate(self.steps) if step.done is None), None)
             return Over() if index is None else Do(index)
-        to_undo = (at for at in reversed(range(len(self.steps))) if _waits_to_be_undone(self.steps[at]))
+        to_undo = (at for at in reversed(range(len(self.steps))) if self._waits_to_be_undone(self.steps[at]))
         index = next(to_undo, None)
         return Over() if index is None else Undo(index)
 
@@ -252,6 +259,10 @@ class Saga(JsonRecord):
         undone = [step.undone for step in self.steps if step.undone is not None]
         all_undone = all(completion.succeeded for completion in undone)
         return SagaState.COMPENSATED if all_undone else SagaState.COMPENSATION_FAILED
+
+    def _waits_to_be_undone(self, step: Step) -> bool:
+        acted = step.may_have_acted if self.undoes_unknown else step.stands
+        return acted and step.compensation is not None and step.undone is None
 
     def operation_of(self, action: Do | Undo) -> OperationInput:
         """Return the operation to run for an action.
@@ -317,10 +328,6 @@ def _part_document(
         "status": idle if completion is None else completion.status.value,
         "error": None if completion is None else completion.error,
     }
-
-
-def _waits_to_be_undone(step: Step) -> bool:
-    return step.stands and step.compensation is not None and step.undone is None
 
 
 def _names(steps: Iterable[Step], effect: Effect) -> list[str]:

@@ -257,6 +257,7 @@ async def submit_saga(req: func.HttpRequest, hub: str) -> func.HttpResponse:
         steps=saga_steps(workflow, request, now),
         created_at=now,
         fingerprint=fingerprint(SAGA_SOURCE, document),
+        undoes_unknown=True,
     )
     await _note_saga(hub, saga)
     is_started = await start_instance(hub, SAGA, saga.saga_id, {"saga": saga.to_json()}, again=False)

@@ -44,6 +44,8 @@ def a_step(**more: Any) -> Step:
         (SUCCEEDED, SUCCEEDED, Effect.UNDONE),
         (SUCCEEDED, REFUSED, Effect.STANDS),
         (SUCCEEDED, UNKNOWN, Effect.UNKNOWN),
+        (UNKNOWN, SUCCEEDED, Effect.UNDONE),
+        (UNKNOWN, REFUSED, Effect.UNKNOWN),
     ],
 )
 def test_what_is_left_of_a_step_follows_from_how_its_operations_ended(
@@ -67,6 +69,22 @@ def test_a_saga_stands_where_its_steps_do(
 ) -> None:
     steps = (a_step(compensation=an_operation(), **first), a_step(**second))
     assert Saga(saga_id="saga-1", steps=steps, created_at=NOON).state is state
+
+
+@pytest.mark.parametrize(
+    ("done", "undoes_unknown", "action"),
+    [(UNKNOWN, True, Undo(1)), (UNKNOWN, False, Undo(0)), (REFUSED, True, Undo(0))],
+)
+def test_a_failed_step_that_may_have_acted_is_undone_first(
+    *, done: Completion, undoes_unknown: bool, action: Undo
+) -> None:
+    """Sagas that were accepted before it did so go on as they began: their histories are replayed."""
+    first = a_step(compensation=an_operation(), done=SUCCEEDED)
+    steps = (first, a_step(compensation=an_operation(), done=done))
+    saga = Saga(saga_id="saga-1", steps=steps, created_at=NOON, undoes_unknown=undoes_unknown)
+    assert saga.next_action == action
+    older = {name: value for name, value in saga.to_json().items() if name != "undoes_unknown"}
+    assert Saga.from_json(older).next_action == Undo(0)
 
 
 def test_a_step_without_compensation_has_nothing_to_undo_it() -> None:
