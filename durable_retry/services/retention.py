@@ -224,7 +224,9 @@ async def remove_archived_dead_letters(archived_before: datetime) -> int:
 
 
 async def remove_attempt_markers(hub: str, marked_before: datetime) -> int:
-    """Delete markers older than an instant whose operation has ended.
+    """Delete markers older than an instant; that of the last attempt only when the operation has ended.
+
+    An operation may retry for ever, and an attempt is over when a later one has a marker.
 
     Reads at most `MARKERS_PER_STEP` and continues behind them the next time, so that operations that wait for
     weeks do not block the others.
@@ -238,10 +240,12 @@ async def remove_attempt_markers(hub: str, marked_before: datetime) -> int:
     runs, following = await marked_runs(await read_removal_cursor(), MARKERS_PER_STEP)
     removed = 0
     for run in runs:
-        if run.marked_at < marked_before and await is_over(hub, run.operation_id):
-            for attempt in run.attempts:
-                await remove_marker(run.name, attempt)
-            removed += len(run.attempts)
+        old = run.before(marked_before)
+        if len(old) == len(run.marked) and not await is_over(hub, run.operation_id):
+            old.pop()
+        for attempt in old:
+            await remove_marker(run.name, attempt)
+        removed += len(old)
     await write_removal_cursor(following)
     return removed
 

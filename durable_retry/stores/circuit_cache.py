@@ -435,6 +435,12 @@ def circuit_of(hub: str, dependency: Dependency) -> CircuitCache | None:
     return cache
 
 
+def circuit_time(hub: str, dependency_name: str) -> datetime:
+    """Return the time by the clock of a circuit, as far as this process has learned how that differs."""
+    cache = _caches.get(asyncio.get_running_loop(), {}).get((hub, dependency_name))
+    return clock.now() - (timedelta(0) if cache is None else cache.difference.ahead)
+
+
 def close_circuits() -> None:
     """Drop the running loop's caches. For tests and benchmarks; a host just ends the process."""
     _started_at.pop(asyncio.get_running_loop(), None)

@@ -16,8 +16,8 @@ execution that inserts the marker may send.
 A handler's attempt has a marker too, which counts how often it began: one that ends its process each time
 would otherwise be run for ever.
 
-Markers are deleted long after their operation ended (`services.retention`): a delayed execution may resume
-after the end and must still find the marker.
+Markers are deleted long after their attempt (`services.retention`): a delayed execution may resume after its
+end and must still find the marker. That of the last attempt stays until the operation has ended.
 
 A commit is result, a handler's table writes and outbox rows, in one entity-group transaction.
 
@@ -138,18 +138,20 @@ class MarkedRun:
 
     Attributes:
         name: The markers' partition.
-        attempts: Their numbers.
-        marked_at: Time of the latest marker, aware UTC.
+        marked: When each attempt was marked, by its number, in their order; aware UTC.
     """
 
     name: str
-    attempts: tuple[int, ...]
-    marked_at: datetime
+    marked: Mapping[int, datetime]
 
     @property
     def operation_id(self) -> str:
         """Id of the operation; a replay's run name has the dead letter's id behind a dot."""
         return self.name.partition(".")[0]
+
+    def before(self, instant: datetime) -> list[int]:
+        """Return the attempts that were marked before an instant."""
+        return [attempt for attempt, marked_at in self.marked.items() if marked_at < instant]
 
 
 async def marked_runs(after: str, limit: int) -> tuple[list[MarkedRun], str]:
@@ -184,11 +186,16 @@ async def write_removal_cursor(after: str) -> None:
 
 
 def _run(name: str, rows: Iterable[tables.Row]) -> MarkedRun:
-    found = list(rows)
     # An outcome written after its marker was deleted leaves a row without a time: treat it as old.
-    times = [from_rfc3339(str(row["marked_at"])) for row in found if row.get("marked_at")]
-    marked_at = max(times, default=datetime.min.replace(tzinfo=UTC))
-    return MarkedRun(name, tuple(int(row["RowKey"]) for row in found), marked_at)
+    return MarkedRun(
+        name,
+        {
+            int(row["RowKey"]): from_rfc3339(str(row["marked_at"]))
+            if row.get("marked_at")
+            else datetime.min.replace(tzinfo=UTC)
+            for row in rows
+        },
+    )
 
 
 def _keys(operation_id: str, attempt: int) -> dict[str, str]:

@@ -19,6 +19,7 @@ from durable_retry.engine.circuit import (
 from durable_retry.engine.dependency import Dependency
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit import CircuitEntity, start_release
+from durable_retry.stores.circuit_cache import circuit_time
 from durable_retry.triggers.http.answers import ConflictError, json_answer, page_answer, required
 from durable_retry.triggers.http.documents import UtcInstant
 from durable_retry.triggers.http.routes import (
@@ -215,4 +216,5 @@ def _find(name: str) -> Dependency:
 
 async def _view(hub: str, dependency: Dependency) -> dict[str, Any]:
     breaker = await CircuitEntity(hub, dependency.name).read()
-    return view_of(dependency.name, breaker, clock.now(), dependency.circuit)
+    # By the circuit's clock: this machine's may show a break that is over, or one that is not as over.
+    return view_of(dependency.name, breaker, circuit_time(hub, dependency.name), dependency.circuit)

@@ -66,11 +66,23 @@ async def test_an_operation_that_goes_on_keeps_its_markers_however_old(hub: Task
     assert await insert_marker("op-waits", 1, NOW) == Marked(None)
 
 
-async def test_a_run_with_one_young_marker_keeps_all(hub: TaskHubStage) -> None:
+async def test_of_an_operation_that_retries_for_ever_the_old_markers_go_and_the_last_stays(
+    hub: TaskHubStage,
+) -> None:
+    hub.answer = failing(99)
+    await submit(hub.binding, an_operation(operation_id="op-endless", created_at=NOW, deadline_at=None))
+    for attempt in (1, 2, 3):
+        await insert_marker("op-endless", attempt, OLD)
+    assert await removed(hub) == 2
+    assert [tuple(run.marked) for run in (await marked_runs(FIRST, 10))[0]] == [(3,)]
+    assert await insert_marker("op-endless", 3, NOW) == Marked(None)
+
+
+async def test_a_young_marker_stays_and_the_old_ones_before_it_go(hub: TaskHubStage) -> None:
     await insert_marker("op-both", 1, OLD)
     await insert_marker("op-both", 2, NOW)
-    assert await removed(hub) == 0
-    assert [run.attempts for run in (await marked_runs(FIRST, 10))[0]] == [(1, 2)]
+    assert await removed(hub) == 1
+    assert [tuple(run.marked) for run in (await marked_runs(FIRST, 10))[0]] == [(2,)]
 
 
 async def test_an_outcome_that_was_noted_too_late_goes_as_well(hub: TaskHubStage) -> None:

@@ -1,0 +1,38 @@
+from datetime import timedelta
+from typing import Any
+
+import azure.functions as func
+import pytest
+
+from durable_retry import clock
+from durable_retry.engine.circuit import Breaker, CircuitState
+from durable_retry.engine.circuit.snapshot import ClockDifference
+from durable_retry.engine.config import Config
+from durable_retry.settings.configuration import using
+from durable_retry.stores.circuit import CircuitEntity
+from durable_retry.stores.circuit_cache import circuit_of, close_circuits
+from durable_retry.triggers.http.circuits import get_circuit
+from tests.support.builders import NOON, PAYMENTS, after
+
+OPEN = Breaker(state=CircuitState.OPEN, clock=NOON, opened_at=NOON, retry_at=after(20))
+
+
+@pytest.mark.parametrize(("ahead", "state"), [(0, "half_open"), (30, "open")])
+async def test_a_circuit_is_shown_by_its_own_clock(
+    monkeypatch: pytest.MonkeyPatch, ahead: float, state: str
+) -> None:
+    """The clock of the machine that answers may be ahead, and the break not over yet."""
+
+    async def read(_: CircuitEntity) -> Breaker:
+        return OPEN
+
+    monkeypatch.setattr(CircuitEntity, "read", read)
+    route: Any = get_circuit
+    request = func.HttpRequest("GET", "http://localhost/", route_params={"dependency": "payments"}, body=b"")
+    with using(Config(dependencies={"payments": PAYMENTS})), clock.reading(lambda: after(25)):
+        cache = circuit_of("hub", PAYMENTS)
+        assert cache is not None
+        cache.difference = ClockDifference(timedelta(seconds=ahead))
+        answer = await route(request, hub="hub")
+        close_circuits()
+    assert f'"state": "{state}"' in answer.get_body().decode().replace('":"', '": "')
