@@ -1,8 +1,11 @@
 """A store of an earlier form is taken over with all that it holds."""
 
+import json
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,3 +73,67 @@ async def test_a_store_that_cannot_be_taken_over_is_left_as_it_was(tmp_path: Pat
     with pytest.raises(sqlite3.OperationalError):
         open_writer(path)
     assert _schema(path) == before
+
+
+def _pages(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as db:
+        count: int = db.execute("PRAGMA page_count").fetchone()[0]
+        return count
+
+
+async def _purge_everything(folder: Path) -> tuple[int, int]:
+    """Finish 120 instances of 100 KB each and purge them; return the pages before and after."""
+    async with running_hub(folder, make_app()) as hub:
+        ids = [f"big-{number}" for number in range(120)]
+        for one in ids:
+            await hub.tasks.start(
+                Start(one, "sleeper", input="0", tags=json.dumps({"padding": "x" * 100_000}))
+            )
+        for one in ids:
+            await hub.tasks.wait_finished(one)
+        before = _pages(folder / "hub.db")
+        for one in ids:
+            assert await hub.tasks.purge([one], recursive=False) == 1
+        return before, _pages(folder / "hub.db")
+
+
+async def test_a_purge_gives_pages_back(tmp_path: Path) -> None:
+    before, after = await _purge_everything(tmp_path)
+    assert before > 2_800
+    assert after < 1_500, "a thousand free pages stay for the next rows"
+
+
+async def test_a_file_that_cannot_shrink_is_rewritten_with_all_that_it_holds(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, make_app()) as hub:
+        await hub.tasks.start(Start("done", "chain", input="1"))
+        await hub.tasks.wait_finished("done")
+    with closing(sqlite3.connect(tmp_path / "hub.db", isolation_level=None)) as db:
+        db.executescript("PRAGMA journal_mode = DELETE; PRAGMA auto_vacuum = NONE; VACUUM;")
+    async with running_hub(tmp_path, make_app()) as hub:
+        done = hub.tasks.get("done")
+        assert done is not None
+        assert done.output == "8"
+    before, after = await _purge_everything(tmp_path)
+    assert after < 1_500 < before
+
+
+class FullDisk(sqlite3.Connection):
+    """A connection that finds no room to rewrite the file."""
+
+    def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+        if sql == "VACUUM":
+            raise sqlite3.OperationalError("database or disk is full")
+        return super().execute(sql, *parameters)
+
+
+def test_a_file_that_cannot_be_rewritten_is_used_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "hub.db"
+    open_writer(path).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.executescript("PRAGMA journal_mode = DELETE; PRAGMA auto_vacuum = NONE; VACUUM;")
+    monkeypatch.setattr("onebox.hub.database.sqlite3.connect", partial(sqlite3.connect, factory=FullDisk))
+    with closing(open_writer(path)) as db:
+        assert db.execute("SELECT count(*) FROM instances").fetchone() == (0,)
+    assert "does not shrink before a later start: database or disk is full" in caplog.text

@@ -1,5 +1,6 @@
 """The store's file: its schema, its named statements, its connections, and one transaction on it."""
 
+import logging
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,12 @@ _NAMED = re.compile(r"^-- name: (?P<name>[a-z_.]+)\n(?:--[^\n]*\n)+(?P<sql>.*?);
 _FORM = 2  # of the schema; 0 is an empty file
 _CACHED_STATEMENTS = 256
 _CHECKPOINT_PAGES = 4000  # 16 MB of log: fewer, larger copies into the main file
+_LARGEST_LOG_BYTES = 32_000_000  # kept between two checkpoints; a burst may need more
+_INCREMENTAL = 2  # auto_vacuum
+_SPARE_PAGES = 1000  # 4 MB: what is free for the next rows is not given back
+_MOST_PAGES_BACK = 500  # of one transaction: bounds how long it takes
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def _read_statements() -> Mapping[str, str]:
@@ -39,10 +46,13 @@ def open_writer(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     db = _connect(path)
     try:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file; see _make_shrinkable
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        db.execute(f"PRAGMA journal_size_limit = {_LARGEST_LOG_BYTES}")
         _create(db, path)
+        _make_shrinkable(db, path)
         # A lock that another process holds must not stop the event loop: the writer tries again by itself.
         db.execute("PRAGMA busy_timeout = 0")
     except BaseException:
@@ -57,6 +67,17 @@ def _create(db: sqlite3.Connection, path: Path) -> None:
         raise StoreTooNewError(f"{path} was written by a later version of onebox (form {form}, not {_FORM})")
     script = FROM_FORM_1 if form == 1 else SCHEMA
     db.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {_FORM};\nCOMMIT;")
+
+
+def _make_shrinkable(db: sqlite3.Connection, path: Path) -> None:
+    """Rewrite a file that cannot give pages back: an earlier version has made it."""
+    if db.execute("PRAGMA auto_vacuum").fetchone() == (_INCREMENTAL,):
+        return
+    try:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        db.execute("VACUUM")
+    except sqlite3.OperationalError as error:
+        _LOGGER.warning("%s cannot be rewritten and does not shrink before a later start: %s", path, error)
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
@@ -93,6 +114,13 @@ class Transaction:
     def run_many(self, name: str, rows: Iterable[tuple[Any, ...]]) -> int:
         """Run one named statement for each row; return how many rows changed."""
         return self.db.executemany(QUERIES[name], rows).rowcount
+
+    def give_pages_back(self) -> None:
+        """Let the file shrink by pages that deleted rows have left."""
+        (free,) = self.db.execute("PRAGMA freelist_count").fetchone()
+        pages = min(free - _SPARE_PAGES, _MOST_PAGES_BACK)
+        if pages > 0:
+            self.db.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()  # each row fetched frees a page
 
     def post(
         self,

@@ -135,10 +135,12 @@ class TaskHub:
         doomed = list(ids)
 
         def work(tx: Transaction) -> int:
-            return sum(
+            erased = sum(
                 entities.purge(tx, one) if is_entity(one) else instances.purge(tx, one, recursive=recursive)
                 for one in doomed
             )
+            tx.give_pages_back()
+            return erased
 
         return await self._change(work)
 
