@@ -71,3 +71,16 @@ def test_an_operation_shows_what_it_is_to_do(system: System, key: str) -> None:
     document = system.until(operation_id, "succeeded")
     assert document["request"] == call["request"] | {"headers": {"x-api-key": "***"}}
     assert "handler" not in document
+
+
+def test_dead_letters_are_found_by_whatever_is_known_of_them(system: System, key: str) -> None:
+    for name in ("one", "two"):
+        system.until(
+            system.accepted(f"{key}-{name}", "/fail/1?status=422", correlation_id=f"basket-{key}"),
+            "dead_lettered",
+        )
+    both = [f"{key}-two", f"{key}-one"]
+    assert listed(system, "dead-letters", correlation_id=f"basket-{key}") == both
+    assert listed(system, "dead-letters", q=f"BASKET-{key} 422", limit=1) == both
+    assert listed(system, "dead-letters", key=f"{key}-one", reason="RejectedByDependency") == both[1:]
+    assert listed(system, "dead-letters", q=f"{key} nothing-says-so") == []

@@ -107,6 +107,27 @@ def test_a_waiting_operation_is_listed_retried_now_and_cancelled(shell: Shell, k
     assert "409" in shell.run("cancel", operation_id, code=1)
 
 
+def test_why_did_it_not_go_through_takes_one_command(shell: Shell, key: str) -> None:
+    lost = shell.dead_letter(key)
+    shown = shell.run("find", key)
+    assert "status        dead_lettered" in shown or "status      dead_lettered" in shown
+    assert "attempt 1  400" in shown
+    assert "RejectedByDependency: " in shown
+    assert f"to run it again: retryctl dead-letters replay {lost}" in shown
+    waiting = shell.submitted(f"{key}-waits", "/fail/9", "--retry", "initial_seconds=300")
+    shell.system.until(waiting, "waiting_retry")
+    both = shell.run("find", key, "status")
+    assert "waiting retry, next attempt in " in both
+    assert "RejectedByDependency: " in both
+    assert "nothing found" in shell.run("find", key, "moonlight", code=1)
+    document = shell.json("find", f"{key}-waits")
+    assert [one["operation_id"] for one in document["operations"]["items"]] == [waiting]
+    assert document["dead_letters"]["items"] == []
+    assert shell.run("list", "--key", f"{key}-waits", "--source", "http", "--ids").split() == [waiting]
+    assert shell.run("list", "--q", key, "--status", "waiting_retry", "--ids").split() == [waiting]
+    assert shell.run("dead-letters", "list", "--q", key, "--ids").split() == [lost]
+
+
 def test_circuits_are_listed_shown_and_switched(shell: Shell) -> None:
     for act in ("open", "disable", "reset", "close"):
         shell.run("circuits", act, "flaky_unsafe", "--reason", f"trying {act}")

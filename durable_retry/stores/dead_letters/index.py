@@ -39,6 +39,10 @@ AFTER_ALL: Final = "~"
 _LAST_INSTANT_US: Final = 10**17 - 1
 """Microseconds since 1970 in the year 5138: subtracted from, so that the newest row sorts first."""
 
+NAMES: Final = ("key", "operation_id", "correlation_id", "detail")
+NAME_CHARS: Final = 300
+"""Characters of each that an index row has."""
+
 _WAITING_LISTS: Final = ("all", "reason=", "dependency=")
 
 
@@ -50,16 +54,19 @@ class IndexEntry:
         id: Its id.
         created_at: Never changes.
         facets: Fields that filters use; never change.
+        names: Fields of `NAMES` that a search looks into; never change. None in rows of older versions.
     """
 
     id: str
     created_at: datetime
     facets: Facets
+    names: Mapping[str, str] | None = None
 
     @classmethod
     def of(cls, record: DeadLetterRecord) -> Self:
         """Return the entry of a dead letter."""
-        return cls(id=record.id, created_at=record.created_at, facets=Facets.of(record))
+        names = {name: (getattr(record, name) or "")[:NAME_CHARS] for name in NAMES}
+        return cls(id=record.id, created_at=record.created_at, facets=Facets.of(record), names=names)
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
@@ -68,6 +75,7 @@ class IndexEntry:
             id=row["dead_letter_id"],
             created_at=from_rfc3339(row["created_at"]),
             facets=Facets(**{name: row[name] for name in ("reason", "category", "dependency", "group")}),
+            names=json.loads(row["names"]) if "names" in row else None,
         )
 
     @property
@@ -85,6 +93,8 @@ class IndexEntry:
             "category": facets.category,
             "dependency": facets.dependency,
             "group": facets.group,
+            # As JSON, whose ASCII takes any character that a message can have.
+            **({} if self.names is None else {"names": json.dumps(dict(self.names))}),
         }
 
     def keys_under(self, status: Status) -> Iterator[str]:

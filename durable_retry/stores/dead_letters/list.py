@@ -1,4 +1,4 @@
-"""Pages of dead letters, newest first, by any filter.
+"""Pages of dead letters, newest first, by any filter and by words.
 
 The lists of all statuses share one order, so a page without a status merges them under one cursor. Each index
 row is checked against the dead letter itself: a row that a crash left behind, or one of a dead letter that is
@@ -6,18 +6,27 @@ being moved, is not shown twice.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
 from typing import Final
 
+from durable_retry.engine.base.text import mentions
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter, Facets
 from durable_retry.stores import tables
-from durable_retry.stores.dead_letters.index import AFTER_ALL, TABLE, IndexEntry, list_prefix, newest_first
-from durable_retry.stores.dead_letters.records import find_dead_letters
+from durable_retry.stores.dead_letters.index import (
+    AFTER_ALL,
+    NAME_CHARS,
+    NAMES,
+    TABLE,
+    IndexEntry,
+    list_prefix,
+    newest_first,
+)
+from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
 
 _ROUNDS: Final = 5
 """Maximum reads per page. A filter that matches little returns a short page with a cursor."""
@@ -34,19 +43,64 @@ class RecordPage:
     cursor: str | None
 
 
-async def list_dead_letters(wanted: DeadLetterFilter, *, limit: int, cursor: str | None) -> RecordPage:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterSearch:
+    """Conditions on dead letters that no list is made for; None means any.
+
+    Attributes:
+        key: The whole key.
+        correlation_id: The whole correlation id.
+        words: Each must stand in the key, the correlation id, one of the ids, the reason or the detail.
+    """
+
+    key: str | None = None
+    correlation_id: str | None = None
+    words: str | None = None
+
+    def may_match(self, entry: IndexEntry) -> bool:
+        """Return whether a dead letter may match, as far as its index row shows."""
+        names = entry.names
+        return names is None or self._fits((entry.id, entry.facets.reason), names, NAME_CHARS)
+
+    def matches(self, record: DeadLetterRecord) -> bool:
+        """Return whether a dead letter matches; of its detail the beginning counts, as in the index."""
+        names = {name: getattr(record, name) or "" for name in NAMES}
+        names["detail"] = names["detail"][:NAME_CHARS]
+        return self._fits((record.id, record.reason.value), names, None)
+
+    def _fits(self, more: tuple[str, str], names: Mapping[str, str], chars: int | None) -> bool:
+        return (
+            (self.key is None or self.key[:chars] == names["key"])
+            and (self.correlation_id is None or self.correlation_id[:chars] == names["correlation_id"])
+            and (self.words is None or mentions(self.words, *more, *names.values()))
+        )
+
+
+EVERY: Final = DeadLetterSearch()
+
+
+async def list_dead_letters(
+    wanted: DeadLetterFilter, *, limit: int, cursor: str | None, search: DeadLetterSearch = EVERY
+) -> RecordPage:
     """Return dead letters that match a filter, the newest first.
 
     Args:
         wanted: The filter.
         limit: Maximum to return; a shorter page may have a cursor.
         cursor: Of the previous page; None for the first.
+        search: What else must be true of them. Words that are the id of one give that one, at once.
     """
+    if search.words is not None and (named := await find_dead_letter(search.words)) is not None:
+        return RecordPage([named] if _is_named(wanted, search, named) else [], None)
     records: list[DeadLetterRecord] = []
     for _ in range(_ROUNDS):
-        entries, cursor = await _entries(wanted, limit - len(records), cursor)
+        entries, cursor = await _entries(wanted, search, limit - len(records), cursor)
         found = await find_dead_letters(entry.id for entry in entries)
-        records.extend(record for record in found if record is not None and _is_wanted(wanted, record))
+        records.extend(
+            record
+            for record in found
+            if record is not None and _is_wanted(wanted, record) and search.matches(record)
+        )
         if cursor is None or len(records) == limit:
             break
     return RecordPage(records, cursor)
@@ -73,16 +127,17 @@ async def _count(wanted: DeadLetterFilter, status: Status) -> int:
 
 
 async def _entries(
-    wanted: DeadLetterFilter, limit: int, cursor: str | None
+    wanted: DeadLetterFilter, search: DeadLetterSearch, limit: int, cursor: str | None
 ) -> tuple[list[IndexEntry], str | None]:
     """Read the lists once; return at most `limit` matching entries and the cursor behind them."""
-    rows = limit if wanted.is_exact else _MANY_ROWS
+    rows = limit if wanted.is_exact and search == EVERY else _MANY_ROWS
     statuses = _statuses(wanted)
     pages = await asyncio.gather(*(_range(wanted, status, limit=rows, cursor=cursor) for status in statuses))
     lists = (map(IndexEntry.from_row, page.rows) for page in pages)
     # Behind `rows` entries the order is not complete: a list that was cut may lack entries.
     seen = list(islice(merge(*lists, key=attrgetter("position")), rows))
-    chosen = list(islice((entry for entry in seen if wanted.matches(entry.facets)), limit))
+    fitting = (entry for entry in seen if wanted.matches(entry.facets) and search.may_match(entry))
+    chosen = list(islice(fitting, limit))
     if len(chosen) == limit:
         last = chosen[-1].position
         is_end = last == seen[-1].position and _is_all(pages, len(seen))
@@ -125,3 +180,13 @@ def _statuses(wanted: DeadLetterFilter) -> tuple[Status, ...]:
 
 def _is_wanted(wanted: DeadLetterFilter, record: DeadLetterRecord) -> bool:
     return wanted.status in (None, record.status)
+
+
+def _is_named(wanted: DeadLetterFilter, search: DeadLetterSearch, record: DeadLetterRecord) -> bool:
+    """Return whether a dead letter that was read by its id matches."""
+    after, before = wanted.created_after, wanted.created_before
+    is_in_time = (after is None or record.created_at >= after) and (
+        before is None or record.created_at < before
+    )
+    facets_fit = wanted.matches(Facets.of(record)) and _is_wanted(wanted, record)
+    return is_in_time and facets_fit and search.matches(record)

@@ -25,7 +25,7 @@ from durable_retry.engine.dead_letters.record import (
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter, NoteText
 from durable_retry.services.replay import KeyTakenError, StillRunningError
 from durable_retry.stores.dead_letters.index import Group, OpenCount, read_groups, read_summary
-from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.dead_letters.list import DeadLetterSearch, list_dead_letters
 from durable_retry.stores.dead_letters.records import (
     ContendedError,
     NoSuchDeadLetterError,
@@ -96,6 +96,13 @@ REASON: Final = one_of("reason", DeadLetterReason)
 CATEGORY: Final = one_of("category", Category)
 DEPENDENCY: Final = text("dependency", "Only of this dependency; `(none)` for messages that name none.")
 GROUP: Final = text("group", "Only of this root cause.")
+KEY: Final = text("key", "Only of this key, the whole of it.")
+CORRELATION_ID: Final = text("correlation_id", "Only of this correlation id, the whole of it.")
+WORDS: Final = text(
+    "q",
+    "Each word stands in the key, the correlation id, the id, the operation id, the reason or the first 300 "
+    "characters of the detail, as a part of it and in whatever case.",
+)
 LIST_CURSOR: Final = cursor(_list_cursor)
 GROUP_CURSOR: Final = cursor(_group_cursor)
 
@@ -231,7 +238,7 @@ class NoBody(Strict):
 @routes.get(
     "dead-letters",
     parameters=(
-        *(STATUS, REASON, CATEGORY, DEPENDENCY, GROUP),
+        *(STATUS, REASON, CATEGORY, DEPENDENCY, GROUP, KEY, CORRELATION_ID, WORDS),
         *(CREATED_AFTER, CREATED_BEFORE, LIMIT, LIST_CURSOR),
     ),
     answers=page(DeadLetterPage),
@@ -249,7 +256,8 @@ async def get_dead_letters(query: Query) -> func.HttpResponse:
         created_after=query[CREATED_AFTER],
         created_before=query[CREATED_BEFORE],
     )
-    found = await list_dead_letters(wanted, limit=query[LIMIT], cursor=query[LIST_CURSOR])
+    search = DeadLetterSearch(key=query[KEY], correlation_id=query[CORRELATION_ID], words=query[WORDS])
+    found = await list_dead_letters(wanted, limit=query[LIMIT], cursor=query[LIST_CURSOR], search=search)
     return page_answer([record.shown() for record in found.records], found.cursor)
 
 

@@ -119,20 +119,21 @@ class Api:
             raise UnreachableError(f"{self.url} has no health document: {document.get('detail')}")
         return document
 
-    def pages(self, *path: str, limit: int | None, **query: Any) -> Any:
+    def pages(self, *path: str, limit: int | None, most_pages: int | None = None, **query: Any) -> Any:
         """Return a list document with the items of as many pages as the limit needs.
 
         Args:
             path: Segments of the list's path.
             limit: Most items; None for all.
+            most_pages: Most requests, since a page of a search may be empty; None for as many as it takes.
             query: Filters.
         """
         items: list[Any] = []
         cursor = None
-        for document in self._each_page(path, query, limit):
+        for number, document in enumerate(self._each_page(path, query, limit), start=1):
             items.extend(document["items"])
             cursor = document["next_cursor"]
-            if limit is not None and len(items) >= limit:
+            if (limit is not None and len(items) >= limit) or number == most_pages:
                 break
         return {"items": items, "next_cursor": cursor}
 

@@ -8,7 +8,7 @@ from argparse import SUPPRESS, Action, ArgumentParser, Namespace, _SubParsersAct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from retryctl import __version__, dead_letters, dependencies, errors, operations, workflows
+from retryctl import __version__, dead_letters, dependencies, errors, finding, operations, workflows
 from retryctl.api import KEY, URL, Api
 from retryctl.errors import CommandError
 from retryctl.screen import Form, Screen
@@ -204,7 +204,21 @@ def _with_filters(command: ArgumentParser) -> None:
     command.add_argument("--created-before", metavar="INSTANT", help=_INSTANT)
 
 
+def _with_names(command: ArgumentParser) -> None:
+    command.add_argument("--key", help="the whole key")
+    command.add_argument("--correlation-id", metavar="ID", help="the whole correlation id")
+    command.add_argument(
+        "--q", metavar="WORDS", help="words in the key, the correlation id, an id or the error"
+    )
+
+
 def _add_operations(commands: Commands) -> None:
+    words = "find operations and dead letters by key, correlation id, id, or words of the error"
+    found = _command(commands, "find", finding.find, words)
+    found.add_argument("words", nargs="+", help="each must occur; a whole key or id is looked up at once")
+    limit = found.add_mutually_exclusive_group()
+    limit.add_argument("--limit", type=int, default=20, help="most of each (default: 20)")
+    limit.add_argument("--all", dest="limit", action="store_const", const=None, help="look at everything")
     submit = _command(commands, "submit", operations.submit, "submit an operation")
     _with_file(submit, "the operation as JSON, in place of the options", nargs="?")
     submit.add_argument("--dependency", help="which dependency to call")
@@ -229,7 +243,11 @@ def _add_operations(commands: Commands) -> None:
     listed = _command(commands, "list", operations.list_operations, "list operations, newest first")
     _with_word(listed, "--status", _OPERATION_STATUSES)
     listed.add_argument("--dependency", help="name in dependencies.toml")
+    listed.add_argument("--handler", help="name of the handler")
+    listed.add_argument("--source", help="where it came from, such as http, queue, batch")
+    _with_names(listed)
     listed.add_argument("--created-after", metavar="INSTANT", help=_INSTANT)
+    listed.add_argument("--created-before", metavar="INSTANT", help=_INSTANT)
     _with_limit(listed)
     _with_id(_command(commands, "cancel", operations.cancel, "cancel an operation"), "operation")
     words = "let a waiting operation make its next attempt at once"
@@ -262,6 +280,7 @@ def _add_dead_letters(commands: Commands) -> None:
     listed = _command(group, "list", dead_letters.list_dead_letters, "list dead letters, newest first")
     _with_word(listed, "--status", _DEAD_LETTER_STATUSES)
     _with_filters(listed)
+    _with_names(listed)
     _with_limit(listed)
     _with_limit(_command(group, "groups", dead_letters.list_groups, "list root causes of open dead letters"))
     _command(group, "summary", dead_letters.summary, "count open dead letters")

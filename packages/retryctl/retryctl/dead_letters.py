@@ -2,7 +2,7 @@
 
 import json
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from retryctl import errors, watching
@@ -18,14 +18,19 @@ REPLAY_FINISHED: Final = frozenset({"completed", "cancelled", "failed"})
 
 def list_dead_letters(api: Api, args: Namespace, screen: Screen) -> int:
     """List dead letters, newest first."""
-    document = api.pages(_PATH, limit=args.limit, status=args.status, **_filters(args))
+    names = {"key": args.key, "correlation_id": args.correlation_id, "q": args.q}
+    document = api.pages(_PATH, limit=args.limit, status=args.status, **_filters(args), **names)
+    screen.show_list(document, "id", dead_letter_table(document["items"]))
+    return errors.OK
+
+
+def dead_letter_table(items: Sequence[Mapping[str, Any]]) -> str:
+    """Lay dead letters out, one per line."""
     rows = [
         (each["id"], each["status"], each["dependency"], each["reason"], each["created_at"], each["detail"])
-        for each in document["items"]
+        for each in items
     ]
-    headers = ("DEAD LETTER", "STATUS", "DEPENDENCY", "REASON", "CREATED", "DETAIL")
-    screen.show_list(document, "id", table(headers, rows))
-    return errors.OK
+    return table(("DEAD LETTER", "STATUS", "DEPENDENCY", "REASON", "CREATED", "DETAIL"), rows)
 
 
 def list_groups(api: Api, args: Namespace, screen: Screen) -> int:

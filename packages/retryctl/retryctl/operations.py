@@ -41,13 +41,19 @@ def watch(api: Api, args: Namespace, screen: Screen) -> int:
 
 
 def list_operations(api: Api, args: Namespace, screen: Screen) -> int:
-    """List operations."""
+    """List operations, newest first."""
     document = api.pages(
         "operations",
         limit=args.limit,
         status=args.status,
         dependency=args.dependency,
+        handler=args.handler,
+        source=args.source,
+        key=args.key,
+        correlation_id=args.correlation_id,
+        q=args.q,
         created_after=args.created_after,
+        created_before=args.created_before,
     )
     rows = [
         (each["operation_id"], each["status"], each["dependency"], each["attempt_count"], each["key"])

@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,8 +22,8 @@ from durable_retry.stores import tables
 from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.dead_letters import list as dead_letter_list
 from durable_retry.stores.dead_letters import records as dead_letters
-from durable_retry.stores.dead_letters.index import read_groups, read_summary
-from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
+from durable_retry.stores.dead_letters.index import IndexEntry, read_groups, read_summary
+from durable_retry.stores.dead_letters.list import DeadLetterSearch, count_dead_letters, list_dead_letters
 from durable_retry.stores.dead_letters.records import (
     change_dead_letter,
     find_dead_letter,
@@ -316,6 +317,40 @@ async def test_a_dead_letter_of_a_replay_is_linked_both_ways() -> None:
     assert parent is not None
     assert again.replay_of == first.id
     assert [one.dead_letter_id for one in parent.replays] == [again.id]
+
+
+ALL = DeadLetterFilter()
+
+
+async def found(limit: int = 50, wanted: DeadLetterFilter = ALL, **search: str) -> list[str | None]:
+    page = await list_dead_letters(wanted, limit=limit, cursor=None, search=DeadLetterSearch(**search))
+    return [record.operation_id for record in page.records]
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["rows of today", "rows without names"])
+async def test_a_dead_letter_is_found_by_its_names_and_its_detail(
+    is_old: bool,  # noqa: FBT001 - the case
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if is_old:
+        of = IndexEntry.of
+        monkeypatch.setattr(IndexEntry, "of", lambda record: replace(of(record), names=None))
+    await keep(1, key="order-41", correlation_id="basket-7")
+    second = await keep(2, key="order-42", correlation_id="basket-7")
+    await keep(3, key="k" * 255, correlation_id="basket-70")
+    assert await found(key="order-42") == ["op-2"]
+    assert await found(key="order-4") == []
+    assert await found(key="k" * 255) == ["op-3"]
+    assert await found(correlation_id="basket-7") == ["op-2", "op-1"]
+    assert await found(1, words="ORDER-4") == ["op-2"]
+    assert await found(words="order-4") == ["op-2", "op-1"]
+    assert await found(words="op-3") == ["op-3"]
+    assert await found(words=second.detail) == ["op-3", "op-2", "op-1"]
+    assert await found(words=second.reason.value, key="order-42") == ["op-2"]
+    assert await found(words="elsewhere") == []
+    assert await found(words=second.id) == ["op-2"]
+    later = DeadLetterFilter(created_after=second.created_at + timedelta(seconds=1))
+    assert await found(words=second.id, wanted=later) == []
 
 
 async def test_who_is_open_though_its_replay_has_failed_was_replayed() -> None:
