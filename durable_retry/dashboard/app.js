@@ -7,6 +7,7 @@ import { ask, notice } from "./pieces.js";
 import { Poller } from "./poll.js";
 import { circuitsView, circuitView } from "./views/circuits.js";
 import { bulkReplaysView, bulkReplayView, deadLettersView, deadLetterView, newReplayView } from "./views/dead_letters.js";
+import { findView } from "./views/find.js";
 import { operationsView, operationView } from "./views/operations.js";
 import { outboxView } from "./views/outbox.js";
 import { overviewView } from "./views/overview.js";
@@ -17,6 +18,7 @@ import { batchesView, batchView, sagasView, sagaView } from "./views/workflows.j
 // may call `update(data)` before with what it has so far, and after with what took longer.
 const VIEWS = [
   [/^$/, overviewView],
+  [/^find$/, findView],
   [/^operations$/, operationsView],
   [/^operations\/([^/]+)$/, operationView],
   [/^dead-letters$/, deadLettersView],
@@ -33,7 +35,14 @@ const VIEWS = [
   [/^sagas$/, sagasView],
   [/^sagas\/([^/]+)$/, sagaView],
 ];
-const JUMPS = [[/^dl-/, "dead-letters"], [/^replay-/, "replays"], [/^batch-/, "batches"], [/^saga-/, "sagas"]];
+// An id leads to its own page; anything else is searched for.
+const IDS = [
+  [/^op-[a-z2-7]{32}$/, "operations"],
+  [/^dl-[0-9a-f]{32}$/, "dead-letters"],
+  [/^replay-[0-9a-f]{32}$/, "replays"],
+  [/^batch-[a-z2-7]{32}$/, "batches"],
+  [/^saga-[a-z2-7]{32}$/, "sagas"],
+];
 
 const main = document.getElementById("main");
 let poller = null;
@@ -48,6 +57,7 @@ function navigate() {
   const place = view ? view({ ...route, parameters, reload: () => poller?.soon() }) : nowhere(route.path);
   document.title = `${place.title} · Durable Retry`;
   markTab(route.path.split("/")[0]);
+  document.getElementById("jump-field").value = (route.path === "find" && route.query.q) || "";
   if (!isSamePlace) main.replaceChildren();
   if (!main.hasChildNodes()) show(main, frame(place, h("p", { class: "loading" }, "Loading…")));
   if (!isSamePlace && main.dataset.visited) {
@@ -144,12 +154,11 @@ async function askForKey() {
 
 function jump(event) {
   event.preventDefault();
-  const field = document.getElementById("jump-field");
-  const id = field.value.trim();
-  if (!id) return;
-  const [, folder] = JUMPS.find(([pattern]) => pattern.test(id)) ?? [null, "operations"];
-  field.value = "";
-  go(`${folder}/${encodeURIComponent(id)}`);
+  const words = document.getElementById("jump-field").value.trim();
+  if (!words) return;
+  const [, folder] = IDS.find(([pattern]) => pattern.test(words)) ?? [];
+  if (folder) go(`${folder}/${words}`);
+  else go("find", { q: words });
 }
 
 const THEMES = ["auto", "light", "dark"];

@@ -76,12 +76,15 @@ function morph(old, next) {
   }
   if (old.nodeName !== next.nodeName) return void old.replaceWith(next);
   if (old.dataset.keep !== undefined) return;
+  const isMoved = next.dataset.follow !== undefined && old.dataset.follow !== next.dataset.follow;
   morphAttributes(old, next);
   if (next.handlers) {
     for (const type of Object.keys(next.handlers)) old.addEventListener(type, handle);
     old.handlers = next.handlers;
   } else delete old.handlers;
   morphChildren(old, next);
+  // A field that stands for a part of the address shows it after Back too; what a person types stays otherwise.
+  if (isMoved) old.value = next.value;
 }
 
 function morphAttributes(old, next) {

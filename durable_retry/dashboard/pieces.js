@@ -156,7 +156,7 @@ function save(columns, items, file) {
 
 /**
  * Filters over a list; a change goes to the address. A filter is {name, label} for text, with `choices`
- * [value, words] for a few, or with `instant` for a date and time in UTC.
+ * [value, words] for a few, or with `instant` for a date and time in UTC. Those with `more` are folded away while unused.
  */
 export function filters(path, query, given) {
   const change = (name, isInstant) => (event) => {
@@ -164,11 +164,14 @@ export function filters(path, query, given) {
     go(path, { ...query, cursor: null, [name]: isInstant && value ? new Date(`${value}Z`).toISOString() : value });
   };
   const field = ({ name, label, choices, instant = false }) => {
-    const shared = { id: `filter-${name}`, on: { change: change(name, instant) } };
+    const shared = { id: `filter-${name}`, data: { follow: query[name] ?? "" }, on: { change: change(name, instant) } };
     const input = choices
       ? h("select", shared, [["", "Any"], ...choices].map(([value, text]) => h("option", { value, selected: (query[name] ?? "") === value }, text)))
       : h("input", { ...shared, type: instant ? "datetime-local" : "text", value: (query[name] ?? "").slice(0, instant ? 16 : undefined), spellcheck: "false" });
     return h("div", { class: "field", data: { key: `filter-${name}` } }, h("label", { for: `filter-${name}` }, label), input);
   };
-  return h("form", { class: "filters", on: { submit: (event) => event.preventDefault() } }, given.map(field));
+  const more = given.filter((one) => one.more);
+  return h("form", { class: "filter-form", on: { submit: (event) => event.preventDefault() } },
+    h("div", { class: "filters" }, given.filter((one) => !one.more).map(field)),
+    more.length ? h("details", { open: more.some(({ name }) => query[name]) }, h("summary", {}, "More filters"), h("div", { class: "filters" }, more.map(field))) : null);
 }

@@ -12,13 +12,16 @@ const REASONS = ["RetriesExhausted", "DeadlineExceeded", "AmbiguousOutcome", "Re
 const CATEGORIES = ["transient", "throttled", "ambiguous", "malformed", "unauthorized", "not_found", "business_rule", "circuit_open", "deadline_exceeded"];
 const named = (names) => names.map((name) => [name, words(name)]);
 const FILTERS = [
+  { name: "q", label: "Search" },
   { name: "status", label: "Status", choices: named(["open", "replayed", "archived"]) },
   { name: "reason", label: "Reason", choices: named(REASONS) },
   { name: "category", label: "Category", choices: named(CATEGORIES) },
   { name: "dependency", label: "Dependency" },
-  { name: "group", label: "Group" },
   { name: "created_after", label: "Created after (UTC)", instant: true },
-  { name: "created_before", label: "Created before (UTC)", instant: true },
+  { name: "created_before", label: "Created before (UTC)", instant: true, more: true },
+  { name: "group", label: "Group", more: true },
+  { name: "key", label: "Key", more: true },
+  { name: "correlation_id", label: "Correlation id", more: true },
 ];
 const COLUMNS = [
   { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
@@ -30,8 +33,9 @@ const COLUMNS = [
 ];
 const FILE = [...COLUMNS, ...["id", "operation_id", "category", "group", "correlation_id", "first_failed_at"].map((name) => ({ name, text: (one) => one[name] }))];
 
-/** What a bulk replay can be narrowed by. */
-const REPLAY_FILTERS = FILTERS.filter((filter) => filter.name !== "status");
+/** What a bulk replay cannot be narrowed by. */
+const SEARCHES = ["q", "key", "correlation_id"];
+const REPLAY_FILTERS = FILTERS.filter(({ name }) => name !== "status" && !SEARCHES.includes(name)).map((filter) => ({ ...filter, more: false }));
 
 export function deadLettersView({ path, query }) {
   return {
@@ -42,7 +46,7 @@ export function deadLettersView({ path, query }) {
       isPlain(query) ? groupCard(groups) : null,
       filters(path, query, FILTERS),
       replayLink(query),
-      table("Dead letters", COLUMNS, page.items, { keyOf: (one) => one.id, empty: "No dead letter matches." }),
+      table("Dead letters", COLUMNS, page.items, { keyOf: (one) => one.id, empty: page.next_cursor ? "No match so far; the next page looks further." : "No dead letter matches." }),
       pager(path, query, page, FILE, "dead-letters"),
     ],
   };
@@ -63,7 +67,7 @@ async function load(query, signal) {
 
 function replayLink(query) {
   const { cursor, status, ...filter } = query;
-  if (status && status !== "open") return null;
+  if ((status && status !== "open") || SEARCHES.some((name) => query[name])) return null;
   return h("p", { class: "actions", data: { key: "bulk" } }, h("a", { class: "button", href: link("replays/new", filter) }, isPlain(query) ? "Replay many…" : "Replay all that match…"),
     isPlain(query) ? h("a", { class: "button quiet", href: link("replays") }, "Bulk replays so far") : null);
 }

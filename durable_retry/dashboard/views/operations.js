@@ -18,9 +18,21 @@ const COLUMNS = [
   { name: "Operation", class: "hidden", cell: () => "", text: (one) => one.operation_id },
   { name: "Correlation", class: "hidden", cell: () => "", text: (one) => one.correlation_id },
 ];
+const FILTERS = [
+  { name: "q", label: "Search" },
+  { name: "status", label: "State", choices: STATES.map((state) => [state, words(state)]) },
+  { name: "dependency", label: "Dependency" },
+  { name: "created_after", label: "Accepted after (UTC)", instant: true },
+  { name: "created_before", label: "Accepted before (UTC)", instant: true, more: true },
+  { name: "handler", label: "Handler", more: true },
+  { name: "source", label: "Source", more: true },
+  { name: "key", label: "Key", more: true },
+  { name: "correlation_id", label: "Correlation id", more: true },
+];
 const SHOWN = COLUMNS.filter((column) => column.class !== "hidden");
 
-function errorOf(one) {
+/** Why an operation last failed; nothing once it has succeeded. */
+export function errorOf(one) {
   if (one.status === "succeeded") return "";
   return one.attempts.findLast((attempt) => attempt.category)?.error ?? "";
 }
@@ -28,13 +40,9 @@ function errorOf(one) {
 export function operationsView({ path, query }) {
   return {
     title: "Operations",
-    load: (signal) => get("operations", pageQuery(query, ["status", "dependency", "created_after"]), signal),
+    load: (signal) => get("operations", pageQuery(query, FILTERS.map((filter) => filter.name)), signal),
     render: (page) => [
-      filters(path, query, [
-        { name: "status", label: "State", choices: STATES.map((state) => [state, words(state)]) },
-        { name: "dependency", label: "Dependency" },
-        { name: "created_after", label: "Accepted after (UTC)", instant: true },
-      ]),
+      filters(path, query, FILTERS),
       table("Operations", SHOWN, page.items, { keyOf: (one) => one.operation_id, empty: page.next_cursor ? "No match so far; the next page looks further." : "No operation matches." }),
       pager(path, query, page, COLUMNS, "operations"),
     ],
@@ -49,7 +57,7 @@ export function operationView({ parameters: [id], reload }) {
     title: "Operation",
     seconds: 2,
     load: (signal) => get(path, {}, signal),
-    render: (one) => [headline(one, path, reload), dead(one), card("Timeline", timeline(one)), result(one), events(one), about(one)],
+    render: (one) => [headline(one, path, reload), dead(one), card("Timeline", timeline(one)), content(one), result(one), events(one), about(one)],
   };
 }
 
@@ -81,6 +89,11 @@ function dead(one) {
     deadLetterLink(one.dead_letter.id, "Look at the dead letter"));
 }
 
+function content(one) {
+  if (one.handler && "input" in one) return card(`Input of ${one.handler}`, json(one.input), { key: "content" });
+  return one.request ? card("Request", json(one.request), { key: "content" }) : null;
+}
+
 function result(one) {
   return one.result === null || one.result === undefined ? null : card("Result", json(one.result));
 }
@@ -95,6 +108,7 @@ function about(one) {
   return card("About", facts([
     ["Operation", mono(one.operation_id)],
     ["Dependency", circuitLink(one.dependency)],
+    ["Handler", one.handler],
     ["Source", one.source],
     ["Correlation", one.correlation_id],
     ["Attempts", number(one.attempt_count)],

@@ -139,8 +139,8 @@ def test_a_saga_tells_what_was_undone_and_leads_to_its_operations(
     saga_id = seen.client.post("/api/sagas", json={"steps": steps}).json()["saga_id"]
     window.open("sagas")
     expect(window.page.get_by_role("row").filter(has_text=saga_id)).to_contain_text("reserve")
-    window.page.get_by_label("Open by id").fill(saga_id)
-    window.page.get_by_label("Open by id").press("Enter")
+    window.page.get_by_label("Find", exact=True).fill(saga_id)
+    window.page.get_by_label("Find", exact=True).press("Enter")
     expect(window.page.locator(".headline .badge")).to_have_text("Compensated")
     lines = window.card("Steps").locator("li")
     expect(lines.nth(0)).to_have_text(re.compile(rf"reserve {key}-do was undone.*{key}-undo Succeeded"))

@@ -15,7 +15,7 @@ from tests.support.target import Target
 
 
 def test_a_lost_connection_is_told_with_since_when_and_found_again(window: Window) -> None:
-    window.open("operations")
+    window.open("operations?key=fine")
     window.context.set_offline(offline=True)
     banner = window.page.locator("#banner")
     expect(banner).to_contain_text(re.compile(r"not answered since \d\d:\d\d:\d\d"))
@@ -56,7 +56,7 @@ def test_the_keyboard_is_enough(window: Window, seen: System) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("main")).to_be_focused()
     page.keyboard.press("/")
-    expect(page.get_by_label("Open by id")).to_be_focused()
+    expect(page.get_by_label("Find", exact=True)).to_be_focused()
     page.keyboard.type(dead_letter(seen, "keyboard"))
     page.keyboard.press("Enter")
     expect(window.button("Replay")).to_be_visible()
@@ -73,6 +73,8 @@ def test_the_keyboard_is_enough(window: Window, seen: System) -> None:
 VIEWS = (
     "",
     "operations",
+    "operations?q=hopeless",
+    "find?q=hopeless",
     "operations/{operation}",
     "dead-letters",
     "dead-letters/{dead_letter}",
