@@ -1,4 +1,4 @@
--- The tables of the store's form 1 that form 2 has in another way, and what takes a store back to it.
+-- The tables of the store's form 1 that later forms have in another way, and what takes a store back to it.
 
 ALTER TABLE instances RENAME TO new_instances;
 ALTER TABLE history RENAME TO new_history;

@@ -13,7 +13,7 @@ from onebox.hub.model import Effects, Kind, Lane, StoreTooNewError
 
 _HERE: Final = Path(__file__).parent
 _NAMED = re.compile(r"^-- name: (?P<name>[a-z_.]+)\n(?:--[^\n]*\n)+(?P<sql>.*?);$", re.MULTILINE | re.DOTALL)
-_FORM = 2  # of the schema; 0 is an empty file
+_FORM = 3  # of the store: 0 is an empty file; before 3 no history was packed
 _CACHED_STATEMENTS = 256
 _CHECKPOINT_PAGES = 4000  # 16 MB of log: fewer, larger copies into the main file
 _LARGEST_LOG_BYTES = 32_000_000  # kept between two checkpoints; a burst may need more

@@ -1,4 +1,4 @@
--- Takes a store of form 1, whose wide tables were WITHOUT ROWID, to form 2. Runs in one transaction, with the
+-- Takes a store of form 1, whose wide tables were WITHOUT ROWID, to the present form. Runs in one transaction, with the
 -- schema between the two parts; a crash leaves form 1 behind.
 
 ALTER TABLE instances RENAME TO old_instances;

@@ -282,7 +282,7 @@ def _advance(tx: Transaction, head: Head, turn: Turn, ended: Ended, *, completed
         *(head.id, head.execution_id, head.turn),
     )
     _fence(changed.rowcount, head)
-    tx.run("history.append", head.id, head.turn, turn.history)
+    tx.run("history.append", head.id, head.turn, events.packed(turn.history))
 
 
 def _renew(tx: Transaction, head: Head, turn: Turn, renewed: Renewed) -> None:
@@ -305,7 +305,7 @@ def _rewind(tx: Transaction, head: Head, rewound: Rewound) -> None:
     changed = tx.run("turn.rewind", rewound.execution_id, tx.now_us, head.id, head.execution_id, head.turn)
     _fence(changed.rowcount, head)
     tx.run("history.delete", head.id)
-    tx.run("history.append", head.id, 0, rewound.history)
+    tx.run("history.append", head.id, 0, events.packed(rewound.history))
     tx.run("message.move_execution", rewound.execution_id, head.id, head.execution_id)
     tx.run("activity.move_execution", rewound.execution_id, head.id, head.execution_id)
     tx.post(head.id, Kind.WAKE, b"", execution_id=rewound.execution_id)

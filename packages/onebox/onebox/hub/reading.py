@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from onebox.hub.database import QUERIES, is_entity
+from onebox.hub.events import unpacked
 from onebox.hub.instances import head_from
 from onebox.hub.model import TERMINAL, Entity, Head, Kind, Lane, Message, Status, Task, tags_from
 
@@ -94,7 +95,7 @@ class Reader:
         found = self.rows("instance.head", instance_id)
         if not found:
             return None
-        chunks = [row[0] for row in self.rows("history.read", instance_id)]
+        chunks = [unpacked(row[0]) for row in self.rows("history.read", instance_id)]
         return Live(head_from(instance_id, found[0]), chunks, 0)
 
     def inbox(self, instance_id: str, now_us: int) -> list[Message]:
@@ -272,7 +273,7 @@ class Listing:
 
     def history(self, instance_id: str) -> list[bytes]:
         """Return the framed events of an instance's present execution, one chunk per turn."""
-        return [row[0] for row in self._db.execute(QUERIES["history.read"], (instance_id,))]
+        return [unpacked(row[0]) for row in self._db.execute(QUERIES["history.read"], (instance_id,))]
 
     def entity(self, entity_id: str) -> EntityState | None:
         """Return one entity; None when it has neither a state nor a lock."""

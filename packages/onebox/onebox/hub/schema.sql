@@ -31,7 +31,7 @@ CREATE INDEX IF NOT EXISTS instances_ended_badly ON instances (created_us, id) W
 CREATE INDEX IF NOT EXISTS instances_by_parent ON instances (parent_id) WHERE parent_id IS NOT NULL;
 
 -- One row per committed turn: its events, each framed as an OrchestratorRequest.pastEvents element, so that the
--- next turn's request is built by joining rows.
+-- next turn's request is built by joining rows; long ones are packed with zlib.
 CREATE TABLE IF NOT EXISTS history (
     instance_id TEXT NOT NULL,
     turn        INTEGER NOT NULL,

@@ -2,7 +2,7 @@ import durabletask.internal.orchestrator_service_pb2 as pb
 import pytest
 
 from onebox.hub import events
-from onebox.hub.events import as_new, events_in, frame_all, framed, request_bytes
+from onebox.hub.events import as_new, events_in, frame_all, framed, packed, request_bytes, unpacked
 
 
 def raised(data: str) -> pb.HistoryEvent:
@@ -22,6 +22,19 @@ def test_several_events_in_one_frame_become_new_one_by_one() -> None:
     several = [raised("a"), raised("b" * 300), raised("")]
     parsed = pb.OrchestratorRequest.FromString(as_new(frame_all(several)))
     assert list(parsed.newEvents) == several
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 400, 600, 20_000])
+def test_a_row_gives_back_the_events_that_it_holds(size: int) -> None:
+    frames = frame_all([raised("a" * size), raised("b")])
+    assert unpacked(packed(frames)) == frames
+    assert unpacked(frames) == frames, "as an earlier version has stored it"
+
+
+def test_the_row_of_a_long_turn_is_short() -> None:
+    frames = frame_all([raised(f'{{"number": {number}, "status": "succeeded"}}') for number in range(50)])
+    assert len(packed(frames)) < len(frames) / 3
+    assert packed(frames)[:1] not in {frames[:1], packed(frames[:100])[:1]}
 
 
 def test_nothing_becomes_nothing() -> None:
