@@ -29,7 +29,7 @@ from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import Answer, AttemptNow, RequestProbe, RetryState, after
+from durable_retry.engine.retry.loop import AttemptNow, RequestProbe, RetryState, StepResult, after
 from durable_retry.engine.retry.policy import PRESETS, Timeouts
 from durable_retry.stores.circuit_cache import AdmissionSettings, CircuitCache
 
@@ -185,8 +185,8 @@ class Outage:
             self._ring_for(operation.worker)
         self._follow(operation, self._outcome(operation, Category.TRANSIENT if is_dead else None))
 
-    def _follow(self, operation: Operation, answer: Answer) -> None:
-        operation.state, action = after(operation.given, operation.state, answer, self.now())
+    def _follow(self, operation: Operation, result: StepResult) -> None:
+        operation.state, action = after(operation.given, operation.state, result, self.now())
         match action:
             case Done():
                 self.counts.succeeded += 1

@@ -47,12 +47,12 @@ from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Deci
 from durable_retry.engine.retry.history import AttemptOutcome, WaitKind
 from durable_retry.engine.retry.loop import (
     Action,
-    Answer,
     AttemptNow,
     Blocked,
     NeedsProbe,
     RequestProbe,
     RetryState,
+    StepResult,
     WorkerFailed,
     after,
     lease_expired,
@@ -147,9 +147,9 @@ class Run:
         """The entity that keeps the record of this operation's key."""
         return EntityInstanceId(IDEMPOTENCY_RECORD, self.operation.operation_id)
 
-    def follow(self, answer: Answer) -> Action:
-        """Move the retry loop on by an answer, and return what to do now."""
-        self.state, action = after(self.operation, self.state, answer, self.now, self.form)
+    def follow(self, result: StepResult) -> Action:
+        """Move the retry loop on by a result, and return what to do now."""
+        self.state, action = after(self.operation, self.state, result, self.now, self.form)
         return action
 
     def status(self, state: OperationState, **more: Any) -> OperationStatus:

@@ -19,7 +19,7 @@ from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import CIRCUIT_EVENT, OUTBOX, OUTBOX_GIVE_UP, OUTBOX_PENDING, PUBLISH
 from durable_retry.engine.outbox import Delivery, due_of, heads_of, next_due_at
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
-from durable_retry.engine.retry.loop import Answer, AttemptNow, RequestProbe, WorkerFailed, after
+from durable_retry.engine.retry.loop import AttemptNow, RequestProbe, StepResult, WorkerFailed, after
 from orchestrators.steps import EARLY_BY, Steps, answer_of, call_until_success, request_probe
 
 blueprint = df.Blueprint()
@@ -159,7 +159,7 @@ def _one_round(sending: Sending) -> Steps[None]:
     with suppress(task.TaskFailedError):
         yield task.when_all(attempts)
     for delivery, attempt in zip(due, attempts, strict=True):
-        yield from _follow(sending, delivery, _answer(delivery, attempt))
+        yield from _follow(sending, delivery, _result(delivery, attempt))
 
 
 def _request(sending: Sending, delivery: Delivery) -> dict[str, Any]:
@@ -170,15 +170,15 @@ def _request(sending: Sending, delivery: Delivery) -> dict[str, Any]:
     }
 
 
-def _answer(delivery: Delivery, attempt: task.Task[Any]) -> Answer:
+def _result(delivery: Delivery, attempt: task.Task[Any]) -> StepResult:
     if attempt.is_failed:
         return WorkerFailed("the worker failed")
     return answer_of(attempt.get_result(), delivery.state.history.next_attempt)
 
 
-def _follow(sending: Sending, delivery: Delivery, answer: Answer) -> Steps[None]:
+def _follow(sending: Sending, delivery: Delivery, result: StepResult) -> Steps[None]:
     """Move a delivery's retry loop on; a probe is requested at once and made in the next round."""
-    state, action = after(delivery.operation, delivery.state, answer, sending.now, sending.form)
+    state, action = after(delivery.operation, delivery.state, result, sending.now, sending.form)
     if isinstance(action, RequestProbe):
         permit = yield from request_probe(sending.ctx, delivery.lane, action)
         state, action = after(delivery.operation, state, permit, sending.now, sending.form)

@@ -17,11 +17,11 @@ from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.stores import task_hub as hub
 from durable_retry.stores.circuit import wake
 from tests.replay.recording import Shape, Steer
-from tests.support.builders import Answer, an_operation, failing
+from tests.support.builders import Activities, an_operation, failing
 from tests.support.hub import TaskHubStage
 
 
-def _shape(operation: OperationInput, answer: Answer, steer: Steer | None = None) -> Shape:
+def _shape(operation: OperationInput, answer: Activities, steer: Steer | None = None) -> Shape:
     return Shape("op-test", {"operation": operation.to_json()}, answer, steer)
 
 
@@ -44,7 +44,7 @@ async def _hurry(stage: TaskHubStage) -> None:
     await hub.raise_event(stage.binding, "op-test", names.RETRY_NOW_EVENT, {"attempt": 2})
 
 
-def _worker_failing_once() -> Answer:
+def _worker_failing_once() -> Activities:
     failures = iter([RuntimeError("the worker died")])
 
     def answer(name: str, given: dict[str, Any]) -> Any:
@@ -56,7 +56,7 @@ def _worker_failing_once() -> Answer:
     return answer
 
 
-def _held_up_once(stop: Callable[[], Blocked], then: Answer) -> Answer:
+def _held_up_once(stop: Callable[[], Blocked], then: Activities) -> Activities:
     """Hold the first run of the attempt up, and no later one."""
     stops = iter([stop])
 

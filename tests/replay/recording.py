@@ -20,7 +20,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from durable_retry.stores import task_hub as hub
 from durable_retry.stores.task_hub import start_instance
 from scripts.processes import ROOT
-from tests.support.builders import Answer
+from tests.support.builders import Activities
 from tests.support.hub import TaskHubStage, task_hub_stage
 
 FOLDER: Final = Path(__file__).parent / "histories"
@@ -75,7 +75,7 @@ class Shape:
 
     instance_id: str
     given: dict[str, Any]
-    answer: Answer
+    answer: Activities
     steer: Steer | None = None
 
 

@@ -14,7 +14,7 @@ from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 NOON: Final = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PAYMENTS: Final = Dependency(name="payments", base_url="https://payments.example.com/v1")
 
-type Answer = Callable[[str, dict[str, Any]], Any]
+type Activities = Callable[[str, dict[str, Any]], Any]
 """What an activity returns for its name and input; an exception that is returned fails the activity."""
 
 
@@ -56,7 +56,7 @@ def outcome(number: int, **more: Any) -> dict[str, Any]:
     return AttemptOutcome(number=number, started_at=NOON, duration_ms=1.0, **more).to_json()
 
 
-def failing(times: int, category: Category = Category.TRANSIENT, status_code: int = 503) -> Answer:
+def failing(times: int, category: Category = Category.TRANSIENT, status_code: int = 503) -> Activities:
     """Return activities whose first `times` attempts fail and whose next one succeeds."""
 
     def answer(name: str, given: dict[str, Any]) -> Any:

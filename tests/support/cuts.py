@@ -16,7 +16,7 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry import clock
 from durable_retry.stores import queues, tables
-from tests.support.builders import Answer, an_operation
+from tests.support.builders import Activities, an_operation
 from tests.support.stage import Stage
 
 type Mode = Literal["before", "after"]
@@ -30,7 +30,9 @@ class CutError(Exception):
 class PartStage(Stage):
     """One orchestration that is no operation on its stage."""
 
-    def __init__(self, orchestrator: Any, instance_id: str, given: dict[str, Any], answer: Answer) -> None:
+    def __init__(
+        self, orchestrator: Any, instance_id: str, given: dict[str, Any], answer: Activities
+    ) -> None:
         super().__init__(an_operation(operation_id=instance_id), answer, orchestrator)
         self.finished = False
         self._begin(json.dumps(given))

@@ -51,7 +51,7 @@ from orchestrators.outbox import outbox
 from orchestrators.wake_waiting import release_waiting
 from orchestrators.workflows import batch, saga
 from scripts.processes import free_port
-from tests.support.builders import Answer, failing
+from tests.support.builders import Activities, failing
 
 _ACTIVITIES = (
     *(ATTEMPT, COMMIT, DEAD_LETTER, OUTBOX_PENDING, PUBLISH, OUTBOX_GIVE_UP),
@@ -75,7 +75,7 @@ class TaskHubStage:
 
     binding: str
     backend: InMemoryOrchestrationBackend
-    answer: Answer = field(default_factory=lambda: failing(0))
+    answer: Activities = field(default_factory=lambda: failing(0))
     activities: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def call(self, name: str, given: dict[str, Any]) -> Any:

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-type Answer = Callable[[str, bytes], bytes]
+type PostHandler = Callable[[str, bytes], bytes]
 """Takes a path and a body, unpacked, and gives the JSON that is answered."""
 
 
@@ -17,7 +17,7 @@ class PostServer:
         url: Where, without a slash at the end.
     """
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: PostHandler) -> None:
         self._server: ThreadingHTTPServer | None = ThreadingHTTPServer(("127.0.0.1", 0), handler_for(answer))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -32,7 +32,7 @@ class PostServer:
             server.server_close()
 
 
-def handler_for(answer: Answer) -> type[BaseHTTPRequestHandler]:
+def handler_for(answer: PostHandler) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))

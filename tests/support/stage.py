@@ -23,7 +23,7 @@ from durable_retry.settings.configuration import harden_runtime
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
 from orchestrators.operation import operation as operation_orchestrator
-from tests.support.builders import NOON, Answer
+from tests.support.builders import NOON, Activities
 
 MAX_TURNS: Final = 20_000
 
@@ -34,7 +34,7 @@ class Stage:
     def __init__(
         self,
         operation: OperationInput,
-        answer: Answer,
+        answer: Activities,
         orchestrator: Any = operation_orchestrator,
         *,
         form: int = FORM,

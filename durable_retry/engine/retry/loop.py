@@ -1,4 +1,4 @@
-"""The retry loop as a state machine: an answer comes in, the next state and what to do go out.
+"""The retry loop as a state machine: a result comes in, the next state and what to do go out.
 
     attempt ──> Done
             ──> DeadLetter
@@ -163,7 +163,7 @@ class AttemptNow:
     """Make the attempt at once: the probe was granted, and its lease runs."""
 
 
-type Answer = AttemptOutcome | WorkerFailed | Blocked | Permitted
+type StepResult = AttemptOutcome | WorkerFailed | Blocked | Permitted
 """What an attempt gave, what blocked it, or the entity's permit for a probe."""
 
 type Action = Decision | RequestProbe | AttemptNow
@@ -173,33 +173,33 @@ _UNCOUNTED: Final = AdmissionState(promised=True)
 
 
 def after(
-    operation: Retryable, state: RetryState, answer: Answer, now: datetime, form: int = FORM
+    operation: Retryable, state: RetryState, result: StepResult, now: datetime, form: int = FORM
 ) -> tuple[RetryState, Action]:
-    """Return the state after an answer, and what to do now.
+    """Return the state after a result, and what to do now.
 
     Args:
         operation: What is retried.
-        state: Before the answer.
-        answer: Of the attempt that was due, or of the circuit's entity.
+        state: Before the result.
+        result: Of the attempt that was due, or of the circuit's entity.
         now: Aware UTC; the orchestrator's replay-safe time.
         form: Of the history, see `engine.base.names.FORM`.
     """
-    match answer:
+    match result:
         case AttemptOutcome():
-            decision = after_attempt(operation, state.history, answer, now)
-            history = record(state.history, answer, decision)
-            return _next(history, AdmissionState() if answer.counted else _UNCOUNTED, decision)
+            decision = after_attempt(operation, state.history, result, now)
+            history = record(state.history, result, decision)
+            return _next(history, AdmissionState() if result.counted else _UNCOUNTED, decision)
         case WorkerFailed():
-            decision = after_own_failure(operation, state.history, answer.error, now)
+            decision = after_own_failure(operation, state.history, result.error, now)
             return _next(state.history.with_own_failure(), _UNCOUNTED, decision)
         case NeedsProbe():
-            message = probe_message(operation, state.history.next_attempt, answer.settings, now)
+            message = probe_message(operation, state.history.next_attempt, result.settings, now)
             return state, RequestProbe(message)
         case Permitted():
-            admission = replace(state.admission, permit=answer)
+            admission = replace(state.admission, permit=result)
             return RetryState(state.history, admission, now), AttemptNow()
         case Refused() | BudgetPostponed():
-            return _blocked(operation, state, answer, now, form)
+            return _blocked(operation, state, result, now, form)
         case _ as never:
             assert_never(never)
 

@@ -18,7 +18,7 @@ from durable_retry.engine.circuit import (
 )
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
-from tests.support.builders import NOON, Answer, an_operation, failing
+from tests.support.builders import NOON, Activities, an_operation, failing
 from tests.support.stage import Stage
 
 BREAK_OVER = NOON + timedelta(seconds=30)
@@ -26,7 +26,7 @@ OPEN = Refused(base=BREAK_OVER, waiting=40, until=BREAK_OVER, reason="the circui
 PROBE = NeedsProbe(CircuitSettings())
 
 
-def blocked(*by: Blocked | None, then: Answer | None = None) -> Answer:
+def blocked(*by: Blocked | None, then: Activities | None = None) -> Activities:
     """Give what the activities answer when attempts are blocked in this order; None lets one through."""
     left = list(by)
     go_on = then or failing(0)

@@ -14,7 +14,7 @@ from tests.support.stage import Stage
 
 
 class Letters:
-    """The open dead letters of a test, and what replaying them gives; an `Answer` of the stage."""
+    """The open dead letters of a test, and what replaying them gives; the stage's `Activities`."""
 
     def __init__(self, count: int) -> None:
         self.ids = [f"dl-{number}" for number in range(count)]

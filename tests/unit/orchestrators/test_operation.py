@@ -9,7 +9,7 @@ from durabletask.internal import helpers
 from durable_retry.engine.base.names import FORM, Category
 from durable_retry.engine.operations.operation import Completion
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
-from tests.support.builders import NOON, Answer, an_operation, failing, outcome
+from tests.support.builders import NOON, Activities, an_operation, failing, outcome
 from tests.support.stage import Stage
 
 HEALTHY_TURNS = 3
@@ -413,7 +413,7 @@ def test_writes_that_can_never_be_made_are_a_dead_letter() -> None:
     assert document["dead_letter"]["reason"] == "RejectedByHandler"
 
 
-def committing(**answered: Any) -> Answer:
+def committing(**answered: Any) -> Activities:
     def answer(name: str, given: dict[str, Any]) -> Any:
         return answered if name == "commit" else failing(0)(name, given)
 

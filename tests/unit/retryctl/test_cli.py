@@ -15,7 +15,7 @@ import pytest
 from retryctl import __version__, watching
 from retryctl.cli import SHELLS, main
 
-type Answer = Callable[[httpx.Request], httpx.Response]
+type Responder = Callable[[httpx.Request], httpx.Response]
 
 STATUS = {
     "operation_id": "op-1",
@@ -56,7 +56,7 @@ class Terminal(io.StringIO):
 class Run:
     """One run of the command line and what came of it."""
 
-    def __init__(self, answer: Answer, *argv: str, out: io.StringIO | None = None, **environ: str) -> None:
+    def __init__(self, answer: Responder, *argv: str, out: io.StringIO | None = None, **environ: str) -> None:
         self.requests: list[httpx.Request] = []
 
         def note(request: httpx.Request) -> httpx.Response:
@@ -68,7 +68,7 @@ class Run:
         self.out, self.err = out.getvalue(), err.getvalue()
 
 
-def answers(document: Any, status: int = 200) -> Answer:
+def answers(document: Any, status: int = 200) -> Responder:
     return lambda _: httpx.Response(status, json=document)
 
 
@@ -136,7 +136,7 @@ def test_every_invalid_field_is_shown_with_its_pointer() -> None:
         (lambda _: httpx.Response(200, text="<html>"), 1, "is the URL right?"),
     ],
 )
-def test_an_error_has_its_exit_code_and_advice(answer: Answer, code: int, message: str) -> None:
+def test_an_error_has_its_exit_code_and_advice(answer: Responder, code: int, message: str) -> None:
     run = Run(answer, "get", "op-1")
     assert (run.code, run.out) == (code, "")
     assert message in run.err

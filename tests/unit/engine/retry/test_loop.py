@@ -12,12 +12,12 @@ from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.history import KEPT_WAITS, History, WaitKind, WaitRecord
 from durable_retry.engine.retry.loop import (
     AdmissionState,
-    Answer,
     AttemptNow,
     Blocked,
     NeedsProbe,
     RequestProbe,
     RetryState,
+    StepResult,
     WorkerFailed,
     after,
     blocked_from_json,
@@ -122,8 +122,8 @@ OPEN = Refused(base=later(20), waiting=0, until=later(20), reason="open")
 PROBE = Permitted(7, lease_id="op-test:1", lease_expires_at=later(15))
 
 
-def following(answer: Answer, state: RetryState | None = None) -> tuple[RetryState, object]:
-    return after(an_operation(), state or RetryState(), answer, NOON)
+def following(result: StepResult, state: RetryState | None = None) -> tuple[RetryState, object]:
+    return after(an_operation(), state or RetryState(), result, NOON)
 
 
 def test_a_success_ends_it_with_its_result() -> None:
@@ -140,9 +140,9 @@ def test_a_failure_waits_and_the_next_attempt_starts_its_admission_anew() -> Non
     assert state.admission == AdmissionState(due_at=later(10))
 
 
-@pytest.mark.parametrize("answer", [an_outcome(counted=False), WorkerFailed("the worker failed")])
-def test_an_attempt_that_never_left_keeps_its_token_and_its_number(answer: Answer) -> None:
-    state, action = following(answer, RetryState(a_history(2)))
+@pytest.mark.parametrize("result", [an_outcome(counted=False), WorkerFailed("the worker failed")])
+def test_an_attempt_that_never_left_keeps_its_token_and_its_number(result: StepResult) -> None:
+    state, action = following(result, RetryState(a_history(2)))
     assert isinstance(action, Wait)
     assert state.admission == AdmissionState(promised=True, due_at=action.until)
     assert (state.history.next_attempt, state.history.own_failures) == (3, 1)
