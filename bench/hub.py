@@ -67,7 +67,7 @@ def calls(context: task.OrchestrationContext, count: int) -> Turns:
 
 def adds(context: task.OrchestrationContext, count: int) -> Turns:
     """Calls an entity of its own so many times, one after the other."""
-    entity = EntityInstanceId("tally", context.instance_id)
+    entity = EntityInstanceId("counter", context.instance_id)
     for _ in range(count):
         yield context.call_entity(entity, "add", 1)
 
@@ -82,7 +82,7 @@ def same(value: int) -> int:
     return value
 
 
-class Tally(DurableEntity):
+class Counter(DurableEntity):
     """Adds up."""
 
     def add(self, amount: int) -> int:
@@ -98,7 +98,7 @@ def functions() -> App:
     for each in (generations, calls, adds, sleeps):
         app.orchestrator(each)
     app.activity(same)
-    app.entity(Tally)
+    app.entity(Counter)
     return app
 
 
@@ -155,7 +155,7 @@ def _worker(address: str) -> TaskHubGrpcWorker:
         return int(app.activities_by_name["same"](value))
 
     worker.add_activity(same)
-    worker.add_entity(Tally, name="tally")
+    worker.add_entity(Counter, name="counter")
     return worker
 
 

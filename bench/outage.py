@@ -106,14 +106,14 @@ class Outage:
 
     def __init__(self, scenario: Scenario, circuit: CircuitSettings, budget: RetryBudgetSettings) -> None:
         self.scenario = scenario
-        self.gate = AdmissionSettings("bench", circuit, budget)
+        self.admission = AdmissionSettings("bench", circuit, budget)
         self.breaker = Breaker()
         self.counts = Counts()
         self.seconds = 0.0
         self._events: list[tuple[float, int, Event]] = []
         self._order = count()
         self._workers = [
-            CircuitCache(self.gate, self, ReportBuffer(f"w{number}", circuit), self.now)
+            CircuitCache(self.admission, self, ReportBuffer(f"w{number}", circuit), self.now)
             for number in range(WORKERS)
         ]
 
@@ -161,7 +161,7 @@ class Outage:
 
     async def _wake(self, operation: Operation) -> None:
         self.counts.activities += 1
-        if self.gate.is_disabled:
+        if self.admission.is_disabled:
             self._call(operation, Permitted(0))
             return
         state = operation.state
@@ -179,7 +179,7 @@ class Outage:
         self._at(self.seconds + CALL_SECONDS, lambda: self._end(operation, permitted, is_dead=is_dead))
 
     async def _end(self, operation: Operation, permitted: Permitted, *, is_dead: bool) -> None:
-        if not self.gate.is_disabled:
+        if not self.admission.is_disabled:
             verdict = CallHealth.FAILURE if is_dead else CallHealth.SUCCESS
             await operation.worker.leave(permitted, verdict, duration_seconds=CALL_SECONDS)
             self._ring_for(operation.worker)

@@ -51,7 +51,7 @@ NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one way of telling costs."""
+    """What one configuration of telemetry costs."""
 
     start_seconds: float
     memory_mib: float
@@ -95,12 +95,12 @@ def _table(columns: tuple[str, ...], costs: list[Cost]) -> Table:
     rows = (
         Row("start of the app", "s", tuple(f"{cost.start_seconds:.2f}" for cost in costs)),
         Row("memory after it", "MiB", tuple(f"{cost.memory_mib:.0f}" for cost in costs)),
-        Row("telling of one operation", "us", tuple(f"{cost.operation_us:.0f}" for cost in costs)),
+        Row("recording of one operation", "us", tuple(f"{cost.operation_us:.0f}" for cost in costs)),
     )
     return Table("What telemetry costs", columns, rows, NOTES)
 
 
-def _telling() -> Callable[[], None]:
+def _recording() -> Callable[[], None]:
     """Returns a function that records all telemetry of one operation but its log lines."""
     now = datetime.now(UTC)
     operation = OperationInput(
@@ -147,9 +147,9 @@ def _best_us(record: Callable[[], None]) -> float:
 
 
 def main() -> None:
-    """Measures one operation in this process's way of telling."""
+    """Measures one operation in this process's configuration."""
     start_telemetry(receivers_in(os.environ))
-    sys.stdout.write(json.dumps(_best_us(_telling())))
+    sys.stdout.write(json.dumps(_best_us(_recording())))
     sys.stdout.flush()
     os._exit(0)  # Skips the exporters' last flush.
 

@@ -27,7 +27,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class HealthMetric:
-    """One metric that is watched, and its present value.
+    """One metric that has a threshold, and its present value.
 
     Attributes:
         condition: Its name: `dead_letters`, `dead_letter_age_seconds`, `outbox_lag_seconds`, or
@@ -93,19 +93,19 @@ def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], n
 
     Args:
         known: The latest alert of each condition.
-        metrics: The present values. A raised condition that is missing here is cleared: it is not watched any
-            more.
+        metrics: The present values. A raised condition that is missing here is cleared: it is not measured
+            any more.
         now: Aware UTC.
     """
     changes = []
-    watched = {metric.condition: metric for metric in metrics}
-    for condition, metric in watched.items():
+    by_condition = {metric.condition: metric for metric in metrics}
+    for condition, metric in by_condition.items():
         last = known.get(condition)
         if metric.is_over is not (last is not None and last.is_raised):
             changes.append(_alert(metric, now))
     # A condition that is not measured any more would stay raised for ever.
     for condition, last in known.items():
-        if last.is_raised and condition not in watched:
+        if last.is_raised and condition not in by_condition:
             changes.append(_alert(HealthMetric(condition, 0.0, last.threshold), now))
     return changes
 

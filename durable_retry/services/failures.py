@@ -44,7 +44,7 @@ _DETAIL_CHARS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptFailure:
     """A failed operation whose dead letter is kept. `completion` completes the record of its key."""
 
     dead_letter_id: str
@@ -120,7 +120,7 @@ def _completion(operation: OperationInput, document: dict[str, Any], now: dateti
     }
 
 
-async def keep_failed(instance: Instance, now: datetime) -> Kept:
+async def keep_failed(instance: Instance, now: datetime) -> KeptFailure:
     """Keep the dead letter of an operation whose orchestration failed. Idempotent."""
     detail = cut_text(f"the orchestration failed: {instance.failure}", _DETAIL_CHARS)
     try:
@@ -136,7 +136,7 @@ async def keep_failed(instance: Instance, now: datetime) -> Kept:
     entry = {"operation": operation.to_json(), "attempts": document["attempts"], **letter}
     dead_letter_id = await keep_operation(entry, now)
     ended = document | {"dead_letter": {"id": dead_letter_id, **letter}}
-    return Kept(dead_letter_id, _completion(operation, ended, now))
+    return KeptFailure(dead_letter_id, _completion(operation, ended, now))
 
 
 async def purge_failed_parts(hub: str, started_before: datetime) -> int:
@@ -167,10 +167,10 @@ async def _sweep(hub: str, operation_id: str, now: datetime) -> bool:
     return True
 
 
-async def _keep_unreadable(instance: Instance, detail: str) -> Kept:
+async def _keep_unreadable(instance: Instance, detail: str) -> KeptFailure:
     operation_id, at = instance.instance_id, instance.created_at
     dead_letter_id = await keep_unreadable(operation_id, instance.input, detail, at)
     document = unreadable_document(
         operation_id, instance.input, at, dead_letter_id=dead_letter_id, detail=detail
     )
-    return Kept(dead_letter_id, unreadable_completion(instance.input, document, at))
+    return KeptFailure(dead_letter_id, unreadable_completion(instance.input, document, at))

@@ -19,7 +19,7 @@ class Timeline:
     def __init__(self, dashboard: str) -> None:
         self._dashboard = dashboard
         self._began = time.monotonic()
-        self._told: set[tuple[str, ...]] = set()
+        self._printed: set[tuple[str, ...]] = set()
 
     def scene(self, title: str) -> None:
         """Begin a part of the story."""
@@ -50,8 +50,8 @@ class Timeline:
         return finished
 
     def _once(self, name: str, what: str, line: str) -> None:
-        if (name, what) not in self._told:
-            self._told.add((name, what))
+        if (name, what) not in self._printed:
+            self._printed.add((name, what))
             self.show(name, line)
 
 

@@ -33,7 +33,7 @@ def over(system: System, batch_id: str, *, within_seconds: float = 60) -> dict[s
 def of_another(system: System) -> str:
     """A batch of an operation that somebody else submitted, begun first: it takes half a minute.
 
-    Nobody tells the batch of the operation's end, so that it is found when the batch looks.
+    No event of the operation's end reaches the batch: it is found when the batch looks.
     """
     system.accepted("of-another", "/fail/1", dependency="patient")
     answer = submitted(system, [operation("of-another", "/fail/1", dependency="patient")])
@@ -41,7 +41,7 @@ def of_another(system: System) -> str:
     return batch_id
 
 
-def test_bad_items_are_told_by_themselves_and_the_others_go_on(system: System, key: str) -> None:
+def test_bad_items_are_reported_by_themselves_and_the_others_go_on(system: System, key: str) -> None:
     items: list[Any] = [operation(f"{key}-{number}", "/echo") for number in range(6)]
     items[1] = {"dependency": "nobody", "key": f"{key}-1", "request": {"method": "GET"}}
     items[3] = "not even an object"

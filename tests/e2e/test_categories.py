@@ -100,7 +100,7 @@ def test_a_safe_request_is_retried_without_deduplication(system: System, key: st
 
 
 @pytest.mark.parametrize(("form", "seconds"), [("seconds", 2), ("date", 3), ("ms", 1), ("ratelimit", 1)])
-def test_a_told_wait_is_kept_in_each_form(system: System, key: str, form: str, seconds: int) -> None:
+def test_a_requested_wait_is_kept_in_each_form(system: System, key: str, form: str, seconds: int) -> None:
     path = f"/fail/1?status=429&retry_after={seconds}&form={form}"
     done = system.until(system.accepted(key, path), "succeeded")
     assert gap_seconds(system, key) >= (
@@ -111,7 +111,7 @@ def test_a_told_wait_is_kept_in_each_form(system: System, key: str, form: str, s
 
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
-def test_a_503_that_tells_a_wait_is_throttling(system: System, key: str, form: str) -> None:
+def test_a_503_that_names_a_wait_is_throttling(system: System, key: str, form: str) -> None:
     path = f"/fail/1?status=503&retry_after=2&form={form}"
     done = system.until(system.accepted(key, path), "succeeded")
     assert gap_seconds(system, key) >= 1
@@ -128,7 +128,7 @@ def test_a_deadline_before_the_next_attempt_ends_it_without_the_wait(system: Sys
     assert system.target.received(key)["count"] == 1
 
 
-def test_a_long_told_wait_does_not_pass_the_deadline(system: System, key: str) -> None:
+def test_a_long_requested_wait_does_not_pass_the_deadline(system: System, key: str) -> None:
     operation_id = system.accepted(key, "/throttle/1?retry_after=60", deadline_seconds=5)
     ended = system.until(operation_id, "dead_lettered", within_seconds=10)
     assert ended["dead_letter"]["reason"] == "DeadlineExceeded"

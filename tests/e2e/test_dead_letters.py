@@ -38,7 +38,7 @@ def act(system: System, dead_letter: dict[str, Any], what: str, body: Any = None
     return answer.status_code, answer.json()
 
 
-def test_a_dead_letter_tells_everything_about_its_operation(system: System, key: str) -> None:
+def test_a_dead_letter_shows_everything_about_its_operation(system: System, key: str) -> None:
     letter = failed(system, key, "/status/422", correlation_id="order-42")
     assert letter["key"] == key
     assert letter["correlation_id"] == "order-42"

@@ -11,7 +11,7 @@ from scripts.processes import ROOT
 pytestmark = pytest.mark.long
 
 
-def test_the_demo_tells_its_story_and_everything_ends_as_it_should() -> None:
+def test_the_demo_prints_its_timeline_and_everything_ends_as_it_should() -> None:
     demo = subprocess.run(
         [sys.executable, "-m", "examples.demo"],
         cwd=ROOT,

@@ -110,7 +110,7 @@ def test_every_command_of_a_document_runs(document: Document, checkout: Checkout
     [("run", ".venv/bin/python -m scripts.run --port 1"), ("test", "scripts/check.sh --port 1")],
 )
 def test_make_run_and_make_test_are_what_is_run_here_and_by_ci(target: str, recipe: str) -> None:
-    told = subprocess.run(
+    listed = subprocess.run(
         ["make", "--dry-run", target, "ARGS=--port 1"],  # noqa: S607 # make as it is found
         cwd=ROOT,
         capture_output=True,
@@ -118,7 +118,7 @@ def test_make_run_and_make_test_are_what_is_run_here_and_by_ci(target: str, reci
         timeout=30,
         check=True,
     )
-    assert recipe in told.stdout
+    assert recipe in listed.stdout
 
 
 def test_a_command_that_fails_is_noticed(checkout: Checkout) -> None:

@@ -26,13 +26,13 @@ def test_fail_answers_the_status_so_often_and_then_echoes(client: httpx.Client) 
     assert last["received"] == {"amount": 5}
 
 
-def test_throttle_tells_how_long_to_wait(client: httpx.Client) -> None:
+def test_throttle_says_how_long_to_wait(client: httpx.Client) -> None:
     answer = client.post("/throttle/1?retry_after=3")
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")
     assert client.post("/throttle/1?retry_after=3").status_code == 200
 
 
-def test_a_503_carries_retry_after_when_told_so(client: httpx.Client) -> None:
+def test_a_503_carries_retry_after_when_asked_to(client: httpx.Client) -> None:
     assert client.post("/fail/1?retry_after=2").headers["retry-after"] == "2"
     assert "retry-after" not in client.post("/status/503").headers
 

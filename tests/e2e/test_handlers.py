@@ -85,7 +85,7 @@ def test_any_other_exception_is_transient(tailored: System, key: str) -> None:
     assert done["result"] == {"value": {"correlation_id": "order-42", "has_time": True}}
 
 
-def test_an_input_that_does_not_fit_is_told_mistake_by_mistake(tailored: System, key: str) -> None:
+def test_an_input_that_does_not_fit_is_refused_mistake_by_mistake(tailored: System, key: str) -> None:
     answer = post(tailored, key, "place-order", {"order": "!", "amount": 0, "colour": "red"})
     assert answer.status_code == 400
     assert {error["pointer"] for error in answer.json()["errors"]} == {
@@ -103,7 +103,7 @@ def test_an_input_of_another_kind_is_refused(tailored: System, key: str, given: 
     assert {error["pointer"] for error in answer.json()["errors"]} == {"/input"}
 
 
-def test_an_unknown_handler_is_told_with_a_guess(tailored: System, key: str) -> None:
+def test_an_unknown_handler_is_refused_with_a_guess(tailored: System, key: str) -> None:
     answer = post(tailored, key, "place-ordr", {})
     assert answer.status_code == 400
     (error,) = answer.json()["errors"]

@@ -1,4 +1,4 @@
-"""The whole API, fuzzed by its own description: no answer that it does not tell of, and none above 499."""
+"""The whole API, fuzzed by its own description: no answer that it does not describe, and none above 499."""
 
 import copy
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""One operation: posted, retried durably, told about."""
+"""One operation: posted, retried durably, shown."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime

@@ -17,8 +17,8 @@ def call(path: str) -> dict[str, Any]:
 def posted(system: System, path: str, body: dict[str, Any], key: str) -> dict[str, Any]:
     answer = system.client.post(path, json=body, headers={"Idempotency-Key": key})
     assert answer.status_code == 202, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    answered: dict[str, Any] = answer.json()
+    return answered
 
 
 @pytest.mark.long

@@ -144,7 +144,7 @@ def poisoned(system: System) -> dict[str, Any] | None:
     return found[0] if found else None
 
 
-def test_a_post_that_cannot_be_taken_over_is_told_to_come_back(
+def test_a_post_that_cannot_be_taken_over_is_answered_with_retry_after(
     hubless: tuple[System, Storage, Path], key: str
 ) -> None:
     system, _, _ = hubless

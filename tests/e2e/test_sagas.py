@@ -1,4 +1,4 @@
-"""Sagas: steps in order, undone in reverse when one ends badly, and told exactly."""
+"""Sagas: steps in order, undone in reverse when one ends badly, and shown exactly."""
 
 from typing import Any
 
@@ -89,7 +89,7 @@ def test_a_repeated_saga_is_the_same_saga(system: System, key: str) -> None:
     assert submitted(system, key, step("another")).status_code == 422
 
 
-def test_every_mistake_in_a_saga_is_told_with_its_place(system: System, key: str) -> None:
+def test_every_mistake_in_a_saga_is_reported_with_its_pointer(system: System, key: str) -> None:
     bad = step("b")
     bad["operation"]["dependency"] = "nobody"
     bad["compensation"]["request"]["method"] = "BREW"

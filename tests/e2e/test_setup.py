@@ -50,7 +50,7 @@ def setup(folder: Path, path: str, **env: str) -> subprocess.CompletedProcess[st
     )
 
 
-def test_a_machine_without_a_new_enough_python_is_told_so(clone: Path, bare_path: Path) -> None:
+def test_a_machine_without_a_new_enough_python_gets_a_clear_message(clone: Path, bare_path: Path) -> None:
     ended = setup(clone, str(bare_path))
     assert ended.returncode == 1
     assert "Python 3.13 or newer is needed" in ended.stderr

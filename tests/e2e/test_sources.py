@@ -317,13 +317,13 @@ def test_one_event_by_http_queue_and_event_grid_runs_once(sources: Sources, key:
     assert sources.tries(name.key) == 2
 
 
-def test_what_is_enqueued_runs_under_the_id_that_was_told(sources: Sources, key: str) -> None:
+def test_what_is_enqueued_runs_under_the_id_of_the_answer(sources: Sources, key: str) -> None:
     answer = sources.system.client.post("/api/operations/enqueue", json=operation(key, "/echo"))
     assert answer.status_code == 202, answer.text
     assert sources.ends(ScopedKey(explicit_scope(""), key))["operation_id"] == answer.json()["operation_id"]
 
 
-def test_half_configured_sources_stop_the_start_and_all_that_is_missing_is_told(
+def test_half_configured_sources_stop_the_start_and_all_that_is_missing_is_logged(
     sources: Sources, tmp_path: Path, target: Target
 ) -> None:
     half = {
@@ -337,4 +337,4 @@ def test_half_configured_sources_stop_the_start_and_all_that_is_missing_is_told(
         system.server.start()
     log = system.log()
     missing = ("SERVICE_BUS_CONNECTION: is missing", "KAFKA_BROKERS: is missing", "/operations/a/schedule")
-    assert [told for told in missing if told not in log] == []
+    assert [name for name in missing if name not in log] == []

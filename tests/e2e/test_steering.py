@@ -15,7 +15,7 @@ def cancel(system: System, operation_id: str) -> httpx.Response:
     return system.client.post(f"/api/operations/{operation_id}/cancel")
 
 
-def hurry(system: System, operation_id: str) -> httpx.Response:
+def retry_now(system: System, operation_id: str) -> httpx.Response:
     return system.client.post(f"/api/operations/{operation_id}/retry-now")
 
 
@@ -54,7 +54,7 @@ def test_a_cancelled_operation_ends_its_wait_and_is_not_tried_again(system: Syst
     assert (ended["attempt_count"], ended["next_attempt_at"], ended["result"]) == (1, None, None)
     assert system.target.received(key)["count"] == 1
     assert_conflict(cancel(system, operation_id))
-    assert_conflict(hurry(system, operation_id))
+    assert_conflict(retry_now(system, operation_id))
     again = system.post(key, "/fail/1", retry={"initial_seconds": 60})
     assert (again.status_code, again.json()["status"]) == (200, "cancelled")
 
@@ -64,23 +64,23 @@ def test_an_operation_cancelled_during_an_attempt_ends_with_it(system: System, k
         key, "/hang/1?seconds=0.5", dependency="slow", retry={"initial_seconds": 60}
     )
     eventually(lambda: bool(system.target.received(key)["in_flight"]), "it is in an attempt")
-    assert_conflict(hurry(system, operation_id))
+    assert_conflict(retry_now(system, operation_id))
     assert cancel(system, operation_id).status_code == 202
     assert system.until(operation_id, "succeeded")["attempt_count"] == 1
 
 
 def test_retry_now_ends_the_wait(system: System, key: str) -> None:
     operation_id = waiting_operation(system, key)
-    assert hurry(system, operation_id).status_code == 202
+    assert retry_now(system, operation_id).status_code == 202
     done = system.until(operation_id, "succeeded", within_seconds=5)
     assert done["attempt_count"] == 2
-    assert_conflict(hurry(system, operation_id))
+    assert_conflict(retry_now(system, operation_id))
     assert_conflict(cancel(system, operation_id))
 
 
 def test_steering_what_does_not_exist_is_a_404(system: System) -> None:
     assert cancel(system, "op-nothing").status_code == 404
-    assert hurry(system, "op-nothing").status_code == 404
+    assert retry_now(system, "op-nothing").status_code == 404
 
 
 def test_who_prefers_to_wait_gets_the_finished_document(system: System, key: str) -> None:
@@ -167,6 +167,6 @@ def test_a_query_that_makes_no_sense_is_refused(system: System, query: dict[str,
     assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
 
 
-def test_every_mistake_of_a_query_is_told(system: System) -> None:
+def test_every_mistake_of_a_query_is_reported(system: System) -> None:
     answer = system.client.get("/api/operations", params={"limit": "0", "status": "lost", "x": "1"})
     assert {error["pointer"] for error in answer.json()["errors"]} == {"/limit", "/status", "/x"}

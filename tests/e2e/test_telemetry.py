@@ -1,4 +1,4 @@
-"""One operation from its caller's trace to the target and an OTLP collector; and an app that tells nobody."""
+"""One operation from its caller's trace to the target and an OTLP collector; an app that exports nothing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,12 +26,12 @@ def collector() -> Iterator[OtlpReceiver]:
 
 
 @pytest.fixture(scope="module")
-def told(
+def exporting(
     tmp_path_factory: pytest.TempPathFactory, target: Target, collector: OtlpReceiver
 ) -> Iterator[System]:
-    """An app that tells the collector everything at once."""
+    """An app that exports everything to the collector at once."""
     system = System(
-        tmp_path_factory.mktemp("told"),
+        tmp_path_factory.mktemp("exporting"),
         target,
         DEPENDENCIES_FILE=str(Path(__file__).with_name("telemetry.toml")),
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
@@ -66,9 +66,9 @@ def spans_of(collector: OtlpReceiver, operation_id: str, name: str) -> list[Rece
 
 
 def test_one_trace_leads_from_the_caller_to_what_the_target_received(
-    told: System, collector: OtlpReceiver, key: str
+    exporting: System, collector: OtlpReceiver, key: str
 ) -> None:
-    operation_id = carried_out(told, key, "/fail/2")
+    operation_id = carried_out(exporting, key, "/fail/2")
     (whole,) = spans_of(collector, operation_id, "operation flaky")
     (submitted,) = spans_of(collector, operation_id, "submit flaky")
     attempts = spans_of(collector, operation_id, "attempt flaky")
@@ -83,26 +83,28 @@ def test_one_trace_leads_from_the_caller_to_what_the_target_received(
     assert [event.name for event in whole.raw.events] == ["wait", "wait"]
 
     requests = {span.parent_id: span.span_id for span in collector.spans if span.name == "POST"}
-    received = [one["headers"]["traceparent"] for one in told.target.received(key)["tries"]]
+    received = [one["headers"]["traceparent"] for one in exporting.target.received(key)["tries"]]
     assert received == [f"00-{TRACE_ID}-{requests[span.span_id]}-01" for span in attempts]
 
 
-def test_follow_up_messages_go_on_with_the_trace(told: System, collector: OtlpReceiver, key: str) -> None:
+def test_follow_up_messages_go_on_with_the_trace(
+    exporting: System, collector: OtlpReceiver, key: str
+) -> None:
     event = {"type": "charged", "dependency": "flaky", "path": "/echo", "data": {"of": key}}
-    operation_id = carried_out(told, key, "/echo", on_success=[event])
-    event_id = told.status(operation_id)["events"][0]["event_id"]
+    operation_id = carried_out(exporting, key, "/echo", on_success=[event])
+    event_id = exporting.status(operation_id)["events"][0]["event_id"]
     (delivery,) = spans_of(collector, event_id, "attempt flaky")
     (submitted,) = spans_of(collector, operation_id, "submit flaky")
     assert (delivery.trace_id, delivery.parent_id) == (TRACE_ID, submitted.span_id)
-    (sent,) = told.target.received(event_id)["tries"]
+    (sent,) = exporting.target.received(event_id)["tries"]
     assert sent["headers"]["traceparent"].startswith(f"00-{TRACE_ID}-")
 
 
 def test_a_message_goes_on_with_the_trace_of_the_event_that_it_holds(
-    told: System, collector: OtlpReceiver, key: str
+    exporting: System, collector: OtlpReceiver, key: str
 ) -> None:
     event = {"specversion": "1.0", "id": key, "source": "/shop", "type": "order", **CALLER}
-    answer = told.client.post(
+    answer = exporting.client.post(
         "/api/operations/enqueue",
         json={**event, "data": operation("", "/echo") | {"key": key}},
         headers={"Content-Type": CONTENT_TYPE},
@@ -113,13 +115,13 @@ def test_a_message_goes_on_with_the_trace_of_the_event_that_it_holds(
 
 
 def test_every_metric_arrives_under_its_name_with_its_labels_alone(
-    told: System, collector: OtlpReceiver, key: str
+    exporting: System, collector: OtlpReceiver, key: str
 ) -> None:
-    told.accepted(f"{key}-1", "/status/400")
+    exporting.accepted(f"{key}-1", "/status/400")
     for number in range(3):
-        told.accepted(f"{key}-{number}-thrifty", "/fail/1", dependency="thrifty")
-    carried_out(told, f"{key}-fragile", "/fail/1", dependency="fragile")
-    told.client.post("/admin/functions/watch", json={"input": ""}).raise_for_status()
+        exporting.accepted(f"{key}-{number}-thrifty", "/fail/1", dependency="thrifty")
+    carried_out(exporting, f"{key}-fragile", "/fail/1", dependency="fragile")
+    exporting.client.post("/admin/functions/watch", json={"input": ""}).raise_for_status()
     wanted = {metric.name for metric in METRICS} - {FAILED_OPEN_CALLS.name}
     eventually(lambda: wanted <= {point.name for point in collector.points}, "all of them arrived")
 
@@ -131,8 +133,8 @@ def test_every_metric_arrives_under_its_name_with_its_labels_alone(
     assert collector.services == {"orders"}
 
 
-def test_log_lines_carry_ids_and_the_trace(told: System, collector: OtlpReceiver, key: str) -> None:
-    operation_id = carried_out(told, key, "/fail/1", correlation_id="order-42")
+def test_log_lines_carry_ids_and_the_trace(exporting: System, collector: OtlpReceiver, key: str) -> None:
+    operation_id = carried_out(exporting, key, "/fail/1", correlation_id="order-42")
 
     def look() -> list[Received]:
         return [line for line in collector.lines if line.attributes.get(ID) == operation_id]
@@ -147,12 +149,14 @@ def test_log_lines_carry_ids_and_the_trace(told: System, collector: OtlpReceiver
     assert {line.trace_id for line in lines} == {TRACE_ID}
 
 
-def test_an_app_that_tells_nobody_passes_the_callers_trace_on(system: System, key: str) -> None:
+def test_an_app_that_exports_nothing_passes_the_callers_trace_on(system: System, key: str) -> None:
     system.client.post("/api/operations", json=operation(key, "/echo"), headers=CALLER)
     (one,) = eventually(lambda: system.target.received(key)["tries"] or None, "it was called")
     assert one["headers"]["traceparent"] == CALLER["traceparent"]
 
 
-def test_a_collector_that_goes_away_holds_up_no_work(told: System, collector: OtlpReceiver, key: str) -> None:
-    collector.stop()  # For good: this is the last test here, and `told` sees that the stop goes well, too.
-    carried_out(told, key, "/echo")
+def test_a_collector_that_goes_away_holds_up_no_work(
+    exporting: System, collector: OtlpReceiver, key: str
+) -> None:
+    collector.stop()  # For good: this is the last test here, and `exporting` stops well, too.
+    carried_out(exporting, key, "/echo")

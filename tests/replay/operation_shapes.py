@@ -37,7 +37,7 @@ async def _cancel(stage: TaskHubStage) -> None:
     await hub.raise_event(stage.binding, "op-test", names.CANCEL_EVENT, {})
 
 
-async def _hurry(stage: TaskHubStage) -> None:
+async def _retry_now(stage: TaskHubStage) -> None:
     while not stage.activities:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.5)
@@ -92,7 +92,7 @@ def operation_shapes() -> dict[str, Shape]:
         "retried": _shape(_quick(), failing(2)),
         "dead_lettered": _shape(_quick(), failing(9, Category.MALFORMED, 422)),
         "cancelled_while_waiting": _shape(replace(_quick(), policy=slow), failing(9), _cancel),
-        "hurried": _shape(replace(_quick(), policy=slow), failing(1), _hurry),
+        "retried_now": _shape(replace(_quick(), policy=slow), failing(1), _retry_now),
         "worker_failed": _shape(_quick(), _worker_failing_once()),
         "with_events": _shape(_quick(on_success=(event,)), failing(0)),
         "continued_as_new": _shape(_quick(), failing(22)),

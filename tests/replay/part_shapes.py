@@ -120,7 +120,7 @@ def _target_of(event: StoredEvent) -> Dependency | None:
 
 def _batches() -> dict[str, Shape]:
     return {
-        "told": _batch(3, silent=set()),
+        "notified": _batch(3, silent=set()),
         "ended_in_silence": _batch(3, silent={0, 1, 2}),
         "continued_as_new": _batch(30, silent=set()),
     }
@@ -135,18 +135,18 @@ def _batch(total: int, *, silent: set[int]) -> Shape:
         return {"running": [[index, f"op-{index}"] for index in given["start"] if index not in silent]}
 
     given = {"batch_id": "batch-1", "progress": BatchProgress(total=total, max_concurrency=2).to_json()}
-    return Shape("batch-1", given, answer, _telling("batch-1", [f"op-{index}" for index in range(total)]))
+    return Shape("batch-1", given, answer, _ending_each("batch-1", [f"op-{index}" for index in range(total)]))
 
 
-def _telling(instance_id: str, operation_ids: list[str]) -> Steer:
-    """Tell a batch or a saga that operations have ended, each after it was started."""
+def _ending_each(instance_id: str, operation_ids: list[str]) -> Steer:
+    """Send a batch or a saga the ends of operations, each after it was started."""
 
-    async def tell(stage: TaskHubStage) -> None:
+    async def steer(stage: TaskHubStage) -> None:
         for operation_id in operation_ids:
             await _until_given(stage, operation_id)
             await hub.raise_event(stage.binding, instance_id, ENDED_EVENT, _ending(operation_id).to_json())
 
-    return tell
+    return steer
 
 
 async def _until_given(stage: TaskHubStage, operation_id: str) -> None:
@@ -170,11 +170,11 @@ def _sagas() -> dict[str, Shape]:
         "succeeded": _saga(),
         "compensated": _saga("op-do-2"),
         "compensation_failed": _saga("op-do-2", "op-undo-0"),
-        "told": Shape(
+        "notified": Shape(
             "saga-1",
             {"saga": _three_steps().to_json()},
             lambda _name, _given: {"ending": None},
-            _telling("saga-1", [f"op-do-{number}" for number in range(3)]),
+            _ending_each("saga-1", [f"op-do-{number}" for number in range(3)]),
         ),
     }
 

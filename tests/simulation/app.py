@@ -227,7 +227,7 @@ def _lock_of_worker() -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The app's warnings tell of troubles that are made here by the thousand."""
+    """The app's warnings are about troubles that are made here by the thousand."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

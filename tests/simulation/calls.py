@@ -73,7 +73,7 @@ def attempts_are_counted(story: Story) -> Iterator[str]:
         numbers = {call.attempt for call in seen if call.execution.counts}
         records = {record["number"]: record["category"] for record in end.document["attempts"]}
         if sorted(records) != list(range(1, count + 1)):
-            yield f"{run.run_id} counts {count} attempts and tells of {sorted(records)}"
+            yield f"{run.run_id} counts {count} attempts and shows {sorted(records)}"
         if run.policy.max_attempts >= 0 and count > run.policy.max_attempts:
             yield f"{run.run_id} made {count} attempts of {run.policy.max_attempts}"
         missing = {
@@ -89,7 +89,7 @@ def no_early_attempt(story: Story) -> Iterator[str]:
     """No attempt begins before its retry instant or before Retry-After, unless somebody asked for it."""
     calls = {target: _calls_by_run(story, target) for target in story.app.targets}
     for end in story.ends:
-        if end.operation.operation_id in story.people.hurried:
+        if end.operation.operation_id in story.people.retried_now:
             continue
         seen = calls[end.operation.dependency].get(_run(end.operation), [])
         for record in end.document["attempts"]:

@@ -109,8 +109,8 @@ class Hub:
         orchestrators: By name.
         entities: Classes by name.
         activities: By name.
-        on_end: Told of every run that ends.
-        on_entity: Told of every operation of an entity: id, operation, input, state before and after.
+        on_end: Called for every run that ends.
+        on_entity: Called for every operation of an entity: id, operation, input, state before and after.
         attempts: All executions of the activity `attempt`.
         under_way: Messages and activities that will still cause something; timers and expiries do not count.
     """
@@ -120,7 +120,7 @@ class Hub:
     entities: Mapping[str, Any]
     activities: Mapping[str, Activity]
     on_end: Callable[[Instance], None] = lambda _instance: None
-    on_entity: Callable[[str, str, Any, Any, Any], None] = lambda *_told: None
+    on_entity: Callable[[str, str, Any, Any, Any], None] = lambda *_ignored: None
     instances: dict[str, Instance] = field(default_factory=dict)
     states: dict[str, Any] = field(default_factory=dict)
     attempts: list[Execution] = field(default_factory=list)
@@ -206,7 +206,7 @@ class Hub:
     def _answer(
         self, asker: Asker, asked: Asked, event: pb.HistoryEvent, taken: Callable[[], None] = lambda: None
     ) -> None:
-        """Answer what an execution asked for, once. An answer to what no history tells comes again later."""
+        """Answer what an execution asked for, once. An answer to what no history holds comes again later."""
         known = self.instances.get(asker[0])
         if known is None or not known.is_running or known.asker != asker:
             return

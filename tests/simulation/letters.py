@@ -44,7 +44,7 @@ def lineage_is_recorded(story: Story) -> Iterator[str]:
         if parent is None or parent.status is not Status.REPLAYED:
             yield f"{letter.id} replays {letter.replay_of}, which was not replayed"
         elif parent.replays[-1].dead_letter_id != letter.id:
-            yield f"{parent.id} does not tell that its replay became {letter.id}"
+            yield f"{parent.id} does not show that its replay became {letter.id}"
 
 
 def messages_are_kept(story: Story) -> Iterator[str]:

@@ -92,7 +92,7 @@ def records_agree(story: Story) -> Iterator[str]:
 
 
 def _is_recorded(end: RunEnd, document: Any) -> bool:
-    """Whether a record tells an end; the turn that is made again tells it once more, a little later."""
+    """Whether a record shows an end; the turn that is made again records it once more, a little later."""
     if not end.is_repeated or document is None:
         return bool(document == end.document)
     return bool(document | {"updated_at": ""} == end.document | {"updated_at": ""})
@@ -106,7 +106,7 @@ def records_expire(story: Story) -> Iterator[str]:
 def batches_are_whole(story: Story) -> Iterator[str]:
     """Every item of a batch has ended as its operation first did, and never did too many run at once.
 
-    When the news of an end come so late that a replay has ended before, the item has that end.
+    When the event of an end comes so late that a replay has ended before, the item has that end.
     """
     first = story.first_ends
     for document in story.batches:

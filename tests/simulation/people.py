@@ -56,7 +56,7 @@ class People:
         rivals: Operations of raced keys, and whether the rival's was accepted.
         messages: Ids of messages that the app took over, as whatever.
         malformed: Ids of messages that are no operations.
-        hurried: Operations that somebody asked to go on at once.
+        retried_now: Operations whose wait somebody ended.
         cancelled: Operations that somebody asked to cancel.
         batches: Ids of accepted batches, with the number of their items.
         sagas: Ids of accepted sagas.
@@ -68,7 +68,7 @@ class People:
     rivals: dict[tuple[str, int], bool] = field(default_factory=dict)
     messages: set[str] = field(default_factory=set)
     malformed: set[str] = field(default_factory=set)
-    hurried: set[str] = field(default_factory=set)
+    retried_now: set[str] = field(default_factory=set)
     cancelled: set[str] = field(default_factory=set)
     batches: dict[str, int] = field(default_factory=dict)
     sagas: set[str] = field(default_factory=set)
@@ -152,7 +152,7 @@ class People:
             self.world.mistake(f"the key key-{number} was used for something else: {status}")
 
     async def steer(self, operation_id: str) -> None:
-        """Cancel an operation, hurry it, or leave it alone."""
+        """Cancel an operation, retry it now, or leave it alone."""
         rng = self.world.rng
         if rng.random() > 0.2:
             return
@@ -161,7 +161,7 @@ class People:
             self.cancelled.add(operation_id)
             await self.call("cancel", operation_id=operation_id)
         else:
-            self.hurried.add(operation_id)
+            self.retried_now.add(operation_id)
             await self.call("hurry", operation_id=operation_id)
 
     def body_of(self, number: int) -> dict[str, Any]:

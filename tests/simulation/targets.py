@@ -42,7 +42,7 @@ class Call:
         attempt: Its number, from 1.
         key: What it deduplicates on; "" for a dependency that does not.
         arrived: Whether any of it came through.
-        effect: Whether it took effect, now or before, as far as the key tells.
+        effect: Whether it took effect, now or before, as far as the key shows.
         status: Of the answer; 0 when there was none.
         retry_after_seconds: What was asked for; 0 when nothing was.
     """

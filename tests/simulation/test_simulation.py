@@ -5,10 +5,11 @@ effects; activities that run twice at once; turns, signals, events, messages and
 repeated; signals and events that overtake each other or come minutes late; storage and a task hub that fail
 before or after they did what was asked, are slow, or are full; turns whose messages go out and whose history
 does not commit; starts that race; timers that fire early; clocks that differ; inputs of a later version.
-People submit, cancel, hurry, replay one by one and in bulk, archive and restore, send what is malformed, use
-a key for something else, come again when the history is purged, start batches and sagas, and open and close
-circuits. After an hour (in small worlds five minutes) the storm is over, what is dead is replayed once more,
-and everything must come to rest. In some worlds the keys are used again a day later, for other operations.
+People submit, cancel, retry at once, replay one by one and in bulk, archive and restore, send what is
+malformed, use a key for something else, come again when the history is purged, start batches and sagas, and
+open and close circuits. After an hour (in small worlds five minutes) the storm is over, what is dead is
+replayed once more, and everything must come to rest. In some worlds the keys are used again a day later, for
+other operations.
 
 What holds then, each a function of its own:
 

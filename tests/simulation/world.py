@@ -185,8 +185,8 @@ class World:
         scale: How large it is.
         rng: The only source of chance.
         workers: Those that are alive.
-        on_birth: Told of each worker as it comes up.
-        on_death: Told of each that dies.
+        on_birth: Called for each worker as it comes up.
+        on_death: Called for each that dies.
         deaths: How many died.
         lives: When each storm began. There are two where keys are used again after their records' expiry.
         storm_ends: Of the present life, in seconds since the beginning.

@@ -30,7 +30,7 @@ BUDGET = RetryBudgetSettings()
 
 @dataclass
 class Desk:
-    """A breaker, and short ways to tell it things. Each report gets the next sequence number."""
+    """A breaker, and short ways to send it messages. Each report gets the next sequence number."""
 
     breaker: Breaker = field(default_factory=Breaker)
     settings: CircuitSettings = SETTINGS
@@ -89,18 +89,18 @@ class Desk:
         result = ProbeResult(f"{operation_id}:1", self.breaker.epoch if epoch is None else epoch, verdict)
         self.hear(self.report(at, probes=(result,)))
 
-    def hand(
+    def control(
         self,
         at: float,
-        hand: ManualControl,
+        control: ManualControl,
         for_seconds: float | None = None,
         reason: str = "drill",
         *,
         received_at: float | None = None,
         epoch: int | None = None,
     ) -> None:
-        """Do something by hand; the message comes at once unless it is said when."""
-        message = ManualControlMessage(ManualAction(hand, after(at), "ana", reason, for_seconds, epoch))
+        """Send a manual control; it arrives at once unless `received_at` says when."""
+        message = ManualControlMessage(ManualAction(control, after(at), "ana", reason, for_seconds, epoch))
         self.breaker = message.apply(self.breaker, after(at if received_at is None else received_at))
 
     def read(self, at: float, *, ahead: float = 0) -> Snapshot:

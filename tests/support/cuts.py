@@ -24,7 +24,7 @@ type Activity = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
 class CutError(Exception):
-    """The process ended here, as far as the step can tell."""
+    """The process ended here, as far as the step can see."""
 
 
 class PartStage(Stage):

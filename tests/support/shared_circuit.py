@@ -38,7 +38,7 @@ class CircuitInMemory:
         delivers: Whether what is sent arrives at once; else it is under way, as a signal is.
         reads: How often it was read, or should have been.
         heard: Every report that was sent, also those that did not arrive.
-        gate: Held closed, reads wait.
+        reads_may_go: While it is set to an event, reads wait for it.
         now: The clock of the machine that runs it.
     """
 
@@ -47,13 +47,13 @@ class CircuitInMemory:
     delivers: bool = True
     reads: int = 0
     heard: list[ReportMessage] = field(default_factory=list)
-    gate: asyncio.Event | None = None
+    reads_may_go: asyncio.Event | None = None
     now: Callable[[], datetime] = lambda: NOON
 
     async def read(self) -> Breaker:
         self.reads += 1
-        if self.gate is not None:
-            await self.gate.wait()
+        if self.reads_may_go is not None:
+            await self.reads_may_go.wait()
         if self.is_down:
             raise TaskHubUnavailableError("the task hub answered UNAVAILABLE")
         return self.breaker
@@ -84,9 +84,9 @@ class Stage:
         self, reporter: str, *, ahead_seconds: float = 0, started_at: datetime | None = None
     ) -> CircuitCache:
         """Returns the copy of another process, whose clock may be ahead."""
-        gate = AdmissionSettings("payments", self.circuit, self.budget)
+        admission = AdmissionSettings("payments", self.circuit, self.budget)
         return CircuitCache(
-            gate,
+            admission,
             self.shared,
             ReportBuffer(reporter, self.circuit),
             lambda: self.moment.now() + timedelta(seconds=ahead_seconds),

@@ -118,7 +118,7 @@ def an_end(**changes: Any) -> dict[str, Any]:
 
 @contextmanager
 def telemetry_stage() -> Iterator[Recorded]:
-    """Tell everything to a new set of receivers for a while."""
+    """Send everything to a new set of receivers for a while."""
     recorded = Recorded()
     recorded.provider.add_span_processor(SimpleSpanProcessor(recorded.exporter))
     meters = MeterProvider([recorded.reader])

@@ -1,4 +1,4 @@
-"""A task hub for the parts of batches and sagas: operations that end as they are told, and say so or not."""
+"""A task hub for the parts of batches and sagas: operations end as a test sets them, announced or not."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -238,7 +238,7 @@ def test_settings_that_a_document_names_are_settings(document: Document) -> None
 
 
 @each_document
-def test_defaults_that_a_document_tells_of_a_setting_are_its_defaults(document: Document) -> None:
+def test_defaults_that_a_document_gives_for_a_setting_are_its_defaults(document: Document) -> None:
     settings = (setting for group in CATALOGUE.values() for setting in group)
     defaults = {setting.name: setting.default for setting in settings if isinstance(setting, Number)}
     wrong = []

@@ -41,7 +41,7 @@ from durable_retry.telemetry.spans import fields_of
 _log = logging.getLogger(__name__)
 
 
-type Attempt = Callable[[], Awaitable[AttemptOutcome]]
+type AttemptCall = Callable[[], Awaitable[AttemptOutcome]]
 
 
 async def attempt_operation(
@@ -72,7 +72,7 @@ async def attempt_if_admitted(
     *,
     number: int,
     admission: AdmissionState,
-    attempt: Attempt,
+    attempt: AttemptCall,
 ) -> AttemptOutcome | Blocked:
     """Make an attempt if the retry budget and the circuit let it start, and report its end to the circuit.
 
@@ -94,7 +94,7 @@ async def attempt_if_admitted(
 
 
 async def _reported(
-    circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, attempt: Attempt
+    circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, attempt: AttemptCall
 ) -> AttemptOutcome:
     try:
         outcome = await attempt()
@@ -132,7 +132,7 @@ def pause_requested_by(outcome: AttemptOutcome, policy: RetryPolicy, now: dateti
     return now + timedelta(seconds=min(hint.delay_seconds, policy.max_retry_after_seconds))
 
 
-async def observed(operation: OperationInput, number: int, attempt: Attempt) -> AttemptOutcome:
+async def observed(operation: OperationInput, number: int, attempt: AttemptCall) -> AttemptOutcome:
     """Make an attempt inside its span, metric and log line; a repeated execution is observed again.
 
     Args:

@@ -116,7 +116,7 @@ _ID: Final = re.compile(r"dl-[0-9a-f]{32}")
 _TRIES: Final = 10
 _READS_AT_ONCE: Final = 16
 
-type Change = Callable[[DeadLetterRecord], DeadLetterRecord]
+type RecordChange = Callable[[DeadLetterRecord], DeadLetterRecord]
 """Returns the changed dead letter, or raises when the change is not allowed."""
 
 
@@ -197,16 +197,16 @@ async def find_dead_letter(dead_letter_id: str) -> DeadLetterRecord | None:
 
 async def find_dead_letters(ids: Iterable[str]) -> list[DeadLetterRecord | None]:
     """Return several dead letters in the order of their ids, None for each that does not exist."""
-    gate = asyncio.Semaphore(_READS_AT_ONCE)
+    slots = asyncio.Semaphore(_READS_AT_ONCE)
 
     async def find(dead_letter_id: str) -> DeadLetterRecord | None:
-        async with gate:
+        async with slots:
             return await find_dead_letter(dead_letter_id)
 
     return list(await asyncio.gather(*(find(dead_letter_id) for dead_letter_id in ids)))
 
 
-async def change_dead_letter(dead_letter_id: str, change: Change) -> DeadLetterRecord:
+async def change_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadLetterRecord:
     """Change a dead letter, leaving its place in the lists.
 
     Raises:
@@ -227,7 +227,7 @@ async def change_dead_letter(dead_letter_id: str, change: Change) -> DeadLetterR
     raise ContendedError(dead_letter_id)
 
 
-async def move_dead_letter(dead_letter_id: str, change: Change) -> DeadLetterRecord:
+async def move_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadLetterRecord:
     """Change the status of a dead letter, and with it the lists it stands in.
 
     Raises:
@@ -242,7 +242,7 @@ async def move_dead_letter(dead_letter_id: str, change: Change) -> DeadLetterRec
 
 
 async def begin_move(
-    dead_letter_id: str, change: Change, purpose: Purpose
+    dead_letter_id: str, change: RecordChange, purpose: Purpose
 ) -> tuple[DeadLetterRecord, Intent]:
     """Change the status of a dead letter as the first step of a larger change.
 

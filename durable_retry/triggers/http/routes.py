@@ -31,7 +31,7 @@ from durable_retry.triggers.http.answers import BodyTooLargeError
 from durable_retry.triggers.http.parameters import CURSOR, LIMIT, Parameter
 
 type Verb = Literal["GET", "POST", "DELETE"]
-type Handler = Callable[..., Awaitable[func.HttpResponse]]
+type RouteFunction = Callable[..., Awaitable[func.HttpResponse]]
 type Refusals = Mapping[type[Exception], Callable[[Any], Exception]]
 """Exceptions of the services, each with the `NotFoundError` or `ConflictError` that it means over HTTP."""
 
@@ -219,20 +219,22 @@ class Routes:
         self._tag = tag
         self._refusals = dict(refusals or {})
 
-    def get(self, path: str, **declared: Unpack[Declaration]) -> Callable[[Handler], Handler]:
+    def get(self, path: str, **declared: Unpack[Declaration]) -> Callable[[RouteFunction], RouteFunction]:
         """Declare a GET route."""
         return self._declare("GET", path, declared)
 
-    def post(self, path: str, **declared: Unpack[Declaration]) -> Callable[[Handler], Handler]:
+    def post(self, path: str, **declared: Unpack[Declaration]) -> Callable[[RouteFunction], RouteFunction]:
         """Declare a POST route."""
         return self._declare("POST", path, declared)
 
-    def delete(self, path: str, **declared: Unpack[Declaration]) -> Callable[[Handler], Handler]:
+    def delete(self, path: str, **declared: Unpack[Declaration]) -> Callable[[RouteFunction], RouteFunction]:
         """Declare a DELETE route."""
         return self._declare("DELETE", path, declared)
 
-    def _declare(self, method: Verb, path: str, declared: Declaration) -> Callable[[Handler], Handler]:
-        def register(function: Handler) -> Handler:
+    def _declare(
+        self, method: Verb, path: str, declared: Declaration
+    ) -> Callable[[RouteFunction], RouteFunction]:
+        def register(function: RouteFunction) -> RouteFunction:
             summary = (inspect.getdoc(function) or "").partition("\n")[0].removesuffix(".")
             name = getattr(function, "__name__", "")
             route = Route(function=name, method=method, path=path, tag=self._tag, summary=summary, **declared)
@@ -241,7 +243,7 @@ class Routes:
 
         return register
 
-    def _bind(self, route: Route, function: Handler) -> Handler:
+    def _bind(self, route: Route, function: RouteFunction) -> RouteFunction:
         """Register a function with the host, which gives it the durable client only when it takes `hub`."""
         answer = _answering(route, function, self._refusals)
         registered: Any = answer
@@ -252,7 +254,7 @@ class Routes:
         return answer
 
 
-def _answering(route: Route, function: Handler, refusals: Refusals) -> Handler:
+def _answering(route: Route, function: RouteFunction, refusals: Refusals) -> RouteFunction:
     """Return what the host calls: it reads the arguments, and answers with a problem instead of failing."""
     names = inspect.signature(function).parameters.keys()
     unknown = names - {"req", "hub", "query", "body", *route.path_parameters}

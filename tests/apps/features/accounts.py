@@ -67,7 +67,7 @@ def transfer(context: task.OrchestrationContext, order: dict[str, Any]) -> Turns
 
 @blueprint.orchestration_trigger(context_name="context")
 def overdraw(context: task.OrchestrationContext, order: dict[str, Any]) -> Turns:
-    """Fails inside its lock, and tells how the entity's error looks from here when asked to catch it."""
+    """Fails inside its lock, and returns how the entity's error looks from here when asked to catch it."""
     account = EntityInstanceId("account", order["source"])
     with (yield context.lock_entities([account])):
         try:

@@ -22,7 +22,7 @@ POLLS: Counter[str] = Counter()
 
 @orchestration_trigger(context_name="context")
 def calls(context: df.DurableOrchestrationContext) -> Turns:
-    """Calls what it is given and tells the answer."""
+    """Calls what it is given and returns the answer."""
     order = context.get_input()
     response = yield context.call_http(
         order["method"], order["url"], content=order.get("content"), headers=order.get("headers")

@@ -41,7 +41,7 @@ def runs(req: func.HttpRequest) -> str:
 
 @blueprint.activity_trigger(input_name="order")
 def count(order: dict) -> int:  # type: ignore[type-arg] # the worker takes no parameterised types
-    """Counts its runs under a key; fails as often as it is told."""
+    """Counts its runs under a key; fails as often as its input says."""
     RUNS[order["key"]] += 1
     if RUNS[order["key"]] <= order.get("failures", 0):
         raise ConnectionError(f"run {RUNS[order['key']]}")
@@ -108,10 +108,10 @@ def race(context: task.OrchestrationContext, seconds: float) -> Turns:
 
 
 @blueprint.orchestration_trigger(context_name="context")
-def tells(context: task.OrchestrationContext, whom: str) -> str:
+def sends(context: task.OrchestrationContext, whom: str) -> str:
     """Sends an event to another instance and ends."""
     context.send_event(whom, "approval", data=f"from {context.instance_id}")
-    return "told"
+    return "sent"
 
 
 @blueprint.orchestration_trigger(context_name="context")

@@ -45,7 +45,7 @@ def on_cosmos(documents: func.DocumentList) -> None:
 @blueprint.event_grid_trigger(arg_name="event")
 def on_event_grid(event: func.EventGridEvent) -> None:
     if event.subject == "fail":
-        raise RuntimeError("told to")
+        raise RuntimeError("as its message asks")
     EVENTS.append({"from": "grid", "id": event.id, "type": event.event_type})
 
 

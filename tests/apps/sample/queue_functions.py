@@ -1,4 +1,4 @@
-"""A queue function whose message says what it should do, and an HTTP function that tells what it saw."""
+"""A queue function whose message says what it should do, and an HTTP function that returns what it saw."""
 
 import json
 import time

@@ -57,7 +57,7 @@ def test_an_event_is_sent_again(window: Window) -> None:
     expect(window.page.locator(".toast")).to_have_text("Sending it again.")
 
 
-def test_the_window_of_a_circuit_is_drawn_as_the_api_tells_it(window: Window, seen: System, key: str) -> None:
+def test_the_window_of_a_circuit_is_drawn_as_the_api_has_it(window: Window, seen: System, key: str) -> None:
     window.open("circuits/fragile")
     expect(window.card("Window")).to_contain_text("No calls in the last 30 s.")
     for number in range(2):

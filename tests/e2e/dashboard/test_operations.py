@@ -32,7 +32,7 @@ def test_what_changes_shows_without_reloading(window: Window, seen: System, key:
     expect(window.page.get_by_role("link", name=key, exact=True)).to_be_visible()
 
 
-def test_an_operation_tells_why_it_waits_and_counts_down(window: Window, seen: System, key: str) -> None:
+def test_an_operation_shows_why_it_waits_and_counts_down(window: Window, seen: System, key: str) -> None:
     operation_id = seen.accepted(key, "/fail/1", dependency="patient")
     seen.until(operation_id, "waiting_retry")
     window.open(f"operations/{operation_id}")
@@ -105,7 +105,7 @@ def test_a_long_list_is_shown_a_page_at_a_time_and_saved_as_csv(
     assert "cursor=" in window.page.url
 
 
-def test_a_batch_tells_how_far_it_is_and_what_became_of_each_item(
+def test_a_batch_shows_how_far_it_is_and_what_became_of_each_item(
     window: Window, seen: System, key: str
 ) -> None:
     items = [
@@ -125,7 +125,7 @@ def test_a_batch_tells_how_far_it_is_and_what_became_of_each_item(
     expect(window.page.locator(".headline .badge")).to_have_text("Succeeded")
 
 
-def test_a_saga_tells_what_was_undone_and_leads_to_its_operations(
+def test_a_saga_shows_what_was_undone_and_leads_to_its_operations(
     window: Window, seen: System, key: str
 ) -> None:
     reserve = {

@@ -14,7 +14,7 @@ from tests.support.browser import NARROW, WIDE, Window
 from tests.support.target import Target
 
 
-def test_a_lost_connection_is_told_with_since_when_and_found_again(window: Window) -> None:
+def test_a_lost_connection_is_shown_with_its_time_and_found_again(window: Window) -> None:
     window.open("operations?key=fine")
     window.context.set_offline(offline=True)
     banner = window.page.locator("#banner")
@@ -25,7 +25,7 @@ def test_a_lost_connection_is_told_with_since_when_and_found_again(window: Windo
     expect(window.page.locator("#live-text")).to_have_text("Live")
 
 
-def test_a_part_that_is_missing_is_told_beside_those_that_work(window: Window) -> None:
+def test_a_part_that_is_missing_is_named_beside_those_that_work(window: Window) -> None:
     window.page.route("**/api/outbox?**", lambda route: route.fulfill(status=503))
     window.open()
     expect(window.card("Outbox")).to_contain_text("The API answered 503")

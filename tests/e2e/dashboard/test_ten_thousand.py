@@ -20,7 +20,7 @@ MOST_ELEMENTS = 4_000
 LONGEST_TASK_MS = 1_000
 
 # Rows that are there already, again under other ids, spread over ten minutes. As many real operations
-# would take minutes, and what reads them cannot tell.
+# would take minutes, and the code that reads them sees no difference.
 MULTIPLY = """
 WITH RECURSIVE numbers (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
 INSERT INTO instances
@@ -55,7 +55,7 @@ def crowded(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: 
 
 
 @pytest.mark.parametrize(
-    ("view", "told"),
+    ("view", "text"),
     [
         ("", "9,903 operations accepted"),
         ("", "3,301waiting"),
@@ -64,11 +64,11 @@ def crowded(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: 
         ("circuits/patient", "Operations waiting3,301"),
     ],
 )
-def test_a_view_stays_small_and_quick(browser: Browser, crowded: System, view: str, told: str) -> None:
+def test_a_view_stays_small_and_quick(browser: Browser, crowded: System, view: str, text: str) -> None:
     with Window(browser, crowded.url) as window:
         window.page.add_init_script(WATCH_TASKS)
         window.open(view)
-        expect(window.page.locator("main")).to_contain_text(told)
+        expect(window.page.locator("main")).to_contain_text(text)
         assert window.page.locator("*").count() < MOST_ELEMENTS
         assert window.page.evaluate("window.longest") < LONGEST_TASK_MS
 

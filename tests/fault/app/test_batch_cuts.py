@@ -91,10 +91,10 @@ async def bad_letters(batch_id: str) -> list[str]:
 
 
 def check(batch_id: str, hub: PartHub) -> None:
-    told = asyncio.run(document(batch_id))
+    shown = asyncio.run(document(batch_id))
     ended = {index: "dead_lettered" if index in BAD | FAILING else "succeeded" for index in range(TOTAL)}
-    assert {item["index"]: item["status"] for item in told["items"]} == ended
-    assert told["status"] == "failed", "three failures, two are tolerated"
+    assert {item["index"]: item["status"] for item in shown["items"]} == ended
+    assert shown["status"] == "failed", "three failures, two are tolerated"
     keys = {item.key for item in (an_item(batch_id, index) for index in range(TOTAL)) if item.operation}
     assert sorted(hub.started) == sorted(str(key) for key in keys), "each once"
     assert hub.most_running <= CONCURRENCY

@@ -71,7 +71,7 @@ def played(cuts: Cuts, operation_id: str, queue: str, *, place: Place = "own", t
     stage = PartStage(outbox, f"outbox-{operation_id}", {"operation_id": operation_id}, steps.answer)
     with cuts.in_place(), on_the_clock_of(stage):
         while isinstance(steps.answer("commit", success_of(operation_id, queue, place)), Exception):
-            pass  # The operation insists on its commit.
+            pass  # The operation calls its commit until it succeeds.
         stage.run()
 
 

@@ -114,9 +114,9 @@ def test_every_operation_is_in_one_end_state(aftermath: Aftermath) -> None:
 
 
 def test_every_saga_says_what_stands_and_what_was_undone(aftermath: Aftermath) -> None:
-    told = Counter((*saga["stands"], "|", *saga["undone"]) for saga in aftermath.report["sagas"])
+    ends = Counter((*saga["stands"], "|", *saga["undone"]) for saga in aftermath.report["sagas"])
     sagas = [subject for subject in aftermath.cuts if flow_of(subject).name == "saga"]
-    assert told == {("a", "|", "b"): len(sagas) + 1}
+    assert ends == {("a", "|", "b"): len(sagas) + 1}
 
 
 async def test_every_batch_says_how_each_item_has_ended(aftermath: Aftermath) -> None:

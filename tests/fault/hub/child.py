@@ -1,4 +1,4 @@
-"""One life of a hub, run as a process of its own: submits a batch of work, and dies at a point if told to.
+"""One life of a hub, run as a process of its own: submits a batch of work, and dies at a point if asked to.
 
 Usage: python -m tests.fault.hub.child FOLDER LIFE [POINT VISIT]. Prints a line for all that was accepted.
 Without a point it waits for everything to end and prints a report as its last line.
@@ -16,7 +16,7 @@ from onebox.clock import SystemClock
 from onebox.hub import FaultPoint, Hub
 from onebox.hub.model import InstanceFinishedError
 from onebox.hub.reading import InstanceFilter
-from tests.fault.hub.workload import SIGNALS, TALLY, Cut, counting_app, submit
+from tests.fault.hub.workload import MIXED_COUNTER, SIGNALS_COUNTER, Cut, counting_app, submit
 from tests.integration.hub.durable_app import AppInvoker
 
 _MIXED = 3
@@ -38,7 +38,7 @@ async def submit_batch(hub: Hub, life: int) -> None:
 
 
 async def finish(hub: Hub) -> dict[str, object]:
-    """Send what a death may have kept from being sent, wait for all, and tell how it ended."""
+    """Send what a death may have kept from being sent, wait for all, and print how it ended."""
     everything = hub.tasks.query(InstanceFilter(), None, None).items
     for state in everything:
         if state.name == "mixed" and not state.status.is_terminal:
@@ -46,10 +46,10 @@ async def finish(hub: Hub) -> dict[str, object]:
                 await hub.tasks.raise_event(state.id, "go", None)
     ended = [await hub.tasks.wait_finished(state.id) for state in everything]
     await hub.settled()
-    tally, signals = hub.tasks.get_entity(TALLY), hub.tasks.get_entity(SIGNALS)
+    counter, signals = hub.tasks.get_entity(MIXED_COUNTER), hub.tasks.get_entity(SIGNALS_COUNTER)
     return {
         "outputs": {state.id: state.output for state in ended if state.name != "child"},
-        "tally": tally and tally.state,
+        "counter": counter and counter.state,
         "signals": signals and signals.state,
     }
 

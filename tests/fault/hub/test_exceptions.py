@@ -7,7 +7,15 @@ import pytest
 
 from onebox.clock import SystemClock
 from onebox.hub import FaultPoint, Hub
-from tests.fault.hub.workload import OUTPUT, SIGNALS, TALLY, Cut, counting_app, insist, submit
+from tests.fault.hub.workload import (
+    MIXED_COUNTER,
+    OUTPUT,
+    SIGNALS_COUNTER,
+    Cut,
+    call_until_success,
+    counting_app,
+    submit,
+)
 from tests.integration.hub.backends import SDK_NOTICE, eventually
 from tests.integration.hub.durable_app import AppInvoker
 
@@ -31,16 +39,16 @@ async def test_all_work_ends_once(point: FaultPoint, visit: int, tmp_path: Path)
     await hub.start()
     try:
         async with asyncio.timeout(20):
-            await insist(lambda: submit(hub.tasks, "rounds", "rounds", "3"))
+            await call_until_success(lambda: submit(hub.tasks, "rounds", "rounds", "3"))
             for instance_id in IDS:
-                await insist(lambda each=instance_id: submit(hub.tasks, "mixed", each))
-                await insist(lambda each=instance_id: hub.tasks.raise_event(each, "go", None))
+                await call_until_success(lambda each=instance_id: submit(hub.tasks, "mixed", each))
+                await call_until_success(lambda each=instance_id: hub.tasks.raise_event(each, "go", None))
             for instance_id in IDS:
                 state = await hub.tasks.wait_finished(instance_id)
                 assert state.output == OUTPUT
             await hub.tasks.wait_finished("rounds")
-            await eventually(lambda: _holds(hub, SIGNALS, "3"))
-            assert await _holds(hub, TALLY, str(len(IDS)))
+            await eventually(lambda: _holds(hub, SIGNALS_COUNTER, "3"))
+            assert await _holds(hub, MIXED_COUNTER, str(len(IDS)))
     finally:
         await hub.stop()
     assert struck.is_set(), "the point was never visited"

@@ -44,7 +44,7 @@ async def test_nothing_accepted_is_lost_or_applied_twice(tmp_path: Path) -> None
 
     assert set(accepted) <= set(outputs), "an accepted start was lost"
     assert {outputs[instance_id] for instance_id in mixed} == {OUTPUT}
-    assert report["tally"] == str(len(mixed)), "an awaited entity call was lost or applied twice"
+    assert report["counter"] == str(len(mixed)), "an awaited entity call was lost or applied twice"
     assert report["signals"] == str(2 * len(rounds)), "a signal was lost or applied twice"
     runs = len((tmp_path / "runs.log").read_text().split())
     distinct = 2 * len(mixed) + 2 * len(rounds)

@@ -12,8 +12,8 @@ from onebox.hub import FaultPoint, TaskHub
 from onebox.hub.model import HubError, InstanceExistsError, Start
 from tests.integration.hub.durable_app import App
 
-TALLY = "@tally@mixed"
-SIGNALS = "@tally@signals"
+MIXED_COUNTER = "@counter@mixed"
+SIGNALS_COUNTER = "@counter@signals"
 OUTPUT = "[2, 4, 1]"
 
 
@@ -43,7 +43,7 @@ def counting_app(log: Path) -> App:
         return value * 2
 
     @app.entity
-    class Tally(DurableEntity):
+    class Counter(DurableEntity):
         def add(self, amount: int) -> int:
             self.set_state(self.get_state(int, 0) + amount)
             return 1
@@ -56,14 +56,14 @@ def counting_app(log: Path) -> App:
     def mixed(ctx: task.OrchestrationContext, _: Any) -> Generator[task.Task[Any], Any, Any]:
         first = yield ctx.call_activity("double", input=1)
         yield ctx.create_timer(timedelta(milliseconds=50))  # longer than a slow commit: it must be waited for
-        counted = yield ctx.call_entity(EntityInstanceId.parse(TALLY), "add", input=1)
+        counted = yield ctx.call_entity(EntityInstanceId.parse(MIXED_COUNTER), "add", input=1)
         second = yield ctx.call_sub_orchestrator("child", input=2)
         yield ctx.wait_for_external_event("go")
         return [first, second, counted]
 
     @app.orchestrator
     def rounds(ctx: task.OrchestrationContext, left: int) -> Generator[task.Task[Any], Any, Any]:
-        ctx.signal_entity(EntityInstanceId.parse(SIGNALS), "add", 1)
+        ctx.signal_entity(EntityInstanceId.parse(SIGNALS_COUNTER), "add", 1)
         yield ctx.call_activity("double", input=10)
         if left > 1:
             ctx.continue_as_new(left - 1)
@@ -79,7 +79,7 @@ async def submit(tasks: TaskHub, name: str, instance_id: str, input_: str | None
         return
 
 
-async def insist(call: Any) -> None:
+async def call_until_success(call: Any) -> None:
     """Call until it is accepted; only what a fault point raised is forgiven."""
     for _ in range(5):
         try:

@@ -190,7 +190,7 @@ async def test_lists_ids_of_finished_instances_in_pages(backend: Backend) -> Non
     assert second.continuation_token is None
 
 
-async def test_the_history_tells_the_same_story(backend: Backend) -> None:
+async def test_the_history_has_the_same_events(backend: Backend) -> None:
     state = await backend.run("chain", input=1)
     history = await backend.client.get_orchestration_history(state.instance_id)
     turn = [

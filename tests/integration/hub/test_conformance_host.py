@@ -69,7 +69,7 @@ async def test_purges_all_that_an_instance_has_started(backend: Backend) -> None
     assert await backend.client.get_orchestration_state("below") is None
 
 
-@in_memory_differs("it does not tell children")
+@in_memory_differs("it does not terminate children")
 async def test_a_child_knows_its_parent(backend: Backend) -> None:
     state = await backend.run("parent", input={"name": "who_is_my_parent"}, instance_id="the-parent")
     assert state.get_output() == "the-parent"

@@ -17,7 +17,7 @@ from tests.integration.hub.backends import SDK_NOTICE
 from tests.integration.hub.durable_app import App, AppInvoker
 
 pytestmark = SDK_NOTICE
-TALLY = "@tally@one"
+COUNTER = "@counter@one"
 
 
 def counting_app() -> App:
@@ -28,7 +28,7 @@ def counting_app() -> App:
         return value * 2
 
     @app.entity
-    class Tally(DurableEntity):
+    class Counter(DurableEntity):
         def add(self, amount: int) -> int:
             total: int = self.get_state(int, 0) + amount
             self.set_state(total)
@@ -36,9 +36,9 @@ def counting_app() -> App:
 
     @app.orchestrator
     def counted(ctx: task.OrchestrationContext, _: Any) -> Generator[task.Task[Any], Any, Any]:
-        before = yield ctx.call_entity(EntityInstanceId.parse(TALLY), "add", 1)
+        before = yield ctx.call_entity(EntityInstanceId.parse(COUNTER), "add", 1)
         doubled = yield ctx.call_activity("double", input=before)
-        ctx.signal_entity(EntityInstanceId.parse(TALLY), "add", doubled)
+        ctx.signal_entity(EntityInstanceId.parse(COUNTER), "add", doubled)
         return doubled
 
     @app.orchestrator
@@ -77,9 +77,9 @@ async def test_only_what_has_to_be_waited_for_ends_a_commit(
         await hub.tasks.start(Start("one", "counted"))
         assert (await hub.tasks.wait_finished("one")).output == "2"
         await hub.settled()
-        tally = hub.tasks.get_entity(TALLY)
-        assert tally is not None
-        assert tally.state == "3"
+        counter = hub.tasks.get_entity(COUNTER)
+        assert counter is not None
+        assert counter.state == "3"
     assert visits[FaultPoint.GROUP_COMMITTED] == commits
     assert (visits[FaultPoint.TURN_COMMITTED], visits[FaultPoint.BATCH_COMMITTED]) == (3, 2)
 
@@ -99,13 +99,13 @@ async def test_a_chain_that_is_cut_is_undone_from_there_and_runs_again(
         if point is FaultPoint.GROUP_FILLED:
             with pytest.raises(RuntimeError):
                 await hub.tasks.start(Start("one", "counted"))
-            assert (hub.tasks.get("one"), hub.tasks.get_entity(TALLY)) == (None, None)
+            assert (hub.tasks.get("one"), hub.tasks.get_entity(COUNTER)) == (None, None)
         await hub.tasks.start(Start("one", "counted"))
         assert (await hub.tasks.wait_finished("one")).output == "2"
         await hub.settled()
-        tally = hub.tasks.get_entity(TALLY)
-        assert tally is not None
-        assert tally.state == "3", "each operation counted once"
+        counter = hub.tasks.get_entity(COUNTER)
+        assert counter is not None
+        assert counter.state == "3", "each operation counted once"
     assert len(invoker.activities_run) == 1
 
 

@@ -17,7 +17,7 @@ from tests.integration.hub.sample_app import make_app
 
 pytestmark = SDK_NOTICE
 _BACK_TO_FORM_1 = (Path(__file__).parent / "form_1.sql").read_text(encoding="utf-8")
-TALLY = "@counter@scheduled"
+COUNTER = "@counter@scheduled"
 
 
 def _schema(path: Path) -> list[tuple[str, str]]:
@@ -33,7 +33,7 @@ async def _filled_store(folder: Path) -> None:
         await hub.tasks.start(Start("done", "chain", input="1"))
         await hub.tasks.start(Start("waiting", "wait_for_go"))
         await hub.tasks.start(Start("sleeping", "sleeper", input="0.3"))
-        await hub.tasks.signal_entity(TALLY, "add", "1")
+        await hub.tasks.signal_entity(COUNTER, "add", "1")
         await hub.tasks.wait_finished("done")
         await hub.tasks.wait_started("waiting")
         await hub.tasks.wait_started("sleeping")
@@ -50,9 +50,9 @@ async def test_a_store_of_form_1_goes_on(tmp_path: Path) -> None:
         done = hub.tasks.get("done")
         assert done is not None
         assert done.output == "8"
-        tally = hub.tasks.get_entity(TALLY)
-        assert tally is not None
-        assert tally.state == "1"
+        counter = hub.tasks.get_entity(COUNTER)
+        assert counter is not None
+        assert counter.state == "1"
         listed = hub.tasks.query(InstanceFilter(), None, None).items
         assert [state.id for state in listed] == ["done", "waiting", "sleeping"]
 

@@ -20,7 +20,7 @@ from tests.integration.hub.sample_app import make_app
 pytestmark = SDK_NOTICE
 
 
-async def test_a_second_process_is_told_who_serves_the_store(tmp_path: Path) -> None:
+async def test_a_second_process_is_refused_and_the_error_names_the_first(tmp_path: Path) -> None:
     async with running_hub(tmp_path, make_app()):
         second = Hub(tmp_path / "hub.db", AppInvoker(make_app()), SystemClock())
         with pytest.raises(HubInUseError, match=r"served by another process \(pid \d+\)"):

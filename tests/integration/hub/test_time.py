@@ -20,7 +20,7 @@ from tests.integration.hub.durable_app import App, AppInvoker
 from tests.integration.hub.sample_app import make_app
 
 pytestmark = SDK_NOTICE
-TALLY = "@counter@scheduled"
+COUNTER = "@counter@scheduled"
 
 
 async def pass_time(hub: Hub, clock: ManualClock, until_idle_for: timedelta) -> None:
@@ -95,12 +95,12 @@ async def test_an_event_that_came_in_time_wins_against_a_timer_that_both_came_wh
 async def test_a_scheduled_signal_is_delivered_when_it_is_due(tmp_path: Path) -> None:
     clock = ManualClock()
     async with running_hub(tmp_path, make_app(), clock) as hub:
-        await hub.tasks.signal_entity(TALLY, "add", "5", at=clock.now() + timedelta(hours=1))
+        await hub.tasks.signal_entity(COUNTER, "add", "5", at=clock.now() + timedelta(hours=1))
         await hub.settled()
-        assert hub.tasks.get_entity(TALLY) is None
+        assert hub.tasks.get_entity(COUNTER) is None
         clock.advance(timedelta(hours=1))
         await hub.settled()
-        entity = hub.tasks.get_entity(TALLY)
+        entity = hub.tasks.get_entity(COUNTER)
         assert entity is not None
         assert entity.state == "5"
 
@@ -124,7 +124,7 @@ async def test_fifty_thousand_pending_timers_hold_and_fire(tmp_path: Path) -> No
         for _ in range(50):
             await asyncio.gather(
                 *(
-                    hub.tasks.signal_entity(TALLY, "add", "1", at=due + timedelta(seconds=number))
+                    hub.tasks.signal_entity(COUNTER, "add", "1", at=due + timedelta(seconds=number))
                     for number in range(1_000)
                 )
             )
@@ -135,7 +135,7 @@ async def test_fifty_thousand_pending_timers_hold_and_fire(tmp_path: Path) -> No
         await hub.settled()
         clock.advance(timedelta(hours=2))
         await hub.settled()
-        entity = hub.tasks.get_entity(TALLY)
+        entity = hub.tasks.get_entity(COUNTER)
         assert entity is not None
         assert entity.state == "50000"
     finally:

@@ -102,15 +102,15 @@ async def test_one_that_fails_does_not_spoil_the_others(setting: Setting) -> Non
     assert len(setting.applied) == 2
 
 
-async def test_what_refuses_one_is_durable_before_that_one_is_told(setting: Setting) -> None:
+async def test_what_refuses_one_is_durable_before_that_one_is_refused(setting: Setting) -> None:
     """It may be refused for what another one of its group has written: "it exists" must not come early."""
 
-    async def stored_when_told() -> int:
+    async def stored_when_refused() -> int:
         with pytest.raises(LookupError):
             await setting.writer.commit(post_and_fail)
         return setting.stored()
 
-    _, stored = await asyncio.gather(setting.writer.commit(post), stored_when_told())
+    _, stored = await asyncio.gather(setting.writer.commit(post), stored_when_refused())
     assert stored == 1
 
 
@@ -130,7 +130,7 @@ async def test_a_group_that_is_not_committed_leaves_nothing(setting: Setting) ->
     assert setting.stored() == 1
 
 
-async def test_effects_that_are_lost_after_the_commit_are_told(setting: Setting) -> None:
+async def test_effects_that_are_lost_after_the_commit_are_reported(setting: Setting) -> None:
     setting.raise_at = FaultPoint.GROUP_COMMITTED
     with pytest.raises(RuntimeError):
         await setting.writer.commit(post)

@@ -109,13 +109,13 @@ class OneboxProcess:
         assert answer.status_code == 202, answer.text
 
     def instance(self, instance_id: str, **parameters: str) -> dict[str, Any]:
-        """An instance as the management API tells it."""
+        """An instance as the management API shows it."""
         answer = self.client.get(f"{INSTANCES}/{instance_id}", params=parameters)
         state: dict[str, Any] = answer.json()
         return state
 
     def until(self, instance_id: str, *wanted: str) -> dict[str, Any]:
-        """The instance once the management API tells one of these statuses."""
+        """The instance once the management API shows one of these statuses."""
 
         def look() -> dict[str, Any] | None:
             state = self.instance(instance_id)

@@ -15,7 +15,7 @@ def test_an_orchestration_sleeps_on_a_timer(onebox: OneboxProcess) -> None:
     assert onebox.until_finished("short-nap")["output"] == "Hello sleeper!"
 
 
-def test_the_error_of_an_activity_fails_its_orchestration_and_is_told_once(onebox: OneboxProcess) -> None:
+def test_the_error_of_an_activity_fails_its_orchestration_and_is_logged_once(onebox: OneboxProcess) -> None:
     onebox.start_orchestration("fails", "no-luck", "no luck today")
     state = onebox.until_finished("no-luck")
     assert state["status"] == "FAILED"

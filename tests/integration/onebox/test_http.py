@@ -44,7 +44,7 @@ def test_an_unknown_path_and_a_method_that_the_function_does_not_take_are_404(on
     assert onebox.client.head("/api/items/7").status_code == 404
 
 
-def test_an_error_of_the_function_is_an_empty_500_and_told_once_in_the_log(onebox: OneboxProcess) -> None:
+def test_an_error_of_the_function_is_an_empty_500_and_logged_once(onebox: OneboxProcess) -> None:
     answer = onebox.client.get("/api/boom")
     assert (answer.status_code, answer.content) == (500, b"")
     onebox.until_logged(r"boom Failed in \d+ ms \(GET /api/boom\)")

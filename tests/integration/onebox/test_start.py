@@ -55,7 +55,7 @@ def test_every_mistake_in_host_json_is_named(app: Path) -> None:
     assert "host.json: extensions.queues.visibilityTimeout: Value error, write a TimeSpan in quotes" in said
 
 
-def test_host_json_that_is_not_json_is_told_with_its_place(app: Path) -> None:
+def test_host_json_that_is_not_json_is_reported_with_its_line(app: Path) -> None:
     (app / "host.json").write_text('{"version": }')
     assert message_of(app).startswith("onebox: host.json is not JSON: Expecting value: line 1 column 13")
 

@@ -81,7 +81,7 @@ def test_an_http_exception_is_an_answer_and_any_other_error_a_500(streams: Onebo
     streams.until_logged(r"boom Failed in \d+ ms \(GET /api/boom\) - (?s:.)*ValueError: a secret")
 
 
-def test_a_response_that_breaks_off_is_cut_and_told_in_the_log(streams: OneboxProcess) -> None:
+def test_a_response_that_breaks_off_is_cut_and_logged(streams: OneboxProcess) -> None:
     with pytest.raises(httpx.RemoteProtocolError):
         streams.client.get("/api/breaks")
     log = streams.until_logged(r"breaks: its response broke off: (?s:.)*the other half is missing")

@@ -43,7 +43,7 @@ threading.Event().wait()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the tether watches its parent itself")
-def test_the_death_of_a_parent_with_threads_is_told_once(tmp_path: Path) -> None:
+def test_the_death_of_a_parent_with_threads_signals_the_command_once(tmp_path: Path) -> None:
     signalled = tmp_path / "signalled"
     command = [sys.executable, "-I", "-c", COMMAND, str(signalled)]
     with subprocess.Popen([sys.executable, "-c", PARENT, str(TETHER), *command]) as parent:
@@ -53,7 +53,7 @@ def test_the_death_of_a_parent_with_threads_is_told_once(tmp_path: Path) -> None
     assert signalled.read_text() == "signalled ended"
 
 
-def test_a_command_that_is_stopped_is_told_once_and_its_end_is_the_tethers(tmp_path: Path) -> None:
+def test_a_command_that_is_stopped_is_signalled_once_and_its_end_is_the_tethers(tmp_path: Path) -> None:
     signalled = tmp_path / "signalled"
     command = [sys.executable, "-I", "-c", COMMAND, str(signalled)]
     with subprocess.Popen([sys.executable, "-I", str(TETHER), str(os.getpid()), *command]) as tether:

@@ -289,11 +289,11 @@ async def test_a_change_whose_answer_got_lost_counts_as_made(monkeypatch: pytest
     record = await keep(0)
     real = tables.replace_version
 
-    async def told_wrong(*given: Any) -> bool:
+    async def answers_wrongly(*given: Any) -> bool:
         await real(*given)
         return False
 
-    monkeypatch.setattr(tables, "replace_version", told_wrong)
+    monkeypatch.setattr(tables, "replace_version", answers_wrongly)
     moved = await move_dead_letter(record.id, lambda kept: archived(kept, NOON))
     assert moved.status is Status.ARCHIVED
     assert await listed(DeadLetterFilter(status=Status.ARCHIVED)) == ["op-0"]

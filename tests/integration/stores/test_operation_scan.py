@@ -48,7 +48,7 @@ async def test_a_scan_can_leave_out_what_is_older_and_what_is_younger(task_hub: 
     assert await seen(task_hub, created_before=instance.created_at) == {}
 
 
-async def test_a_glimpse_tells_what_the_status_document_tells(task_hub: TaskHubStage) -> None:
+async def test_a_preview_agrees_with_the_status_document(task_hub: TaskHubStage) -> None:
     task_hub.answer = failing(0)
     await submit(task_hub.binding, an_operation(deadline_in=None, operation_id="op-good"), is_new_key=True)
     await finished(task_hub, "op-good")

@@ -58,17 +58,17 @@ async def unreachable(request: pytest.FixtureRequest) -> SharedCircuit:
     )
 
 
-async def test_a_circuit_that_was_never_told_anything_is_new(shared: SharedCircuit) -> None:
+async def test_a_circuit_without_reports_is_new(shared: SharedCircuit) -> None:
     assert await shared.read() == Breaker()
 
 
-async def test_what_is_told_is_read(shared: SharedCircuit) -> None:
+async def test_what_is_reported_is_read(shared: SharedCircuit) -> None:
     await shared.report(ReportMessage(Desk().report(present(), failures=10), SETTINGS, BUDGET))
     breaker = await until(shared, lambda seen: seen.state is CircuitState.OPEN)
     assert breaker.reason == "10 of 10 calls in 30 s failed"
 
 
-async def test_the_same_report_told_twice_counts_once(shared: SharedCircuit) -> None:
+async def test_the_same_report_sent_twice_counts_once(shared: SharedCircuit) -> None:
     desk = Desk()
     first, second = desk.report(present(), failures=3), desk.report(present(), failures=1)
     for report in (first, first, second):
@@ -84,7 +84,7 @@ async def test_a_task_hub_that_does_not_answer_is_unavailable(unreachable: Share
         await unreachable.report(ReportMessage(Desk().report(0), SETTINGS, BUDGET))
 
 
-async def test_a_hand_is_taken_by_signal(task_hub: TaskHubStage) -> None:
+async def test_a_manual_control_is_taken_by_signal(task_hub: TaskHubStage) -> None:
     entity = CircuitEntity(task_hub.binding, "payments")
     await entity.control(ManualControlMessage(ManualAction(ManualControl.OPEN, NOON, "ada", "maintenance")))
     breaker = await until(entity, lambda seen: seen.state is CircuitState.FORCED_OPEN)

@@ -20,7 +20,7 @@ async def finished(hub: TaskHubStage, operation_id: str) -> dict[str, object]:
 
 
 async def until_recorded(hub: TaskHubStage) -> None:
-    """Wait for the record, which is told by a signal after the orchestration ended."""
+    """Wait for the record, which is completed by a signal after the orchestration ended."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             record = await hub_store.read_record(hub.binding, "op-test")
@@ -41,7 +41,7 @@ async def test_a_duplicate_of_a_finished_operation_answers_its_document(task_hub
     assert await submit(task_hub.binding, an_operation(deadline_in=None)) == Replayed(document, finished=True)
 
 
-async def test_a_duplicate_with_another_fingerprint_is_told_so(task_hub: TaskHubStage) -> None:
+async def test_a_duplicate_with_another_fingerprint_is_a_mismatch(task_hub: TaskHubStage) -> None:
     task_hub.answer = failing(99)
     await submit(task_hub.binding, an_operation(deadline_in=None))
     assert isinstance(
@@ -80,7 +80,7 @@ async def test_a_terminated_operation_counts_as_cancelled(task_hub: TaskHubStage
     assert (await finished(task_hub, "op-test"))["status"] == "cancelled"
 
 
-async def test_a_task_hub_that_is_away_is_told_from_everything_else() -> None:
+async def test_a_task_hub_that_is_away_has_an_error_of_its_own() -> None:
     hub = binding_for(free_port())
     with pytest.raises(TaskHubUnavailableError, match="UNAVAILABLE"):
         await submit(hub, an_operation(deadline_in=None))

@@ -19,7 +19,7 @@ WAIT_SECONDS = 30
 ROWS, MORE_THAN_A_PAGE = 20, 25
 
 
-def close_by_hand() -> ManualControlMessage:
+def close_control() -> ManualControlMessage:
     return ManualControlMessage(
         ManualAction(ManualControl.CLOSE, datetime.now(UTC), "ada", "it is well again")
     )
@@ -69,7 +69,7 @@ async def test_a_circuit_closed_by_hand_lets_go_of_whoever_waits_for_it_and_of_n
     ids = await waiting(task_hub, "payments", MORE_THAN_A_PAGE)
     others = await waiting(task_hub, "mail", 2)
 
-    await start_release(task_hub.binding, "payments", close_by_hand())
+    await start_release(task_hub.binding, "payments", close_control())
     await until_all(task_hub, ids, "succeeded")
     assert [await state_of(task_hub, each) for each in others] == ["waiting_circuit"] * 2
     steps = [given for name, given in task_hub.activities if name == WAKE_WAITING]
@@ -118,7 +118,7 @@ async def test_a_circuit_closed_by_hand_lets_the_webhooks_of_an_outbox_go(
         async with asyncio.timeout(WAIT_SECONDS):
             while await _blocked_lanes(hub) != ["mail", "payments"]:  # noqa: ASYNC110 # asks over gRPC
                 await asyncio.sleep(0.05)
-            await start_release(hub, "payments", close_by_hand())
+            await start_release(hub, "payments", close_control())
             while await _blocked_lanes(hub) != ["mail"]:  # noqa: ASYNC110 # as above
                 await asyncio.sleep(0.05)
         await close_clients()

@@ -13,7 +13,7 @@ from scripts.processes import ROOT
 from tests.support.post_server import PostServer
 from tests.support.telemetry import TRACE_ID
 
-TELL = """
+EXPORT = """
 import logging, os, sys
 sys.path.insert(0, ".")
 logging.basicConfig(level=logging.INFO, stream=sys.stdout)
@@ -62,7 +62,7 @@ def test_spans_metrics_and_log_lines_arrive_with_what_the_queries_ask_for(
         "WEBSITE_SITE_NAME": "func-retry",
         "TMPDIR": str(tmp_path),
     }
-    subprocess.run([sys.executable, "-c", TELL], cwd=ROOT, env=environ, capture_output=True, check=True)
+    subprocess.run([sys.executable, "-c", EXPORT], cwd=ROOT, env=environ, capture_output=True, check=True)
 
     assert {item["tags"]["ai.cloud.role"] for item in items} == {"func-retry"}
     calls, points, lines = (

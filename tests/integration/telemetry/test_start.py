@@ -37,7 +37,7 @@ def loaded(**settings: str) -> list[str]:
     ).stdout.splitlines()
 
 
-def test_an_app_that_tells_nobody_imports_nothing_of_the_sdk() -> None:
+def test_an_app_that_exports_nothing_imports_nothing_of_the_sdk() -> None:
     assert loaded() == [
         "opentelemetry.sdk False",
         "opentelemetry.exporter False",
@@ -60,7 +60,7 @@ def test_a_collector_brings_the_sdk_and_its_own_exporter_only() -> None:
     ]
 
 
-def test_application_insights_is_told_by_its_connection_string_alone(tmp_path: Path) -> None:
+def test_application_insights_needs_only_its_connection_string(tmp_path: Path) -> None:
     lines = loaded(
         APPLICATIONINSIGHTS_CONNECTION_STRING=INSIGHTS,
         WEBSITE_SITE_NAME="func-retry",

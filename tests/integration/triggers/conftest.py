@@ -16,7 +16,7 @@ retry = { strategy = "fixed", initial_seconds = 60.0, jitter = "none" }
 
 @pytest.fixture
 async def hub() -> AsyncIterator[TaskHubStage]:
-    """A task hub with the app's orchestration; activities answer as told."""
+    """A task hub with the app's orchestration; activities answer as a test sets them."""
     with task_hub_stage() as stage, using(parse_config(DEPENDENCIES, {})):
         yield stage
         await close_clients()

@@ -57,11 +57,11 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Reason and text of each dead letter that was written."""
     letters: list[tuple[str, str]] = []
 
-    async def keep_and_tell(text: str, **more: Any) -> str:
+    async def keep_and_signal(text: str, **more: Any) -> str:
         letters.append((more["reason"].value, text))
         return await keep_message(text, **more)
 
-    monkeypatch.setattr(intake_module, "keep_message", keep_and_tell)
+    monkeypatch.setattr(intake_module, "keep_message", keep_and_signal)
     return letters
 
 

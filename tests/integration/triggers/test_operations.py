@@ -53,7 +53,7 @@ async def test_a_caller_who_waits_gets_the_finished_document(hub: TaskHubStage) 
     assert answer.headers["Preference-Applied"] == "wait=20"
 
 
-async def test_a_caller_who_waits_too_short_is_told_where_to_look(hub: TaskHubStage) -> None:
+async def test_a_caller_who_waits_too_short_gets_202(hub: TaskHubStage) -> None:
     hub.answer = failing(9)
     assert (await submitted(hub, Prefer="wait=1")).status == 202
 
@@ -121,7 +121,7 @@ async def test_an_unknown_operation_is_404_everywhere(hub: TaskHubStage) -> None
         assert (await call(function, hub.binding, operation_id="op-unknown")).status == 404
 
 
-async def test_a_waiting_operation_can_be_hurried(hub: TaskHubStage) -> None:
+async def test_a_waiting_operation_can_be_retried_now(hub: TaskHubStage) -> None:
     hub.answer = failing(1)
     operation_id = (await submitted(hub)).body["operation_id"]
     await until(hub, operation_id, "waiting_retry")

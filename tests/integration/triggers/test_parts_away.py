@@ -40,7 +40,7 @@ BODIES: Final[dict[str, Any]] = {
     "start_replay_of_many": {"filter": {}, "rate_per_second": 5},
     "note_dead_letter": {"text": "seen"},
     "preview_policy": {"dependency": "payments"},
-    **{f"{hand}_circuit": {"reason": "why"} for hand in ("open", "close", "disable", "reset")},
+    **{f"{control}_circuit": {"reason": "why"} for control in ("open", "close", "disable", "reset")},
 }
 NEEDS_A_PART: Final = {route.function for route in table() if AWAY in route.problems}
 NEEDS_STORAGE_ONLY: Final = {
@@ -117,7 +117,7 @@ async def test_every_route_says_503_when_a_part_that_it_needs_is_away(app: App) 
     assert {name: status for name, (status, _) in answers.items() if status != 503} == {}
 
 
-async def test_the_answer_tells_the_storage_from_the_task_hub(app: App) -> None:
+async def test_the_answer_names_the_storage_or_the_task_hub(app: App) -> None:
     answers = await app.answers(NEEDS_A_PART)
     storage_away = {name for name, (_, type_) in answers.items() if type_ == "/problems/storage-unavailable"}
     hub_away = {name for name, (_, type_) in answers.items() if type_ == "/problems/task-hub-unavailable"}

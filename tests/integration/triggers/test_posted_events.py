@@ -77,7 +77,7 @@ async def test_what_is_wrong_with_an_event_is_pointed_at(
     ("body", "headers"),
     [(CALL | {"key": "k"}, {}), (CALL, {"Idempotency-Key": "k"}), (EVENT, {}), (CALL, HEADERS), (CALL, {})],
 )
-async def test_what_is_put_on_the_queue_gets_the_name_that_the_answer_told(
+async def test_what_is_put_on_the_queue_gets_the_name_of_the_answer(
     storage: Storage, body: Any, headers: dict[str, str]
 ) -> None:
     with QueueClient.from_connection_string(storage.connection_string, "operations") as queue:

@@ -37,12 +37,12 @@ def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     use_own_tables(request.node.name, monkeypatch)
 
 
-async def by_hand(hub: TaskHubStage, hand: ManualControl, seconds: float | None = None) -> None:
+async def change_circuit(hub: TaskHubStage, control: ManualControl, seconds: float | None = None) -> None:
     """Put the circuit of payments into another state and wait until it is."""
     circuit = CircuitEntity(hub.binding, "payments")
-    action = ManualAction(hand, clock.now(), by="ada", reason="maintenance", for_seconds=seconds)
+    action = ManualAction(control, clock.now(), by="ada", reason="maintenance", for_seconds=seconds)
     await circuit.control(ManualControlMessage(action))
-    wanted = CircuitState.FORCED_OPEN if hand is ManualControl.OPEN else CircuitState.CLOSED
+    wanted = CircuitState.FORCED_OPEN if control is ManualControl.OPEN else CircuitState.CLOSED
     async with asyncio.timeout(10):
         while (await circuit.read()).state is not wanted:  # noqa: ASYNC110 # asks another process
             await asyncio.sleep(0.02)
@@ -154,17 +154,17 @@ async def test_an_open_circuit_leaves_its_dead_letters_until_it_may_close(hub: T
     hub.answer = failing(0)
     ids = await kept(2)
     until = clock.now() + timedelta(minutes=10)
-    await by_hand(hub, ManualControl.OPEN, 600)
+    await change_circuit(hub, ManualControl.OPEN, 600)
     step = await batch(hub, ids)
     assert (step["replayed"], step["left"]) == (0, ids)
     assert abs(datetime.fromisoformat(step["held_until"]) - until) < timedelta(seconds=1)
     assert await status_of(ids[0]) is Status.OPEN
-    await by_hand(hub, ManualControl.CLOSE)
+    await change_circuit(hub, ManualControl.CLOSE)
     assert (await batch(hub, step["left"]))["replayed"] == 2
 
 
 async def test_a_circuit_that_is_open_without_end_is_asked_again(hub: TaskHubStage) -> None:
-    await by_hand(hub, ManualControl.OPEN)
+    await change_circuit(hub, ManualControl.OPEN)
     held = await held_until(hub.binding, "payments")
     assert held is not None
     assert timedelta(0) < held - clock.now() <= RECHECK

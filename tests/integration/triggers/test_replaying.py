@@ -241,7 +241,7 @@ async def an_undeliverable_event(operation_id: str) -> str:
 async def test_a_crash_around_the_resend_of_an_event_ends_in_one_resend(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, *, after: bool
 ) -> None:
-    """The operation of an event has succeeded: that it was started tells nothing of the event."""
+    """The operation of an event has succeeded: that it was started says nothing about the event."""
     operation_id = f"op-event-{after}"
     hub.answer = failing(0)
     await submit(hub.binding, an_operation(operation_id=operation_id, created_at=clock.now()))

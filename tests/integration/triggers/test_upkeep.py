@@ -69,7 +69,7 @@ async def keep(number: int) -> str:
     return await keep_operation(an_entry(f"op-{number}"), NOW - timedelta(days=number))
 
 
-async def test_an_alert_is_raised_once_and_told_again_when_it_clears(
+async def test_an_alert_is_sent_once_and_again_when_it_clears(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     settle_on(monkeypatch)
@@ -86,14 +86,14 @@ async def test_an_alert_is_raised_once_and_told_again_when_it_clears(
     assert await check_alerts(hub.binding, NOW + timedelta(minutes=3)) == []
 
 
-async def test_age_and_circuits_are_watched_too(hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_age_and_circuits_are_metrics_too(hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch) -> None:
     thresholds = Thresholds(dead_letters=0, dead_letter_age_seconds=3600)
     settle_on(monkeypatch, thresholds=thresholds)
     await keep(1)
     (alert,) = await check_alerts(hub.binding, NOW)
     assert (alert.condition, alert.value) == ("dead_letter_age_seconds", 86_400)
-    watched = await read_health_metrics(hub.binding, NOW)
-    assert {reading.condition for reading in watched.with_thresholds(thresholds)} >= {
+    metrics = await read_health_metrics(hub.binding, NOW)
+    assert {metric.condition for metric in metrics.with_thresholds(thresholds)} >= {
         "outbox_lag_seconds",
         "circuit_open_seconds:payments",
     }
@@ -115,7 +115,7 @@ async def test_a_webhook_is_an_operation_with_a_key_of_the_alert(
     assert call["operation"]["request"]["json"] == alert.document()
 
 
-async def test_what_could_not_be_told_is_told_by_the_next_run(
+async def test_an_alert_that_could_not_be_sent_is_sent_by_the_next_run(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle_on(monkeypatch, webhook=Webhook("payments", "/alerts"))

@@ -88,8 +88,8 @@ class Reference:
     throttled_until: datetime = NOON
     moves: list[tuple[C, C]] = field(default_factory=list)
 
-    def go(self, state: C, *, by_hand: bool = False) -> None:
-        if not by_hand:
+    def go(self, state: C, *, is_manual: bool = False) -> None:
+        if not is_manual:
             self.moves.append((self.state, state))
         self.state, self.epoch = state, self.epoch + 1
         self.calls, self.in_a_row, self.leases, self.successes = [], 0, {}, 0
@@ -147,7 +147,7 @@ class Grant:
 
 
 class Lives(RuleBasedStateMachine):
-    """Two workers, messages that come late, twice or never, owners that die, and people's hands."""
+    """Two workers, messages that come late, twice or never, owners that die, and manual controls."""
 
     reports = Bundle("reports")
     grants = Bundle("grants")
@@ -209,13 +209,13 @@ class Lives(RuleBasedStateMachine):
         key = (report.reporter, report.sequence)
         is_new = key not in self.delivered
         if is_new:
-            self.tell_model(report)
+            self.apply_to_model(report)
         self.delivered.add(key)
         epochs = {report.epoch, *(probe.epoch for probe in report.probes)}
         if not is_new or without.epoch not in epochs:
             assert speaking_of_state(self.desk.breaker) == speaking_of_state(without)
 
-    def tell_model(self, report: Report) -> None:
+    def apply_to_model(self, report: Report) -> None:
         # What is under way for up to a minute may as well come from a slow clock, and counts as fresh.
         late = self.model.clock - report.at
         if late > timedelta(minutes=1):
@@ -288,20 +288,20 @@ class Lives(RuleBasedStateMachine):
             self.a_probe_ends(grant, verdict)
 
     @precondition(lambda self: self.has_people)
-    @rule(hand=st.sampled_from(ManualControl), for_seconds=st.one_of(st.none(), st.floats(1, 300)))
-    def a_person_steps_in(self, hand: ManualControl, for_seconds: float | None) -> None:
-        self.now = round(self.now + 0.001, 3)  # two hands in one millisecond are one message
+    @rule(control=st.sampled_from(ManualControl), for_seconds=st.one_of(st.none(), st.floats(1, 300)))
+    def a_person_steps_in(self, control: ManualControl, for_seconds: float | None) -> None:
+        self.now = round(self.now + 0.001, 3)  # two controls in one millisecond are one message
         seconds = None if for_seconds is None else round(for_seconds, 3)
         at = max(self.model.clock, after(self.now))
-        self.desk.hand(self.now, hand, seconds)
+        self.desk.control(self.now, control, seconds)
         self.model.tick(at)
         targets = {ManualControl.OPEN: C.FORCED_OPEN, ManualControl.DISABLE: C.DISABLED}
-        self.model.go(targets.get(hand, C.CLOSED), by_hand=True)
-        if hand is not ManualControl.OPEN:
+        self.model.go(targets.get(control, C.CLOSED), is_manual=True)
+        if control is not ManualControl.OPEN:
             self.model.break_seconds = 30.0
-        if hand in targets and seconds is not None:
+        if control in targets and seconds is not None:
             self.model.expires_at = after(self.now) + timedelta(seconds=seconds)
-        if hand is ManualControl.RESET:
+        if control is ManualControl.RESET:
             self.model.throttled_until = NOON
         self.model.tick(at)
 

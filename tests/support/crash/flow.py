@@ -91,7 +91,7 @@ class Flow:
         raise NotImplementedError
 
     def parts(self, subject: str) -> Iterable[str]:
-        """What tells that an activity works for the subject."""
+        """What shows that an activity works for the subject."""
         return [operation_id(subject)]
 
 

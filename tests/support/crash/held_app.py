@@ -4,7 +4,7 @@ Usage: python -m tests.support.crash.held_app DATA PORT FILE
 
 The file holds JSON: step -> operation id and key. Once a step of such an operation is due (`call.before`) or
 done (`call.after`), it stands still, and a line in FILE.held says so. Before a step, nothing of it has been
-done; after it, all of it has been done and nobody has been told.
+done; after it, all of it has been done and nothing has been answered.
 """
 
 import asyncio
@@ -46,9 +46,9 @@ class Holds:
         self._held = file.with_suffix(".held")
 
     def at(self, point: str, arguments: object) -> bool:
-        """Tells whether this is the step of the operation that is named for it, and notes that it stands."""
-        told = repr(arguments)
-        holds = any(name in told for name in self._names.get(point, ()))
+        """Return whether this is the step of the operation that is named for it, and note that it stands."""
+        text = repr(arguments)
+        holds = any(name in text for name in self._names.get(point, ()))
         if holds:
             with self._held.open("a") as lines:
                 lines.write(f"{point}\n")

@@ -98,8 +98,8 @@ class Batch(Flow):
             body(f"{subject}-3"),
         ]
         asked = {"items": items, "max_concurrency": 2}
-        told = await accepted(submit_batch, app, asked, **{"Idempotency-Key": subject})
-        app.places.names[told["batch_id"]] = subject
+        answered = await accepted(submit_batch, app, asked, **{"Idempotency-Key": subject})
+        app.places.names[answered["batch_id"]] = subject
 
     def parts(self, subject: str) -> Iterable[str]:
         return [operation_id(f"{subject}-{number}") for number in range(4)]

@@ -78,7 +78,7 @@ class Life:
                 async with asyncio.timeout(_TOGETHER_SECONDS):
                     await app.places.complete.wait()
             except TimeoutError:
-                _tell(app, asking)
+                _fail_with_missing(app, asking)
             die()
 
     async def _be_struck(self, point: FaultPoint, visit: int, subjects: list[str]) -> None:
@@ -139,7 +139,7 @@ async def _places_of_all(app: SmallApp) -> dict[str, Place]:
     return cuts
 
 
-def _tell(app: SmallApp, asking: Iterable[asyncio.Task[None]]) -> Never:
+def _fail_with_missing(app: SmallApp, asking: Iterable[asyncio.Task[None]]) -> Never:
     """Say who did not come to their places, and what went wrong."""
     missing = {
         subject: place for subject, place in app.places.holds.items() if subject not in app.places.held

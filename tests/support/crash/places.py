@@ -21,7 +21,7 @@ from azure.durable_functions import DurableFunctionsClient
 
 from durable_retry.services.attempt import http_client as downstream
 from durable_retry.stores import queues, tables
-from durable_retry.stores.dead_letters import index as dead_letter_tally
+from durable_retry.stores.dead_letters import index as dead_letter_index
 
 _READS: Final = ("read", "rows_", "get_", "list_", "wait_", "close", "packed", "run_in_pool")
 """Beginnings of the names of what only reads, and what carries out reads and writes alike."""
@@ -115,15 +115,15 @@ class Places:
 
     def watch(self) -> None:
         """Put the places into the app, for as long as the process lives."""
-        dead_letter_tally._locks[asyncio.get_running_loop()] = self._lock
+        dead_letter_index._locks[asyncio.get_running_loop()] = self._lock
         for name, function in _writes_of(tables):
-            _replace(function, self._watched(function, name, names_table=True))
+            _replace(function, self._recorded(function, name, names_table=True))
         for name, method in _writes_of(DurableFunctionsClient):
-            setattr(DurableFunctionsClient, name, self._watched(method, name))
+            setattr(DurableFunctionsClient, name, self._recorded(method, name))
         for function in (queues.send_message, downstream.send):
-            _replace(function, self._watched(function, function.__name__))
+            _replace(function, self._recorded(function, function.__name__))
 
-    def _watched(
+    def _recorded(
         self, write: Callable[..., Any], name: str, *, names_table: bool = False
     ) -> Callable[..., Any]:
         @wraps(write)

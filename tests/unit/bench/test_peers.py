@@ -87,7 +87,7 @@ def test_an_environment_of_the_pinned_versions_is_kept(
     assert len(commands) == 6
 
 
-def test_a_machine_without_npm_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_npm_gets_a_clear_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(systems, "HOME", tmp_path / "peers")
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     with pytest.raises(systems.PeersNotInstalledError, match="npm"):

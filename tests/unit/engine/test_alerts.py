@@ -30,7 +30,7 @@ def test_it_is_raised_once() -> None:
     assert alert_changes({"dead_letters": alert}, [reading(99)], LATER) == []
 
 
-def test_it_is_told_again_when_it_clears_and_can_be_raised_anew() -> None:
+def test_it_changes_again_when_it_clears_and_can_be_raised_anew() -> None:
     (cleared,) = alert_changes({"dead_letters": raised()}, [reading(3)], LATER)
     assert (cleared.is_raised, cleared.value) == (False, 3)
     assert alert_changes({"dead_letters": cleared}, [reading(3)], LATER) == []

@@ -167,7 +167,7 @@ def test_secrets_never_show() -> None:
 
 
 @pytest.mark.parametrize("secret", ["whsec_!", "whsec_c2hvcnQ="])
-def test_a_webhook_secret_that_cannot_sign_is_told_and_not_shown(secret: str) -> None:
+def test_a_webhook_secret_that_cannot_sign_is_refused_and_not_shown(secret: str) -> None:
     text = f'[dependencies.a]\nbase_url = "https://a.example.com"\nwebhook = {{ secrets = ["{secret}"] }}'
     with pytest.raises(ConfigError) as caught:
         parse_config(text, {})
@@ -277,7 +277,7 @@ def test_tables_must_be_tables(text: str, key: str) -> None:
         ("https://${NO}", "the app setting NO is missing"),
     ],
 )
-def test_broken_references_are_told_once(text: str, detail: str) -> None:
+def test_broken_references_are_reported_once(text: str, detail: str) -> None:
     assert problems_of(a(base_url=text)) == {"dependencies.a.base_url": detail}
 
 

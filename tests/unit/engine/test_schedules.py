@@ -156,7 +156,7 @@ def test_without_a_record_only_the_latest_counts() -> None:
         ("[operations]\na = 5\n[more]", ["/more", "/operations/a"]),
     ],
 )
-def test_every_mistake_is_told_with_its_place(text: str, pointers: list[str]) -> None:
+def test_every_mistake_is_reported_with_its_pointer(text: str, pointers: list[str]) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse_schedules(text)
     assert [problem.pointer for problem in caught.value.problems] == pointers

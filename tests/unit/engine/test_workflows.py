@@ -11,7 +11,7 @@ from durable_retry.engine.workflows import BatchProgress, Do, Effect, Saga, Saga
 from tests.support.builders import NOON, an_operation
 
 
-def test_an_item_that_is_told_twice_to_run_runs_once() -> None:
+def test_an_item_that_is_started_twice_runs_once() -> None:
     progress = BatchProgress(total=3, max_concurrency=2)
     once = progress.with_started([0, 1], {0: "op-a", 1: "op-a"})
     assert once.running == {"op-a": (0, 1)}

@@ -59,8 +59,8 @@ class Entity:
         report = self.desk.report(at, probes=(result,))
         self.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json(), at)
 
-    def hand(self, at: float, hand: ManualControl, for_seconds: float | None = None) -> None:
-        action = ManualAction(hand, after(at), "ana", "drill", for_seconds)
+    def control(self, at: float, control: ManualControl, for_seconds: float | None = None) -> None:
+        action = ManualAction(control, after(at), "ana", "drill", for_seconds)
         self.run(MANUAL_CONTROL, ManualControlMessage(action).to_json(), at)
 
 
@@ -85,7 +85,7 @@ def test_a_failed_probe_makes_the_break_longer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hand", "state"),
+    ("control", "state"),
     [
         (ManualControl.OPEN, CircuitState.FORCED_OPEN),
         (ManualControl.CLOSE, CircuitState.CLOSED),
@@ -93,9 +93,9 @@ def test_a_failed_probe_makes_the_break_longer() -> None:
         (ManualControl.RESET, CircuitState.CLOSED),
     ],
 )
-def test_hands_are_obeyed_and_noted(hand: ManualControl, state: CircuitState) -> None:
+def test_manual_controls_are_obeyed_and_noted(control: ManualControl, state: CircuitState) -> None:
     entity = Entity()
-    entity.hand(0, hand, 60)
+    entity.control(0, control, 60)
     assert entity.desk.breaker.state is state
     assert [entry.by for entry in entity.desk.breaker.audit.entries] == ["ana"]
 

@@ -16,7 +16,7 @@ def test_the_first_try_is_number_one_and_numbers_count_per_path() -> None:
     assert numbers == [1, 2, 1, 1]
 
 
-def test_without_a_key_the_query_tells_requests_apart() -> None:
+def test_without_a_key_the_query_distinguishes_requests() -> None:
     ledger = Ledger()
     queries = ["case=1", "case=2", "case=1"]
     tries = [ledger.arrive("", method="GET", path="/fail/1", query=query, headers={}) for query in queries]

@@ -29,7 +29,7 @@ def test_a_file_holds_to_the_grammar(file: BicepFile) -> None:
 
 
 @pytest.mark.parametrize("text", [b"param name string =\n", b"var a = {\n  b: 1\n", b"resource r = {}\n"])
-def test_the_grammar_tells_mistakes(text: bytes) -> None:
+def test_the_grammar_reports_mistakes(text: bytes) -> None:
     assert BicepFile(INFRA, text).mistakes() != []
 
 

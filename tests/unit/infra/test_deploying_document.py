@@ -22,14 +22,14 @@ def row_of(page: str, start: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_every_parameter_is_told_with_its_default() -> None:
+def test_every_parameter_is_documented_with_its_default() -> None:
     given = re.findall(r"\$\{(\w+)=([^}]*)\}", PARAMETERS)
     assert len(given) == len(json.loads(PARAMETERS)["parameters"]) - 2  # azd's own: the name and the region
     for name, default in given:
         assert row_of(PAGE, name)[1].strip("`") == default
 
 
-def test_every_role_is_told() -> None:
+def test_every_role_is_documented() -> None:
     assert all(row_of(PAGE, role) for role in ROLES.values())
 
 

@@ -36,7 +36,7 @@ def test_a_missing_file_changes_nothing(tmp_path: Path) -> None:
         ({"IsEncrypted": True, "Values": {}}, "is encrypted"),
     ],
 )
-def test_a_broken_file_is_told(tmp_path: Path, content: Any, complaint: str) -> None:
+def test_a_broken_file_is_reported(tmp_path: Path, content: Any, complaint: str) -> None:
     with pytest.raises(CannotStartError, match=complaint):
         load(tmp_path, content, {})
 
@@ -66,7 +66,7 @@ def test_a_missing_connection_is_named() -> None:
     "setting", ["AzureWebJobsStorage__accountName", "azurewebjobsstorage__TABLESERVICEURI"]
 )
 @pytest.mark.parametrize("name", [None, "Storage", "AzureWebJobsStorage"])
-def test_an_identity_is_told_to_be_out_of_reach(setting: str, name: str | None) -> None:
+def test_an_identity_is_reported_as_out_of_reach(setting: str, name: str | None) -> None:
     with pytest.raises(
         MissingSettingError, match=f"{setting} asks for an identity, .* set .* connection string"
     ):

@@ -107,7 +107,7 @@ def test_versions_and_replaced_instances_are_as_the_host_has_them(tmp_path: Path
     assert Status.RUNNING in durable.replaceable
 
 
-def test_a_key_that_is_nearly_right_is_told_so(tmp_path: Path) -> None:
+def test_a_key_that_is_nearly_right_is_reported(tmp_path: Path) -> None:
     content = {"version": "2.0", "extensions": {"durableTask": {"hubNam": "x"}}, "foo": 1}
     with pytest.raises(CannotStartError) as refused:
         read(tmp_path, content)

@@ -124,7 +124,7 @@ def test_the_history_stays_short_however_many_there_are(letters: int) -> None:
     assert many.longest_history <= few.longest_history + 1
 
 
-def test_what_cannot_be_replayed_is_told_and_holds_nothing_up() -> None:
+def test_what_cannot_be_replayed_is_reported_and_holds_nothing_up() -> None:
     letters = Letters(10)
     letters.failing = {"dl-3"}
     document = staged(letters).run()

@@ -21,7 +21,7 @@ base_url = "https://payments.example.com"
 base_url = "https://idle.example.com"
 """
 DEPENDENCY = "durable_retry.dependency"
-WATCHED = HealthMetrics(
+METRICS = HealthMetrics(
     dead_letters=Summary(
         total=OpenCount(count=7, oldest_at=after(-90)),
         by_reason={},
@@ -39,7 +39,7 @@ WATCHED = HealthMetrics(
 @pytest.fixture
 def recorded() -> Iterator[Recorded]:
     with using(parse_config(CONFIG, {})), telemetry_stage() as recorded:
-        show(WATCHED)
+        show(METRICS)
         yield recorded
 
 
@@ -60,9 +60,9 @@ def test_the_outbox_lag_is_in_seconds(recorded: Recorded) -> None:
     assert recorded.points(metrics.OUTBOX_LAG) == [({}, 4.0)]
 
 
-def test_thresholds_are_held_against_the_same_readings() -> None:
-    readings = {one.condition: one.value for one in WATCHED.with_thresholds(Thresholds())}
-    assert readings == {
+def test_thresholds_are_compared_with_the_same_metrics() -> None:
+    values = {one.condition: one.value for one in METRICS.with_thresholds(Thresholds())}
+    assert values == {
         "dead_letters": 7.0,
         "dead_letter_age_seconds": 90.0,
         "outbox_lag_seconds": 4.0,

@@ -90,12 +90,12 @@ def test_the_id_depends_on_scope_and_key_alone() -> None:
     assert first.fingerprint != second.fingerprint
 
 
-def test_an_unknown_dependency_is_told_with_the_nearest_name() -> None:
+def test_an_unknown_dependency_is_reported_with_the_nearest_name() -> None:
     with pytest.raises(UnknownTargetError, match="did you mean"):
         resolved(CALL | {"dependency": "payment"})
 
 
-def test_a_body_of_wrong_form_is_told_its_unknown_names_too() -> None:
+def test_a_body_of_wrong_form_has_its_unknown_names_reported_too() -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse(ParsedEnvelope(CALL | {"dependency": "payment", "foo": 1}), Naming())
     assert [problem.pointer for problem in caught.value.problems] == ["/foo", "/dependency"]
@@ -104,7 +104,7 @@ def test_a_body_of_wrong_form_is_told_its_unknown_names_too() -> None:
     assert "/handler" in [problem.pointer for problem in caught.value.problems]
 
 
-def test_an_unknown_handler_is_told() -> None:
+def test_an_unknown_handler_is_reported() -> None:
     with pytest.raises(UnknownTargetError, match="ship-ordre"):
         resolved({"handler": "ship-ordre", "input": {}})
 
@@ -124,7 +124,7 @@ def test_headers_that_the_app_sets_are_refused(name: str) -> None:
     assert pointers(CALL | {"request": request}) == [f"/request/headers/{name}"]
 
 
-def test_mistakes_of_every_kind_are_told_together() -> None:
+def test_mistakes_of_every_kind_are_reported_together() -> None:
     document = {
         **CALL,
         "request": {"method": "POST", "path": "/x", "headers": {"X-Api-Key": "mine"}},

@@ -59,7 +59,7 @@ def test_every_mistake_is_listed_with_its_key_path(monkeypatch: pytest.MonkeyPat
     assert "dependencies.payments.retry.max_attempt" in printed
 
 
-def test_an_attempt_that_cannot_fit_the_function_timeout_is_told_with_the_sum(
+def test_an_attempt_that_cannot_fit_the_function_timeout_is_reported_with_the_sum(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     printed = start(monkeypatch, tmp_path, GOOD + "timeouts = { attempt_seconds = 295 }\n")

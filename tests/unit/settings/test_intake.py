@@ -75,7 +75,7 @@ def test_an_empty_setting_is_none() -> None:
         ("SCHEDULED_OPERATIONS", "nowhere.toml"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_told(name: str, value: str) -> None:
+def test_a_value_that_cannot_be_used_is_reported(name: str, value: str) -> None:
     assert list(mistakes(**{name: value})) == [name]
 
 

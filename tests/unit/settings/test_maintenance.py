@@ -31,7 +31,7 @@ def test_every_setting_counts() -> None:
     )
 
 
-def test_every_mistake_is_told() -> None:
+def test_every_mistake_is_reported() -> None:
     with pytest.raises(SettingsError) as refusal:
         read_maintenance_settings(
             {"ALERT_DEAD_LETTERS": "-1", "ALERT_WEBHOOK": "pager", "HISTORY_RETENTION_DAYS": "99999"}

@@ -48,7 +48,7 @@ def test_a_word_is_chosen_in_any_case(environ: dict[str, Any], expected: str) ->
     assert problems == []
 
 
-def test_another_word_is_told() -> None:
+def test_another_word_is_reported() -> None:
     problems: list[Problem] = []
     assert COLOUR.choice({"COLOUR": "green"}, problems) == "red"
     assert problems == [Problem("COLOUR", "must be one of red, Blue, not 'green'")]

@@ -27,7 +27,7 @@ INSIGHTS = {"APPLICATIONINSIGHTS_CONNECTION_STRING": "InstrumentationKey=k"}
         (COLLECTOR | INSIGHTS | {"OTEL_SDK_DISABLED": "TRUE"}, frozenset(), frozenset()),
     ],
 )
-def test_settings_name_who_is_told_what(
+def test_settings_name_who_receives_what(
     settings: dict[str, str], otlp: frozenset[Signal], azure_monitor: frozenset[Signal]
 ) -> None:
     receivers = receivers_in(settings)

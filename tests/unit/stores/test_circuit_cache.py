@@ -37,9 +37,9 @@ async def attempt(copy: CircuitCache, verdict: CallHealth, *, operation_id: str 
 
 
 async def ask(
-    stage: Stage, operation_id: str = "op-1", ticket: AdmissionState = FIRST
+    stage: Stage, operation_id: str = "op-1", admission: AdmissionState = FIRST
 ) -> Permitted | Blocked:
-    return await stage.copy.enter(operation_id, 1, ticket)
+    return await stage.copy.enter(operation_id, 1, admission)
 
 
 async def tripped(stage: Stage) -> None:
@@ -66,10 +66,10 @@ async def test_a_healthy_call_costs_one_read_a_second_and_no_message() -> None:
 
 async def test_callers_that_come_together_share_one_read() -> None:
     stage = Stage()
-    stage.shared.gate = asyncio.Event()
+    stage.shared.reads_may_go = asyncio.Event()
     asking = [asyncio.create_task(ask(stage, f"op-{number}")) for number in range(50)]
     await asyncio.sleep(0)
-    stage.shared.gate.set()
+    stage.shared.reads_may_go.set()
     answers = await asyncio.gather(*asking)
     assert all(isinstance(answer, Permitted) and not answer.fail_open for answer in answers)
     assert stage.shared.reads == 1
@@ -77,17 +77,17 @@ async def test_callers_that_come_together_share_one_read() -> None:
 
 async def test_a_caller_that_gives_up_leaves_the_reading_to_the_next() -> None:
     stage = Stage()
-    stage.shared.gate = asyncio.Event()
+    stage.shared.reads_may_go = asyncio.Event()
     first, second = asyncio.create_task(ask(stage)), asyncio.create_task(ask(stage, "op-2"))
     await asyncio.sleep(0)
     first.cancel()
-    stage.shared.gate.set()
+    stage.shared.reads_may_go.set()
     answer = await second
     assert isinstance(answer, Permitted)
     assert not answer.fail_open
 
 
-async def test_a_failure_is_told_at_once_and_others_of_the_same_moment_go_together() -> None:
+async def test_a_failure_is_reported_at_once_and_others_of_the_same_moment_go_together() -> None:
     stage = Stage()
     await fail(stage, times=4)
     assert len(stage.shared.heard) == 1
@@ -107,7 +107,7 @@ async def test_what_is_due_later_goes_by_itself() -> None:
     assert stage.shared.heard[1].report.sequence == 2
 
 
-async def test_who_told_of_the_trouble_knows_of_the_trip_in_a_tenth_of_a_second() -> None:
+async def test_the_worker_that_reported_the_failures_sees_the_trip_in_a_tenth_of_a_second() -> None:
     stage = Stage(FRAGILE)
     await fail(stage)
     stage.moment.pass_(0.05)
@@ -130,7 +130,7 @@ async def test_an_open_circuit_refuses_and_the_wait_is_counted_once() -> None:
     first = await ask(stage)
     assert isinstance(first, Refused)
     assert first.base == stage.shared.breaker.retry_at
-    assert isinstance(await ask(stage, ticket=AdmissionState(waiting=True)), Refused)
+    assert isinstance(await ask(stage, admission=AdmissionState(waiting=True)), Refused)
     stage.moment.pass_(1)
     await stage.copy.reporting.flush()
     assert stage.shared.breaker.waiting == 1
@@ -153,7 +153,7 @@ async def test_a_probe_goes_under_its_lease_and_its_success_closes_the_circuit()
     stage.moment.pass_(30)
     assert isinstance(await ask(stage), NeedsProbe)
     lease = await granted(stage)
-    permitted = await ask(stage, ticket=AdmissionState(waiting=True, permit=lease))
+    permitted = await ask(stage, admission=AdmissionState(waiting=True, permit=lease))
     assert permitted == lease
     assert isinstance(permitted, Permitted)
     await stage.copy.leave(permitted, CallHealth.SUCCESS, duration_seconds=0.1)
@@ -167,7 +167,7 @@ async def test_a_probe_whose_lease_expired_does_not_go() -> None:
     stage.moment.pass_(30)
     lease = await granted(stage)
     stage.moment.pass_(16)
-    answer = await ask(stage, ticket=AdmissionState(waiting=True, permit=lease))
+    answer = await ask(stage, admission=AdmissionState(waiting=True, permit=lease))
     assert isinstance(answer, NeedsProbe)
     stage.copy.reporting.close()
 
@@ -251,7 +251,7 @@ async def test_a_probe_that_was_granted_before_a_pause_became_known_does_not_go_
     await stage.copy.leave(late, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(60))
     stage.shared.delivers = True
     stage.moment.pass_(0.1)
-    answer = await ask(stage, ticket=AdmissionState(waiting=True, permit=lease))
+    answer = await ask(stage, admission=AdmissionState(waiting=True, permit=lease))
     assert isinstance(answer, Refused)
     assert answer.base == after(60)
     assert stage.shared.breaker.leases == ()
@@ -322,7 +322,7 @@ async def test_a_circuit_that_does_not_answer_in_a_second_counts_as_unreadable(
 ) -> None:
     monkeypatch.setattr("durable_retry.stores.circuit_cache.READ_SECONDS", 0.01)
     stage = Stage()
-    stage.shared.gate = asyncio.Event()
+    stage.shared.reads_may_go = asyncio.Event()
     answer = await ask(stage)
     assert isinstance(answer, Permitted)
     assert answer.fail_open
@@ -344,7 +344,7 @@ async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_o
     stage.copy.reporting.close()
 
 
-async def test_a_task_hub_that_stays_away_is_told_less_and_less_often() -> None:
+async def test_a_task_hub_that_stays_away_is_called_less_and_less_often() -> None:
     stage = Stage()
     await ask(stage)
     stage.shared.is_down = True
@@ -428,9 +428,9 @@ async def restarted(stage: Stage, due: int) -> list[float]:
     stage.copy.reporting.close()
     stage.moment.pass_(20)
     fresh = stage.another("w2", started_at=stage.moment.now())
-    ticket = AdmissionState(due_at=stage.moment.now() - timedelta(seconds=1))
+    admission = AdmissionState(due_at=stage.moment.now() - timedelta(seconds=1))
     began, went = stage.moment.now(), []
-    waiting = {f"op-{number}": (began, ticket) for number in range(due)}
+    waiting = {f"op-{number}": (began, admission) for number in range(due)}
     while waiting:
         for name, (until, admission) in list(waiting.items()):
             if until > stage.moment.now():
@@ -460,16 +460,18 @@ async def test_what_a_restart_borrows_is_bounded() -> None:
         assert sum(at < second for at in went) <= 40 + second + 2
 
 
-@pytest.mark.parametrize("told", [False, True])
-async def test_a_new_copy_does_not_forget_what_was_taken_here_and_has_not_arrived(*, told: bool) -> None:
+@pytest.mark.parametrize("is_reported", [False, True])
+async def test_a_new_copy_does_not_forget_what_was_taken_here_and_has_not_arrived(
+    *, is_reported: bool
+) -> None:
     stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
     stage.shared.delivers = False
     for number in range(10):
         await stage.copy.enter(f"op-{number}", 2, FIRST)
     stage.moment.pass_(1.01)
-    if told:
+    if is_reported:
         await stage.copy.reporting.flush()
-    assert sum(message.report.retries for message in stage.shared.heard) == (10 if told else 1)
+    assert sum(message.report.retries for message in stage.shared.heard) == (10 if is_reported else 1)
     answers = [await stage.copy.enter(f"op-late-{number}", 2, FIRST) for number in range(5)]
     assert sum(isinstance(answer, Permitted) for answer in answers) <= 2
     stage.copy.reporting.close()

@@ -27,7 +27,7 @@ OUTCOME = "durable_retry.outcome"
 LOG = "durable_retry.telemetry.events"
 
 
-def test_an_operation_tells_each_wait_and_its_end_once_however_often_it_replays(
+def test_an_operation_records_each_wait_and_its_end_once_however_often_it_replays(
     recorded: Recorded, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger=LOG):

@@ -15,7 +15,7 @@ from onebox.hub.invoker import Invoker
 from onebox.hub.model import Effects, Lane, now_us, to_datetime
 from onebox.hub.reading import Reader
 from onebox.hub.settings import HubSettings
-from onebox.hub.workers import Workers, tell_failure
+from onebox.hub.workers import Workers, log_failure
 from onebox.hub.writer import Writer
 
 _LOGGER = logging.getLogger(__name__)
@@ -205,7 +205,7 @@ class Engine:
         for instance_id in effects.changed:
             self.waiters.notify(instance_id)
         for head, failure in effects.failed:
-            tell_failure(head, failure)
+            log_failure(head, failure)
         for target in effects.followed:
             self._note_followed(target)
 

@@ -98,7 +98,7 @@ def choose(head: Head, visible: Sequence[Message]) -> list[Message]:
     """Pick the messages that the next turn of an instance takes; empty means it has none to take.
 
     - An execution begins with its START message, whatever has arrived before that.
-    - A rewind is a turn of its own: the SDK insists on it.
+    - A rewind is a turn of its own: the SDK requires it.
     - A suspended instance leaves everything where it is until it is resumed or terminated.
     """
     if head.status.is_terminal:

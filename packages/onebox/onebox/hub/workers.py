@@ -100,7 +100,7 @@ class Workers:
             return
         self._faults(FaultPoint.TURN_COMMITTED)
         if turn.has_failed:
-            tell_failure(step.live.head, turn.failure)
+            log_failure(step.live.head, turn.failure)
         self._remember(step.live, turn)
         if step.has_more:
             self._retry(instance_id)
@@ -286,7 +286,7 @@ class Workers:
         return lambda at_us, task_id: events.task_completed(at_us, task_id, result)
 
 
-def tell_failure(head: Head, details: bytes | None) -> None:
+def log_failure(head: Head, details: bytes | None) -> None:
     """Log why an orchestration failed: the SDK answers with it, and nobody else would say."""
     failure = pb.TaskFailureDetails.FromString(details or b"")
     frames = re.split(r'^(?=  File ")', failure.stackTrace.value, flags=re.MULTILINE)

@@ -76,7 +76,7 @@ class _Executor(sdk._OrchestrationExecutor):  # noqa: SLF001 - the SDK has no pu
 
 
 @dataclass(slots=True)
-class _Kept:
+class _CachedExecutor:
     """An orchestration between two turns.
 
     Attributes:
@@ -127,7 +127,7 @@ class Orchestrators:
         self._replayed_first = replayed_first
         self._replayed_then = replayed_then
         self._sdk = DurableFunctionsWorker()
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _CachedExecutor] = OrderedDict()
         self._bytes = 0
         self._could_go_on: Counter[str] = Counter()
         self.replays = 0
@@ -178,12 +178,12 @@ class Orchestrators:
         count = self._could_go_on[name]
         return count > self._replayed_first and count % self._replayed_then != 0
 
-    def _go_on(self, kept: _Kept, tail: bytes, request: TurnRequest) -> Any:
+    def _go_on(self, kept: _CachedExecutor, tail: bytes, request: TurnRequest) -> Any:
         parsed = pb.OrchestratorRequest.FromString(tail + b"".join(map(as_new, request.new)))
         with tracing.suppress_span_emission(), tracing.use_trace_context(kept.trace):
             return kept.executor.go_on(parsed.pastEvents, parsed.newEvents)
 
-    def _replay(self, request: TurnRequest) -> tuple[_Kept, Any]:
+    def _replay(self, request: TurnRequest) -> tuple[_CachedExecutor, Any]:
         self.replays += 1
         parsed = pb.OrchestratorRequest.FromString(request.serialized())
         executor = _Executor(
@@ -195,15 +195,15 @@ class Orchestrators:
         trace = _trace_of(parsed)
         with tracing.suppress_span_emission(), tracing.use_trace_context(trace):
             result = executor.execute(request.instance_id, parsed.pastEvents, parsed.newEvents)
-        return _Kept(executor, request.execution_id, 0, b"", trace, 0), result
+        return _CachedExecutor(executor, request.execution_id, 0, b"", trace, 0), result
 
-    def _take(self, instance_id: str) -> _Kept | None:
+    def _take(self, instance_id: str) -> _CachedExecutor | None:
         kept = self._kept.pop(instance_id, None)
         if kept is not None:
             self._bytes -= kept.size
         return kept
 
-    def _keep(self, kept: _Kept, request: TurnRequest) -> None:
+    def _keep(self, kept: _CachedExecutor, request: TurnRequest) -> None:
         kept.chunks, kept.seen = len(request.past), b"".join(request.new)
         kept.size = _OVERHEAD_BYTES + sum(map(len, request.past)) + len(kept.seen)
         self._kept[request.instance_id] = kept

@@ -42,7 +42,7 @@ def test_an_entity_signals_another_and_an_orchestration_signals_for_later(featur
     assert features.until("audits", "Completed")["output"] == "audits-audit"
     assert features.until("audits-audit", "Completed")["output"]["given"] == "audit"
     eventually(lambda: features.entity("bank", "later") == 7, "the scheduled signal arrives")
-    eventually(lambda: features.entity("bank", "total") is not None, "the account tells the bank")
+    eventually(lambda: features.entity("bank", "total") is not None, "the account signals the bank")
 
 
 def test_an_entity_without_state_is_gone(features: OneboxProcess) -> None:

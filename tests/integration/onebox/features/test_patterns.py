@@ -40,10 +40,10 @@ def test_continue_as_new_carries_the_events_that_nobody_took(features: OneboxPro
     assert features.until("collector", "Completed")["output"] == [0, 1, 2, 3, 4]
 
 
-def test_an_instance_tells_another_that_races_against_a_timer(features: OneboxProcess) -> None:
+def test_an_instance_sends_an_event_to_another_that_races_against_a_timer(features: OneboxProcess) -> None:
     features.start_orchestration("race", "raced", 60)
-    features.start_orchestration("tells", "teller", "raced")
-    assert features.until("raced", "Completed")["output"] == "from teller"
+    features.start_orchestration("sends", "sender", "raced")
+    assert features.until("raced", "Completed")["output"] == "from sender"
     features.start_orchestration("race", "late", 0.05)
     assert features.until("late", "Completed")["output"] == "too late"
 

@@ -241,7 +241,7 @@ def test_it_survives_json(context: TraceContext | None) -> None:
         (["traceparent"], None),
     ],
 )
-def test_the_properties_of_a_message_tell_where_it_was_sent(
+def test_the_properties_of_a_message_hold_the_senders_trace(
     properties: object, found: TraceContext | None
 ) -> None:
     assert trace_in(properties) == found

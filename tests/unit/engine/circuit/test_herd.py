@@ -54,7 +54,7 @@ class Fleet:
     calls: list[float] = field(default_factory=list)
     failures: int = 0
     succeeded: int = 0
-    tally: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def at(self, seconds: float, event: Callable[[], None]) -> None:
         heappush(self.events, (max(seconds, self.now), next(self.order), event))
@@ -66,13 +66,13 @@ class Fleet:
 
     def wake(self, operation: Operation, worker: Worker) -> None:
         """One run of the attempt activity, up to the call."""
-        self.tally["activities"] += 1
+        self.counts["activities"] += 1
         self._act_on(self._ask_copy(operation, worker), operation, worker)
 
     def _ask_copy(self, operation: Operation, worker: Worker) -> Permit:
         now = after(self.now)
         if worker.snapshot is None or not worker.snapshot.is_valid(now):
-            self.tally["reads"] += 1
+            self.counts["reads"] += 1
             worker.snapshot = self.desk.read(self.now)
             worker.buffer.see(worker.snapshot)
         return permit(
@@ -92,7 +92,7 @@ class Fleet:
                 self._wait(operation, worker, answer)
             case AskForProbe():
                 worker.buffer.asked()
-                self.tally["asks"] += 1
+                self.counts["asks"] += 1
                 self._act_on(self.desk.ask(self.now, operation.name), operation, worker)
 
     def _wait(self, operation: Operation, worker: Worker, refused: Refused) -> None:
@@ -132,7 +132,7 @@ class Fleet:
         if due > after(self.now):
             self.at((due - NOON).total_seconds(), lambda: self._flush_when_due(worker))
             return
-        self.tally["signals"] += 1
+        self.counts["signals"] += 1
         report = worker.buffer.take(after(self.now))
         self.at(self.now + SIGNAL_SECONDS, lambda: self.desk.hear(report))
 
@@ -172,9 +172,9 @@ def test_they_are_all_through_in_a_bit_more_than_their_number_by_the_rate(fleet:
 
 
 def test_the_entity_hears_little_of_it(fleet: Fleet) -> None:
-    assert fleet.tally["asks"] <= 40
-    assert fleet.tally["signals"] < OPERATIONS / 5
+    assert fleet.counts["asks"] <= 40
+    assert fleet.counts["signals"] < OPERATIONS / 5
 
 
 def test_waiting_costs_each_operation_a_few_activities(fleet: Fleet) -> None:
-    assert fleet.tally["activities"] / OPERATIONS < 5
+    assert fleet.counts["activities"] / OPERATIONS < 5

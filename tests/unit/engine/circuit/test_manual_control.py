@@ -28,7 +28,7 @@ C = CircuitState
 
 def test_a_hold_by_hand_ends_with_probes() -> None:
     desk = Desk()
-    desk.hand(0, ManualControl.OPEN, for_seconds=600)
+    desk.control(0, ManualControl.OPEN, for_seconds=600)
     assert desk.read(599).state is C.FORCED_OPEN
     assert desk.read(600).state is C.HALF_OPEN
     desk.ask(600)
@@ -38,8 +38,8 @@ def test_a_hold_by_hand_ends_with_probes() -> None:
 
 def test_the_change_that_arrives_last_holds_whatever_the_clocks_of_those_who_made_it_say() -> None:
     desk = Desk()
-    desk.hand(15, ManualControl.CLOSE, received_at=15)
-    desk.hand(0, ManualControl.OPEN, received_at=16)
+    desk.control(15, ManualControl.CLOSE, received_at=15)
+    desk.control(0, ManualControl.OPEN, received_at=16)
     assert desk.read(20).state is C.FORCED_OPEN
     assert [entry.control for entry in desk.breaker.audit.entries] == [
         ManualControl.CLOSE,
@@ -50,24 +50,24 @@ def test_the_change_that_arrives_last_holds_whatever_the_clocks_of_those_who_mad
 def test_a_change_of_an_epoch_that_is_over_changes_nothing() -> None:
     desk = Desk()
     seen = desk.breaker.epoch
-    desk.hand(0, ManualControl.OPEN, epoch=seen)
-    desk.hand(1, ManualControl.CLOSE, epoch=seen)
+    desk.control(0, ManualControl.OPEN, epoch=seen)
+    desk.control(1, ManualControl.CLOSE, epoch=seen)
     assert desk.read(1).state is C.FORCED_OPEN
-    desk.hand(2, ManualControl.CLOSE, epoch=desk.breaker.epoch)
+    desk.control(2, ManualControl.CLOSE, epoch=desk.breaker.epoch)
     assert desk.read(2).state is C.CLOSED
 
 
 def test_a_hold_lasts_as_long_as_asked_whatever_the_clock_of_who_asks() -> None:
     desk = Desk()
-    desk.hand(-30, ManualControl.OPEN, for_seconds=20, received_at=0)
+    desk.control(-30, ManualControl.OPEN, for_seconds=20, received_at=0)
     assert desk.read(19.9).state is C.FORCED_OPEN
     assert desk.read(20).state is C.HALF_OPEN
 
 
 def test_the_same_hold_that_arrives_twice_is_not_made_longer() -> None:
     desk = Desk()
-    desk.hand(0, ManualControl.OPEN, for_seconds=20, received_at=0)
-    desk.hand(0, ManualControl.OPEN, for_seconds=20, received_at=10)
+    desk.control(0, ManualControl.OPEN, for_seconds=20, received_at=0)
+    desk.control(0, ManualControl.OPEN, for_seconds=20, received_at=10)
     assert desk.read(20).state is C.HALF_OPEN
 
 
@@ -79,13 +79,13 @@ def test_a_change_without_an_epoch_is_what_older_versions_send_and_read() -> Non
 
 def test_a_hold_without_an_end_stays() -> None:
     desk = Desk()
-    desk.hand(0, ManualControl.OPEN)
+    desk.control(0, ManualControl.OPEN)
     assert desk.read(1e8).state is C.FORCED_OPEN
 
 
 def test_disabling_ends_closed_with_an_empty_window() -> None:
     desk = Desk()
-    desk.hand(0, ManualControl.DISABLE, for_seconds=60)
+    desk.control(0, ManualControl.DISABLE, for_seconds=60)
     desk.fail(59, failures=50)
     assert desk.read(60).state is C.CLOSED
     assert not desk.read(60).troubled
@@ -93,7 +93,7 @@ def test_disabling_ends_closed_with_an_empty_window() -> None:
 
 def test_closing_by_hand_ends_a_break_and_forgets_the_failures() -> None:
     desk = tripped()
-    desk.hand(1, ManualControl.CLOSE, for_seconds=600)
+    desk.control(1, ManualControl.CLOSE, for_seconds=600)
     assert desk.breaker.state is C.CLOSED
     assert desk.breaker.expires_at is None
     desk.fail(2, failures=9)
@@ -103,36 +103,36 @@ def test_closing_by_hand_ends_a_break_and_forgets_the_failures() -> None:
 def test_closing_by_hand_leaves_a_throttling_pause() -> None:
     desk = Desk()
     desk.hear(desk.report(0, throttled_until=60))
-    desk.hand(1, ManualControl.CLOSE)
+    desk.control(1, ManualControl.CLOSE)
     assert desk.read(1).throttled_until == after(60)
 
 
 def test_resetting_ends_a_throttling_pause_and_releases_in_turn() -> None:
     desk = Desk()
     desk.hear(desk.report(0, throttled_until=60, refused=9))
-    desk.hand(1, ManualControl.RESET)
+    desk.control(1, ManualControl.RESET)
     snapshot = desk.read(1)
     assert (snapshot.throttled_until, snapshot.reopened_at) == (None, after(1))
 
 
 def test_resetting_a_circuit_that_held_nobody_back_releases_nobody() -> None:
     desk = Desk()
-    desk.hand(1, ManualControl.RESET)
+    desk.control(1, ManualControl.RESET)
     assert desk.read(1).reopened_at is None
 
 
 def test_a_hold_that_was_over_before_its_message_came_ends_at_once() -> None:
     desk = Desk()
-    desk.hand(0, ManualControl.OPEN, for_seconds=20, received_at=100)
+    desk.control(0, ManualControl.OPEN, for_seconds=20, received_at=100)
     assert desk.breaker.state is C.HALF_OPEN
     assert len(desk.breaker.audit.entries) == 1
 
 
 def test_the_same_message_is_done_once() -> None:
     desk = Desk()
-    desk.hand(0, ManualControl.OPEN)
-    desk.hand(1, ManualControl.CLOSE)
-    desk.hand(0, ManualControl.OPEN)
+    desk.control(0, ManualControl.OPEN)
+    desk.control(1, ManualControl.CLOSE)
+    desk.control(0, ManualControl.OPEN)
     assert desk.breaker.state is C.CLOSED
     assert len(desk.breaker.audit.entries) == 2
 
@@ -140,21 +140,21 @@ def test_the_same_message_is_done_once() -> None:
 def test_the_trail_keeps_the_last_fifty() -> None:
     desk = Desk()
     for second in range(60):
-        desk.hand(second, ManualControl.CLOSE)
+        desk.control(second, ManualControl.CLOSE)
     assert [entry.at for entry in desk.breaker.audit.entries] == [after(s) for s in range(10, 60)]
 
 
 def test_long_reasons_are_cut_and_push_old_entries_out() -> None:
     desk = Desk()
     for second in range(60):
-        desk.hand(second, ManualControl.CLOSE, reason="\N{SNOWMAN}" * 1_000)
+        desk.control(second, ManualControl.CLOSE, reason="\N{SNOWMAN}" * 1_000)
     entries = desk.breaker.audit.entries
     assert len(entries[0].reason) == 200
     assert len(json.dumps([entry.to_row() for entry in entries])) <= 4_000
     assert entries[-1].at == after(59)
 
 
-def test_a_hand_travels_as_json() -> None:
+def test_a_manual_control_travels_as_json() -> None:
     message = ManualControlMessage(ManualAction(ManualControl.OPEN, after(0), "ana", "drill", 60))
     assert ManualControlMessage.from_json(message.to_json()) == message
 
@@ -242,7 +242,7 @@ def test_the_view_of_an_open_circuit() -> None:
 
 def test_the_view_of_a_circuit_held_by_hand() -> None:
     desk = Desk()
-    desk.hand(0, ManualControl.OPEN, for_seconds=60, reason="maintenance")
+    desk.control(0, ManualControl.OPEN, for_seconds=60, reason="maintenance")
     view = view_of("payments", desk.breaker, after(1), SETTINGS)
     assert (view["state"], view["retry_at"], view["expires_at"]) == (
         "forced_open",
@@ -270,7 +270,7 @@ def full_house() -> Desk:
     """The largest state that the limits allow with the largest sensible settings."""
     desk = Desk(settings=with_settings(half_open_calls=20))
     for second in range(60):
-        desk.hand(second, ManualControl.CLOSE, reason="x" * 300)
+        desk.control(second, ManualControl.CLOSE, reason="x" * 300)
     for number in range(60):
         name = f"{number:032d}"
         for _ in range(3):
@@ -370,6 +370,6 @@ def test_every_category_has_a_verdict() -> None:
 def test_a_machine_with_a_wrong_clock_does_not_hold_leases_for_long() -> None:
     desk = tripped()
     desk.ask(3_600, "op-1", lease_seconds=10)
-    desk.hand(100, ManualControl.CLOSE)
+    desk.control(100, ManualControl.CLOSE)
     assert desk.breaker.clock == after(100)
     assert desk.read(100).taken_at - after(100) == timedelta(0)

@@ -110,7 +110,7 @@ def test_a_request_that_finds_it_closed_goes_without_a_lease() -> None:
     assert Desk().ask(0) == Permitted(epoch=1)
 
 
-def test_a_request_that_finds_it_open_is_told_the_end_of_the_break() -> None:
+def test_a_request_that_finds_it_open_gets_the_end_of_the_break() -> None:
     answer = tripped().ask(10)
     assert isinstance(answer, Refused)
     assert answer.base == after(30)
@@ -121,7 +121,7 @@ def test_a_request_that_finds_it_open_is_told_the_end_of_the_break() -> None:
 @pytest.mark.parametrize(("for_seconds", "base"), [(60, 60), (None, 605), (10_000, 605)])
 def test_a_request_that_finds_it_held_open_comes_back_in_time(for_seconds: float | None, base: float) -> None:
     desk = Desk()
-    desk.hand(0, ManualControl.OPEN, for_seconds)
+    desk.control(0, ManualControl.OPEN, for_seconds)
     answer = desk.ask(5)
     assert isinstance(answer, Refused)
     assert answer.base == after(base)

@@ -32,7 +32,7 @@ def troubled() -> Desk:
     return desk
 
 
-def test_nothing_to_tell_is_never_due() -> None:
+def test_nothing_to_report_is_never_due() -> None:
     assert buffer().due_at() is None
 
 
@@ -97,7 +97,7 @@ def test_calls_keep_the_times_at_which_they_ended() -> None:
     assert window.totals(after(29)).calls == 7
 
 
-def test_calls_that_left_the_window_are_not_told() -> None:
+def test_calls_that_left_the_window_are_not_reported() -> None:
     saved = buffer()
     succeed(saved, 0, times=3)
     assert saved.take(after(60)).window.everything().calls == 0
@@ -160,7 +160,7 @@ def test_slow_calls_are_counted_by_their_duration(duration_seconds: float, slow:
         (CallHealth.SILENT, 2.0, CallHealth.SILENT),
     ],
 )
-def test_the_end_of_a_probe_is_told_at_once(
+def test_the_end_of_a_probe_is_reported_at_once(
     verdict: CallHealth, duration_seconds: float, expected: CallHealth
 ) -> None:
     saved = buffer(slow_call_seconds=2)
@@ -172,7 +172,7 @@ def test_the_end_of_a_probe_is_told_at_once(
     assert report.window.everything().calls == 0
 
 
-def test_throttling_is_told_at_once_and_the_longest_counts() -> None:
+def test_throttling_is_reported_at_once_and_the_longest_counts() -> None:
     saved = buffer()
     saved.take(after(0))
     for until in (60, 90, 30):
@@ -186,7 +186,7 @@ def test_throttling_is_told_at_once_and_the_longest_counts() -> None:
 
 
 @pytest.mark.parametrize("what", ["refused", "postponed", "retried"])
-def test_waiting_and_retrying_are_told_within_a_second(what: str) -> None:
+def test_waiting_and_retrying_are_reported_within_a_second(what: str) -> None:
     saved = buffer()
     saved.take(after(0))
     at = after(0.2)

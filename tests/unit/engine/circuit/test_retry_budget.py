@@ -145,7 +145,7 @@ def test_nobody_borrows_before_the_others_can_know_of_it() -> None:
     assert asks_again(ask(read(Budget(), 0), taken_here=10, taken_as_newcomer=10, is_overdue=True))
 
 
-def test_a_postponed_retry_is_told_when_its_debt_will_be_paid() -> None:
+def test_a_postponed_retry_waits_until_its_debt_is_paid() -> None:
     answer = ask(read(book(Budget(), 0, retries=70), 0))
     assert isinstance(answer, BudgetPostponed)
     assert answer.reserved
@@ -205,5 +205,5 @@ def test_a_reset_circuit_has_a_new_budget() -> None:
     desk = Desk()
     desk.hear(desk.report(0))
     desk.breaker = desk.breaker.__class__(budget=book(desk.breaker.budget, 1, retries=500))
-    desk.hand(2, ManualControl.RESET)
+    desk.control(2, ManualControl.RESET)
     assert desk.breaker.budget == Budget()

@@ -51,11 +51,11 @@ def test_a_closed_circuit_permits_with_its_epoch() -> None:
 
 def test_a_disabled_circuit_permits() -> None:
     desk = tripped()
-    desk.hand(1, ManualControl.DISABLE)
+    desk.control(1, ManualControl.DISABLE)
     assert ask(desk.read(1), 1) == Permitted(epoch=3)
 
 
-def test_a_circuit_that_was_never_read_permits_blindly() -> None:
+def test_a_circuit_that_was_never_read_permits_every_call() -> None:
     assert ask(None, 0) == Permitted(epoch=0, fail_open=True)
 
 
@@ -66,14 +66,14 @@ def test_a_snapshot_is_believed_for_one_second() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hand", "until"), [((ManualControl.OPEN, 60.0), 60), ((ManualControl.OPEN, None), 10_000), (None, 30)]
+    ("control", "until"), [((ManualControl.OPEN, 60.0), 60), ((ManualControl.OPEN, None), 10_000), (None, 30)]
 )
 def test_a_hold_that_was_read_stays_in_force_until_its_end_though_nothing_can_be_read(
-    hand: tuple[ManualControl, float | None] | None, until: float
+    control: tuple[ManualControl, float | None] | None, until: float
 ) -> None:
-    desk = Desk() if hand else tripped()
-    if hand:
-        desk.hand(0, *hand)
+    desk = Desk() if control else tripped()
+    if control:
+        desk.control(0, *control)
     snapshot = desk.read(0)
     assert isinstance(ask(snapshot, until - 0.001), Refused)
     if until < 10_000:
@@ -123,7 +123,7 @@ def after_reads(*reads: tuple[float, float | None], ahead: float = 0, takes: flo
     "reads",
     [
         [(20.0, None), (21.0, None)],  # nothing is stored
-        [(20.0, 0.5)],  # a first read tells nothing: the state may be old
+        [(20.0, 0.5)],  # a first read shows nothing: the state may be old
         [(20.0, 0.5), (21.0, 0.5)],  # it has not changed
         [(20.0, 0.5), (21.0, 20.4)],  # it has changed since the read before, and the clocks agree
         [(20.0, 0.5), (500.0, 480.0)],  # it changed at some time between the two
@@ -199,7 +199,7 @@ def test_while_probes_are_in_flight_the_others_come_back_soon() -> None:
 @pytest.mark.parametrize(("for_seconds", "base"), [(60, 60), (None, 600), (9_999, 600)])
 def test_a_circuit_held_open_is_asked_again_now_and_then(for_seconds: float | None, base: float) -> None:
     desk = Desk()
-    desk.hand(0, ManualControl.OPEN, for_seconds)
+    desk.control(0, ManualControl.OPEN, for_seconds)
     answer = ask(desk.read(0), 0)
     assert isinstance(answer, Refused)
     assert (answer.base, answer.reason) == (after(base), "the circuit is held open: drill")
@@ -207,7 +207,7 @@ def test_a_circuit_held_open_is_asked_again_now_and_then(for_seconds: float | No
 
 def test_a_hold_that_ends_between_reading_and_asking_calls_for_a_probe() -> None:
     desk = Desk()
-    desk.hand(0, ManualControl.OPEN, 60)
+    desk.control(0, ManualControl.OPEN, 60)
     assert ask(desk.read(59.5), 60) == AskForProbe(epoch=2)
 
 
@@ -268,7 +268,7 @@ def test_after_a_throttling_pause_the_waiting_go_in_turn() -> None:
 def test_closing_by_hand_releases_in_turn_from_that_moment() -> None:
     desk = tripped()
     desk.hear(desk.report(2, refused=10_000))
-    desk.hand(10, ManualControl.CLOSE)
+    desk.control(10, ManualControl.CLOSE)
     answer = ask(desk.read(10), 10, waiting=True)
     assert isinstance(answer, Refused)
     assert answer.until == release_at("op-1", after(10), 10_000)

@@ -18,7 +18,7 @@ from tests.support.circuit import Desk, tripped, with_settings
 
 C = CircuitState
 
-BY_HAND = [
+MANUAL_MOVES = [
     (CircuitMove.FORCE_OPEN, C.FORCED_OPEN),
     (CircuitMove.CLOSE, C.CLOSED),
     (CircuitMove.DISABLE, C.DISABLED),
@@ -27,14 +27,14 @@ BY_HAND = [
 
 
 @pytest.mark.parametrize("state", list(C))
-@pytest.mark.parametrize(("move", "target"), BY_HAND)
-def test_a_hand_works_in_every_state(state: C, move: CircuitMove, target: C) -> None:
+@pytest.mark.parametrize(("move", "target"), MANUAL_MOVES)
+def test_a_manual_control_works_in_every_state(state: C, move: CircuitMove, target: C) -> None:
     assert target_of(state, move) is target
 
 
-def test_only_six_moves_are_made_without_a_hand() -> None:
-    hands = {move for move, _ in BY_HAND}
-    assert {key: target for key, target in CIRCUIT_MOVES.items() if key[1] not in hands} == {
+def test_only_six_moves_are_made_without_a_manual_control() -> None:
+    manual = {move for move, _ in MANUAL_MOVES}
+    assert {key: target for key, target in CIRCUIT_MOVES.items() if key[1] not in manual} == {
         (C.CLOSED, CircuitMove.TRIP): C.OPEN,
         (C.OPEN, CircuitMove.BREAK_OVER): C.HALF_OPEN,
         (C.HALF_OPEN, CircuitMove.PROBES_SUCCEEDED): C.CLOSED,
@@ -120,7 +120,7 @@ def test_slow_calls_open_it(slow: int, reason: str) -> None:
     assert desk.breaker.reason == reason
 
 
-def test_slow_calls_do_not_count_when_they_are_not_watched() -> None:
+def test_slow_calls_do_not_count_when_no_limit_is_set() -> None:
     desk = Desk()
     desk.hear(desk.report(0, successes=10, slow=10))
     assert desk.breaker.state is C.CLOSED
@@ -134,7 +134,7 @@ def test_a_circuit_that_is_not_enabled_never_trips() -> None:
 
 def test_a_disabled_circuit_counts_and_never_trips() -> None:
     desk = Desk()
-    desk.hand(0, ManualControl.DISABLE)
+    desk.control(0, ManualControl.DISABLE)
     desk.fail(1, failures=100)
     assert desk.breaker.state is C.DISABLED
     assert desk.breaker.window.totals(after(1)).failures == 100

@@ -137,7 +137,7 @@ def test_a_credential_that_was_not_kept_has_to_be_given_again() -> None:
     assert given.request.headers == {"X-Api-Key": "b"}
 
 
-def test_a_masked_operation_is_told_from_a_whole_one() -> None:
+def test_a_masked_operation_is_distinguished_from_a_whole_one() -> None:
     masked = {"request": {"headers": {"x-api-key": "***"}}}
     assert is_masked(masked)
     assert not is_masked({"request": {"headers": {"x-trace": "1"}}})
@@ -237,7 +237,7 @@ def test_a_bulk_replay_never_meets_what_fails_after_its_start() -> None:
         ({"filter": {}, "dry_run": 1}, "/dry_run"),
     ],
 )
-def test_every_mistake_is_told_with_its_place(body: dict[str, Any], pointer: str) -> None:
+def test_every_mistake_is_reported_with_its_pointer(body: dict[str, Any], pointer: str) -> None:
     with pytest.raises(InvalidInputError) as refusal:
         validated(BulkReplayBody, body)
     assert [problem.pointer for problem in refusal.value.problems] == [pointer]

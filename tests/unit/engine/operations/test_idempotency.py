@@ -74,7 +74,7 @@ def test_fields_name_a_payload_whatever_their_order() -> None:
     assert fields_name(BODY, ["/request/json/note"]) != fields_name(again, ["/request/json/note"])
 
 
-def test_a_field_that_is_missing_is_told() -> None:
+def test_a_field_that_is_missing_is_reported() -> None:
     with pytest.raises(InvalidInputError) as caught:
         fields_name(BODY, ["/request/json/order", "/request/json/nothing"])
     assert [problem.pointer for problem in caught.value.problems] == ["/request/json/nothing"]
@@ -118,7 +118,7 @@ def test_scopes_and_keys_cannot_be_shifted_into_each_other() -> None:
     assert operation_id_for("ab", "c") != operation_id_for("a", "bc")
 
 
-def test_an_operations_id_is_told_from_other_ids() -> None:
+def test_an_operations_id_is_distinguished_from_other_ids() -> None:
     assert is_operation_id(operation_id_for("s", "k"))
     others = ["", "op-", "batch-abc", "saga-abc", "op-a@b", "op-a.b", "@x@op-a", "op-a\n"]
     assert [text for text in others if is_operation_id(text)] == []

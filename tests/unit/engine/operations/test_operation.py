@@ -300,7 +300,7 @@ def test_a_success_has_no_error() -> None:
     assert not ending.may_have_acted
 
 
-def test_a_dead_letter_tells_its_category_and_why() -> None:
+def test_a_dead_letter_has_its_category_and_why() -> None:
     ending = Completion.of(
         document("dead_lettered", dead_letter={"category": "malformed", "reason": "R", "detail": "no"})
     )

@@ -169,13 +169,13 @@ def test_an_instant_outside_counts_to_the_nearest_part(offset_seconds: float, pl
     assert window.place(window.begins_at + timedelta(seconds=offset_seconds)) == place
 
 
-def test_a_tally_tells_states_times_and_how_often_each_dependency_was_tried() -> None:
-    tally = Counters(Window.before(NOW, HOUR))
-    tally.add(OperationState.SUCCEEDED, NOW, "payments", 1)
-    tally.add(OperationState.WAITING_RETRY, NOW - timedelta(minutes=30), "payments", 2)
-    tally.add(OperationState.WAITING_CIRCUIT, NOW, "mail", 0)
-    tally.add(OperationState.PENDING, NOW, None, 0)
-    document = tally.to_json()
+def test_counters_show_states_times_and_how_often_each_dependency_was_tried() -> None:
+    counters = Counters(Window.before(NOW, HOUR))
+    counters.add(OperationState.SUCCEEDED, NOW, "payments", 1)
+    counters.add(OperationState.WAITING_RETRY, NOW - timedelta(minutes=30), "payments", 2)
+    counters.add(OperationState.WAITING_CIRCUIT, NOW, "mail", 0)
+    counters.add(OperationState.PENDING, NOW, None, 0)
+    document = counters.to_json()
     assert (document["operations"], document["attempts"], document["amplification"]) == (4, 3, 1.5)
     assert document["by_status"]["waiting_circuit"] == 1
     assert list(document["by_dependency"]) == ["mail", "payments"]
@@ -187,7 +187,7 @@ def test_a_tally_tells_states_times_and_how_often_each_dependency_was_tried() ->
     assert document["bucket_seconds"] == 75
 
 
-def test_states_without_operations_are_told_as_zero() -> None:
+def test_states_without_operations_are_shown_as_zero() -> None:
     assert by_status(Counter({OperationState.RUNNING: 2}), UNFINISHED) == {
         "pending": 0,
         "running": 2,

@@ -77,12 +77,12 @@ def test_operations_and_attempts_draw_apart() -> None:
     assert len(draws) == 6
 
 
-def test_the_reasons_tell_the_strategy_and_the_jitter() -> None:
+def test_the_reasons_name_the_strategy_and_the_jitter() -> None:
     assert backoff(EXPONENTIAL, "op-1", 1).reasons == ("exponential 2 s", "full jitter")
     assert backoff(RetryPolicy(jitter="none"), "op-1", 1).reasons == ("exponential 2 s",)
 
 
-def test_every_wait_is_told_least_expected_and_most() -> None:
+def test_every_wait_is_shown_least_expected_and_most() -> None:
     shown = preview(RetryPolicy(jitter="equal"), Timeouts()).to_json()
     assert shown == {
         "waits": [

@@ -126,7 +126,7 @@ def test_an_absurd_retry_after_is_clamped_and_said_so() -> None:
     )
 
 
-def test_an_unreadable_retry_after_is_told() -> None:
+def test_an_unreadable_retry_after_is_a_reason() -> None:
     decision = retry_of(retry_hint=RetryHint(0, "", ("Retry-After ignored",)))
     assert decision == Wait(after(2), 2.0, ("exponential 2 s", "Retry-After ignored"))
 
@@ -294,7 +294,7 @@ def test_a_short_attempt_needs_no_more_than_its_own_time() -> None:
     assert isinstance(after_attempt(operation, History(), an_outcome(), NOON), Wait)
 
 
-def test_the_history_tells_the_wait_and_its_reasons() -> None:
+def test_the_history_has_the_wait_and_its_reasons() -> None:
     outcome = an_outcome(error="x" * 5_000, retry_hint=RetryHint(1.23456))
     decision = after_attempt(an_operation(), History(), outcome, NOON)
     written = record(History(), outcome, decision).attempts[-1]

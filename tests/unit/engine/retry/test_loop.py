@@ -96,7 +96,7 @@ def a_wait(before_attempt: int, seconds: float, kind: WaitKind = WaitKind.CIRCUI
     )
 
 
-def test_waits_of_one_kind_before_one_attempt_are_told_as_one() -> None:
+def test_waits_of_one_kind_before_one_attempt_are_recorded_as_one() -> None:
     history = History().with_wait(a_wait(1, 0)).with_wait(a_wait(1, 5))
     (wait,) = history.waits
     assert (wait.times, wait.began_at, wait.until) == (2, NOON, NOON + in_seconds(6))

@@ -45,7 +45,7 @@ def test_a_date_counts_from_the_responses_own_date() -> None:
     assert seconds_of(Retry_After=until, Date="yesterday") == 10_830
 
 
-def test_a_date_in_the_past_counts_as_none_and_is_told() -> None:
+def test_a_date_in_the_past_counts_as_none_and_is_noted() -> None:
     hint = hint_of(Retry_After="Sat, 21 Nov 2026 11:59:00 GMT")
     assert hint == RetryHint(0, "Retry-After", ("Retry-After lies 60 s in the past and counts as 0 s",))
 
@@ -73,7 +73,7 @@ def test_a_negative_number_counts_as_none() -> None:
 
 
 @pytest.mark.parametrize("text", ["9" * 9, "9" * 400])
-def test_an_absurd_number_is_cut_and_told(text: str) -> None:
+def test_an_absurd_number_is_cut_and_noted(text: str) -> None:
     hint = hint_of(Retry_After=text)
     assert hint is not None
     assert hint.delay_seconds == MAX_HINT_SECONDS
@@ -81,7 +81,7 @@ def test_an_absurd_number_is_cut_and_told(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "", "1e3", "٣", "30 s", "\x00", "nan", "inf"])
-def test_garbage_is_ignored_and_told(text: str) -> None:
+def test_garbage_is_ignored_and_noted(text: str) -> None:
     hint = hint_of(503, Retry_After=text)
     assert hint is not None
     assert not hint.is_usable
@@ -93,7 +93,7 @@ def test_milliseconds_are_finer_than_seconds() -> None:
     assert hint_of(X_MS_Retry_After_Ms="250") == RetryHint(0.25, "x-ms-retry-after-ms")
 
 
-def test_what_was_ignored_on_the_way_is_told_with_what_was_found() -> None:
+def test_what_was_ignored_on_the_way_is_noted_with_what_was_found() -> None:
     hint = hint_of(retry_after_ms="?", Retry_After="2")
     assert hint == RetryHint(2, "Retry-After", ("retry-after-ms ignored: '?' cannot be read",))
 
@@ -123,7 +123,7 @@ def test_the_window_of_the_policy_stands_in_for_the_time() -> None:
     assert seconds_of(RateLimit='"q";r=0', RateLimit_Policy=policies) is None
 
 
-def test_an_unreadable_rate_limit_is_told() -> None:
+def test_an_unreadable_rate_limit_is_noted() -> None:
     hint = hint_of(RateLimit="lots")
     assert hint == RetryHint(0, "", ("RateLimit ignored: 'lots' cannot be read",))
 

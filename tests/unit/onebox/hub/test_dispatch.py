@@ -35,11 +35,11 @@ class Handler:
     def __init__(self) -> None:
         self.started: list[str] = []
         self.failures: list[Exception | None] = []
-        self.gate = asyncio.Event()
+        self.release = asyncio.Event()
 
     async def __call__(self, key: str, _: Lane) -> None:
         self.started.append(key)
-        await self.gate.wait()
+        await self.release.wait()
         if key == "bad":
             raise ValueError(key)
 
@@ -66,7 +66,7 @@ async def test_runs_no_more_than_its_limit_at_a_time() -> None:
         queue.put(key, Lane.GOING)
     await asyncio.sleep(0)
     assert handler.started == ["a", "b"]
-    handler.gate.set()
+    handler.release.set()
     await _until_idle(queue)
     assert handler.started == ["a", "b", "c"]
 
@@ -78,7 +78,7 @@ async def test_a_key_put_while_it_runs_runs_once_more() -> None:
     await asyncio.sleep(0)
     for _ in range(3):
         queue.put("a", Lane.GOING)
-    handler.gate.set()
+    handler.release.set()
     await _until_idle(queue)
     assert handler.started == ["a", "a"]
 
@@ -88,7 +88,7 @@ async def test_a_waiting_key_is_not_queued_twice() -> None:
     queue = queue_of(handler, limit=1)
     for key in "abbb":
         queue.put(key, Lane.GOING)
-    handler.gate.set()
+    handler.release.set()
     await _until_idle(queue)
     assert handler.started == ["a", "b"]
 
@@ -98,7 +98,7 @@ async def test_a_failure_is_reported_and_the_rest_goes_on() -> None:
     queue = queue_of(handler, limit=1)
     for key in ("bad", "good"):
         queue.put(key, Lane.GOING)
-    handler.gate.set()
+    handler.release.set()
     await _until_idle(queue)
     assert isinstance(handler.failures[0], ValueError)
     assert handler.failures[1] is None

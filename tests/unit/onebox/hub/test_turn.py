@@ -78,7 +78,7 @@ class TestInterpret:
         (fired,) = events_in(post.events)
         assert fired.timerFired.timerId == 2
 
-    def test_a_completion_ends_the_history_and_tells_the_parent(self) -> None:
+    def test_a_completion_ends_the_history_and_notifies_the_parent(self) -> None:
         complete = pb.CompleteOrchestrationAction(orchestrationStatus=pb.ORCHESTRATION_STATUS_COMPLETED)
         complete.result.value = '"done"'
         action = pb.OrchestratorAction(id=9, completeOrchestration=complete)

@@ -14,7 +14,7 @@ class ClientInMemory:
         self.sent.append(content)
 
 
-async def test_whoever_watches_a_queue_is_told_once_a_message_is_in_it() -> None:
+async def test_watchers_of_a_queue_are_notified_once_a_message_is_in_it() -> None:
     client = ClientInMemory()
     with ThreadPoolExecutor(1) as threads:
         queue = StorageQueue(cast("QueueClient", client), threads)

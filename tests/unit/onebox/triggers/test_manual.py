@@ -27,7 +27,7 @@ def read(datum: Any) -> Any:
     return datum.value
 
 
-def test_a_batch_tells_its_partition_once_and_the_rest_per_message() -> None:
+def test_a_batch_has_its_partition_once_and_the_rest_per_message() -> None:
     made = event_data(function("eventHubTrigger", cardinality="MANY"), '["a", "b"]', NOW, {})
     assert made is not None
     data, metadata = made

@@ -209,7 +209,7 @@ async def test_a_notification_ends_the_pause_of_an_empty_queue() -> None:
     await bench.listener.stop(1)
 
 
-async def test_an_error_of_the_storage_is_told_once_and_outlived(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_of_the_storage_is_logged_once_and_outlived(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(succeeds)
     receive, errors = bench.queue.receive, [OSError("away"), ValueError("odd")]
 

@@ -102,6 +102,6 @@ def test_bytes_that_are_no_text_do_not_fail() -> None:
     assert kept_result(answer(b"\xff\x00", "image/png"), PAYMENTS, LIMIT)["body"] == "\ufffd\x00"
 
 
-def test_a_refusal_is_told_in_one_short_line() -> None:
+def test_a_refusal_is_described_in_one_short_line() -> None:
     assert error_text(answer(b"no\n  money " + b"x" * 500), PAYMENTS).startswith("no money xxx")
     assert len(error_text(answer(b"x" * 500), PAYMENTS)) == 200

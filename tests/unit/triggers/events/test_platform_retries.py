@@ -34,14 +34,14 @@ def test_a_trigger_without_retries_has_no_last_run() -> None:
         (2, -1, "retry 2 of any number"),
     ],
 )
-def test_a_retry_is_told_with_what_failed(
+def test_a_retry_is_logged_with_what_failed(
     count: int, most: int, expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     note_retry(context(count, most))
     assert caplog.messages == [f"operations_kafka: {expected}, after: the hub is away"]
 
 
-def test_a_first_run_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_first_run_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         note_retry(context(0, 5))
     assert caplog.messages == []

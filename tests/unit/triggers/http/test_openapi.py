@@ -92,7 +92,7 @@ def test_the_schemas_hold_what_validation_holds(schema: str, good: Any, bad: Any
 
 
 @pytest.mark.parametrize("path", ["/api/operations", "/api/operations/enqueue"])
-def test_both_forms_of_a_cloud_event_are_told(path: str) -> None:
+def test_both_forms_of_a_cloud_event_are_described(path: str) -> None:
     body = described()["paths"][path]["post"]["requestBody"]
     assert set(body["content"]) == {"application/json", "application/cloudevents+json"}
     assert "`ce-id`" in body["description"]

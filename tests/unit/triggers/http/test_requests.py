@@ -23,7 +23,7 @@ def test_a_body_at_the_limit_is_read_and_one_over_it_is_not() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"nope", b"\xff", b"[" * 5_000, b"NaN"])
-def test_what_is_not_json_is_told_as_such(body: bytes) -> None:
+def test_what_is_not_json_is_reported_as_such(body: bytes) -> None:
     with pytest.raises(InvalidInputError):
         read_body(a_request(body))
 
