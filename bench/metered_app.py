@@ -54,15 +54,13 @@ class Meter:
     Attributes:
         turns: Orchestrator turns.
         activities: Activity executions.
-        entity_batches: Entity invocations.
-        entity_operations: Operations in those, at least one each.
+        entity_operations: Operations on entities.
         by_operation: The same, per `entity.operation`.
         execution_seconds: How long each invocation of any kind took.
     """
 
     turns: int = 0
     activities: int = 0
-    entity_batches: int = 0
     entity_operations: int = 0
     by_operation: Counter[str] = field(default_factory=Counter)
     execution_seconds: list[float] = field(default_factory=list)
@@ -115,7 +113,6 @@ class MeteredInvoker:
 
     async def entity(self, name: str, request: EntityBatchRequest) -> EntityBatchResult:
         """Runs and counts a batch of entity operations."""
-        self.meter.entity_batches += 1
         self.meter.entity_operations += len(request.operations)
         self.meter.by_operation.update(f"{name}.{each.operation}" for each in request.operations)
         with self.meter.timing():

@@ -59,7 +59,6 @@ class Rewound:
     execution_id: str
     history: bytes
     children: tuple[Start, ...]
-    finished_children: frozenset[int]
     reason: str | None
 
 
@@ -355,7 +354,7 @@ def _rewound(head: Head, history: list[pb.HistoryEvent]) -> Rewound:
     children = tuple(
         _child_of(start, execution_id) for task_id, start in created.items() if task_id not in finished
     )
-    return Rewound(execution_id, frame_all(history), children, frozenset(finished), reason)
+    return Rewound(execution_id, frame_all(history), children, reason)
 
 
 def _child_again(head: Head, event: pb.HistoryEvent) -> Start:

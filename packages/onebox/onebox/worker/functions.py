@@ -144,11 +144,6 @@ class Catalogue:
         """Return the function of this name, without regard to case; None when there is none."""
         return next((each for each in self._functions if each.name.lower() == name.lower()), None)
 
-    def needs_storage(self) -> bool:
-        """Return whether any binding talks to a storage account."""
-        kinds = {"queueTrigger", "queue", "blob", "blobTrigger", "table"}
-        return any(binding.type in kinds for each in self._functions for binding in each.bindings)
-
 
 @dataclass(frozen=True)
 class _BindingInfo:
