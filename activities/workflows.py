@@ -4,7 +4,8 @@ import azure.durable_functions as df
 
 from durable_retry import clock
 from durable_retry.engine.base.names import BATCH_CLOSE, BATCH_STEP, SUBMIT
-from durable_retry.engine.operations.operation import Completion, OperationInput
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.workflows import start_batch_items, start_item
 from durable_retry.stores.task_hub import bind_hub
 from durable_retry.stores.workflows import close_batch, find_batch, note_ended

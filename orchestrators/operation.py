@@ -33,15 +33,14 @@ from durable_retry.engine.base.names import (
     outbox_instance,
 )
 from durable_retry.engine.base.text import cut_text
-from durable_retry.engine.operations.idempotency import ClaimAnswer
-from durable_retry.engine.operations.operation import (
+from durable_retry.engine.operations.completion import (
     Completion,
-    OperationInput,
-    OperationStatus,
     unreadable_completion,
     unreadable_document,
     written_operation,
 )
+from durable_retry.engine.operations.idempotency import ClaimAnswer
+from durable_retry.engine.operations.operation import OperationInput, OperationStatus
 from durable_retry.engine.operations.status import moving_parts
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Decision, Done, Wait, overdue
 from durable_retry.engine.retry.history import AttemptOutcome, WaitKind

@@ -14,7 +14,8 @@ import azure.durable_functions as df
 from durabletask import task
 
 from durable_retry.engine.base.names import BATCH, BATCH_CLOSE, BATCH_STEP, ENDED_EVENT, SAGA, SUBMIT
-from durable_retry.engine.operations.operation import Completion, OperationInput
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.workflows import BatchProgress, Over, Saga, saga_document
 from durable_retry.stores.workflows import saga_progress
 from orchestrators.steps import Steps, call_until_success

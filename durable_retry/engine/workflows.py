@@ -28,7 +28,8 @@ from pydantic import Field, model_validator
 from durable_retry.engine.base.json_forms import JsonRecord, to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import ResourceName, Strict, refuse
-from durable_retry.engine.operations.operation import Completion, OperationInput
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.operation import OperationInput
 
 MAX_ITEMS: Final = 1_000
 MAX_CONCURRENCY: Final = 100

@@ -23,18 +23,13 @@ from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import FORM, REPLAY
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.circuit import CircuitState, snapshot_of
+from durable_retry.engine.dead_letters.bulk_replay import ReplayProgress, ReplayState, progress_document
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     Status,
     WrongStatusError,
 )
-from durable_retry.engine.dead_letters.replay import (
-    DeadLetterFilter,
-    ReplayBody,
-    ReplayProgress,
-    ReplayState,
-    progress_document,
-)
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter, ReplayBody
 from durable_retry.services.replay import (
     KeyTakenError,
     StillRunningError,

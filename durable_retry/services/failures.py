@@ -17,11 +17,8 @@ from durabletask.client import OrchestrationStatus
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.text import cut_text
-from durable_retry.engine.operations.operation import (
-    OperationInput,
-    unreadable_completion,
-    unreadable_document,
-)
+from durable_retry.engine.operations.completion import unreadable_completion, unreadable_document
+from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
 from durable_retry.stores.operations import document_of, operation_of
 from durable_retry.stores.task_hub import (

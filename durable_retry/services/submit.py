@@ -26,6 +26,7 @@ from durable_retry.engine.base.validation import (
     problems_of,
 )
 from durable_retry.engine.dependency import Dependency
+from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.idempotency import RecordState, state_of
 from durable_retry.engine.operations.operation import (
     OperationInput,
@@ -34,7 +35,6 @@ from durable_retry.engine.operations.operation import (
     explicit_scope,
     fields_name,
     operation_from,
-    written_operation,
 )
 from durable_retry.engine.operations.request import OperationRequest, ParsedEnvelope, parse_operation
 from durable_retry.engine.operations.status import is_finished

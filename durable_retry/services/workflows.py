@@ -22,7 +22,8 @@ from durable_retry.engine.base.validation import (
     pointer_of,
     validated,
 )
-from durable_retry.engine.operations.operation import Completion, OperationInput, ScopedKey
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.operation import OperationInput, ScopedKey
 from durable_retry.engine.operations.request import ParsedEnvelope
 from durable_retry.engine.workflows import BatchRequest, SagaRequest, Step, StepRequest
 from durable_retry.services.submit import (

@@ -27,7 +27,8 @@ from durabletask.client import OrchestrationStatus
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import DeadLetterReason, OperationState
-from durable_retry.engine.operations.operation import Completion, OperationInput
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import MAX_BYTES, size_bytes
 from durable_retry.engine.workflows import (
     BatchState,

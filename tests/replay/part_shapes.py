@@ -33,7 +33,7 @@ from durable_retry.engine.circuit import (
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.dependency import Dependency
-from durable_retry.engine.operations.operation import Completion
+from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.outbox import EventState, StoredEvent, event_id_for
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
 from durable_retry.engine.retry.policy import RetryPolicy

@@ -8,7 +8,7 @@ from typing import Any
 
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import FINISHED, SAGA, DeadLetterReason, OperationState
-from durable_retry.engine.operations.operation import Completion
+from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.workflows import Saga
 from tests.simulation.app import WRITES
 from tests.simulation.people import RIVAL

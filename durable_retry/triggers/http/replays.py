@@ -9,8 +9,9 @@ from pydantic import BaseModel
 
 from durable_retry import clock
 from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, Category, DeadLetterReason
+from durable_retry.engine.dead_letters.bulk_replay import FINISHED_REPLAY, BulkReplayBody, ReplayState
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.dead_letters.replay import FINISHED_REPLAY, BulkReplayBody, ReplayBody, ReplayState
+from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.services.bulk_replay import find_bulk_replay, start_bulk_replay
 from durable_retry.services.replay import replay_dead_letter
 from durable_retry.stores.dead_letters.list import count_dead_letters

@@ -7,7 +7,7 @@ import pytest
 
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.operations.operation import Completion
+from durable_retry.engine.operations.completion import Completion
 from durable_retry.services.retention import remove_batches
 from durable_retry.stores import tables
 from durable_retry.stores.workflows import (

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.operations.operation import Completion, OperationInput
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.workflows import (
     Do,
     Effect,

@@ -6,7 +6,7 @@ import pytest
 
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, validated
-from durable_retry.engine.operations.operation import Completion
+from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.workflows import BatchProgress, Do, Effect, Saga, SagaRequest, SagaState, Step, Undo
 from tests.support.builders import NOON, an_operation
 

@@ -7,7 +7,8 @@ import pytest
 
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, FORM
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter, Pace
+from durable_retry.engine.dead_letters.bulk_replay import Pace
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from orchestrators.bulk_replay import replay
 from tests.support.builders import NOON, an_operation
 from tests.support.stage import Stage

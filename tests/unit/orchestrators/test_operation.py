@@ -7,7 +7,7 @@ import pytest
 from durabletask.internal import helpers
 
 from durable_retry.engine.base.names import FORM, Category
-from durable_retry.engine.operations.operation import Completion
+from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from tests.support.builders import NOON, Activities, an_operation, failing, outcome
 from tests.support.stage import Stage

@@ -13,12 +13,11 @@ from durable_retry.engine.base.json_forms import (
     optional_to_rfc3339,
     to_rfc3339,
 )
-from durable_retry.engine.base.names import FINISHED, Category, OperationState
+from durable_retry.engine.base.names import FINISHED, OperationState
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.dependency import Dependency, IdempotencySettings
 from durable_retry.engine.operations.operation import (
-    Completion,
     OperationInput,
     OperationStatus,
     deadline_of,
@@ -284,57 +283,6 @@ def test_a_handlers_fingerprint_is_its_name_and_input() -> None:
     assert of("a", {"x": 1}).fingerprint != of("a", {"x": 2}).fingerprint
     assert (of("a", 1).handler, of("a", 1).request, of("a", 1).input) == ("a", None, 1)
     assert of("a", 1).replay_of == "dl-1"
-
-
-def document(status: str, **more: object) -> dict[str, object]:
-    return {"operation_id": "op-1", "status": status, "attempt_count": 2, "dead_letter": None, **more}
-
-
-def test_an_operation_that_goes_on_has_no_ending() -> None:
-    assert Completion.of(document("waiting_retry")) is None
-
-
-def test_a_success_has_no_error() -> None:
-    ending = Completion.of(document("succeeded"))
-    assert ending == Completion(operation_id="op-1", status=OperationState.SUCCEEDED, attempt_count=2)
-    assert not ending.may_have_acted
-
-
-def test_a_dead_letter_has_its_category_and_why() -> None:
-    ending = Completion.of(
-        document("dead_lettered", dead_letter={"category": "malformed", "reason": "R", "detail": "no"})
-    )
-    assert ending is not None
-    assert (ending.category, ending.error, ending.may_have_acted) == (Category.MALFORMED, "R: no", False)
-
-
-@pytest.mark.parametrize(
-    ("category", "status_code", "may_have_acted"),
-    [("malformed", None, True), ("business_rule", None, False), ("business_rule", 409, True)],
-)
-def test_a_handler_may_have_acted_before_it_failed_unless_it_says_rejected(
-    category: str, status_code: int | None, *, may_have_acted: bool
-) -> None:
-    """A bug comes after whatever the handler did before; so does the refusal of one of its calls."""
-    letter = {"category": category, "reason": "RejectedByHandler", "detail": "no"}
-    attempts = [{"status_code": status_code}]
-    ending = Completion.of(document("dead_lettered", dead_letter=letter, attempts=attempts))
-    assert ending is not None
-    assert Completion.from_json(ending.to_json()).may_have_acted is may_have_acted
-
-
-def test_a_cancelled_operation_may_have_acted() -> None:
-    ending = Completion.of(document("cancelled"))
-    assert ending is not None
-    assert (ending.error, ending.may_have_acted) == ("cancelled", True)
-
-
-@pytest.mark.parametrize("category", [None, Category.TRANSIENT])
-def test_an_ending_travels_as_json(category: Category | None) -> None:
-    ending = Completion(
-        operation_id="op-1", status=OperationState.DEAD_LETTERED, category=category, error="no"
-    )
-    assert Completion.from_json(ending.to_json()) == ending
 
 
 @pytest.mark.parametrize("run", [1, 2, 1_795_262_400_000])

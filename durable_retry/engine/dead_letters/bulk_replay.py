@@ -1,0 +1,185 @@
+"""Replaying many dead letters: which ones, at what rate, and how far a bulk replay is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from math import ceil
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, Field
+
+from durable_retry.engine.base.json_forms import (
+    JsonRecord,
+    from_rfc3339,
+    optional_from_rfc3339,
+    optional_to_rfc3339,
+)
+from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.base.text import cut_text
+from durable_retry.engine.base.validation import Label, Strict, checked
+from durable_retry.engine.dead_letters.record import Status
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter, NoteText
+
+MAX_BATCH: Final = 25
+"""Dead letters that one activity replays: far below `functionTimeout`, and the rate stays smooth."""
+
+BATCHES_PER_PAGE: Final = 20
+"""Batches per read of the list; then the orchestration continues as new, which keeps its history short."""
+
+KEPT_FAILURES: Final = 20
+_DETAIL_CHARS: Final = 200
+
+
+def _one_of(words: type[StrEnum]) -> AfterValidator:
+    names = [word.value for word in words]
+    return checked(lambda text: None if text in names else f"must be one of {', '.join(names)}")
+
+
+def _instant_problem(text: str) -> str | None:
+    try:
+        from_rfc3339(text)
+    except ValueError:
+        return "must be an RFC 3339 instant such as 2026-11-21T09:30:00Z"
+    return None
+
+
+type Instant = Annotated[str, checked(_instant_problem)]
+
+
+class FilterBody(Strict):
+    """Which dead letters, as in the query of the list; only open ones can be replayed."""
+
+    status: Literal["open"] = "open"
+    reason: Annotated[str, _one_of(DeadLetterReason)] | None = None
+    category: Annotated[str, _one_of(Category)] | None = None
+    dependency: Label | None = None
+    group: Label | None = None
+    created_after: Instant | None = None
+    created_before: Instant | None = None
+
+    def wanted(self, now: datetime) -> DeadLetterFilter:
+        """Return the filter, limited to what exists now: a bulk replay never meets its own failures."""
+        return DeadLetterFilter(
+            status=Status.OPEN,
+            reason=self.reason,
+            category=self.category,
+            dependency=self.dependency,
+            group=self.group,
+            created_after=optional_from_rfc3339(self.created_after),
+            created_before=optional_from_rfc3339(self.created_before),
+        ).until(now)
+
+
+class BulkReplayBody(Strict):
+    """The body of `POST /api/dead-letters/replays`.
+
+    Attributes:
+        filter: Which dead letters; required, `{}` means all.
+        rate_per_second: The most per second, on average.
+        dry_run: Whether to count only.
+        note: Stored with each replay.
+    """
+
+    filter: FilterBody
+    rate_per_second: Annotated[float, Field(ge=0.001, le=100)] = 5.0
+    dry_run: bool = False
+    note: NoteText | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a rate is kept: the size of a batch, and the interval between the starts of two batches."""
+
+    batch: int
+    interval: timedelta
+
+    @classmethod
+    def of(cls, rate_per_second: float) -> Self:
+        """Return the pace for a rate: about one batch a second, of at most `MAX_BATCH`."""
+        batch = max(1, min(MAX_BATCH, int(rate_per_second)))
+        # Rounded up: a microsecond less per batch would exceed the rate.
+        return cls(batch, timedelta(microseconds=ceil(batch * 1_000_000 / rate_per_second)))
+
+    @property
+    def page(self) -> int:
+        """How many dead letters to read at once."""
+        return self.batch * BATCHES_PER_PAGE
+
+
+class ReplayState(StrEnum):
+    """The state of a bulk replay."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    WAITING_CIRCUIT = "waiting_circuit"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+FINISHED_REPLAY: Final = frozenset({ReplayState.COMPLETED, ReplayState.CANCELLED, ReplayState.FAILED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayProgress(JsonRecord):
+    """The progress of a bulk replay.
+
+    Attributes:
+        replayed: Dead letters whose replay started.
+        skipped: Dead letters that were no longer open when their turn came.
+        failed: Dead letters that could not be started, and stay open.
+        failures: `{"id", "detail"}` of the latest of these.
+        cursor: Where to continue reading the list; None at the beginning.
+    """
+
+    replayed: int = 0
+    skipped: int = 0
+    failed: int = 0
+    failures: tuple[Mapping[str, Any], ...] = ()
+    cursor: str | None = None
+
+    def plus(self, step: Mapping[str, Any]) -> Self:
+        """Add the result of one batch: `replayed`, `skipped` and `failures`."""
+        failures = [
+            {"id": one["id"], "detail": cut_text(one["detail"], _DETAIL_CHARS)} for one in step["failures"]
+        ]
+        return replace(
+            self,
+            replayed=self.replayed + step["replayed"],
+            skipped=self.skipped + step["skipped"],
+            failed=self.failed + len(failures),
+            failures=(*self.failures, *failures)[-KEPT_FAILURES:],
+        )
+
+
+def progress_document(
+    given: Mapping[str, Any],
+    state: ReplayState,
+    progress: ReplayProgress,
+    *,
+    waiting_until: datetime | None = None,
+) -> dict[str, Any]:
+    """Return the document of `GET /api/dead-letters/replays/{id}`.
+
+    Args:
+        given: The input of the bulk replay.
+        state: Its state.
+        progress: Its progress.
+        waiting_until: When it next checks the circuit that it waits for; None when it does not wait.
+    """
+    done = progress.replayed + progress.skipped + progress.failed
+    shown = progress.to_json()
+    del shown["cursor"]
+    return {
+        "replay_id": given["replay_id"],
+        "status": state.value,
+        "filter": given["filter"],
+        "rate_per_second": given["rate_per_second"],
+        "note": given["note"],
+        "matched": given["matched"],
+        **shown,
+        "remaining": max(0, given["matched"] - done),
+        "waiting_until": optional_to_rfc3339(waiting_until),
+        "created_at": given["created_at"],
+    }

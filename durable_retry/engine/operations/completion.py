@@ -1,0 +1,158 @@
+"""The end of an operation, as batches, sagas and callers that wait for it need it.
+
+Also the end of an operation whose input cannot be read: what its document shows, and what completes the
+record of its key.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Self
+
+from durable_retry.engine.base.json_forms import JsonRecord, to_rfc3339
+from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason, OperationState
+from durable_retry.engine.base.text import cut_text
+
+_DAY_SECONDS: Final = 86_400.0
+
+
+def unreadable_document(
+    operation_id: str, given: Any, now: datetime, *, dead_letter_id: str, detail: str
+) -> dict[str, Any]:
+    """Return the status document of an operation whose input cannot be read, with what of it is text.
+
+    Args:
+        operation_id: Its id, the instance's.
+        given: The input of its orchestration, whatever it is.
+        now: Aware UTC instant of its end.
+        dead_letter_id: Of the dead letter that keeps the input.
+        detail: Why it cannot be read.
+    """
+    written = written_operation(given)
+    begun = isinstance(given, Mapping) and "history" in given
+    at = to_rfc3339(now)
+    return {
+        "operation_id": operation_id,
+        **{name: _text(written, name) or "" for name in ("key", "dependency", "source")},
+        "correlation_id": _text(written, "correlation_id"),
+        "status": OperationState.DEAD_LETTERED.value,
+        # How many there were stands in the raw input; one is enough to say that it may have acted.
+        "attempt_count": int(begun),
+        "attempts": [],
+        "next_attempt_at": None,
+        "deadline_at": None,
+        "result": None,
+        "dead_letter": {
+            "id": dead_letter_id,
+            # What it did before is not known.
+            "category": Category.AMBIGUOUS.value,
+            "reason": DeadLetterReason.VALIDATION_FAILED.value,
+            "detail": detail,
+        },
+        "events": [],
+        "created_at": at,
+        "updated_at": at,
+    }
+
+
+def written_operation(given: Any) -> Mapping[str, Any]:
+    """Return the operation in the input of an orchestration as it is written; empty when there is none."""
+    operation = given.get("operation") if isinstance(given, Mapping) else None
+    return operation if isinstance(operation, Mapping) else {}
+
+
+def unreadable_completion(given: Any, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """Return what completes the key's record of an operation whose input cannot be read.
+
+    Args:
+        given: The input of its orchestration.
+        document: What `unreadable_document` returned.
+        now: Aware UTC instant.
+    """
+    written, operation_id = written_operation(given), document["operation_id"]
+    replay_of = _text(written, "replay_of")
+    return {
+        "owner": operation_id if replay_of is None else f"{operation_id}.{replay_of}",
+        "fingerprint": _text(written, "fingerprint") or "",
+        "document": dict(document),
+        "now": to_rfc3339(now),
+        "ttl_seconds": _DAY_SECONDS,
+    }
+
+
+def _text(written: Mapping[str, Any], name: str) -> str | None:
+    value = written.get(name)
+    return value if isinstance(value, str) else None
+
+
+_ERROR_CHARS: Final = 300
+
+_REFUSALS: Final = frozenset(
+    {Category.MALFORMED, Category.UNAUTHORIZED, Category.NOT_FOUND, Category.BUSINESS_RULE}
+)
+"""Categories after which the dependency has certainly done nothing; of a handler only its own `Rejected`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion(JsonRecord):
+    """The end of an operation.
+
+    Attributes:
+        operation_id: Of the operation.
+        status: Succeeded, dead-lettered or cancelled.
+        category: Of a dead letter, else None.
+        attempt_count: Counted attempts in all.
+        error: Why it did not succeed, as one line; None when it did.
+        handler_failed: Whether a handler failed in a way that says nothing of what it did before: by a bug,
+            by a result that cannot be stored, or by an answer to one of its calls.
+    """
+
+    operation_id: str
+    status: OperationState
+    category: Category | None = None
+    attempt_count: int = 0
+    error: str | None = None
+    handler_failed: bool = False
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the operation succeeded."""
+        return self.status is OperationState.SUCCEEDED
+
+    @property
+    def may_have_acted(self) -> bool:
+        """Whether the dependency may have done something although the operation did not succeed."""
+        refused = self.category in _REFUSALS and not self.handler_failed
+        return not self.succeeded and self.attempt_count > 0 and not refused
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self | None:
+        """Return the end that a status document shows; None when the operation has not ended."""
+        status = OperationState(document["status"])
+        if status not in FINISHED:
+            return None
+        dead_letter = document["dead_letter"] or {}
+        category = dead_letter.get("category")
+        return cls(
+            operation_id=document["operation_id"],
+            status=status,
+            category=None if category is None else Category(category),
+            attempt_count=document["attempt_count"],
+            error=_error(status, dead_letter),
+            handler_failed=_has_handler_failed(document, dead_letter),
+        )
+
+
+def _has_handler_failed(document: Mapping[str, Any], dead_letter: Mapping[str, Any]) -> bool:
+    if dead_letter.get("reason") != DeadLetterReason.REJECTED_BY_HANDLER:
+        return False
+    # Of `Rejected` the attempt has no status; a refused call of the handler's own has one.
+    answered = any(attempt["status_code"] is not None for attempt in document["attempts"][-1:])
+    return dead_letter.get("category") != Category.BUSINESS_RULE or answered
+
+
+def _error(status: OperationState, dead_letter: Mapping[str, Any]) -> str | None:
+    if status is OperationState.SUCCEEDED:
+        return None
+    parts = [str(dead_letter[name]) for name in ("reason", "detail") if dead_letter.get(name)]
+    return cut_text(": ".join(parts) or status.value, _ERROR_CHARS)
