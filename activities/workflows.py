@@ -23,8 +23,8 @@ async def submit(request: dict, hub: str) -> dict:  # type: ignore[type-arg] # t
     Returns:
         `ending`: the JSON form of a `Completion`, or None while it runs.
     """
-    ending = await start_item(hub, OperationInput.from_json(request["operation"]), clock.now())
-    return {"ending": None if ending is None else ending.to_json()}
+    completion = await start_item(hub, OperationInput.from_json(request["operation"]), clock.now())
+    return {"ending": None if completion is None else completion.to_json()}
 
 
 async def batch_step(request: dict, hub: str) -> dict:  # type: ignore[type-arg] # as above

@@ -239,9 +239,9 @@ def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[d
 
 def _report(ctx: task.OrchestrationContext, waiting: Any, document: dict[str, Any]) -> None:
     """Report the end to the batch or the saga that waits for this operation."""
-    ending = Completion.of(document)
-    if isinstance(waiting, str) and ending is not None:
-        ctx.send_event(waiting, ENDED_EVENT, data=ending.to_json())
+    completion = Completion.of(document)
+    if isinstance(waiting, str) and completion is not None:
+        ctx.send_event(waiting, ENDED_EVENT, data=completion.to_json())
 
 
 def _end_unreadable(ctx: task.OrchestrationContext, given: Any, error: Exception) -> Steps[dict[str, Any]]:

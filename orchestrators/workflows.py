@@ -55,14 +55,14 @@ class CompletionReports:
         if self._look is None:
             # One timer at a time: each abandoned one would cost a turn.
             self._look = self.ctx.create_timer(min(_FIRST_LOOK * 2 ** min(self.quiet_looks, 10), _LAST_LOOK))
-        endings: list[Completion] = []
-        while not endings and not self._look.is_complete:
+        completions: list[Completion] = []
+        while not completions and not self._look.is_complete:
             yield task.when_any([self._look, self._next])
-            endings = self.arrived()
+            completions = self.arrived()
         if self._look.is_complete:
             self._look = None
-        self.quiet_looks = 0 if endings else self.quiet_looks + 1
-        return endings
+        self.quiet_looks = 0 if completions else self.quiet_looks + 1
+        return completions
 
     def arrived(self) -> list[Completion]:
         """Return the reports that arrived and were not returned yet.
@@ -71,14 +71,14 @@ class CompletionReports:
         """
         arrived = []
         while self._next.is_complete:
-            ending = _ending(self._next.get_result())
+            completion = _completion(self._next.get_result())
             self._next = self.ctx.wait_for_external_event(ENDED_EVENT)
-            if ending is not None:
-                arrived.append(ending)
+            if completion is not None:
+                arrived.append(completion)
         return arrived
 
 
-def _ending(data: Any) -> Completion | None:
+def _completion(data: Any) -> Completion | None:
     """Read a report; anyone may send an event, and in any form."""
     try:
         return Completion.from_json(data)
@@ -100,33 +100,33 @@ def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None]
     batch_id, progress = input_["batch_id"], BatchProgress.from_json(input_["progress"])
     reports = CompletionReports(ctx)
     steps = 0
-    endings: list[Completion] = []
+    completions: list[Completion] = []
     while not progress.is_over:
-        endings.extend(reports.arrived())
+        completions.extend(reports.arrived())
         # Reports must be stored before the history is cut: they are not carried over.
-        if steps >= STEPS_PER_HISTORY and not endings:
+        if steps >= STEPS_PER_HISTORY and not completions:
             ctx.continue_as_new({"batch_id": batch_id, "progress": progress.to_json()}, save_events=True)
             return
         steps += 1
-        progress = yield from _step(ctx, batch_id, progress, endings)
-        endings = reports.arrived()
-        if not endings and not progress.startable and progress.running:
-            endings = yield from reports.wait()
-            if not endings:
+        progress = yield from _step(ctx, batch_id, progress, completions)
+        completions = reports.arrived()
+        if not completions and not progress.startable and progress.running:
+            completions = yield from reports.wait()
+            if not completions:
                 progress = yield from _look_at_items(ctx, batch_id, progress)
     yield from call_until_success(ctx, BATCH_CLOSE, {"batch_id": batch_id})
 
 
 def _step(
-    ctx: task.OrchestrationContext, batch_id: str, progress: BatchProgress, endings: Iterable[Completion]
+    ctx: task.OrchestrationContext, batch_id: str, progress: BatchProgress, completions: Iterable[Completion]
 ) -> Steps[BatchProgress]:
     """Store the ends of items, and start as many others."""
     ended = [
-        {"indices": list(progress.running[ending.operation_id]), "ending": ending.to_json()}
-        for ending in endings
-        if ending.operation_id in progress.running
+        {"indices": list(progress.running[completion.operation_id]), "ending": completion.to_json()}
+        for completion in completions
+        if completion.operation_id in progress.running
     ]
-    left = progress.without(ending.operation_id for ending in endings)
+    left = progress.without(completion.operation_id for completion in completions)
     start = left.startable
     if not ended and not start:
         return left
@@ -168,14 +168,14 @@ def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[s
     looks = 0
     while not isinstance(action := state.next_action, Over):
         _show(ctx, state)
-        ending: Completion | None = None
-        while ending is None:
+        completion: Completion | None = None
+        while completion is None:
             if looks == LOOKS_PER_HISTORY:
                 ctx.continue_as_new({"saga": state.to_json()}, save_events=True)
                 return None
             looks += 1
-            ending = yield from _look_at_step(ctx, state.operation_of(action), reports)
-        state = state.after(action, ending)
+            completion = yield from _look_at_step(ctx, state.operation_of(action), reports)
+        state = state.after(action, completion)
     _show(ctx, state)
     return saga_document(state, ctx.current_utc_datetime.replace(tzinfo=UTC))
 
@@ -188,10 +188,10 @@ def _look_at_step(
     answer = yield from call_until_success(ctx, SUBMIT, {"operation": started.to_json()})
     if answer["ending"] is not None:
         return Completion.from_json(answer["ending"])
-    while endings := (yield from reports.wait()):
-        for ending in endings:
-            if ending.operation_id == operation.operation_id:
-                return ending
+    while completions := (yield from reports.wait()):
+        for completion in completions:
+            if completion.operation_id == operation.operation_id:
+                return completion
     return None
 
 

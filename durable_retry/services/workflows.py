@@ -243,9 +243,9 @@ async def _start_batch_item(hub: str, batch_id: str, index: int) -> tuple[int, s
     if item.operation is None:
         await note_ended(batch_id, [index], await _dead_letter_of_item(batch_id, item))
         return None
-    ending = await start_item(hub, replace(item.operation, reports_to=batch_id), clock.now())
-    if ending is not None:
-        await note_ended(batch_id, [index], ending)
+    completion = await start_item(hub, replace(item.operation, reports_to=batch_id), clock.now())
+    if completion is not None:
+        await note_ended(batch_id, [index], completion)
         return None
     await note_running(batch_id, item)
     return index, item.operation.operation_id

@@ -326,10 +326,10 @@ async def list_created(
 
 def saga_progress(saga: Saga) -> dict[str, Any]:
     """Return how the steps ended, without their error texts when those do not fit a custom status."""
-    endings = [[_ended(step.done), _ended(step.undone)] for step in saga.steps]
-    if size_bytes(endings) <= MAX_BYTES:
-        return {"endings": endings}
-    return {"endings": [[_without_text(one) for one in pair] for pair in endings]}
+    completions = [[_ended(step.done), _ended(step.undone)] for step in saga.steps]
+    if size_bytes(completions) <= MAX_BYTES:
+        return {"endings": completions}
+    return {"endings": [[_without_text(one) for one in pair] for pair in completions]}
 
 
 async def find_saga(hub: str, saga_id: str) -> dict[str, Any] | None:
@@ -346,7 +346,7 @@ def document_of_saga(instance: Instance) -> dict[str, Any]:
     """Return the document of a saga's instance."""
     if instance.output is not None and instance.runtime_status is OrchestrationStatus.COMPLETED:
         return instance.output
-    saga = _with_endings(Saga.from_json(instance.input["saga"]), instance.custom_status)
+    saga = _with_completions(Saga.from_json(instance.input["saga"]), instance.custom_status)
     document = saga_document(saga, instance.updated_at)
     if instance.runtime_status in {OrchestrationStatus.TERMINATED, OrchestrationStatus.FAILED}:
         return document | {"status": SagaState.STOPPED.value}
@@ -358,20 +358,20 @@ def fingerprint_of_saga(instance: Instance) -> str:
     return str(instance.input["saga"]["fingerprint"])
 
 
-def _with_endings(saga: Saga, moving: Mapping[str, Any] | None) -> Saga:
+def _with_completions(saga: Saga, moving: Mapping[str, Any] | None) -> Saga:
     if not moving:
         return saga
     steps = zip(saga.steps, moving["endings"], strict=True)
-    return saga.with_steps(tuple(_with_ending(step, *pair) for step, pair in steps))
+    return saga.with_steps(tuple(_with_completion(step, *pair) for step, pair in steps))
 
 
-def _with_ending(step: Step, done: Any, undone: Any) -> Step:
-    ending = None if done is None else Completion.from_json(done)
-    return step.ended(ending, None if undone is None else Completion.from_json(undone))
+def _with_completion(step: Step, done: Any, undone: Any) -> Step:
+    completion = None if done is None else Completion.from_json(done)
+    return step.ended(completion, None if undone is None else Completion.from_json(undone))
 
 
-def _ended(ending: Completion | None) -> dict[str, Any] | None:
-    return None if ending is None else ending.to_json()
+def _ended(completion: Completion | None) -> dict[str, Any] | None:
+    return None if completion is None else completion.to_json()
 
 
 def _without_text(ended: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -135,16 +135,20 @@ def _batch(total: int, *, silent: set[int]) -> Shape:
         return {"running": [[index, f"op-{index}"] for index in given["start"] if index not in silent]}
 
     given = {"batch_id": "batch-1", "progress": BatchProgress(total=total, max_concurrency=2).to_json()}
-    return Shape("batch-1", given, answer, _ending_each("batch-1", [f"op-{index}" for index in range(total)]))
+    return Shape(
+        "batch-1", given, answer, _completing_each("batch-1", [f"op-{index}" for index in range(total)])
+    )
 
 
-def _ending_each(instance_id: str, operation_ids: list[str]) -> Steer:
+def _completing_each(instance_id: str, operation_ids: list[str]) -> Steer:
     """Send a batch or a saga the ends of operations, each after it was started."""
 
     async def steer(stage: TaskHubStage) -> None:
         for operation_id in operation_ids:
             await _until_given(stage, operation_id)
-            await hub.raise_event(stage.binding, instance_id, ENDED_EVENT, _ending(operation_id).to_json())
+            await hub.raise_event(
+                stage.binding, instance_id, ENDED_EVENT, _completion(operation_id).to_json()
+            )
 
     return steer
 
@@ -161,7 +165,7 @@ async def _until_given(stage: TaskHubStage, operation_id: str) -> None:
         await asyncio.sleep(0.02)
 
 
-def _ending(operation_id: str) -> Completion:
+def _completion(operation_id: str) -> Completion:
     return Completion(operation_id=operation_id, status=OperationState.SUCCEEDED, attempt_count=1)
 
 
@@ -174,7 +178,7 @@ def _sagas() -> dict[str, Shape]:
             "saga-1",
             {"saga": _three_steps().to_json()},
             lambda _name, _given: {"ending": None},
-            _ending_each("saga-1", [f"op-do-{number}" for number in range(3)]),
+            _completing_each("saga-1", [f"op-do-{number}" for number in range(3)]),
         ),
     }
 
@@ -186,11 +190,11 @@ def _saga(*failing: str) -> Shape:
         assert name == SUBMIT
         operation_id = given["operation"]["operation_id"]
         if operation_id not in failing:
-            return {"ending": _ending(operation_id).to_json()}
-        ending = Completion(
+            return {"ending": _completion(operation_id).to_json()}
+        completion = Completion(
             operation_id=operation_id, status=OperationState.DEAD_LETTERED, category=Category.MALFORMED
         )
-        return {"ending": ending.to_json()}
+        return {"ending": completion.to_json()}
 
     return Shape("saga-1", {"saga": _three_steps().to_json()}, answer)
 

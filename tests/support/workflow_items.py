@@ -58,10 +58,10 @@ class PartHub:
         """Let some operations end, and report most of it: some twice, some never, some in nonsense."""
         for operation_id in [each for each in self._running if self.rng.random() < 0.5]:
             operation = self._running.pop(operation_id)
-            ending = Completion.of(self._document(operation, self.fate(operation)))
-            assert ending is not None
+            completion = Completion.of(self._document(operation, self.fate(operation)))
+            assert completion is not None
             for _ in range(self.rng.choice([0, 1, 1, 1, 2])):
-                stage.raise_event(ENDED_EVENT, ending.to_json())
+                stage.raise_event(ENDED_EVENT, completion.to_json())
             if self.rng.random() < 0.1:
                 stage.raise_event(ENDED_EVENT, {"operation_id": operation_id})
 

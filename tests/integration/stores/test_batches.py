@@ -57,8 +57,8 @@ async def test_large_items_are_stored_whole_however_many_transactions_that_takes
 async def test_storing_a_batch_again_takes_nothing_back() -> None:
     batch, items = a_batch("batch-again", 1), [an_item(0)]
     await keep_batch(batch, items)
-    ending = Completion(operation_id="op-0", status=OperationState.SUCCEEDED)
-    await note_ended("batch-again", [0], ending)
+    completion = Completion(operation_id="op-0", status=OperationState.SUCCEEDED)
+    await note_ended("batch-again", [0], completion)
     await keep_batch(batch, items)
     assert (await document_of_batch(batch))["items"][0]["status"] == "succeeded"
 

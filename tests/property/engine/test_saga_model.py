@@ -1,7 +1,7 @@
 """Sagas under every fate of their parts: what is undone, in which order, and what is said of it.
 
 The model is a world in which a part's operation has an effect or not. A crash is a saga that is written down
-and read again between any two actions; a duplicate is an action whose ending arrives twice.
+and read again between any two actions; a duplicate is an action whose completion arrives twice.
 """
 
 from hypothesis import given
@@ -30,7 +30,7 @@ def part(name: str) -> OperationInput:
     return an_operation(operation_id=f"op-{name}", key=name)
 
 
-def ending_of(fate: str, operation: OperationInput) -> Completion:
+def completion_of(fate: str, operation: OperationInput) -> Completion:
     status, category, attempts = {
         "succeeds": (OperationState.SUCCEEDED, None, 1),
         "refused": (OperationState.DEAD_LETTERED, Category.BUSINESS_RULE, 1),
@@ -65,7 +65,7 @@ def played(saga: Saga, fates: dict[str, str], crashes: list[bool]) -> tuple[Saga
     while not isinstance(action := saga.next_action, Over):
         actions.append(action)
         operation = saga.operation_of(action)
-        saga = saga.after(action, ending_of(fates[operation.operation_id], operation))
+        saga = saga.after(action, completion_of(fates[operation.operation_id], operation))
         if crashes and crashes.pop():
             saga = Saga.from_json(saga.to_json())
     return saga, actions
@@ -136,7 +136,7 @@ def test_its_status_is_that_of_its_parts(plan: tuple[Saga, dict[str, str]]) -> N
     undone = [step.undone for step in ended.steps if step.undone is not None]
     if all(step.stands for step in ended.steps):
         assert ended.state is SagaState.SUCCEEDED
-    elif all(ending.succeeded for ending in undone):
+    elif all(completion.succeeded for completion in undone):
         assert ended.state is SagaState.COMPENSATED
     else:
         assert ended.state is SagaState.COMPENSATION_FAILED

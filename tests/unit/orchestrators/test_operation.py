@@ -127,9 +127,9 @@ def test_a_later_input_that_cannot_be_read_completes_the_key_that_an_earlier_one
     stage._begin(json.dumps({"operation": written, "history": {"attempts": [{}]}}))
     document = stage.run()
     assert (stage.record["state"], stage.record["document"]) == ("completed", document)
-    ending = Completion.of(document)
-    assert ending is not None
-    assert ending.may_have_acted
+    completion = Completion.of(document)
+    assert completion is not None
+    assert completion.may_have_acted
 
 
 def test_the_waits_are_the_policys() -> None:
