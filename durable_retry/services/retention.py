@@ -90,9 +90,7 @@ async def finish_left_over(hub: str, now: datetime) -> int:
     Raises:
         TaskHubUnavailableError: A replay could not be started; it is tried again by the next run.
     """
-    due = [
-        intent for intent in await left_over(INTENTS_PER_RUN) if intent.announced_at <= now - SETTLED_AFTER
-    ]
+    due = [intent for intent in await left_over(INTENTS_PER_RUN) if intent.begun_at <= now - SETTLED_AFTER]
     return sum([await _finished(hub, intent) for intent in due])
 
 

@@ -319,7 +319,7 @@ class CircuitCache:
         paused_until = self.buffer.here.throttled_until
         if probe is None or paused_until is None or paused_until <= now:
             return probe
-        # The circuit granted it before it heard of the pause. Its lease goes back to it.
+        # The circuit granted it before the pause was reported. Its lease goes back to it.
         self.buffer.ended(
             CallHealth.SILENT, now, epoch=probe.epoch, duration_seconds=0.0, lease_id=probe.lease_id
         )

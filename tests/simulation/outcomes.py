@@ -179,7 +179,7 @@ def nothing_is_left(story: Story) -> Iterator[str]:
 
 
 def nothing_unexpected(story: Story) -> Iterator[str]:
-    """No orchestration failed, no repeated turn differed, nothing was raised where nobody heard it."""
+    """No orchestration failed, no repeated turn differed, nothing was raised where nothing catches it."""
     yield from story.world.mistakes
 
 

@@ -37,7 +37,7 @@ class CircuitInMemory:
         is_down: Whether nothing can be read or sent.
         delivers: Whether what is sent arrives at once; else it is under way, as a signal is.
         reads: How often it was read, or should have been.
-        heard: Every report that was sent, also those that did not arrive.
+        sent_reports: Every report that was sent, also those that did not arrive.
         reads_may_go: While it is set to an event, reads wait for it.
         now: The clock of the machine that runs it.
     """
@@ -46,7 +46,7 @@ class CircuitInMemory:
     is_down: bool = False
     delivers: bool = True
     reads: int = 0
-    heard: list[ReportMessage] = field(default_factory=list)
+    sent_reports: list[ReportMessage] = field(default_factory=list)
     reads_may_go: asyncio.Event | None = None
     now: Callable[[], datetime] = lambda: NOON
 
@@ -59,7 +59,7 @@ class CircuitInMemory:
         return self.breaker
 
     async def report(self, message: ReportMessage) -> None:
-        self.heard.append(message)
+        self.sent_reports.append(message)
         if self.is_down:
             raise TaskHubUnavailableError("the task hub answered UNAVAILABLE")
         if self.delivers:

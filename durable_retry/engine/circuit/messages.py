@@ -105,9 +105,9 @@ def snapshot_of(
     current = advanced(breaker, now - ahead)
     clock = current.clock or now
     # A worker without a report for a whole window takes no share of the retry budget.
-    heard_since = clock - timedelta(seconds=settings.window_seconds)
-    active = current.reporters.active(heard_since)
-    is_counted = reader is None or current.reporters.is_active(reader, heard_since)
+    reported_since = clock - timedelta(seconds=settings.window_seconds)
+    active = current.reporters.active(reported_since)
+    is_counted = reader is None or current.reporters.is_active(reader, reported_since)
     is_held = current.state is CircuitState.FORCED_OPEN
     return Snapshot(
         taken_at=now,

@@ -59,13 +59,13 @@ class Intent:
         dead_letter_id: Whose.
         purpose: The change.
         key: Row key.
-        announced_at: When it was written.
+        begun_at: When it was written; stored as `announced_at`.
     """
 
     dead_letter_id: str
     purpose: Purpose
     key: str
-    announced_at: datetime
+    begun_at: datetime
 
 
 async def begin_change(dead_letter_id: str, purpose: Purpose) -> Intent:
@@ -76,7 +76,7 @@ async def begin_change(dead_letter_id: str, purpose: Purpose) -> Intent:
         "RowKey": intent.key,
         "dead_letter_id": dead_letter_id,
         "purpose": purpose.value,
-        "announced_at": to_rfc3339(intent.announced_at),
+        "announced_at": to_rfc3339(intent.begun_at),
     }
     await tables.merge(INDEX_TABLE, row)
     return intent

@@ -58,7 +58,7 @@ async def test_a_healthy_call_costs_one_read_a_second_and_no_message() -> None:
     for _ in range(10):
         await attempt(stage.copy, CallHealth.SUCCESS)
         stage.moment.pass_(0.09)
-    assert (stage.shared.reads, stage.shared.heard) == (1, [])
+    assert (stage.shared.reads, stage.shared.sent_reports) == (1, [])
     stage.moment.pass_(1)
     await attempt(stage.copy, CallHealth.SUCCESS)
     assert stage.shared.reads == 2
@@ -90,10 +90,10 @@ async def test_a_caller_that_gives_up_leaves_the_reading_to_the_next() -> None:
 async def test_a_failure_is_reported_at_once_and_others_of_the_same_moment_go_together() -> None:
     stage = Stage()
     await fail(stage, times=4)
-    assert len(stage.shared.heard) == 1
+    assert len(stage.shared.sent_reports) == 1
     stage.moment.pass_(0.1)
     await stage.copy.reporting.flush()
-    assert [message.report.window.everything().failures for message in stage.shared.heard] == [1, 3]
+    assert [message.report.window.everything().failures for message in stage.shared.sent_reports] == [1, 3]
     stage.copy.reporting.close()
 
 
@@ -102,9 +102,9 @@ async def test_what_is_due_later_goes_by_itself() -> None:
     await fail(stage, times=2)
     stage.moment.pass_(0.1)  # The loop's own clock rings a tenth of a second later.
     async with asyncio.timeout(5):
-        while len(stage.shared.heard) < 2:  # noqa: ASYNC110 # what rings is the loop itself
+        while len(stage.shared.sent_reports) < 2:  # noqa: ASYNC110 # what rings is the loop itself
             await asyncio.sleep(0.01)
-    assert stage.shared.heard[1].report.sequence == 2
+    assert stage.shared.sent_reports[1].report.sequence == 2
 
 
 async def test_the_worker_that_reported_the_failures_sees_the_trip_in_a_tenth_of_a_second() -> None:
@@ -335,11 +335,11 @@ async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_o
     await fail(stage)
     stage.moment.pass_(0.5)
     await stage.copy.reporting.flush()
-    assert len(stage.shared.heard) == 1
+    assert len(stage.shared.sent_reports) == 1
     stage.shared.is_down = False
     stage.moment.pass_(0.5)
     await stage.copy.reporting.flush()
-    assert [message.report.sequence for message in stage.shared.heard] == [1, 1]
+    assert [message.report.sequence for message in stage.shared.sent_reports] == [1, 1]
     assert stage.shared.breaker.window.totals(stage.moment.now()).failures == 1
     stage.copy.reporting.close()
 
@@ -351,13 +351,13 @@ async def test_a_task_hub_that_stays_away_is_called_less_and_less_often() -> Non
     await fail(stage)
     sent_at = []
     for second in range(60):
-        before = len(stage.shared.heard)
+        before = len(stage.shared.sent_reports)
         stage.moment.pass_(1)
         await stage.copy.reporting.flush()
-        if len(stage.shared.heard) > before:
+        if len(stage.shared.sent_reports) > before:
             sent_at.append(second + 1)
     assert sent_at[:5] == [1, 3, 7, 15, 23]
-    assert {message.report.sequence for message in stage.shared.heard} == {1}
+    assert {message.report.sequence for message in stage.shared.sent_reports} == {1}
     stage.copy.reporting.close()
 
 
@@ -471,7 +471,7 @@ async def test_a_new_copy_does_not_forget_what_was_taken_here_and_has_not_arrive
     stage.moment.pass_(1.01)
     if is_reported:
         await stage.copy.reporting.flush()
-    assert sum(message.report.retries for message in stage.shared.heard) == (10 if is_reported else 1)
+    assert sum(message.report.retries for message in stage.shared.sent_reports) == (10 if is_reported else 1)
     answers = [await stage.copy.enter(f"op-late-{number}", 2, FIRST) for number in range(5)]
     assert sum(isinstance(answer, Permitted) for answer in answers) <= 2
     stage.copy.reporting.close()
@@ -488,6 +488,6 @@ async def test_a_circuit_that_is_switched_off_asks_and_counts_nothing_but_the_bu
     await stage.copy.reporting.flush()
     assert stage.shared.breaker.window.totals(stage.moment.now()).calls == 0
     assert stage.shared.breaker.throttled_until is None
-    assert sum(message.report.retries for message in stage.shared.heard) == 1
+    assert sum(message.report.retries for message in stage.shared.sent_reports) == 1
     assert isinstance(await ask(stage, "op-3"), Permitted)
     stage.copy.reporting.close()

@@ -217,7 +217,7 @@ def task_failed(at_us: int, task_id: int, failure: pb.TaskFailureDetails) -> byt
 def child_finished(
     at_us: int, task_id: int, status: Status, output: str | None, failure: bytes | None
 ) -> bytes:
-    """Frame what a parent hears of a sub-orchestration that has ended."""
+    """Frame the event for the parent of a sub-orchestration that has ended."""
     if status is Status.COMPLETED:
         done = pb.SubOrchestrationInstanceCompletedEvent(taskScheduledId=task_id, result=text(output))
         return framed(event(at_us, subOrchestrationInstanceCompleted=done))

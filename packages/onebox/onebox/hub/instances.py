@@ -314,7 +314,7 @@ def _rewind(tx: Transaction, head: Head, rewound: Rewound) -> None:
 
 
 def _take_back(tx: Transaction, child: Start, rewound: Rewound) -> None:
-    """See that a rewound parent hears of this child: rewind a failed one, start a purged one again."""
+    """Let a rewound parent get the end of this child: rewind a failed one, start a purged one again."""
     status = status_of(tx, child.instance_id)
     if status is None:
         start(tx, child)
@@ -359,7 +359,7 @@ def _fence(changed: int, head: Head) -> None:
 
 
 def commit_activity(tx: Transaction, seq: int, report: Callable[[int, int], bytes]) -> None:
-    """Store an activity's result: the task goes, its orchestration hears of it.
+    """Store an activity's result: the task goes, its orchestration gets the event.
 
     Args:
         tx: The transaction.
