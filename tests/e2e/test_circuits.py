@@ -88,9 +88,11 @@ def circuit(system: System, dependency: str) -> dict[str, Any]:
     return view
 
 
-def by_hand(system: System, dependency: str, hand: str, *, by: str | None = None, **body: Any) -> None:
+def change_circuit(
+    system: System, dependency: str, control: str, *, by: str | None = None, **body: Any
+) -> None:
     headers = {} if by is None else {"x-ms-client-principal-name": by}
-    answer = system.client.post(f"/api/circuits/{dependency}/{hand}", json=body, headers=headers)
+    answer = system.client.post(f"/api/circuits/{dependency}/{control}", json=body, headers=headers)
     assert answer.status_code == 202, answer.text
 
 
@@ -190,7 +192,7 @@ def opened_after(view: dict[str, Any], tripped_at: datetime) -> bool:
 
 
 def reporters(system: System, dependency: str) -> list[str]:
-    """The worker processes that a circuit heard of."""
+    """The worker processes that a circuit has reports of."""
     answer = system.client.get(f"/runtime/webhooks/durabletask/entities/circuit_breaker/{dependency}")
     return list(answer.json()["reporters"]) if answer.status_code == httpx.codes.OK else []
 
@@ -208,7 +210,7 @@ def assert_explained(document: dict[str, Any]) -> None:
 def test_a_circuit_held_open_by_hand_holds_operations_up_and_closing_it_lets_them_go(
     circuits: System, own_target: Target, key: str
 ) -> None:
-    by_hand(circuits, "held", "open", by="ada@example.com", reason="maintenance", for_seconds=600)
+    change_circuit(circuits, "held", "open", by="ada@example.com", reason="maintenance", for_seconds=600)
     until_state(circuits, "held", "forced_open")
     operation_id = until_held(circuits, "held", key)
     waiting = circuits.status(operation_id)
@@ -217,7 +219,7 @@ def test_a_circuit_held_open_by_hand_holds_operations_up_and_closing_it_lets_the
     assert "maintenance" in waiting["waits"][-1]["delay_reasons"][0]
     assert waiting["key"] not in own_target.totals()
 
-    by_hand(circuits, "held", "close", reason="done early")
+    change_circuit(circuits, "held", "close", reason="done early")
     done = circuits.until(operation_id, "succeeded", within_seconds=15)
     assert instant(done["updated_at"]) < instant(waiting["next_attempt_at"])
     trail = circuit(circuits, "held")["audit"]
@@ -230,9 +232,9 @@ def test_a_circuit_held_open_by_hand_holds_operations_up_and_closing_it_lets_the
 def test_retry_now_asks_the_circuit_again_which_still_decides(
     circuits: System, own_target: Target, key: str
 ) -> None:
-    by_hand(circuits, "hurried", "open", reason="maintenance")
-    until_state(circuits, "hurried", "forced_open")
-    operation_id = until_all_held(circuits, "hurried", key)
+    change_circuit(circuits, "retried", "open", reason="maintenance")
+    until_state(circuits, "retried", "forced_open")
+    operation_id = until_all_held(circuits, "retried", key)
     assert circuits.client.post(f"/api/operations/{operation_id}/retry-now").status_code == 202
     eventually(
         lambda: circuits.status(operation_id)["waits"][-1]["times"] == 2, "it asked and waits once more"
@@ -244,7 +246,7 @@ def test_retry_now_asks_the_circuit_again_which_still_decides(
 
 
 def test_a_wait_for_the_circuit_ends_with_the_deadline(circuits: System, key: str) -> None:
-    by_hand(circuits, "hopeless", "open", reason="maintenance")
+    change_circuit(circuits, "hopeless", "open", reason="maintenance")
     until_state(circuits, "hopeless", "forced_open")
     until_all_held(circuits, "hopeless", key)
     short = circuits.accepted(f"{key}-short", "/echo", dependency="hopeless", deadline_seconds=5)
@@ -254,7 +256,7 @@ def test_a_wait_for_the_circuit_ends_with_the_deadline(circuits: System, key: st
 
 
 def test_a_disabled_circuit_lets_everything_through(circuits: System, own_target: Target, key: str) -> None:
-    by_hand(circuits, "freed", "disable", reason="we know", for_seconds=600)
+    change_circuit(circuits, "freed", "disable", reason="we know", for_seconds=600)
     until_state(circuits, "freed", "disabled")
     with outage(own_target):
         ids = posted(circuits, "freed", [f"{key}-{number}" for number in range(5)])
@@ -279,7 +281,7 @@ def test_a_reset_forgets_what_was_counted(circuits: System, own_target: Target, 
         until_state(circuits, "forgiven", "open")
         for each in ids:
             circuits.until(each, "waiting_circuit")
-    by_hand(circuits, "forgiven", "reset", reason="it was us")
+    change_circuit(circuits, "forgiven", "reset", reason="it was us")
     view = until_state(circuits, "forgiven", "closed")
     assert (view["failures"], view["reason"], view["changed_by"]) == (0, "it was us", "api")
     for each in ids:
@@ -323,47 +325,45 @@ def test_a_circuit_that_cannot_be_read_holds_nobody_up_and_the_log_says_so(
     circuits: System, key: str
 ) -> None:
     with cut_off(circuits):
-        until_both_tell(circuits, f"{key}-during", "cannot be read (TaskHubUnavailableError: ")
+        until_both_log(circuits, f"{key}-during", "cannot be read (TaskHubUnavailableError: ")
         for number in range(2):
             circuits.until(circuits.accepted(f"{key}-{number}", "/echo", dependency="unread"), "succeeded")
-    until_both_tell(circuits, f"{key}-after", "can be read again")
+    until_both_log(circuits, f"{key}-after", "can be read again")
 
 
 def test_a_hold_by_hand_stays_in_force_while_the_circuit_cannot_be_read(circuits: System, key: str) -> None:
-    by_hand(circuits, "unread", "open", reason="maintenance")
+    change_circuit(circuits, "unread", "open", reason="maintenance")
     until_state(circuits, "unread", "forced_open")
     until_all_held(circuits, "unread", key)
     with cut_off(circuits):
         for number in range(4):
             until_held(circuits, "unread", f"{key}-{number}")
-    by_hand(circuits, "unread", "close", reason="done")
+    change_circuit(circuits, "unread", "close", reason="done")
 
 
-def until_both_tell(system: System, key: str, told: str) -> None:
-    """Posts operations until the logs of both workers tell something of the circuit."""
+def until_both_log(system: System, key: str, text: str) -> None:
+    """Posts operations until the logs of both workers have a text about the circuit."""
     keys = (f"{key}-{number}" for number in count())
 
     def post_and_look() -> bool:
         system.accepted(next(keys), "/echo", dependency="unread")
-        return all(f"The circuit of unread {told}" in log for log in worker_logs(system))
+        return all(f"The circuit of unread {text}" in log for log in worker_logs(system))
 
-    eventually(post_and_look, f"both workers tell that it {told}")
+    eventually(post_and_look, f"both workers log that it {text}")
 
 
 def test_the_intake_of_a_dependency_that_is_far_behind_slows_down_until_it_catches_up(
     circuits: System, own_target: Target, key: str
 ) -> None:
-    by_hand(circuits, "behind", "open", reason="maintenance")
+    change_circuit(circuits, "behind", "open", reason="maintenance")
     until_state(circuits, "behind", "forced_open")
     until_all_held(circuits, "behind", key)
     with QueueClient.from_connection_string(
         circuits.server.env["AzureWebJobsStorage"], "operations"
     ) as queue:
-        queue.send_message(json.dumps(operation(f"{key}-canary", "/echo", dependency="behind")))
-        canary = operation_id_for(explicit_scope(""), f"{key}-canary")
-        eventually(
-            lambda: is_held_for(circuits, canary, seconds=1), "it has told that the dependency is behind"
-        )
+        queue.send_message(json.dumps(operation(f"{key}-probe", "/echo", dependency="behind")))
+        probe = operation_id_for(explicit_scope(""), f"{key}-probe")
+        eventually(lambda: is_held_for(circuits, probe, seconds=1), "it shows that the dependency is behind")
 
         queue.send_message(json.dumps(operation(f"{key}-later", "/echo", dependency="behind")))
         queue.send_message(json.dumps(operation(f"{key}-other", "/echo", dependency="freed")))
@@ -373,7 +373,7 @@ def test_the_intake_of_a_dependency_that_is_far_behind_slows_down_until_it_catch
         later = operation_id_for(explicit_scope(""), f"{key}-later")
         assert circuits.client.get(f"/api/operations/{later}").status_code == httpx.codes.NOT_FOUND
 
-        by_hand(circuits, "behind", "close", reason="done")
+        change_circuit(circuits, "behind", "close", reason="done")
         eventually(lambda: f"{key}-later" in own_target.totals(), "it is started once there is no lag")
         circuits.until(later, "succeeded")
         eventually(lambda: queue.get_queue_properties().approximate_message_count == 0, "it was taken over")
@@ -387,7 +387,7 @@ def is_held_for(system: System, operation_id: str, *, seconds: float) -> bool:
     return datetime.now(UTC) - instant(answer.json()["created_at"]) > timedelta(seconds=seconds)
 
 
-def test_a_circuit_that_is_switched_off_shows_so_and_takes_no_hand(circuits: System) -> None:
+def test_a_circuit_that_is_switched_off_shows_so_and_takes_no_manual_control(circuits: System) -> None:
     assert circuit(circuits, "flaky")["state"] == "disabled"
     answer = circuits.client.post("/api/circuits/flaky/open", json={"reason": "why not"})
     assert answer.status_code == 409
@@ -411,7 +411,7 @@ def test_a_dependency_that_never_reported_shows_closed_and_an_unknown_one_is_a_4
         ({"reason": "x", "until": "noon"}, "/until"),
     ],
 )
-def test_a_hand_has_to_say_why_and_for_a_sensible_time(
+def test_a_manual_control_needs_a_reason_and_a_sensible_time(
     circuits: System, body: dict[str, Any], pointer: str
 ) -> None:
     answer = circuits.client.post("/api/circuits/dying/open", json=body)
