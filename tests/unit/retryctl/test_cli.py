@@ -373,6 +373,40 @@ def test_all_goes_on_to_the_last_page() -> None:
     assert (len(document["items"]), document["next_cursor"]) == (3, None)
 
 
+@pytest.mark.parametrize(("more", "pages"), [([], 10), (["--all"], 30)])
+def test_a_search_whose_pages_are_empty_ends_after_ten_unless_all_is_asked_for(
+    more: list[str], pages: int
+) -> None:
+    def page(request: httpx.Request) -> httpx.Response:
+        assert request.url.params["q"] == "order 42"
+        number = int(request.url.params.get("cursor", "0")) + 1
+        return httpx.Response(200, json={"items": [], "next_cursor": str(number) if number < 30 else None})
+
+    run = Run(page, "find", "order", "42", *more)
+    assert (run.code, run.out) == (1, "nothing found\n")
+    assert len(run.requests) == 2 * pages
+    assert ("--all looks at everything" in run.err) is (pages == 10)
+
+
+@pytest.mark.parametrize(
+    ("operation", "reason"),
+    [
+        (STATUS, "waiting retry, next attempt in 9 s: status 503"),
+        (DEAD, "RetriesExhausted: status 503"),
+        (STATUS | {"status": "running", "next_attempt_at": None}, "running: status 503"),
+        (STATUS | {"status": "succeeded", "next_attempt_at": None}, "succeeded at attempt 1"),
+    ],
+)
+def test_what_is_found_says_why_it_is_where_it_is(operation: dict[str, Any], reason: str) -> None:
+    def page(request: httpx.Request) -> httpx.Response:
+        items = [operation] if request.url.path.endswith("/operations") else []
+        return httpx.Response(200, json={"items": items, "next_cursor": None})
+
+    run = Run(page, "find", "k")
+    assert run.code == 0
+    assert run.out.splitlines()[-1] == reason
+
+
 def test_watching_counts_down_and_shows_each_attempt_once() -> None:
     documents = iter([STATUS, STATUS, DEAD])
     run = Run(lambda _: httpx.Response(200, json=next(documents)), "watch", "op-1", out=Terminal())
