@@ -13,6 +13,7 @@ from typing import Any
 import azure.functions as func
 
 from durable_retry import clock
+from durable_retry.engine.circuit import CircuitState, breaker_from_json
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.intake import Arrival
@@ -23,7 +24,7 @@ from durable_retry.settings.intake import intake_settings
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.triggers.http import circuits, dead_letters, operations, replays, submissions, workflows
 from tests.simulation.app import App
-from tests.simulation.world import Worker, World, acting
+from tests.simulation.world import LATEST_SECONDS, Worker, World, acting
 
 ROUTES = {
     "submit": submissions.submit_operation,
@@ -274,6 +275,17 @@ class People:
                 )
             )
         return [record.id for record in page.records]
+
+    async def close_what_is_held(self) -> None:
+        """Look at the circuits when every message has arrived, and close those that are still held open.
+
+        Changes by hand hold in the order of their arrival, and an opening may come minutes after its closing.
+        """
+        await asyncio.sleep(LATEST_SECONDS)
+        for dependency in ("payments", "ledger", "mail", "stock"):
+            breaker = breaker_from_json(self.app.hub.states.get(f"@circuit_breaker@{dependency}"))
+            if breaker.state is CircuitState.FORCED_OPEN:
+                await self.call("close", {"reason": "it was held open still"}, dependency=dependency)
 
     async def electrician(self) -> None:
         """Open circuits by hand and close them again."""

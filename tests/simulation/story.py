@@ -200,6 +200,7 @@ async def _live(story: Story, crowd: Callable[[People, Scale], list[Any]]) -> No
     await asyncio.sleep(max(0.0, world.storm_ends - world.seconds))
     world.chances = CALM
     await story.people.replay_everything()
+    await story.people.close_what_is_held()
     await _quiet(story)
     janitor.cancel()
     await story.look()

@@ -18,6 +18,9 @@ from typing import Any, Final, Never, Self
 
 START: Final = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 
+LATEST_SECONDS: Final = 600
+"""No message is under way for longer."""
+
 _SKEW_SECONDS: Final = 30.0
 _SHORT_SECONDS: Final = (0.001, 0.02)
 _DEAD_SECONDS: Final = (1.0, 20.0)
@@ -52,8 +55,7 @@ class Chances:
         full: The storage account begins to refuse writes, for up to a minute.
         newer: An input or a state was written by a later version, before a rollback: it has an unknown field.
         again: Callers use their keys again, for other operations, after the records have expired.
-        hasty: A person opens a circuit and closes it sooner than the clocks of two machines differ. Manual
-            control is ordered by the callers' clocks, so that the second may be dropped as the older.
+        hasty: A person opens a circuit and closes it sooner than the clocks of two machines differ.
     """
 
     crash: float = 0.002
@@ -73,7 +75,7 @@ class Chances:
     full: float = 0.0005
     newer: float = 0.1
     again: float = 0.25
-    hasty: float = 0.0
+    hasty: float = 0.5
 
     @classmethod
     def of(cls, seed: int, without: Collection[str] = ()) -> Self:
@@ -269,7 +271,7 @@ class World:
     def delay_seconds(self) -> float:
         """Draw how long a message is under way: most are quick, some overtake others, some are very late."""
         if self.happens(self.chances.late):
-            return self.rng.uniform(10, 600)
+            return self.rng.uniform(10, LATEST_SECONDS)
         return self.rng.uniform(0.005, 0.3) if self.happens(0.9) else self.rng.uniform(0.3, 5)
 
     def later(self, seconds: float, act: Callable[..., object], *given: Any) -> None:
