@@ -118,7 +118,8 @@ class BulkReplayPage(BaseModel):
 async def replay_one_dead_letter(dead_letter_id: str, body: ReplayBody, hub: str) -> func.HttpResponse:
     """Start the operation of a dead letter again, as it was or edited.
 
-    Its id and its key stay; `downstream_key` is what the dependency deduplicates on.
+    Its id and its key stay. The key that the dependency gets stays too, unless the call or the input is
+    edited; `downstream_key` chooses.
     """
     operation_id = await replay_dead_letter(hub, dead_letter_id, body, clock.now())
     return json_answer({"operation_id": operation_id}, HTTPStatus.ACCEPTED)
