@@ -19,7 +19,8 @@ import httpx
 
 from bench.numbers import Row, Table
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.operations.operation import OperationInput, OperationStatus
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.settings.telemetry import receivers_in

@@ -40,8 +40,8 @@ from durable_retry.engine.operations.completion import (
     written_operation,
 )
 from durable_retry.engine.operations.idempotency import ClaimAnswer
-from durable_retry.engine.operations.operation import OperationInput, OperationStatus
-from durable_retry.engine.operations.status import moving_parts
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.status import OperationStatus, moving_parts
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Decision, Done, Wait, overdue
 from durable_retry.engine.retry.history import AttemptOutcome, WaitKind
 from durable_retry.engine.retry.loop import (

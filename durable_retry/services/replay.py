@@ -42,9 +42,8 @@ from durable_retry.engine.dead_letters.replay import (
 )
 from durable_retry.engine.intake import DATA_PREFIX, Arrival
 from durable_retry.engine.operations.completion import written_operation
-from durable_retry.engine.operations.content import without_credentials
 from durable_retry.engine.operations.idempotency import RecordState, state_of
-from durable_retry.engine.operations.operation import OperationInput, visible
+from durable_retry.engine.operations.operation import OperationInput, visible, without_credentials
 from durable_retry.services.intake import intake
 from durable_retry.services.outbox import resend, was_resent
 from durable_retry.services.submit import KeyReused, check_target, submit

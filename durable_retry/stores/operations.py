@@ -23,8 +23,7 @@ from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.operations.completion import unreadable_document
-from durable_retry.engine.operations.content import content_of
-from durable_retry.engine.operations.operation import OperationInput, is_operation_id
+from durable_retry.engine.operations.operation import OperationInput, content_of, is_operation_id
 from durable_retry.engine.operations.status import (
     UNFINISHED,
     Counters,

@@ -9,7 +9,8 @@ from unittest.mock import patch
 
 from durable_retry.engine.base.names import ENDED_EVENT, Category, OperationState
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput, OperationStatus
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
 from durable_retry.services.submit import KeyReused, Replayed, Started, SubmitResult
 from tests.support.builders import NOON

@@ -6,7 +6,7 @@
 The functions take a dead letter as it is stored and return it as it must be stored next. The caller makes
 sure that nobody else changed it meanwhile.
 
-Credentials in the headers of a caller's request are not stored, see `engine.operations.content`.
+Credentials in the headers of a caller's request are not stored, see `engine.operations.operation`.
 """
 
 import json
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from durable_retry.engine.base.json_forms import JsonRecord, from_rfc3339, optional_to_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason
-from durable_retry.engine.operations.content import content_of, without_credentials
+from durable_retry.engine.operations.operation import content_of, without_credentials
 
 _VARIABLE: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # a UUID

@@ -25,7 +25,7 @@ from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     Status,
 )
-from durable_retry.engine.operations.content import missing_credentials
+from durable_retry.engine.operations.operation import missing_credentials
 from durable_retry.engine.operations.request import OperationRequest, canonical_json, parse_operation
 
 

@@ -1,4 +1,4 @@
-"""One operation as data: its key and id, what it starts with, the document that clients see.
+"""One operation as data: its key and id, what it starts with, what it is to do.
 
 A scope separates keys that are equal by accident. There are four kinds, each the same in every source:
 
@@ -6,6 +6,10 @@ A scope separates keys that are equal by accident. There are four kinds, each th
     event:TENANT      events: `source` and `id` of an envelope
     fields:           keys made of named fields of the payload
     source:NAME/...   ids of a source: a message id, a partition with a sequence number
+
+Credentials in the headers of a caller's request are sent, and neither shown nor stored with a dead letter:
+`content_of` and `without_credentials` mask them. `engine.base.validation` refuses the standard credential
+headers; those masked are the ones that services invented.
 
 `operation_from` makes the input of the orchestration of a validated request: here policies are resolved.
 
@@ -15,7 +19,7 @@ orchestration's input, an activity's answer, an entity's state or a table row.
 
 import re
 from base64 import b32encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -26,18 +30,16 @@ from durable_retry.engine.base.json_forms import (
     Form,
     JsonRecord,
     TraceContext,
-    optional_to_rfc3339,
-    to_rfc3339,
 )
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.validation import (
     InvalidInputError,
     Problem,
     pointed_at,
+    pointer_of,
 )
 from durable_retry.engine.dependency import Dependency
 from durable_retry.engine.operations.request import EventName, OperationRequest, canonical_json, fingerprint
-from durable_retry.engine.retry.history import History
 from durable_retry.engine.retry.policy import (
     RetryPolicy,
     Timeouts,
@@ -52,6 +54,19 @@ _KEPT_IN_KEYS: Final = _VISIBLE.replace("%", "")
 _KEPT_IN_EVENT_NAMES: Final = _KEPT_IN_KEYS.replace("#", "")
 
 FIELDS_SCOPE: Final = "fields:"
+
+_CREDENTIAL_HEADERS: Final = frozenset(
+    {
+        "x-api-key",
+        "api-key",
+        "apikey",
+        "x-auth-token",
+        "x-access-token",
+        "x-functions-key",
+        "ocp-apim-subscription-key",
+        "x-amz-security-token",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,58 +256,6 @@ class OperationInput(JsonRecord):
         return replace(self, created_at=now, deadline_at=deadline_at)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationStatus:
-    """The status document of one operation.
-
-    Attributes:
-        operation: What it started with.
-        state: Where it stands.
-        history: Its attempts.
-        updated_at: When it last changed.
-        next_attempt_at: When the present wait ends; None when it does not wait.
-        result: Of a success: `{"status_code", "headers", "json" | "body"}` or `{"value"}`.
-        dead_letter: `{"id", "category", "reason"}`; None unless dead-lettered.
-        events: `{"event_id", "type", "state"}` of each follow-up message.
-    """
-
-    operation: OperationInput
-    state: OperationState
-    history: History
-    updated_at: datetime
-    next_attempt_at: datetime | None = None
-    result: Any = None
-    dead_letter: Mapping[str, Any] | None = None
-    events: tuple[Mapping[str, Any], ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document of `GET /api/operations/{operation_id}`, without the request or the input.
-
-        `waits` is there once anything held it up, `handler` where one runs.
-        """
-        operation = self.operation
-        waits = [wait.to_json() for wait in self.history.waits]
-        document = {
-            "operation_id": operation.operation_id,
-            "key": operation.key,
-            "dependency": operation.dependency,
-            "correlation_id": operation.correlation_id,
-            "source": operation.source,
-            "status": self.state.value,
-            "attempt_count": self.history.attempt_count,
-            "attempts": [record.to_json() for record in self.history.attempts],
-            "next_attempt_at": optional_to_rfc3339(self.next_attempt_at),
-            "deadline_at": optional_to_rfc3339(operation.deadline_at),
-            "result": self.result,
-            "dead_letter": None if self.dead_letter is None else dict(self.dead_letter),
-            "events": [dict(event) for event in self.events],
-            "created_at": to_rfc3339(operation.created_at),
-            "updated_at": to_rfc3339(self.updated_at),
-        }
-        handler = {} if operation.handler is None else {"handler": operation.handler}
-        return document | handler | ({"waits": waits} if waits else {})
-
-
 def operation_from(
     request: OperationRequest,
     dependency: Dependency,
@@ -364,3 +327,31 @@ def _policy(request: OperationRequest, dependency: Dependency) -> RetryPolicy:
     if problems:
         raise InvalidInputError(problems)
     return policy
+
+
+def content_of(operation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `request`, or `handler` and `input`, of an operation's JSON form; credentials are masked."""
+    if operation["handler"] is not None:
+        return {"handler": operation["handler"], "input": operation["input"]}
+    return {"request": without_credentials(operation)["request"]}
+
+
+def without_credentials(operation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON form of an operation with the values of credential headers masked."""
+    request = operation["request"]
+    # A handler has no headers.
+    if request is None:
+        return dict(operation)
+    headers = {
+        name: MASK if name.lower() in _CREDENTIAL_HEADERS else value
+        for name, value in request.get("headers", {}).items()
+    }
+    return {**operation, "request": {**request, "headers": headers}}
+
+
+def missing_credentials(request: Mapping[str, Any] | None) -> Iterator[Problem]:
+    """List the headers of a stored request whose masked values cannot be sent again."""
+    for name, value in ({} if request is None else request.get("headers", {})).items():
+        if name.lower() in _CREDENTIAL_HEADERS and value == MASK:
+            detail = "is a credential and was not kept: give it in an edited request, or leave it out there"
+            yield Problem(pointer_of("request", "headers", name), detail)

@@ -1,4 +1,4 @@
-"""The part of a status document that fits into an orchestration's custom status, and counts of operations.
+"""The status document of an operation, its part that fits into a custom status, and counts of operations.
 
 The Azure Storage backend refuses a custom status above 16 KB of UTF-16. Texts are cut first, with a mark; the
 attempts that the contract promises are never left out. What never changes is in the orchestration's input,
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 
-from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.json_forms import optional_to_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import FINISHED, OperationState
 from durable_retry.engine.base.text import CUT_MARK, cut_text
-from durable_retry.engine.operations.operation import OperationInput, OperationStatus
+from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import History
 
 MAX_BYTES: Final = 16_000
@@ -27,6 +27,58 @@ MAX_BYTES: Final = 16_000
 _TEXTS: Final = frozenset({"error", "detail", "type"})
 _CUTS: Final = ((400, 10, 20), (160, 6, 20), (60, 3, 10), (30, 1, 0), (len(CUT_MARK), 0, 0))
 """Tried in turn: characters of a text, reasons of a delay (and waits), events."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationStatus:
+    """The status document of one operation.
+
+    Attributes:
+        operation: What it started with.
+        state: Where it stands.
+        history: Its attempts.
+        updated_at: When it last changed.
+        next_attempt_at: When the present wait ends; None when it does not wait.
+        result: Of a success: `{"status_code", "headers", "json" | "body"}` or `{"value"}`.
+        dead_letter: `{"id", "category", "reason"}`; None unless dead-lettered.
+        events: `{"event_id", "type", "state"}` of each follow-up message.
+    """
+
+    operation: OperationInput
+    state: OperationState
+    history: History
+    updated_at: datetime
+    next_attempt_at: datetime | None = None
+    result: Any = None
+    dead_letter: Mapping[str, Any] | None = None
+    events: tuple[Mapping[str, Any], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of `GET /api/operations/{operation_id}`, without the request or the input.
+
+        `waits` is there once anything held it up, `handler` where one runs.
+        """
+        operation = self.operation
+        waits = [wait.to_json() for wait in self.history.waits]
+        document = {
+            "operation_id": operation.operation_id,
+            "key": operation.key,
+            "dependency": operation.dependency,
+            "correlation_id": operation.correlation_id,
+            "source": operation.source,
+            "status": self.state.value,
+            "attempt_count": self.history.attempt_count,
+            "attempts": [record.to_json() for record in self.history.attempts],
+            "next_attempt_at": optional_to_rfc3339(self.next_attempt_at),
+            "deadline_at": optional_to_rfc3339(operation.deadline_at),
+            "result": self.result,
+            "dead_letter": None if self.dead_letter is None else dict(self.dead_letter),
+            "events": [dict(event) for event in self.events],
+            "created_at": to_rfc3339(operation.created_at),
+            "updated_at": to_rfc3339(self.updated_at),
+        }
+        handler = {} if operation.handler is None else {"handler": operation.handler}
+        return document | handler | ({"waits": waits} if waits else {})
 
 
 def fitted_status(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,10 +21,10 @@ import azure.functions as func
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import TRACEPARENT, TRACESTATE, TraceContext
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
-from durable_retry.engine.operations.content import content_of
 from durable_retry.engine.operations.operation import (
     OperationInput,
     ScopedKey,
+    content_of,
     event_scope,
     explicit_scope,
     visible,

@@ -14,7 +14,8 @@ from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD, OPERATION, OperationState
 from durable_retry.engine.circuit import Refused
-from durable_retry.engine.operations.operation import OperationInput, OperationStatus
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
 from durable_retry.engine.retry.loop import blocked_to_json
 from durable_retry.engine.retry.policy import RetryPolicy

@@ -1,4 +1,4 @@
-""" """
+"""When a schedule is due."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

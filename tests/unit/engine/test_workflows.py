@@ -1,4 +1,4 @@
-""" """
+"""The rules of batches and sagas."""
 
 from typing import Any
 

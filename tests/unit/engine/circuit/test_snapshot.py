@@ -1,4 +1,4 @@
-""" """
+"""The snapshot of a circuit, and what it permits."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,4 +1,4 @@
-""" """
+"""The rules of a bulk replay: pace, filter, progress."""
 
 from datetime import timedelta
 from typing import Any

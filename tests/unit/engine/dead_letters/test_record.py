@@ -1,4 +1,4 @@
-""" """
+"""The record of a dead letter: its texts, group and status."""
 
 from dataclasses import replace
 from datetime import timedelta

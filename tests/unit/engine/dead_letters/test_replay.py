@@ -1,4 +1,4 @@
-""" """
+"""The rules of a single replay, and the lists that a filter reads."""
 
 from dataclasses import replace
 from datetime import timedelta

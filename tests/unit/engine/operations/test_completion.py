@@ -1,4 +1,4 @@
-""" """
+"""The completion of an operation as batches and sagas see it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-""" """
+"""Scoped keys, ids and the record behind a key."""
 
 import re
 from typing import Any

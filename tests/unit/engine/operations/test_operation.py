@@ -1,4 +1,4 @@
-""" """
+"""One operation as data, and the masking of its credentials."""
 
 import json
 from dataclasses import replace
@@ -13,18 +13,20 @@ from durable_retry.engine.base.json_forms import (
     optional_to_rfc3339,
     to_rfc3339,
 )
-from durable_retry.engine.base.names import FINISHED, OperationState
+from durable_retry.engine.base.names import FINISHED
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.dependency import Dependency, IdempotencySettings
 from durable_retry.engine.operations.operation import (
     OperationInput,
-    OperationStatus,
+    content_of,
     deadline_of,
+    missing_credentials,
     operation_from,
     operation_id_for,
     outbox_id_for,
     run_of,
+    without_credentials,
 )
 from durable_retry.engine.operations.request import parse_operation
 from durable_retry.engine.retry.decide import attempt_seconds, is_over, latest_start, seconds_left
@@ -32,6 +34,14 @@ from durable_retry.engine.retry.history import KEPT_ATTEMPTS, AttemptOutcome, At
 from durable_retry.engine.retry.policy import PRESETS, RetryPolicy, Timeouts
 from durable_retry.engine.retry.retry_after import RetryHint
 from tests.support.builders import NOON, PAYMENTS, a_history, a_record, after, an_operation, an_outcome
+
+WITH_CREDENTIALS: dict[str, Any] = {
+    "method": "GET",
+    "path": "/",
+    "query": {},
+    "headers": {"X-Api-Key": "c2VjcmV0", "Accept": "text/plain"},
+}
+MASKED = {**WITH_CREDENTIALS, "headers": {"X-Api-Key": "***", "Accept": "text/plain"}}
 
 
 def test_an_operation_survives_json() -> None:
@@ -85,47 +95,6 @@ def test_a_counted_attempt_ends_a_row_of_own_failures() -> None:
     history = History().with_own_failure().with_own_failure()
     assert history.own_failures == 2
     assert history.with_attempt(a_record()).own_failures == 0
-
-
-def test_the_status_document_has_the_contracts_fields() -> None:
-    record = a_record(next_delay_seconds=1.37, delay_reasons=("exponential 2 s", "full jitter"))
-    status = OperationStatus(
-        operation=an_operation(correlation_id="order-42"),
-        state=OperationState.WAITING_RETRY,
-        history=History().with_attempt(record),
-        updated_at=after(1),
-        next_attempt_at=after(2.37),
-        events=({"event_id": "e1", "type": "t", "state": "pending"},),
-    )
-    assert status.to_json() == {
-        "operation_id": "op-test",
-        "key": "key-1",
-        "dependency": "payments",
-        "correlation_id": "order-42",
-        "source": "http",
-        "status": "waiting_retry",
-        "attempt_count": 1,
-        "attempts": [
-            {
-                "number": 1,
-                "started_at": "2026-11-21T12:00:00Z",
-                "duration_ms": 12.5,
-                "category": "transient",
-                "status_code": 503,
-                "error": None,
-                "next_delay_seconds": 1.37,
-                "delay_reasons": ["exponential 2 s", "full jitter"],
-            }
-        ],
-        "next_attempt_at": "2026-11-21T12:00:02.370000Z",
-        "deadline_at": "2026-11-21T13:00:00Z",
-        "result": None,
-        "dead_letter": None,
-        "events": [{"event_id": "e1", "type": "t", "state": "pending"}],
-        "created_at": "2026-11-21T12:00:00Z",
-        "updated_at": "2026-11-21T12:00:01Z",
-    }
-    assert replace(status, dead_letter={"id": "x"}).to_json()["dead_letter"] == {"id": "x"}
 
 
 def test_instants_are_utc_with_z() -> None:
@@ -288,3 +257,21 @@ def test_a_handlers_fingerprint_is_its_name_and_input() -> None:
 @pytest.mark.parametrize("run", [1, 2, 1_795_262_400_000])
 def test_the_name_of_a_run_gives_its_number_back(run: int) -> None:
     assert run_of(outbox_id_for("op-1", run)) == run
+
+
+def test_the_content_of_a_call_is_its_request_without_credentials() -> None:
+    assert content_of(an_operation(request=WITH_CREDENTIALS).to_json()) == {"request": MASKED}
+
+
+@pytest.mark.parametrize("given", [{"id": 1}, None])
+def test_the_content_of_a_handlers_operation_is_its_input(given: Any) -> None:
+    operation = an_operation(handler="ship", request=None, input=given).to_json()
+    assert content_of(operation) == {"handler": "ship", "input": given}
+    assert without_credentials(operation) == operation
+
+
+def test_a_masked_credential_is_missing_and_any_other_header_is_not() -> None:
+    (problem,) = missing_credentials(MASKED)
+    assert problem.pointer == "/request/headers/X-Api-Key"
+    assert list(missing_credentials(WITH_CREDENTIALS)) == []
+    assert list(missing_credentials(None)) == []

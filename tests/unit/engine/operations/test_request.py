@@ -1,4 +1,4 @@
-""" """
+"""Reading a submission, and its fingerprint."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-""" """
+"""The status document, how it is cut to fit, and counts."""
 
 import json
 from collections import Counter
@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.operations.operation import OperationStatus
 from durable_retry.engine.operations.status import (
     MAX_BYTES,
     UNFINISHED,
     WINDOW_PARTS,
     Counters,
+    OperationStatus,
     Window,
     by_status,
     fitted_status,
@@ -25,7 +25,7 @@ from durable_retry.engine.operations.status import (
     size_bytes,
 )
 from durable_retry.engine.retry.history import KEPT_ATTEMPTS, History
-from tests.support.builders import NOON, a_history, a_record, an_operation
+from tests.support.builders import NOON, a_history, a_record, after, an_operation
 
 
 def a_status(error: str = "", *, events: int = 0, detail: str = "") -> dict[str, Any]:
@@ -36,6 +36,47 @@ def a_status(error: str = "", *, events: int = 0, detail: str = "") -> dict[str,
         "dead_letter": {"id": "dl-1", "detail": detail},
         "events": [{"event_id": "e" * 36, "type": "t" * 255, "state": "pending"}] * events,
     }
+
+
+def test_the_status_document_has_the_contracts_fields() -> None:
+    record = a_record(next_delay_seconds=1.37, delay_reasons=("exponential 2 s", "full jitter"))
+    status = OperationStatus(
+        operation=an_operation(correlation_id="order-42"),
+        state=OperationState.WAITING_RETRY,
+        history=History().with_attempt(record),
+        updated_at=after(1),
+        next_attempt_at=after(2.37),
+        events=({"event_id": "e1", "type": "t", "state": "pending"},),
+    )
+    assert status.to_json() == {
+        "operation_id": "op-test",
+        "key": "key-1",
+        "dependency": "payments",
+        "correlation_id": "order-42",
+        "source": "http",
+        "status": "waiting_retry",
+        "attempt_count": 1,
+        "attempts": [
+            {
+                "number": 1,
+                "started_at": "2026-11-21T12:00:00Z",
+                "duration_ms": 12.5,
+                "category": "transient",
+                "status_code": 503,
+                "error": None,
+                "next_delay_seconds": 1.37,
+                "delay_reasons": ["exponential 2 s", "full jitter"],
+            }
+        ],
+        "next_attempt_at": "2026-11-21T12:00:02.370000Z",
+        "deadline_at": "2026-11-21T13:00:00Z",
+        "result": None,
+        "dead_letter": None,
+        "events": [{"event_id": "e1", "type": "t", "state": "pending"}],
+        "created_at": "2026-11-21T12:00:00Z",
+        "updated_at": "2026-11-21T12:00:01Z",
+    }
+    assert replace(status, dead_letter={"id": "x"}).to_json()["dead_letter"] == {"id": "x"}
 
 
 def test_a_small_status_stays_as_it_is() -> None:

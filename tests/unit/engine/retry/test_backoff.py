@@ -1,4 +1,4 @@
-""" """
+"""The delay before the next attempt."""
 
 import pytest
 

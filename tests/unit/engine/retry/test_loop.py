@@ -1,4 +1,4 @@
-""" """
+"""The retry loop: admission, attempts, waits."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-""" """
+"""Secrets and errors of an HTTP attempt."""
 
 from typing import Any
 
