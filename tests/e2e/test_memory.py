@@ -18,6 +18,12 @@ def purge(system: System, operation_id: str) -> None:
     assert answer.json() == {"instancesDeleted": 1}
 
 
+def kept(document: dict[str, Any]) -> dict[str, Any]:
+    """Return what the record of the key keeps of a status document: the request goes with the history."""
+    assert document["request"]["method"] == "POST"
+    return {name: value for name, value in document.items() if name != "request"}
+
+
 def post_as(system: System, tenant: str, key: str, path: str) -> httpx.Response:
     return system.client.post("/api/operations", json=operation(key, path), headers={"X-Tenant": tenant})
 
@@ -27,7 +33,7 @@ def test_a_purged_operation_still_answers_and_its_key_is_still_used(system: Syst
     done = system.until(operation_id, "succeeded")
     purge(system, operation_id)
     assert system.client.get(f"{INSTANCES}/{operation_id}").status_code == 404
-    assert system.status(operation_id) == done
+    assert system.status(operation_id) == kept(done)
     again = system.post(key, "/fail/1")
     assert (again.status_code, again.json()) == (200, done)
     assert again.headers["idempotent-replayed"] == "true"
@@ -40,7 +46,7 @@ def test_a_purged_dead_letter_still_answers(system: System, key: str) -> None:
     operation_id = system.accepted(key, "/status/400")
     ended = system.until(operation_id, "dead_lettered")
     purge(system, operation_id)
-    assert system.status(operation_id) == ended
+    assert system.status(operation_id) == kept(ended)
     assert system.post(key, "/status/400").json()["dead_letter"] == ended["dead_letter"]
     assert system.target.received(key)["count"] == 1
 
@@ -60,7 +66,7 @@ def test_an_orchestration_started_again_after_a_purge_finds_the_record_and_does_
         answer = system.client.get(f"{INSTANCES}/{operation_id}")
         return answer.json()["output"] if answer.status_code == 200 else None
 
-    assert eventually(output, "the second run has ended") == done
+    assert eventually(output, "the second run has ended") == kept(done)
     assert system.status(operation_id) == done
     assert system.target.received(key)["count"] == 1
 
