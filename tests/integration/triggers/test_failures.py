@@ -32,7 +32,8 @@ from tests.support.tables import use_own_tables
 
 pytestmark = pytest.mark.usefixtures("storage")
 
-NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+NOW = datetime.now(UTC)
+"""The machine's clock, as the task hub's: it removes a record whose time is over."""
 
 
 def failing_outright(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any]:
