@@ -26,6 +26,7 @@ from durable_retry.stores.task_hub import (
     Instance,
     Selection,
     complete_record,
+    instances_of,
     operations_page,
     purge_history,
     read_operation,
@@ -49,7 +50,7 @@ class KeptFailure:
 
 
 async def sweep_failed(hub: str, now: datetime) -> int:
-    """Make dead letters of operations whose orchestration failed, of at most about `FAILED_PER_RUN` in a run.
+    """Make dead letters of operations whose orchestration failed, of at most `FAILED_PER_RUN` in a run.
 
     Returns:
         How many records were completed; the instances are purged by a later run.
@@ -59,14 +60,10 @@ async def sweep_failed(hub: str, now: datetime) -> int:
         azure.core.exceptions.AzureError: Storage did not; the next run repeats it.
     """
     swept = seen = 0
-    token: str | None = None
-    while seen < FAILED_PER_RUN:
-        page = await operations_page(hub, Selection(runtime_statuses=[OrchestrationStatus.FAILED]), token)
-        for state in page.instances:
-            swept += await _sweep(hub, state.instanceId, now)
-        seen += len(page.instances)
-        token = page.following
-        if token is None:
+    async for state in instances_of(hub, Selection(runtime_statuses=[OrchestrationStatus.FAILED])):
+        swept += await _sweep(hub, state.instanceId, now)
+        seen += 1
+        if seen == FAILED_PER_RUN:
             break
     return swept
 
@@ -80,15 +77,11 @@ async def sweep_terminated(hub: str, now: datetime) -> int:
     Raises:
         TaskHubUnavailableError: The task hub did not answer; the next run repeats it.
     """
-    swept, token = 0, None
-    while True:
-        page = await operations_page(hub, Selection(runtime_statuses=[OrchestrationStatus.TERMINATED]), token)
-        for state in page.instances:
-            if state.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC) >= now - TERMINATED_WITHIN:
-                swept += await _complete_terminated(hub, state.instanceId, now)
-        token = page.following
-        if token is None:
-            return swept
+    swept = 0
+    async for state in instances_of(hub, Selection(runtime_statuses=[OrchestrationStatus.TERMINATED])):
+        if state.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC) >= now - TERMINATED_WITHIN:
+            swept += await _complete_terminated(hub, state.instanceId, now)
+    return swept
 
 
 async def _complete_terminated(hub: str, operation_id: str, now: datetime) -> bool:

@@ -35,7 +35,7 @@ from durable_retry.engine.operations.status import (
 )
 from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.stores.outbox import events_of
-from durable_retry.stores.task_hub import Instance, Selection, operations_page, read_operation, read_record
+from durable_retry.stores.task_hub import Instance, Selection, instances_of, read_operation, read_record
 
 _CRASHED: Final = {
     "id": None,
@@ -206,14 +206,8 @@ async def scan_operations(
     wanted = Selection(
         runtime_statuses=runtime_statuses, created_after=created_after, created_before=created_before
     )
-    token = None
-    while True:
-        page = await operations_page(hub, wanted, token)
-        for instance in page.instances:
-            yield _preview(instance)
-        token = page.following
-        if token is None:
-            return
+    async for instance in instances_of(hub, wanted):
+        yield _preview(instance)
 
 
 def _preview(instance: OrchestrationState) -> OperationPreview:

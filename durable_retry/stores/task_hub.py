@@ -9,7 +9,7 @@ The SDK's public query reads every page before it returns, so `operations_page` 
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -372,3 +372,15 @@ async def operations_page(hub: str, wanted: Selection, token: str | None) -> Ins
     return InstancePage(
         list(page.orchestrationState), following if following not in ("", "0", token) else None
     )
+
+
+async def instances_of(hub: str, wanted: Selection) -> AsyncIterator[pb.OrchestrationState]:
+    """Iterate over operations page by page in the task hub's own order; errors as in `operations_page`."""
+    token = None
+    while True:
+        page = await operations_page(hub, wanted, token)
+        for instance in page.instances:
+            yield instance
+        token = page.following
+        if token is None:
+            return
