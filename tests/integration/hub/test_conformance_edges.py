@@ -86,10 +86,12 @@ async def test_queries_entities_in_pages_with_and_without_their_state(backend: B
     for key in keys:
         await backend.client.signal_entity(EntityInstanceId("counter", key), "add", input=1)
 
-    async def all_are_there() -> bool:
-        return len(await backend.client.get_all_entities(EntityQuery("@counter@page-"))) == len(keys)
+    async def all_have_counted() -> bool:
+        # An entity is listed from the first signal to it on, and has a state once that has run.
+        found = await backend.client.get_all_entities(EntityQuery("@counter@page-", include_state=True))
+        return len(found) == len(keys) and all(entity.get_state() for entity in found)
 
-    await eventually(all_are_there)
+    await eventually(all_have_counted)
     paged = EntityQuery("@counter@page-", page_size=2, include_state=True)
     found = await backend.client.get_all_entities(paged)
     assert sorted(entity.id.key for entity in found) == keys
