@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from durable_retry.handlers import Call, Outcome, Rejected, TableWrite, Throttled, operation_handler
+from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled, operation_handler
 
 
 class PlaceOrder(BaseModel):
@@ -21,11 +21,7 @@ class PlaceOrder(BaseModel):
 @operation_handler("place-order", dependency="flaky", input_model=PlaceOrder)
 async def place_order(order: PlaceOrder, call: Call) -> Outcome:
     """Ask a service for a price, then keep the order and announce it, both or neither."""
-    answer = await call.client.post(
-        order.path,
-        json={"order": order.order, "amount": order.amount},
-        headers={"Idempotency-Key": call.key},
-    )
+    answer = await call.client.post(order.path, json={"order": order.order, "amount": order.amount})
     if answer.status_code == 429:  # noqa: PLR2004 - Too Many Requests
         raise Throttled("the service wants fewer calls")
     if answer.is_client_error:
@@ -37,5 +33,5 @@ async def place_order(order: PlaceOrder, call: Call) -> Outcome:
         row_key=order.order,
         values={"amount": order.amount, "key": call.key},
     )
-    placed = {"type": "order.placed", "queue": "order-events", "data": {"order": order.order}}
+    placed = Event.to_queue("order-events", "order.placed", {"order": order.order})
     return Outcome({"order": order.order, "attempt": call.attempt}, writes=[kept], events=[placed])

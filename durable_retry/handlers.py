@@ -1,13 +1,40 @@
-"""Python handlers: their registration, what they are called with, and what they raise and return."""
+"""Python handlers: their registration, what they are called with, and what they raise and return.
+
+`TableWrite`, `Event` and `Outcome` are checked where they are made, so a mistake shows in the handler's own
+line and before anything takes effect.
+"""
 
 import importlib
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import math
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import httpx
 from pydantic import BaseModel
+
+from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
+from durable_retry.engine.operations.request import Event
+
+__all__ = [
+    "Call",
+    "Event",
+    "Handler",
+    "HandlerFailure",
+    "HandlerSetupError",
+    "Outcome",
+    "Rejected",
+    "TableWrite",
+    "Throttled",
+    "Transient",
+    "find_handler",
+    "load_handlers",
+    "operation_handler",
+    "register_handler",
+    "registered_handlers",
+]
 
 type HandlerFunction = Callable[[Any, Any], Awaitable[Any]]
 """`await function(input, call)`, where `call` is a `Call`."""
@@ -80,7 +107,11 @@ def _defined_at(function: HandlerFunction) -> tuple[str, str]:
 
 
 MAX_WRITES: Final = 75
-"""Writes of one outcome, at most. A transaction takes 100 changes: the rest is for events and the result."""
+"""Writes of one outcome, at most."""
+
+MAX_EFFECTS: Final = 78
+"""Writes and events of one outcome, at most. A transaction takes 100 changes: the rest is for the events of
+the submission, the result and the fence."""
 
 
 class HandlerFailure(Exception):  # noqa: N818 - `classify` of a dependency may name it
@@ -112,24 +143,64 @@ class Rejected(HandlerFailure):
     """The same call will never succeed: the operation becomes a dead letter at once."""
 
 
+type WriteMode = Literal["replace", "merge", "insert", "delete"]
+
+_MODES: Final = get_args(WriteMode.__value__)
+_TABLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
+_KEY: Final = re.compile(r"[^/\\#?\x00-\x1f\x7f-\x9f]{0,512}")
+_PROPERTY: Final = re.compile(r"(?!(?:PartitionKey|RowKey|Timestamp)$)[^\W\d]\w{0,254}")
+_MAX_PROPERTIES: Final = 252
+_TEXT_CHARS: Final = 32_768
+"""Azure Tables store text as UTF-16, 64 KiB for one property."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableWrite:
     """One change of a table, made in the same transaction as the result.
+
+        TableWrite(table="Orders", partition_key="ada", row_key="h1", values={"amount": 3})
 
     Attributes:
         table: Name of an Azure table of the app's storage account.
         partition_key: All writes of one outcome share table and partition: a transaction cannot span them.
         row_key: The row.
-        values: Its properties.
+        values: Its properties: text of at most 32,768 characters, numbers and booleans; instants as text.
         mode: `replace` and `merge` make the row when it is missing; `insert` rejects the operation when it
             exists.
+
+    Raises:
+        InvalidInputError: Where it is made, if storage would refuse it: each field with its cause.
     """
 
     table: str
     partition_key: str
     row_key: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    mode: Literal["replace", "merge", "insert", "delete"] = "replace"
+    mode: WriteMode = "replace"
+
+    def __post_init__(self) -> None:
+        problems = [*self._name_problems(), *self._value_problems()]
+        if problems:
+            raise InvalidInputError(problems)
+
+    def _name_problems(self) -> Iterator[Problem]:
+        if not (isinstance(self.table, str) and _TABLE.fullmatch(self.table)):
+            yield Problem("/table", f"{self.table!r} is no name of a table: 3 to 63 letters and digits")
+        for name, key in (("partition_key", self.partition_key), ("row_key", self.row_key)):
+            if not (isinstance(key, str) and _KEY.fullmatch(key)):
+                yield Problem(f"/{name}", f"{key!r:.80} is no key: at most 512 characters without / \\ # ?")
+        if self.mode not in _MODES:
+            yield Problem("/mode", f"{self.mode!r} is none of {', '.join(_MODES)}")
+
+    def _value_problems(self) -> Iterator[Problem]:
+        if len(self.values) > _MAX_PROPERTIES:
+            yield Problem("/values", f"{len(self.values)} properties; a row takes {_MAX_PROPERTIES}")
+        for name, value in self.values.items():
+            place = pointer_of("values", str(name))
+            if not (isinstance(name, str) and _PROPERTY.fullmatch(name)):
+                yield Problem(place, f"{name!r:.80} is no name of a property")
+            if not _is_storable(value):
+                yield Problem(place, f"a {type(value).__name__} that a row cannot keep: {value!r:.80}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, as the commit takes it."""
@@ -142,19 +213,71 @@ class TableWrite:
         }
 
 
+def _is_storable(value: object) -> bool:
+    """Whether a property's value is text, a number that fits, or a boolean; dates go in as text."""
+    match value:
+        case bool():
+            return True
+        case str():
+            return len(value.encode("utf-16-le", "surrogatepass")) <= 2 * _TEXT_CHARS
+        case int():
+            return -(2**63) <= value < 2**63
+        case float():
+            return math.isfinite(value)
+        case _:
+            return False
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A handler's success with side effects that commit together.
 
+        Outcome({"id": 7}, writes=[TableWrite(...)], events=[Event.to_queue("orders", "placed")])
+
     Attributes:
-        value: Any JSON; becomes `result.value`.
-        writes: Table writes, all in one table and partition.
-        events: Follow-up messages in the form of contract `on_success`.
+        value: Any JSON; becomes `result.value`. Models and dataclasses become JSON.
+        writes: Table writes, all in one table and partition, each row once.
+        events: Follow-up messages.
+
+    Raises:
+        InvalidInputError: Where it is made, if it cannot be one transaction.
     """
 
     value: Any = None
     writes: Iterable[TableWrite] = ()
-    events: Iterable[Mapping[str, Any]] = ()
+    events: Iterable[Event] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "writes", tuple(self.writes))
+        object.__setattr__(self, "events", tuple(self.events))
+        problems = [
+            *_kind_problems("writes", self.writes, TableWrite),
+            *_kind_problems("events", self.events, Event),
+        ]
+        if problems or (problems := list(_transaction_problems(self))):
+            raise InvalidInputError(problems)
+
+
+def _kind_problems(name: str, items: Iterable[object], kind: type) -> Iterator[Problem]:
+    for index, item in enumerate(items):
+        if not isinstance(item, kind):
+            detail = f"must be made by {kind.__name__}, not {type(item).__name__}"
+            yield Problem(pointer_of(name, index), detail)
+
+
+def _transaction_problems(outcome: Outcome) -> Iterator[Problem]:
+    writes, events = tuple(outcome.writes), tuple(outcome.events)
+    if len(writes) > MAX_WRITES:
+        yield Problem("/writes", f"{len(writes)} writes; one transaction takes {MAX_WRITES}")
+    elif len(writes) + len(events) > MAX_EFFECTS:
+        detail = f"{len(events)} events beside {len(writes)} writes; one transaction takes {MAX_EFFECTS}"
+        yield Problem("/events", detail)
+    if len({(write.table, write.partition_key) for write in writes}) > 1:
+        yield Problem("/writes", "must all share one table and partition_key: a transaction cannot span them")
+    rows = [(write.table, write.partition_key, write.row_key) for write in writes]
+    for index, row in enumerate(rows):
+        if row in rows[:index]:
+            yield Problem(pointer_of("writes", index), f"is a second write of the row {row[2]!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,16 +287,22 @@ class Call:
     Attributes:
         key: The idempotency key, the same on every attempt and every replay.
         attempt: Number of this attempt, from 1.
-        seconds_left: Until this attempt is cut off.
         correlation_id: The caller's name for the wider piece of work; None when not given.
-        client: Bound to the handler's dependency: its base URL, headers, auth, timeouts and pool.
+        client: Bound to the handler's dependency: its base URL, headers, auth, timeouts and pool. Each
+            request carries the key in the dependency's idempotency header, unless it sets that header itself.
+        time_left: Returns `seconds_left`.
     """
 
     key: str
     attempt: int
-    seconds_left: float
     correlation_id: str | None
     client: httpx.AsyncClient
+    time_left: Callable[[], float]
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until this attempt is cut off: of the attempt's timeout, or of the deadline."""
+        return self.time_left()
 
 
 def operation_handler(

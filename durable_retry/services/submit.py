@@ -8,7 +8,7 @@ HTTP, message sources, batches, sagas, alerts and replays all use these three.
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -36,7 +36,7 @@ from durable_retry.engine.operations.operation import (
     fields_name,
     operation_from,
 )
-from durable_retry.engine.operations.request import OperationRequest, ParsedEnvelope, parse_operation
+from durable_retry.engine.operations.request import Event, OperationRequest, ParsedEnvelope, parse_operation
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.handlers import Handler, find_handler, registered_handlers
 from durable_retry.settings.app import platform_queue_prefixes
@@ -185,7 +185,7 @@ def _target_of(request: OperationRequest) -> tuple[Dependency, list[Problem]]:
     return dependency, [
         *_header_problems(request, dependency),
         *_handler_problems(request, handler),
-        *_event_problems(request),
+        *event_problems(request.on_success, "on_success"),
     ]
 
 
@@ -248,14 +248,20 @@ def _handler_problems(request: OperationRequest, handler: Handler | None) -> Ite
             yield Problem(f"/input{problem.pointer}", problem.detail)
 
 
-def _event_problems(request: OperationRequest) -> Iterator[Problem]:
-    for index, event in enumerate(request.on_success):
+def event_problems(events: Iterable[Event], place: str) -> Iterator[Problem]:
+    """List the events whose target is unknown here, or not for others to send to.
+
+    Args:
+        events: Each valid in itself.
+        place: Name of the list that they stand in.
+    """
+    for index, event in enumerate(events):
         if event.dependency is not None and find_dependency(event.dependency) is None:
-            pointer = pointer_of("on_success", index, "dependency")
+            pointer = pointer_of(place, index, "dependency")
             yield Problem(pointer, f"no dependency has the name {event.dependency}")
         # A message of a caller's there would be taken for one of the platform's own.
         if event.queue is not None and event.queue.startswith(platform_queue_prefixes()):
-            pointer = pointer_of("on_success", index, "queue")
+            pointer = pointer_of(place, index, "queue")
             yield Problem(pointer, "belongs to the task hub or the host: nobody else may send to it")
 
 

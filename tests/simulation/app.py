@@ -35,7 +35,7 @@ from durable_retry.engine.base.names import (
 )
 from durable_retry.engine.config import parse_config
 from durable_retry.handlers import Call as HandlerCall
-from durable_retry.handlers import Outcome, TableWrite, Throttled
+from durable_retry.handlers import Event, Outcome, TableWrite, Throttled
 from durable_retry.services.attempt import http_client as downstream
 from durable_retry.settings.configuration import harden_runtime, using
 from durable_retry.stores import tables, task_hub
@@ -98,7 +98,7 @@ class Order(BaseModel):
 
 async def reserve(order: Order, call: HandlerCall) -> Outcome:
     """A handler with a call, a table write and an event."""
-    answer = await call.client.post("/reserve", headers={"Idempotency-Key": call.key})
+    answer = await call.client.post("/reserve")
     if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
         raise Throttled(retry_after=float(answer.headers["Retry-After"]))
     answer.raise_for_status()
@@ -108,7 +108,7 @@ async def reserve(order: Order, call: HandlerCall) -> Outcome:
         row_key=call.key,
         values={"life": order.life},
     )
-    return Outcome(order.number, [row], [{"type": "reserved", "queue": "reservations", "data": order.life}])
+    return Outcome(order.number, [row], [Event.to_queue("reservations", "reserved", order.life)])
 
 
 @dataclass
@@ -161,19 +161,12 @@ class App:
         harden_runtime()
         rng = self.world.rng
         network = Network(self.world, self.targets)
-        made = downstream._make_client
-
-        def client_on_network(dependency: Any) -> httpx.AsyncClient:
-            client = made(dependency)
-            client._transport = network
-            return client
-
         with ExitStack() as stack:
             for each in (
                 patch.object(tables, "_run", self._run),
                 patch.object(tables, "_service", lambda: self.tables),
                 patch("durable_retry.services.outbox.send_message", self.queues.send_message),
-                patch.object(downstream, "_make_client", client_on_network),
+                patch.object(downstream, "_make_transport", lambda _: network),
                 patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),
                 patch("durable_retry.stores.dead_letters.index.counter_lock", _lock_of_worker),
                 patch.object(uuid, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4)),

@@ -1,12 +1,18 @@
+import math
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from durable_retry import handlers as handler_registry
+from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.handlers import (
     Call,
+    Event,
     HandlerSetupError,
+    Outcome,
+    TableWrite,
     find_handler,
     operation_handler,
     registered_handlers,
@@ -64,3 +70,66 @@ def test_an_input_model_that_is_none_is_a_mistake() -> None:
     model: Any = dict
     with pytest.raises(HandlerSetupError, match="pydantic"):
         operation_handler("a", dependency="d", input_model=model)(first)
+
+
+def a_write(**changes: Any) -> TableWrite:
+    return TableWrite(**({"table": "Orders", "partition_key": "p", "row_key": "r", "values": {}} | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [
+        ({"values": {"at": datetime(2026, 11, 21, tzinfo=UTC)}}, "/values/at"),
+        ({"values": {"amount": 2**63}}, "/values/amount"),
+        ({"values": {"amount": math.nan}}, "/values/amount"),
+        ({"values": {"text": "x" * 32_769}}, "/values/text"),
+        ({"values": {"not a name": 1}}, "/values/not a name"),
+        ({"values": {"RowKey": "r2"}}, "/values/RowKey"),
+        ({"values": {1: 1}}, "/values/1"),
+        ({"values": {f"p{n}": n for n in range(253)}}, "/values"),
+        ({"table": "no"}, "/table"),
+        ({"table": "Orders-1"}, "/table"),
+        ({"table": None}, "/table"),
+        ({"row_key": "a/b"}, "/row_key"),
+        ({"partition_key": "x" * 513}, "/partition_key"),
+        ({"mode": "upsert"}, "/mode"),
+    ],
+    ids=lambda each: str(each)[:40],
+)
+def test_a_write_that_storage_would_refuse_is_refused_where_it_is_made(
+    changes: dict[str, Any], pointer: str
+) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        a_write(**changes)
+    assert [problem.pointer for problem in refused.value.problems] == [pointer]
+
+
+def test_a_row_keeps_texts_numbers_and_booleans() -> None:
+    values = {"text": "x" * 32_768, "n": 2**63 - 1, "ratio": 0.5, "paid": True}
+    assert a_write(values=values).to_json()["values"] == values
+
+
+@pytest.mark.parametrize(
+    ("given", "pointer"),
+    [
+        ({"writes": [a_write(partition_key=p) for p in "ab"]}, "/writes"),
+        ({"writes": [a_write(row_key=str(n)) for n in range(76)]}, "/writes"),
+        ({"writes": [a_write(), a_write(mode="delete")]}, "/writes/1"),
+        ({"writes": [{"table": "Orders"}]}, "/writes/0"),
+        ({"events": [{"type": "shipped", "queue": "orders"}]}, "/events/0"),
+        ({"events": [Event.to_queue("orders", "shipped")] * 79}, "/events"),
+    ],
+    ids=lambda each: str(each)[:40],
+)
+def test_what_cannot_be_one_transaction_is_refused_where_it_is_made(
+    given: dict[str, Any], pointer: str
+) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        Outcome(1, **given)
+    assert [problem.pointer for problem in refused.value.problems] == [pointer]
+
+
+def test_the_largest_outcome_fits_one_transaction() -> None:
+    writes = (a_write(row_key=str(n)) for n in range(75))
+    outcome = Outcome(1, writes, (Event.to_queue("orders", "shipped") for _ in range(3)))
+    assert (len(tuple(outcome.writes)), len(tuple(outcome.events))) == (75, 3)

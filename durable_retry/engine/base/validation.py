@@ -15,9 +15,23 @@ from typing import Annotated, Any, Final, NoReturn, get_args
 from urllib.parse import unquote
 
 from jsonpointer import EndOfList, JsonPointer, JsonPointerException
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.annotated_handlers import GetJsonSchemaHandler
-from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import (
+    CoreSchema,
+    ErrorDetails,
+    PydanticCustomError,
+    PydanticSerializationError,
+    core_schema,
+)
 
 from durable_retry.engine.base.json_forms import JsonRecord
 
@@ -219,6 +233,29 @@ def json_problems(document: Any) -> list[Problem]:
         if (detail := _value_problem(value)) is not None:
             found.append(Problem(pointer_of(*path), detail))
     return found
+
+
+_ANYTHING: Final[TypeAdapter[Any]] = TypeAdapter(Any)
+
+
+def plain_json(value: Any, pointer: str = "") -> Any:
+    """Return a value of the app's own code as plain JSON: models, dataclasses and instants are converted.
+
+    Args:
+        value: Anything.
+        pointer: Where it stands, for problems.
+
+    Raises:
+        InvalidInputError: It has no JSON form, or none that can be stored and sent.
+    """
+    try:
+        document = _ANYTHING.dump_python(value, mode="json")
+    except (PydanticSerializationError, ValueError) as error:
+        raise InvalidInputError([Problem(pointer, f"has no JSON form: {error}")]) from error
+    problems = [Problem(pointer + each.pointer, each.detail) for each in json_problems(document)]
+    if problems:
+        raise InvalidInputError(problems)
+    return document
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -42,6 +42,7 @@ from durable_retry.engine.base.validation import (
     Seconds,
     Strict,
     json_problems,
+    plain_json,
     pointed_at,
     read_json,
     refuse,
@@ -243,6 +244,8 @@ MAX_EVENTS: Final = 20
 MAX_HEADERS: Final = 64
 MAX_QUERY_NAMES: Final = 128
 MAX_TEXT_CHARS: Final = 1_048_576
+MAX_QUEUE_DATA_BYTES: Final = 61_440
+"""A storage queue takes messages of 64 KiB; the rest is for the envelope."""
 
 type Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
@@ -310,13 +313,63 @@ class HttpCall(Strict):
 
 
 class Event(Strict):
-    """A follow-up message: to a storage `queue`, or to `dependency` + `path` as a webhook."""
+    """A follow-up message: to a storage `queue`, or to `dependency` + `path` as a webhook.
+
+    Attributes:
+        type: What happened, e.g. `order.placed`.
+        queue: Name of a storage queue.
+        dependency: The receiver of a webhook.
+        path: Below its base URL.
+        data: Any JSON.
+    """
 
     type: Label
     queue: QueueName | None = None
     dependency: ResourceName | None = None
     path: RelativePath | None = None
     data: Any = None
+
+    @classmethod
+    def to_queue(cls, queue: str, event_type: str, data: Any = None) -> Self:
+        """Return a message to a storage queue, checked.
+
+            Event.to_queue("order-events", "order.placed", {"order": 7})
+
+        Args:
+            queue: Its name; it is created when missing.
+            event_type: What happened; becomes the event's `type`.
+            data: Any JSON; models and dataclasses become JSON. With it the message has at most 64 KiB.
+
+        Raises:
+            InvalidInputError: Each field that is wrong, with its cause.
+        """
+        event = cls._checked({"queue": queue, "type": event_type}, data)
+        size = len(json.dumps(event.data).encode())
+        if size > MAX_QUEUE_DATA_BYTES:
+            detail = f"has {size} bytes; a message to a queue takes {MAX_QUEUE_DATA_BYTES}"
+            raise InvalidInputError([Problem("/data", detail)])
+        return event
+
+    @classmethod
+    def to_webhook(cls, dependency: str, path: str, event_type: str, data: Any = None) -> Self:
+        """Return a webhook, checked.
+
+            Event.to_webhook("crm", "/hooks/orders", "order.placed", {"order": 7})
+
+        Args:
+            dependency: The receiver, a name in `dependencies.toml`.
+            path: Below its base URL.
+            event_type: What happened; becomes the event's `type`.
+            data: Any JSON; models and dataclasses become JSON.
+
+        Raises:
+            InvalidInputError: Each field that is wrong, with its cause.
+        """
+        return cls._checked({"dependency": dependency, "path": path, "type": event_type}, data)
+
+    @classmethod
+    def _checked(cls, target: Mapping[str, Any], data: Any) -> Self:
+        return validated(cls, {**target, "data": plain_json(data, "/data")})
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:

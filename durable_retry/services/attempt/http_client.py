@@ -227,9 +227,15 @@ def _origin(url: httpx.URL) -> _Origin:
 
 _NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=[])
 
-type _Pool = dict[str, tuple[Dependency, httpx.AsyncClient]]
 
-_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = WeakKeyDictionary()
+@dataclass(frozen=True, slots=True)
+class _Pooled:
+    made_for: Dependency
+    client: httpx.AsyncClient
+    transport: httpx.AsyncBaseTransport
+
+
+_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Pooled]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,17 +298,24 @@ class EscapedBaseUrlError(ValueError):
 def client_for(dependency: Dependency) -> httpx.AsyncClient:
     """Return the running loop's pooled client of a dependency, making it at first use."""
     pool = _pools.setdefault(asyncio.get_running_loop(), {})
-    made_for, client = pool.get(dependency.name, (None, None))
-    if client is None or made_for is not dependency:
-        client = _make_client(dependency)
-        pool[dependency.name] = (dependency, client)
-    return client
+    known = pool.get(dependency.name)
+    if known is None or known.made_for is not dependency:
+        transport = TracedTransport(_make_transport(dependency))
+        known = _Pooled(dependency, make_client(dependency, transport), transport)
+        pool[dependency.name] = known
+    return known.client
+
+
+def transport_of(dependency: Dependency) -> httpx.AsyncBaseTransport:
+    """Return what the running loop's pooled client of a dependency sends with."""
+    client_for(dependency)
+    return _pools[asyncio.get_running_loop()][dependency.name].transport
 
 
 async def close_clients() -> None:
     """Close the running loop's clients; for tests and benchmarks, the host just ends the process."""
-    for _, client in _pools.pop(asyncio.get_running_loop(), {}).values():
-        await client.aclose()
+    for pooled in _pools.pop(asyncio.get_running_loop(), {}).values():
+        await pooled.client.aclose()
 
 
 def target_url(dependency: Dependency, path: str) -> httpx.URL:
@@ -377,8 +390,8 @@ async def _read_up_to(response: httpx.Response, limit_bytes: int) -> tuple[bytes
     return bytes(body), False
 
 
-def _make_client(dependency: Dependency) -> httpx.AsyncClient:
-    """Return a client that follows no redirect, keeps no cookie, and ignores the environment.
+def make_client(dependency: Dependency, transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:
+    """Return a dependency's client, which follows no redirect, keeps no cookie, ignores the environment.
 
     A cookie of one operation's answer must not travel with the next one, and neither a proxy nor a .netrc of
     the machine may see or add credentials.
@@ -393,7 +406,7 @@ def _make_client(dependency: Dependency) -> httpx.AsyncClient:
         timeout=httpx.Timeout(None, connect=dependency.timeouts.connect_seconds),
         follow_redirects=False,
         trust_env=False,
-        transport=TracedTransport(_make_transport(dependency)),
+        transport=transport,
         event_hooks={"request": [stay_below_base_url]},
     )
     client.cookies.jar.set_policy(_NO_COOKIES)

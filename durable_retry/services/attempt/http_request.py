@@ -228,7 +228,7 @@ def _request(plan: Plan) -> Request:
     return Request(
         method=call["method"],
         url=target_url(plan.dependency, call["path"]),
-        headers=headers | _own_headers(plan),
+        headers=headers | own_headers(plan, plan.operation.sent_key),
         params={name: value for name, value in call["query"].items() if value is not None},
         json=call.get("json"),
         has_json="json" in call,
@@ -236,12 +236,12 @@ def _request(plan: Plan) -> Request:
     )
 
 
-def _own_headers(plan: Plan) -> dict[str, str]:
-    """Return what every attempt carries: the same key, and the seconds that are left."""
+def own_headers(plan: Plan, key: str) -> dict[str, str]:
+    """Return what every request of an attempt carries: the same key, and the seconds that are left."""
     operation = plan.operation
     headers = {SECONDS_LEFT_HEADER: f"{plan.limit.seconds_left:.3f}", ATTEMPT_HEADER: str(plan.number)}
     if plan.dependency.idempotency.header:
-        headers[plan.dependency.idempotency.header] = operation.sent_key
+        headers[plan.dependency.idempotency.header] = key
     if operation.correlation_id is not None and operation.correlation_id.isascii():
         headers[CORRELATION_HEADER] = operation.correlation_id
     return headers
