@@ -1,5 +1,6 @@
 """What holds for every test, and what many tests share."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -13,6 +14,24 @@ from tests.support.target import Target
 
 STRICT_TYPING = "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING"
 ONEBOX = frozenset({"hub", "onebox"})
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--semantics", default="", help="of onebox's task hub: azure, or azure:SEED")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give every process that a test starts the task hub's terms that were asked for."""
+    if config.getoption("--semantics"):
+        os.environ["ONEBOX_SEMANTICS"] = config.getoption("--semantics")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what holds with the task hub's own terms only; its mark says why."""
+    for item in items if config.getoption("--semantics") else []:
+        mark = item.get_closest_marker("own_terms")
+        if mark is not None:
+            item.add_marker(pytest.mark.skip(reason=mark.args[0]))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,16 +1,20 @@
 """The composition root: builds every component of one loaded app and connects them."""
 
 import asyncio
+import logging
 import os
 import random
-from typing import Protocol
+import secrets
+from dataclasses import replace
+from typing import Final, Protocol
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from onebox import CannotStartError
 from onebox.clock import Clock
 from onebox.data_folder import DataFolder
-from onebox.environment import AppSettings
+from onebox.environment import SEMANTICS, AppSettings
 from onebox.faults import HostFaults, no_faults
 from onebox.host_json import DurableTask, HostJson, Queues
 from onebox.http.access import Browsers, Keys
@@ -20,7 +24,7 @@ from onebox.http.messages import body_limit_bytes
 from onebox.http.server import Admin, Application
 from onebox.http.streams import StreamedAnswers, http_streams
 from onebox.hub import Hub, HubSettings
-from onebox.hub.settings import Versioning
+from onebox.hub.settings import AzureTerms, Versioning
 from onebox.storage.account import StorageAccount
 from onebox.storage.queues import StorageQueues
 from onebox.triggers.event_grid import EVENT_GRID_PATH, EventGridWebhook
@@ -32,6 +36,10 @@ from onebox.worker.durable import WEBHOOK_PATH, BindingInputs, DurableClients, D
 from onebox.worker.functions import Catalogue
 from onebox.worker.outputs import Blobs, Outputs, StorageOutputs
 from onebox.worker.runner import Runner, WorkerLoop
+
+_LOG = logging.getLogger("onebox")
+
+_SEEDS: Final = 1_000_000
 
 
 class Trigger(Protocol):
@@ -78,7 +86,8 @@ class Components:
         storage = StorageOutputs(self.settings, self.storage, self.blobs, extensions.queues, clock)
         self.outputs = Outputs(storage.senders)
         self.invoker = DurableInvoker(catalogue, self.runner, self.inputs, faults)
-        limits = _hub_settings(self._durable, stop_seconds)
+        self._azure = azure_terms(self.settings)
+        limits = replace(_hub_settings(self._durable, stop_seconds), azure=self._azure)
         self.hub = Hub(data.hub, self.invoker, clock, limits, faults, socket=data.socket)
         found = endpoints(catalogue, extensions.http)
         self.functions = HttpFunctions(
@@ -159,7 +168,8 @@ class Components:
         )
         most = self._durable.max_grpc_message_size_in_bytes or 0
         urls = DurableUrls(base_url, hub_name, self._keys.system)
-        self.inputs.serve_clients(DurableClients(urls, self.hub.grpc_address, max_message_bytes=most))
+        clients = DurableClients(urls, self.hub.grpc_address, most, starts_are_atomic=self._azure is None)
+        self.inputs.serve_clients(clients)
         api = ManagementApi(self.hub.tasks, urls, self.invoker.orchestrators)
 
         async def answer(request: Request) -> Response:
@@ -170,6 +180,29 @@ class Components:
             return await self.loop.run(api.answer(request))
 
         self.application.webhooks[WEBHOOK_PATH] = answer
+
+
+def azure_terms(settings: AppSettings) -> AzureTerms | None:
+    """Return the weaker terms that the environment asks for; None for the task hub's own.
+
+    Raises:
+        CannotStartError: It asks for something else.
+    """
+    asked = settings.get(SEMANTICS.name)
+    if not asked:
+        return None
+    name, _, seed = asked.partition(":")
+    if name != "azure" or not (seed or "0").isdecimal():
+        raise CannotStartError(
+            f"{SEMANTICS.name} must be azure, or azure: and a whole number; it is {asked!r}"
+        )
+    terms = AzureTerms(int(seed) if seed else secrets.randbelow(_SEEDS))
+    _LOG.warning(
+        "the task hub has the weaker terms of Azure Storage: again with %s=azure:%d",
+        SEMANTICS.name,
+        terms.seed,
+    )
+    return terms
 
 
 def _hub_settings(durable: DurableTask, stop_seconds: float) -> HubSettings:

@@ -47,12 +47,26 @@ TABLE_PORT: Final = Variable("AZURITE_TABLE_PORT", "Azurite's port for tables.",
 BODY_LIMIT: Final = Variable(
     "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT", "The largest body of a request that is taken, in bytes.", "104857600"
 )
+SEMANTICS: Final = Variable(
+    "ONEBOX_SEMANTICS",
+    "`azure` gives the task hub the weaker terms of Azure Storage, by chance; `azure:7` with the seed 7.",
+)
 CACHES: Final = Variable(
     "XDG_CACHE_HOME", "Where Azurite is installed once per user; `~/.cache` when it is not set."
 )
 NO_COLOR: Final = Variable("NO_COLOR", "Set to anything: the log has no colours (no-color.org).")
 
-VARIABLES: Final = (STORAGE, SCRIPT, BLOB_PORT, QUEUE_PORT, TABLE_PORT, BODY_LIMIT, CACHES, NO_COLOR)
+VARIABLES: Final = (
+    STORAGE,
+    SCRIPT,
+    BLOB_PORT,
+    QUEUE_PORT,
+    TABLE_PORT,
+    BODY_LIMIT,
+    SEMANTICS,
+    CACHES,
+    NO_COLOR,
+)
 
 
 class MissingSettingError(CannotStartError):

@@ -79,9 +79,11 @@ async def running_hub(
 
 
 @asynccontextmanager
-async def hub_backend(folder: Path, app: App, *, locally: bool = False) -> AsyncIterator[Backend]:
+async def hub_backend(
+    folder: Path, app: App, *, locally: bool = False, settings: HubSettings | None = None
+) -> AsyncIterator[Backend]:
     """The hub runs functions through the Functions worker, so its clients speak that one's JSON."""
-    async with running_hub(folder, app) as hub:
+    async with running_hub(folder, app, settings=settings) as hub:
         if locally:
             hub.serve_locally()
         async with client_of(hub.grpc_address, DEFAULT_FUNCTIONS_DATA_CONVERTER) as client:

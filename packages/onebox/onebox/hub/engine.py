@@ -64,6 +64,8 @@ class Engine:
         clock: Clock,
         settings: HubSettings,
         faults: FaultPoints,
+        workers: Callable[..., Workers] = Workers,
+        transaction: Callable[..., Transaction] = Transaction,
     ) -> None:
         self._reader = reader
         self._clock = clock
@@ -85,8 +87,9 @@ class Engine:
             first_seq=reader.last_seq(),
             followers=self,
             outage=self._pause_during,
+            transaction=transaction,
         )
-        self.workers = Workers(
+        self.workers = workers(
             reader=reader,
             inside=Reader(db),
             writer=self.writer,

@@ -216,13 +216,18 @@ def commit_batch(tx: Transaction, changes: BatchChanges) -> None:
         raise FencedError(f"a batch of '{changes.entity.id}' was overtaken")
     entity = changes.entity
     tx.run("entity.put", entity.id, entity.state, entity.lock_owner, entity.lock_section, entity.modified_us)
+    send_from_batch(tx, changes)
+
+
+def send_from_batch(tx: Transaction, changes: BatchChanges) -> None:
+    """Store all that a batch asks others for, and its answers."""
     for post in changes.posts:
         tx.post(post.target, post.kind, post.events, execution_id=post.execution_id, due_us=post.due_us)
     for asked in changes.starts:
         try:
             instances.start(tx, asked)
         except InstanceExistsError as refused:
-            _LOGGER.warning("entity '%s' could not start an orchestration: %s", entity.id, refused)
+            _LOGGER.warning("entity '%s' could not start an orchestration: %s", changes.entity.id, refused)
 
 
 def signal(

@@ -241,6 +241,11 @@ def commit_turn(tx: Transaction, head: Head, taken: Sequence[Message], turn: Tur
     """
     tx.run_many("message.delete", [(message.seq,) for message in taken])
     _store_outcome(tx, head, turn)
+    send_messages(tx, head, turn, lane)
+
+
+def send_messages(tx: Transaction, head: Head, turn: Turn, lane: Lane) -> None:
+    """Store all that a turn asks others for."""
     execution_id = head.execution_id
     for task in turn.tasks:
         seq = tx.next_seq()
@@ -342,6 +347,8 @@ def _start_child(tx: Transaction, child: Start) -> None:
     try:
         start(tx, child)
     except InstanceExistsError as refused:
+        if read_head(tx, child.instance_id).parent == child.parent:
+            return  # the same turn has started it before, and was not stored
         body = events.child_refused(tx.now_us, child.parent.task_id, str(refused))
         tx.post(child.parent.instance_id, Kind.RESULT, body, execution_id=child.parent.execution_id)
 

@@ -107,6 +107,10 @@ DELETE FROM messages WHERE target = ? AND execution_id = ?;
 -- The answers and timers of an execution that goes on under a new id.
 UPDATE messages SET execution_id = ? WHERE target = ? AND execution_id = ?;
 
+-- name: message.postpone
+-- One message that has been given back: it comes after those that arrive before then.
+UPDATE messages SET due_us = ? WHERE seq = ?;
+
 -- name: message.backlog
 -- How many operations wait for an entity.
 SELECT count(*) FROM messages WHERE target = ? AND kind = 'operation';

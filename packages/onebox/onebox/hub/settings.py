@@ -79,6 +79,29 @@ def _parts(version: str) -> list[int]:
 
 
 @dataclass(frozen=True)
+class AzureTerms:
+    """How often something goes as it may go on Azure Storage, of one.
+
+    Attributes:
+        seed: The draws follow from it, in their order; which work meets which depends on what else goes on.
+        lost: Turns and batches whose messages go out and whose state is not stored.
+        repeated: Messages that come again, up to five seconds later.
+        overtaken: Messages that come up to a second late.
+        doubled: Activities that run twice at once.
+        raced: Starts that leave time between the look and the write.
+        skew_seconds: By so much a machine's clock may be wrong, either way.
+    """
+
+    seed: int
+    lost: float = 0.03
+    repeated: float = 0.05
+    overtaken: float = 0.1
+    doubled: float = 0.02
+    raced: float = 0.3
+    skew_seconds: float = 15.0
+
+
+@dataclass(frozen=True)
 class HubSettings:
     """Limits of one hub.
 
@@ -90,6 +113,7 @@ class HubSettings:
         cache_bytes: Serialised history kept in memory for live instances (0 keeps none).
         versioning: The app's version, and what it does with instances of another.
         replaceable: Statuses in which an instance gives way to a start under its id that says nothing of it.
+        azure: The weaker terms of Azure Storage, for tests (see `azure_terms`); None keeps the hub's own.
         stop_seconds: How long `stop` lets running invocations finish before it gives them back.
     """
 
@@ -100,4 +124,5 @@ class HubSettings:
     cache_bytes: int = 64 * 1024 * 1024
     versioning: Versioning = field(default_factory=Versioning)
     replaceable: frozenset[Status] = TERMINAL
+    azure: AzureTerms | None = None
     stop_seconds: float = 5.0

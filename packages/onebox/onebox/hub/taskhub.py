@@ -11,6 +11,7 @@ Every call that changes something returns once it is on disk. Errors, the classe
 Times are aware UTC datetimes; payloads are JSON text as the SDK writes it (None: absent).
 """
 
+import asyncio
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -78,8 +79,11 @@ class TaskHub:
             version=asked.version or self._settings.versioning.default,
             replaceable=self._settings.replaceable if asked.replaceable is None else asked.replaceable,
         )
-        await self._change(lambda tx: instances.start(tx, wanted))
+        await self._create(wanted)
         return wanted.instance_id
+
+    async def _create(self, wanted: Start) -> None:
+        await self._change(lambda tx: instances.start(tx, wanted))
 
     def get(self, instance_id: str) -> InstanceState | None:
         """Return an instance; None when there is none."""
@@ -101,9 +105,13 @@ class TaskHub:
                 if state is not None and reached(state.status):
                     return state
                 changed.clear()
-                await changed.wait()
+                await self._until_it_may_have_changed(changed)
         finally:
             self._engine.waiters.unwatch(instance_id, changed)
+
+    async def _until_it_may_have_changed(self, changed: asyncio.Event) -> None:
+        """Wait until an instance is worth another look; `changed` is set when its status has changed."""
+        await changed.wait()
 
     async def raise_event(self, instance_id: str, name: str, data: str | None) -> None:
         """Hand an external event to an instance, whether or not it waits for one."""

@@ -40,7 +40,7 @@ class NotImmediateError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class Step:
     """A turn to be taken."""
 
     live: Live
@@ -90,9 +90,7 @@ class Workers:
             return
         turn = await self._answer_turn(step)
         try:
-            await self._writer.commit_surely(
-                lambda tx: commit_turn(tx, step.live.head, step.taken, turn, lane)
-            )
+            await self._store_turn(step, turn, lane)
         except FencedError as overtaken:
             _LOGGER.debug("%s", overtaken)
             self.cache.drop(instance_id)
@@ -104,6 +102,9 @@ class Workers:
         self._remember(step.live, turn)
         if step.has_more:
             self._retry(instance_id)
+
+    async def _store_turn(self, step: Step, turn: Turn, lane: Lane) -> None:
+        await self._writer.commit_surely(lambda tx: commit_turn(tx, step.live.head, step.taken, turn, lane))
 
     def follow_turn(self, tx: Transaction, instance_id: str, lane: Lane) -> None:
         """Do the same within a group of transactions that is not committed.
@@ -126,16 +127,16 @@ class Workers:
         if step.has_more:
             tx.effects.wake.append((instance_id, Lane.GOING))
 
-    def _load_turn(self, reader: Reader, instance_id: str, at_us: int) -> _Step | None:
+    def _load_turn(self, reader: Reader, instance_id: str, at_us: int) -> Step | None:
         self._faults(FaultPoint.TURN_TAKEN)
         live = self.cache.get(instance_id) or reader.live(instance_id)
         if live is None or self._must_wait(live.head):
             return None
         visible = reader.inbox(instance_id, at_us)
         taken = choose(live.head, visible)
-        return _Step(live, taken, at_us, has_more=len(visible) > len(taken)) if taken else None
+        return Step(live, taken, at_us, has_more=len(visible) > len(taken)) if taken else None
 
-    async def _answer_turn(self, step: _Step) -> Turn:
+    async def _answer_turn(self, step: Step) -> Turn:
         opening = events.orchestrator_started(step.at_us)
         new = [opening, *(message.events for message in step.taken)]
         response = await self._run_orchestrator(step.live, new)
@@ -206,7 +207,7 @@ class Workers:
             return
         changes = await self._answer_batch(batch)
         try:
-            await self._writer.commit_surely(lambda tx: commit_batch(tx, changes))
+            await self._store_batch(changes)
         except FencedError as overtaken:
             _LOGGER.debug("%s", overtaken)
             self._retry(entity_id)
@@ -214,6 +215,9 @@ class Workers:
         self._faults(FaultPoint.BATCH_COMMITTED)
         if _has_more(visible, len(changes.done), self._settings.max_batch_operations):
             self._retry(entity_id)
+
+    async def _store_batch(self, changes: BatchChanges) -> None:
+        await self._writer.commit_surely(lambda tx: commit_batch(tx, changes))
 
     def follow_batch(self, tx: Transaction, entity_id: str, _: Lane) -> None:
         """Do the same within a group of transactions that is not committed.

@@ -189,6 +189,7 @@ class Writer:
         first_seq: The first number to give to a message or an activity.
         followers: What may join a group.
         outage: Called when commits begin to fail for want of room, and when they succeed again.
+        transaction: Makes one, from the connection, its instant and what numbers messages.
     """
 
     def __init__(
@@ -202,8 +203,10 @@ class Writer:
         first_seq: int,
         followers: Followers | None = None,
         outage: OutageChanged = ignore_outages,
+        transaction: Callable[..., Transaction] = Transaction,
     ) -> None:
         self._db = db
+        self._make_transaction = transaction
         self._clock = clock
         self._apply = apply
         self._lost = lost
@@ -330,7 +333,7 @@ class Writer:
         return effects
 
     def _run(self, pending: _Pending, at_us: int) -> None:
-        transaction = Transaction(self._db, at_us, self._next_seq)
+        transaction = self._make_transaction(self._db, at_us, self._next_seq)
         self._db.execute("SAVEPOINT one")
         try:
             pending.result = pending.work(transaction)

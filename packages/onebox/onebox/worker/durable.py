@@ -92,11 +92,13 @@ class DurableClients:
             does not have.
         rpc_address: The hub's gRPC service, `host:port`.
         max_message_bytes: Largest gRPC message; 0 leaves it to the SDK.
+        starts_are_atomic: Whether one transaction looks for an instance and creates it.
     """
 
     urls: DurableUrls
     rpc_address: str
     max_message_bytes: int = 0
+    starts_are_atomic: bool = True
 
     def datum(self) -> Any:
         """Return the binding's data as the Durable extension writes it."""
@@ -112,8 +114,8 @@ class DurableClients:
             "useForwardedHost": False,
             "maxGrpcMessageSizeInBytes": self.max_message_bytes,
             "grpcHttpClientTimeout": "00:01:40",
-            # Beside what the extension writes: one transaction looks for the instance and creates it.
-            "startsAreAtomic": True,
+            # Beside what the extension writes.
+            "startsAreAtomic": self.starts_are_atomic,
         }
         return text_datum(json.dumps(content))
 
