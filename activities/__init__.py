@@ -2,7 +2,7 @@
 
 import azure.durable_functions as df
 
-from activities import bulk_replay, operation, outbox, wake_waiting, workflows
+from . import bulk_replay, operation, outbox, wake_waiting, workflows
 
 
 def blueprints() -> list[df.Blueprint]:

@@ -1,1 +1,29 @@
-"""Durable Retry: operations on other services, tried until they succeed, fail for good, or are cancelled."""
+"""Durable Retry: operations on other services, tried until they succeed, fail for good, or are cancelled.
+
+    app = df.DFApp()
+    durable_retry.register(app)
+
+Names of this package are imported when they are first used: the workers that use few of them start sooner.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from durable_retry.app import register
+
+__all__ = ["register"]
+
+_HOMES: Final = {"register": "durable_retry.app"}
+"""The module of each name."""
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,7 +2,7 @@
 
 import azure.durable_functions as df
 
-from entities import circuit_breaker, idempotency_record
+from . import circuit_breaker, idempotency_record
 
 
 def blueprints() -> list[df.Blueprint]:

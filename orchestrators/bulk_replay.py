@@ -11,7 +11,8 @@ from durabletask import task
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, REPLAY, REPLAY_BATCH, REPLAY_PAGE
 from durable_retry.engine.dead_letters.bulk_replay import Pace, ReplayProgress, ReplayState, progress_document
-from orchestrators.steps import EARLY_BY, Steps, call_until_success, fired_early
+
+from .steps import EARLY_BY, Steps, call_until_success, fired_early
 
 blueprint = df.Blueprint()
 

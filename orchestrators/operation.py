@@ -23,7 +23,6 @@ from durable_retry.engine.base.names import (
     DEAD_LETTER,
     ENDED_EVENT,
     FORM,
-    IDEMPOTENCY_RECORD,
     OPERATION,
     OUTBOX,
     RETRY_NOW_EVENT,
@@ -56,8 +55,11 @@ from durable_retry.engine.retry.loop import (
     after,
     lease_expired,
 )
+from durable_retry.settings.app import function_name
+from durable_retry.stores.task_hub import record_id
 from durable_retry.telemetry.events import wait_begun, wait_over
-from orchestrators.steps import (
+
+from .steps import (
     EARLY_BY,
     Steps,
     answer_of,
@@ -144,7 +146,7 @@ class Run:
     @property
     def record(self) -> EntityInstanceId:
         """The entity that keeps the record of this operation's key."""
-        return EntityInstanceId(IDEMPOTENCY_RECORD, self.operation.operation_id)
+        return record_id(self.operation.operation_id)
 
     def follow(self, result: StepResult) -> Action:
         """Move the retry loop on by a result, and return what to do now."""
@@ -255,7 +257,7 @@ def _end_unreadable(ctx: task.OrchestrationContext, given: Any, error: Exception
     document = unreadable_document(operation_id, given, now, dead_letter_id=dead_letter_id, detail=detail)
     ctx.set_custom_status(moving_parts(document))
     ctx.signal_entity(
-        EntityInstanceId(IDEMPOTENCY_RECORD, operation_id),
+        record_id(operation_id),
         "complete",
         unreadable_completion(given, document, now),
     )
@@ -374,7 +376,7 @@ def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked]:
         "ticket": run.state.admission.to_json(),
     }
     try:
-        answered = yield run.ctx.call_activity(ATTEMPT, input=call)
+        answered = yield run.ctx.call_activity(function_name(ATTEMPT), input=call)
     except task.TaskFailedError as error:
         return WorkerFailed(f"the worker failed: {error.details.error_type}")
     return answer_of(answered, attempt)
@@ -411,7 +413,7 @@ def _start_outbox(run: Run) -> None:
     """
     outbox_id = run.operation.outbox_id
     given = {"operation_id": outbox_id, "form": FORM}
-    run.ctx.call_sub_orchestrator(OUTBOX, input=given, instance_id=outbox_instance(outbox_id))
+    run.ctx.call_sub_orchestrator(function_name(OUTBOX), input=given, instance_id=outbox_instance(outbox_id))
 
 
 def _unwritable(detail: str) -> DeadLetter:

@@ -20,7 +20,9 @@ from durable_retry.engine.base.names import CIRCUIT_EVENT, OUTBOX, OUTBOX_GIVE_U
 from durable_retry.engine.outbox import Delivery, due_of, heads_of, next_due_at
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.loop import AttemptNow, RequestProbe, StepResult, WorkerFailed, after
-from orchestrators.steps import EARLY_BY, Steps, answer_of, call_until_success, request_probe
+from durable_retry.settings.app import function_name
+
+from .steps import EARLY_BY, Steps, answer_of, call_until_success, request_probe
 
 blueprint = df.Blueprint()
 
@@ -153,7 +155,7 @@ def _one_round(sending: Sending) -> Steps[None]:
         yield from sending.wait()
         return
     attempts: list[task.Task[Any]] = [
-        sending.ctx.call_activity(PUBLISH, input=_request(sending, each)) for each in due
+        sending.ctx.call_activity(function_name(PUBLISH), input=_request(sending, each)) for each in due
     ]
     # when_all waits for every attempt, then raises the first failure; each answer is read below.
     with suppress(task.TaskFailedError):

@@ -14,6 +14,7 @@ from durable_retry.engine.base.names import PERMIT
 from durable_retry.engine.circuit import Permitted, Refused, answer_from_json
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import Blocked, RequestProbe, WorkerFailed, blocked_from_json
+from durable_retry.settings.app import function_name
 from durable_retry.stores.circuit import circuit_id
 
 type Steps[T] = Generator[task.Task[Any], Any, T]
@@ -56,13 +57,13 @@ def call_until_success(ctx: task.OrchestrationContext, activity: str, input_: di
 
     Args:
         ctx: The durable context.
-        activity: Name of an idempotent activity that raises for passing trouble only.
+        activity: One of `engine.base.names` that is idempotent and raises for passing trouble only.
         input_: Its input.
     """
     failures = 0
     while True:
         try:
-            return (yield ctx.call_activity(activity, input=input_))
+            return (yield ctx.call_activity(function_name(activity), input=input_))
         except task.TaskFailedError:
             failures += 1
             yield ctx.create_timer(wait_after(failures))

@@ -9,7 +9,8 @@ from durabletask import task
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import MANUAL_CONTROL, RELEASE_WAITING, WAKE_WAITING
 from durable_retry.stores.circuit import circuit_id
-from orchestrators.steps import Steps, call_until_success
+
+from .steps import Steps, call_until_success
 
 blueprint = df.Blueprint()
 

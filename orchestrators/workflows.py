@@ -18,7 +18,8 @@ from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.workflows import BatchProgress, Over, Saga, saga_document
 from durable_retry.stores.workflows import saga_progress
-from orchestrators.steps import Steps, call_until_success
+
+from .steps import Steps, call_until_success
 
 blueprint = df.Blueprint()
 

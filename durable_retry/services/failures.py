@@ -22,12 +22,10 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
 from durable_retry.stores.operations import document_of, operation_of
 from durable_retry.stores.task_hub import (
-    ID_PREFIX,
     Instance,
     Selection,
     complete_record,
     instances_of,
-    operations_page,
     purge_history,
     read_operation,
     read_record,
@@ -127,21 +125,6 @@ async def keep_failed(instance: Instance, now: datetime) -> KeptFailure:
     dead_letter_id = await keep_operation(entry, now)
     ended = document | {"dead_letter": {"id": dead_letter_id, **letter}}
     return KeptFailure(dead_letter_id, _completion(operation, ended, now))
-
-
-async def purge_failed_parts(hub: str, started_before: datetime) -> int:
-    """Purge failed orchestrations that are no operations and started before an instant; return how many."""
-    wanted = Selection(runtime_statuses=[OrchestrationStatus.FAILED], prefix="")
-    page = await operations_page(hub, wanted, None)
-    old = [
-        state.instanceId
-        for state in page.instances
-        if not state.instanceId.startswith(ID_PREFIX)
-        and state.createdTimestamp.ToDatetime(tzinfo=UTC) < started_before
-    ]
-    for instance_id in old:
-        await purge_history(hub, instance_id)
-    return len(old)
 
 
 async def _sweep(hub: str, operation_id: str, now: datetime) -> bool:

@@ -10,6 +10,8 @@ person has to handle their dead letters.
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import batched
 from typing import Final
@@ -19,9 +21,11 @@ from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
 
 from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import ORCHESTRATIONS, outbox_instance
 from durable_retry.engine.outbox import EventState, outbox_id_of
-from durable_retry.services.failures import purge_failed_parts, sweep_failed, sweep_terminated
+from durable_retry.services.failures import sweep_failed, sweep_terminated
 from durable_retry.services.replay import finish_replay
+from durable_retry.settings.app import function_name
 from durable_retry.settings.maintenance import maintenance_settings
 from durable_retry.stores import tables
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
@@ -43,7 +47,15 @@ from durable_retry.stores.outbox_index import (
     list_older,
     remove_location,
 )
-from durable_retry.stores.task_hub import TaskHubUnavailableError, client_for, task_hub_unavailable
+from durable_retry.stores.task_hub import (
+    ID_PREFIX,
+    Selection,
+    TaskHubUnavailableError,
+    client_for,
+    operations_page,
+    purge_history,
+    task_hub_unavailable,
+)
 from durable_retry.stores.workflows import CREATED, TABLE, age, find_batch
 
 _log = logging.getLogger(__name__)
@@ -196,11 +208,16 @@ MARKERS_KEPT: Final = timedelta(days=1)
 _PURGE_SECONDS: Final = 30
 """For one purge of histories: far below `functionTimeout`; the next run continues."""
 
+_PURGED_AT_ONCE: Final = 16
+
+_PREFIXES: Final = (ID_PREFIX, outbox_instance(""), "batch-", "saga-", "replay-", "release-")
+"""What the ids of this engine's instances begin with."""
+
 _CLEAN_SECONDS: Final = 120
 """For one pass over the entities."""
 
 _FINISHED: Final = [OrchestrationStatus.COMPLETED, OrchestrationStatus.TERMINATED]
-"""Failed ones are purged by `services.failures`: of an operation only with its dead letter."""
+"""A failed operation is purged with its dead letter, by `services.failures`."""
 
 
 async def remove_archived_dead_letters(archived_before: datetime) -> int:
@@ -249,7 +266,9 @@ async def remove_attempt_markers(hub: str, marked_before: datetime) -> int:
 
 
 async def purge_histories(hub: str, started_before: datetime) -> int:
-    """Purge finished orchestrations that started before an instant.
+    """Purge finished orchestrations of this engine that started before an instant, for 30 s at most.
+
+    The task hub's own purge by time takes no names: it would purge those of the app around the engine too.
 
     Returns:
         How many.
@@ -257,16 +276,32 @@ async def purge_histories(hub: str, started_before: datetime) -> int:
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
     """
-    client = await client_for(hub)
-    try:
-        result = await client.purge_orchestrations_by(
-            created_time_to=started_before,
-            runtime_status=_FINISHED,
-            timeout=timedelta(seconds=_PURGE_SECONDS),
-        )
-    except grpc.aio.AioRpcError as error:
-        raise task_hub_unavailable(error) from error
-    return result.deleted_instance_count + await purge_failed_parts(hub, started_before)
+    purged = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_PURGE_SECONDS):
+            for prefix in _PREFIXES:
+                failed = () if prefix == ID_PREFIX else (OrchestrationStatus.FAILED,)
+                wanted = Selection(
+                    runtime_statuses=(*_FINISHED, *failed), created_before=started_before, prefix=prefix
+                )
+                async for ids in _finished_ids(hub, wanted):
+                    await asyncio.gather(*(purge_history(hub, each) for each in ids))
+                    purged += len(ids)
+    return purged
+
+
+async def _finished_ids(hub: str, wanted: Selection) -> AsyncIterator[tuple[str, ...]]:
+    """Look up orchestrations of this engine, a few ids at a time."""
+    names = {function_name(name) for name in ORCHESTRATIONS}
+    token = None
+    while True:
+        page = await operations_page(hub, wanted, token)
+        ids = (each.instanceId for each in page.instances if each.name in names)
+        for few in batched(ids, _PURGED_AT_ONCE, strict=False):
+            yield few
+        token = page.following
+        if token is None:
+            return
 
 
 async def clean_expired_records(hub: str) -> int:

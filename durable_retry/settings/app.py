@@ -17,13 +17,30 @@ from durable_retry.settings.catalogue import (
     MAX_BATCH_BYTES,
     MAX_BODY_BYTES,
     READ_LIMIT_BYTES,
+    SCRIPT_ROOT,
     STORE_LIMIT_BYTES,
     TENANT_HEADER,
 )
 
-APP_ROOT: Final = Path(__file__).parents[2]
+HOST_JSON: Final = "host.json"
 
-OWN_HANDLERS: Final = ("activities.handlers",)
+
+def find_app_root(environ: Mapping[str, str], package: Path, current: Path) -> Path:
+    """Return the folder of host.json and `function_app.py`.
+
+    Args:
+        environ: The host names the folder.
+        package: Folder of this package; the app around it when it was not installed from a wheel.
+        current: The current folder, in which hosts start the worker.
+    """
+    named = SCRIPT_ROOT.get(environ)
+    for folder in (package.parent, *([Path(named)] if named else []), current):
+        if (folder / HOST_JSON).is_file():
+            return folder
+    return current
+
+
+APP_ROOT: Final = find_app_root(os.environ, Path(__file__).parents[1], Path.cwd())
 
 _TIMEOUT_FORM: Final = re.compile(r"(?:(\d+)\.)?(\d{1,2}):(\d{2}):(\d{2})")
 """A .NET TimeSpan, `[days.]hours:minutes:seconds`."""
@@ -36,10 +53,34 @@ _DEFAULT_FUNCTION_TIMEOUT_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What the app's own code chose in `durable_retry.register`; see there.
+
+    Attributes:
+        route_prefix: Path of the routes below the host's prefix, without slashes at its ends; "" for none.
+        function_prefix: Begins the names of all functions, also those that histories hold; "" for none.
+        dependencies_file: Used when `DEPENDENCIES_FILE` is not set; None means the default of that setting.
+        handlers: Modules with handlers, before those of `HANDLERS`.
+        sources: Names of the sources; None means those that have their settings.
+    """
+
+    route_prefix: str = ""
+    function_prefix: str = ""
+    dependencies_file: str | Path | None = None
+    handlers: tuple[str, ...] = ()
+    sources: frozenset[str] | None = None
+
+    def wants(self, source: str) -> bool:
+        """Whether a source is to be registered when it has its settings."""
+        return self.sources is None or source in self.sources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AppSettings:
     """The app's own settings.
 
     Attributes:
+        registration: What the app's code chose.
         dependencies_file: Path of `dependencies.toml`.
         max_body_bytes: The largest body of a request or message, and the largest item of a batch.
         max_batch_bytes: The largest body of a batch.
@@ -50,13 +91,14 @@ class AppSettings:
         handler_modules: Modules that register handlers when they are imported.
     """
 
+    registration: Registration = Registration()
     dependencies_file: Path
     max_body_bytes: int = int(MAX_BODY_BYTES.default)
     max_batch_bytes: int = int(MAX_BATCH_BYTES.default)
     read_limit_bytes: int = int(READ_LIMIT_BYTES.default)
     store_limit_bytes: int = int(STORE_LIMIT_BYTES.default)
     tenant_header: str | None = None
-    handler_modules: tuple[str, ...] = OWN_HANDLERS
+    handler_modules: tuple[str, ...] = ()
 
 
 class SettingsError(ValueError):
@@ -67,22 +109,28 @@ class SettingsError(ValueError):
         super().__init__("; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems))
 
 
-def read_settings(environ: Mapping[str, str]) -> AppSettings:
+def read_settings(environ: Mapping[str, str], registration: Registration = Registration()) -> AppSettings:
     """Read the app settings.
+
+    Args:
+        environ: The process's environment variables.
+        registration: What the app's code chose; a setting that is set wins.
 
     Raises:
         SettingsError: Lists every setting with an invalid value.
     """
     problems: list[Problem] = []
     handlers = (name.strip() for name in HANDLERS.get(environ).split(","))
+    file = environ.get(DEPENDENCIES_FILE.name) or registration.dependencies_file or DEPENDENCIES_FILE.default
     settings = AppSettings(
-        dependencies_file=APP_ROOT / DEPENDENCIES_FILE.get(environ),
+        registration=registration,
+        dependencies_file=APP_ROOT / file,
         max_body_bytes=MAX_BODY_BYTES.read(environ, problems),
         max_batch_bytes=MAX_BATCH_BYTES.read(environ, problems),
         read_limit_bytes=READ_LIMIT_BYTES.read(environ, problems),
         store_limit_bytes=STORE_LIMIT_BYTES.read(environ, problems),
         tenant_header=TENANT_HEADER.get(environ) or None,
-        handler_modules=tuple(dict.fromkeys((*OWN_HANDLERS, *filter(None, handlers)))),
+        handler_modules=tuple(dict.fromkeys((*registration.handlers, *filter(None, handlers)))),
     )
     if problems:
         raise SettingsError(tuple(problems))
@@ -96,10 +144,25 @@ def app_settings() -> AppSettings:
     Raises:
         SettingsError: See `read_settings`.
     """
-    return read_settings(os.environ)
+    return read_settings(os.environ, _registration)
 
 
-def function_timeout_seconds(host_json: Path = APP_ROOT / "host.json") -> float | None:
+_registration = Registration()
+
+
+def use_registration(registration: Registration) -> None:
+    """Keep what the app's code chose; called once, while the app loads."""
+    global _registration  # noqa: PLW0603 - the process's one app
+    _registration = registration
+    app_settings.cache_clear()
+
+
+def function_name(name: str) -> str:
+    """Return the name under which a function of `engine.base.names` is registered, started and called."""
+    return _registration.function_prefix + name
+
+
+def function_timeout_seconds(host_json: Path = APP_ROOT / HOST_JSON) -> float | None:
     """Return host.json's time limit of one invocation; None when it sets none (-1).
 
     Raises:
@@ -117,15 +180,22 @@ def function_timeout_seconds(host_json: Path = APP_ROOT / "host.json") -> float 
     return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
 
 
+def api_path(host_json: Path = APP_ROOT / HOST_JSON) -> str:
+    """Return the path of the API: host.json's route prefix, then that of the registration."""
+    http = _host_settings(host_json).get("extensions", {}).get("http", {})
+    prefixes = (str(http.get("routePrefix", "api")).strip("/"), _registration.route_prefix)
+    return "".join(f"/{prefix}" for prefix in prefixes if prefix)
+
+
 @cache
-def encodes_queue_messages(host_json: Path = APP_ROOT / "host.json") -> bool:
+def encodes_queue_messages(host_json: Path = APP_ROOT / HOST_JSON) -> bool:
     """Return whether queue messages are base64, the host's default."""
     queues = _host_settings(host_json).get("extensions", {}).get("queues", {})
     return str(queues.get("messageEncoding", "base64")).lower() != "none"
 
 
 def platform_queue_prefixes(
-    environ: Mapping[str, str] | None = None, host_json: Path = APP_ROOT / "host.json"
+    environ: Mapping[str, str] | None = None, host_json: Path = APP_ROOT / HOST_JSON
 ) -> tuple[str, ...]:
     """Return the name prefixes of the queues that the task hub and the host own in the same account.
 

@@ -47,11 +47,15 @@ STORAGE_CLIENT_ID: Final = Text(
 STORAGE_RESOURCE_ID: Final = Text(
     "AzureWebJobsStorage__managedIdentityResourceId", "The same by resource id, in place of the client id."
 )
+SCRIPT_ROOT: Final = Text(
+    "AzureWebJobsScriptRoot", "The folder of host.json; the host's. Not set: the current folder."
+)
 DEPENDENCIES_FILE: Final = Text(
     "DEPENDENCIES_FILE", "The file with the dependencies, beside `function_app.py`.", "dependencies.toml"
 )
 HANDLERS: Final = Text(
-    "HANDLERS", "Modules with handlers in addition to `activities.handlers`, separated by commas."
+    "HANDLERS",
+    "Modules with handlers, separated by commas, in addition to those that `function_app.py` names.",
 )
 TENANT_HEADER: Final = Text(
     "TENANT_HEADER",
@@ -279,6 +283,7 @@ CATALOGUE: Final[Mapping[str, tuple[Setting, ...]]] = {
         READ_LIMIT_BYTES,
         STORE_LIMIT_BYTES,
         STRICT_TYPING,
+        SCRIPT_ROOT,
     ),
     "Storage by an identity": (
         STORAGE_ACCOUNT,

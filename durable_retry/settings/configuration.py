@@ -34,7 +34,7 @@ def load_app(stderr: TextIO | None = None) -> None:
     """
     harden_runtime()
     global _config  # noqa: PLW0603 - the process's one configuration, set while the app loads
-    try:
+    with printing_mistakes(stderr):
         check_storage_account(os.environ)
         _config = read_dependencies(app_settings())
         load_handlers(app_settings().handler_modules)
@@ -42,6 +42,17 @@ def load_app(stderr: TextIO | None = None) -> None:
         for warning in _config.warnings:
             _log.warning("%s: %s: %s", DEPENDENCIES_FILE.name, key_path(warning.pointer), warning.detail)
         maintenance_settings()  # validate at start
+
+
+@contextmanager
+def printing_mistakes(stderr: TextIO | None = None) -> Iterator[None]:
+    """Print the mistakes that stop the app's start: a host shows them, and hides most of a traceback.
+
+    Args:
+        stderr: Where to; None means the process's own.
+    """
+    try:
+        yield
     except (ConfigError, SettingsError, HandlerSetupError) as error:
         print(f"Durable Retry does not start.\n{error}", file=stderr or sys.stderr)
         raise

@@ -12,7 +12,7 @@ from typing import Final
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_problem
 from durable_retry.engine.intake import LagLimits
 from durable_retry.engine.schedules import ScheduledOperation, parse_schedules
-from durable_retry.settings.app import APP_ROOT, SettingsError
+from durable_retry.settings.app import APP_ROOT, HOST_JSON, SettingsError
 from durable_retry.settings.catalogue import (
     COSMOS_CONNECTION,
     COSMOS_CONTAINER,
@@ -141,7 +141,7 @@ def intake_settings() -> IntakeSettings:
     Raises:
         SettingsError: See `read_intake_settings`.
     """
-    return read_intake_settings(os.environ, max_dequeue_count=_max_dequeue_count(APP_ROOT / "host.json"))
+    return read_intake_settings(os.environ, max_dequeue_count=_max_dequeue_count(APP_ROOT / HOST_JSON))
 
 
 def _max_dequeue_count(host_json: Path) -> int:

@@ -27,6 +27,7 @@ from durable_retry.engine.base.names import (
     outbox_instance,
 )
 from durable_retry.engine.circuit import Breaker, ManualControlMessage, ReportMessage, breaker_from_json
+from durable_retry.settings.app import function_name
 from durable_retry.stores.task_hub import (
     ID_PREFIX,
     InstanceEndedError,
@@ -102,7 +103,7 @@ class CircuitEntity:
 
 def circuit_id(dependency: str) -> EntityInstanceId:
     """Return the entity id of a dependency's circuit."""
-    return EntityInstanceId(CIRCUIT_BREAKER, dependency)
+    return EntityInstanceId(function_name(CIRCUIT_BREAKER), dependency)
 
 
 _OUTBOXES: Final = "outboxes|"

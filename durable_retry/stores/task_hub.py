@@ -28,6 +28,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from durable_retry.engine.base.names import FORM, IDEMPOTENCY_RECORD, STARTED_OPERATION
 from durable_retry.engine.operations.idempotency import Record
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.settings.app import function_name
 
 ID_PREFIX: Final = "op-"
 
@@ -170,6 +171,11 @@ async def wait_for_operation(hub: str, operation_id: str, seconds: float) -> Ins
     return None if state is None else _instance(state)
 
 
+def record_id(operation_id: str) -> EntityInstanceId:
+    """Return the id of the entity that keeps the record of an operation's key."""
+    return EntityInstanceId(function_name(IDEMPOTENCY_RECORD), operation_id)
+
+
 async def read_record(hub: str, operation_id: str) -> Record | None:
     """Return an operation's idempotency record, or None when there is none.
 
@@ -178,7 +184,7 @@ async def read_record(hub: str, operation_id: str) -> Record | None:
     """
     client = await client_for(hub)
     try:
-        entity = await client.get_entity(EntityInstanceId(IDEMPOTENCY_RECORD, operation_id))
+        entity = await client.get_entity(record_id(operation_id))
     except grpc.aio.AioRpcError as error:
         raise task_hub_unavailable(error) from error
     state = None if entity is None else _object(entity.get_state(str))
@@ -193,9 +199,7 @@ async def complete_record(hub: str, operation_id: str, completion: Mapping[str, 
     """
     client = await client_for(hub)
     try:
-        await client.signal_entity(
-            EntityInstanceId(IDEMPOTENCY_RECORD, operation_id), "complete", dict(completion)
-        )
+        await client.signal_entity(record_id(operation_id), "complete", dict(completion))
     except grpc.aio.AioRpcError as error:
         raise task_hub_unavailable(error) from error
 
@@ -282,7 +286,7 @@ async def start_instance(
 
     Args:
         hub: Configuration of the durable client.
-        name: Of the orchestrator.
+        name: Of the orchestrator, of `engine.base.names`.
         instance_id: Its id.
         input_: Its input.
         again: Whether an ended instance of this id is replaced.
@@ -296,7 +300,7 @@ async def start_instance(
     client = await client_for(hub)
     try:
         await client.schedule_new_orchestration(
-            name,
+            function_name(name),
             input=input_,
             instance_id=instance_id,
             reuse_id_policy=_REPLACE_ENDED if again else NEVER_REPLACE,

@@ -11,7 +11,8 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 LIBRARY: Final = "durable_retry"
-SURFACES: Final = ("orchestrators", "activities", "entities", f"{LIBRARY}.triggers")
+DURABLE_FOLDERS: Final = ("orchestrators", "activities", "entities")
+"""They import their own modules as `from .steps import ...`: in the wheel they are inside the library."""
 LAYERS: Final = (
     "engine",
     "clock",
@@ -28,7 +29,9 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         f"{LIBRARY}.{layer}": frozenset(f"{LIBRARY}.{below}" for below in LAYERS[: at + 1])
         for at, layer in enumerate(LAYERS)
     },
-    **{surface: frozenset({surface, *(f"{LIBRARY}.{layer}" for layer in LAYERS)}) for surface in SURFACES},
+    **{surface: frozenset(f"{LIBRARY}.{layer}" for layer in LAYERS) for surface in DURABLE_FOLDERS},
+    f"{LIBRARY}.triggers": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "triggers")),
+    f"{LIBRARY}.app": frozenset({LIBRARY}),
     "onebox": frozenset({"onebox"}),
     "retryctl": frozenset({"retryctl"}),
 }
@@ -94,13 +97,16 @@ IMPURE_CALLS: Final = frozenset(
 
 
 def imported_by(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the line and full name of each import, wherever it stands: `from a import b` gives `a.b`."""
+    """Yield the line and full name of each import, wherever it stands: `from a import b` gives `a.b`.
+
+    One that is relative begins with its dots: `from .a import b` gives `.a.b`.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, name.name) for name in node.names)
         elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            yield from ((node.lineno, f"{module}.{name.name}") for name in node.names)
+            module = "." * node.level + (f"{node.module}." if node.module else "")
+            yield from ((node.lineno, f"{module}{name.name}") for name in node.names)
 
 
 def called_by(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -126,7 +132,8 @@ def violations_in(source: str, layer: str, *, generates_code: bool = False) -> l
     found = []
     for line, name in imported_by(tree):
         top = name.split(".")[0]
-        if name.startswith(".") or (
+        is_own = layer in DURABLE_FOLDERS and name.startswith(".") and not name.startswith("..")
+        if (name.startswith(".") and not is_own) or (
             top in OURS and not any(is_in(name, below) for below in MAY_IMPORT[layer])
         ):
             found.append(f"{line}: imports {name}")
@@ -172,7 +179,8 @@ def import_graph() -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for module, path in paths.items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = [name for _, name in imported_by(tree)]
+        package = module if path.stem == "__init__" else module.rpartition(".")[0]
+        names = [package + name if name.startswith(".") else name for _, name in imported_by(tree)]
         owners = (name if name in paths else name.rpartition(".")[0] for name in names)
         graph[module] = {owner for owner in owners if owner in paths} - {module}
     return graph
@@ -207,7 +215,7 @@ def test_imports_point_one_way(layer: str) -> None:
 
 
 def test_every_module_of_the_library_has_a_layer() -> None:
-    assert modules_in(ROOT / LIBRARY) <= {*LAYERS, "triggers"}
+    assert modules_in(ROOT / LIBRARY) <= {*LAYERS, "triggers", "app"}
 
 
 def test_a_folder_without_sources_is_no_package(tmp_path: Path) -> None:
@@ -250,6 +258,7 @@ def test_a_circle_is_found() -> None:
 def test_the_import_graph_has_edges() -> None:
     graph = import_graph()
     assert "durable_retry.engine.retry.decide" in graph["orchestrators.operation"]
+    assert "orchestrators.steps" in graph["orchestrators.operation"]
 
 
 def test_the_composition_root_does_not_import_what_is_never_deployed() -> None:
@@ -309,6 +318,8 @@ def test_the_check_catches_a_violation_in_the_library(layer: str, source: str) -
         ("activities", "from durable_retry.triggers.http import answers"),
         ("activities", "from orchestrators import operation"),
         ("orchestrators", "from activities import operation"),
+        ("orchestrators", "from orchestrators.steps import Steps"),
+        ("orchestrators", "from ..activities import operation"),
         ("entities", "from tests.support import builders"),
         ("onebox", "from durable_retry.engine.retry.policy import RetryPolicy"),
         ("onebox", "import function_app"),
@@ -332,7 +343,7 @@ def test_the_check_catches_a_violation_of_a_surface_or_a_package(layer: str, sou
         (f"{LIBRARY}.triggers", "from durable_retry.services import submit\nimport azure.functions"),
         (
             "orchestrators",
-            "from durable_retry.engine.retry import decide\nfrom orchestrators import steps",
+            "from durable_retry.engine.retry import decide\nfrom . import steps\nfrom .steps import Steps",
         ),
         (f"{LIBRARY}.telemetry", "import opentelemetry.sdk"),
         ("onebox", "import os\nfrom onebox.hub import hub"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+from packaging.requirements import Requirement
 
 import onebox
 import retryctl
@@ -66,3 +67,19 @@ def test_the_container_has_the_python_of_the_project() -> None:
 @pytest.mark.parametrize("name", ["settings", "extensions", "launch"])
 def test_the_editor_can_read_its_files(name: str) -> None:
     assert json.loads((ROOT / ".vscode" / f"{name}.json").read_text())
+
+
+def test_the_wheel_asks_for_every_package_that_is_deployed_in_a_range_that_holds_its_pin() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *project["optional-dependencies"]["telemetry"]]
+    ranges = {each.name: each.specifier for each in map(Requirement, asked)}
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line)
+    assert ranges.keys() == pins.keys()
+    assert all(ranges[name].contains(pin, prereleases=True) for name, pin in pins.items())
+    assert all("<" in str(each) for each in ranges.values())
+
+
+def test_the_command_line_comes_with_an_extra_of_the_same_version() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extras["cli"] == [f"retryctl=={VERSION}"]

@@ -22,7 +22,9 @@ BATCH: Final = "batch"
 SAGA: Final = "saga"
 REPLAY: Final = "replay"
 RELEASE_WAITING: Final = "release_waiting"
-"""Orchestrations."""
+ORCHESTRATIONS: Final = frozenset(
+    {OPERATION, STARTED_OPERATION, OUTBOX, BATCH, SAGA, REPLAY, RELEASE_WAITING}
+)
 
 ATTEMPT: Final = "attempt"
 COMMIT: Final = "commit"

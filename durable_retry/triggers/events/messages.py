@@ -17,9 +17,8 @@ from durable_retry.services.intake import Refusal, intake, keep_refused
 from durable_retry.settings.catalogue import SERVICE_BUS_CONNECTION, SERVICE_BUS_QUEUE, STORAGE
 from durable_retry.stores.task_hub import bind_hub
 
-blueprint = df.Blueprint()
-"""What every app has: the queues and Event Grid, which need no settings of their own."""
-
+queue_blueprint = df.Blueprint()
+event_grid_blueprint = df.Blueprint()
 service_bus_blueprint = df.Blueprint()
 
 SERVICE_BUS: Final = "service_bus"
@@ -34,8 +33,8 @@ _FREE_DELIVERIES: Final = 3
 """Of the 10 that a Service Bus queue grants by default; the others are for a task hub that is away."""
 
 
-@blueprint.queue_trigger(arg_name="message", queue_name=OPERATIONS_QUEUE, connection=STORAGE.name)
-@bind_hub(blueprint)
+@queue_blueprint.queue_trigger(arg_name="message", queue_name=OPERATIONS_QUEUE, connection=STORAGE.name)
+@bind_hub(queue_blueprint)
 async def operations_queue(message: func.QueueMessage, hub: str) -> None:
     """Start the operation that a message of the queue `operations` holds.
 
@@ -56,7 +55,7 @@ async def operations_queue(message: func.QueueMessage, hub: str) -> None:
     await intake().accept(hub, arrival)
 
 
-@blueprint.queue_trigger(arg_name="message", queue_name=POISON_QUEUE, connection=STORAGE.name)
+@queue_blueprint.queue_trigger(arg_name="message", queue_name=POISON_QUEUE, connection=STORAGE.name)
 async def operations_poison(message: func.QueueMessage) -> None:
     """Keep a message that the host moved to `operations-poison` as a dead letter, with its text.
 
@@ -118,8 +117,8 @@ async def operations_service_bus(message: func.ServiceBusMessage, hub: str) -> N
     )
 
 
-@blueprint.event_grid_trigger(arg_name="event")
-@bind_hub(blueprint)
+@event_grid_blueprint.event_grid_trigger(arg_name="event")
+@bind_hub(event_grid_blueprint)
 async def operations_event_grid(event: str, hub: str) -> None:
     """Start the operation that an event holds, in the CloudEvents or the Event Grid schema.
 

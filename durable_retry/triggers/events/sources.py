@@ -1,16 +1,16 @@
 """Which sources this app has: those whose app settings are there."""
 
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TextIO
 
 import azure.durable_functions as df
 
 from durable_retry import clock
+from durable_retry.engine.base.names import QUEUE_SOURCE
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.services.intake import intake
-from durable_retry.settings.app import SettingsError
+from durable_retry.settings.app import Registration, SettingsError, app_settings
 from durable_retry.settings.catalogue import (
     COSMOS_LEASE_CONTAINER,
     EVENT_HUB_CONSUMER_GROUP,
@@ -21,7 +21,8 @@ from durable_retry.settings.catalogue import (
     KAFKA_USERNAME,
     SCHEDULED_OPERATIONS,
 )
-from durable_retry.settings.intake import IntakeSettings, intake_settings
+from durable_retry.settings.configuration import printing_mistakes
+from durable_retry.settings.intake import REQUIREMENTS, TIMER, IntakeSettings, intake_settings
 from durable_retry.settings.setting import Text
 from durable_retry.triggers.events import messages
 from durable_retry.triggers.events.streams import (
@@ -57,29 +58,30 @@ def source_blueprints(stderr: TextIO | None = None) -> list[df.Blueprint]:
     Raises:
         SettingsError: With every setting that is missing beside another, or has no usable value.
     """
-    try:
-        settings = intake_settings()
+    with printing_mistakes(stderr):
+        settings, chosen = intake_settings(), app_settings().registration
+        _check_chosen(chosen, settings)
         _check_schedules(settings)
-        return _blueprints(settings)
-    except SettingsError as error:
-        print(f"Durable Retry does not start.\n{error}", file=stderr or sys.stderr)
-        raise
+        wanted = (name for name in SOURCES if chosen.wants(name) and _has_settings(name, settings))
+        return [SOURCES[name](settings) for name in wanted]
 
 
-def _blueprints(settings: IntakeSettings) -> list[df.Blueprint]:
-    retries = settings.retries
-    found = [messages.blueprint]
-    if messages.SERVICE_BUS in settings.places:
-        found.append(messages.service_bus_blueprint)
-    if EVENT_HUBS in settings.places:
-        found.append(event_hubs_blueprint(retries, EVENT_HUB_CONSUMER_GROUP.get(os.environ)))
-    if COSMOS_DB in settings.places:
-        found.append(cosmos_db_blueprint(retries, COSMOS_LEASE_CONTAINER.get(os.environ)))
-    if KAFKA in settings.places:
-        found.append(kafka_blueprint(retries, _kafka_options()))
-    if settings.schedules:
-        found.append(scheduled_operations_blueprint(settings.schedules, retries))
-    return found
+def _has_settings(source: str, settings: IntakeSettings) -> bool:
+    if source == TIMER:
+        return bool(settings.schedules)
+    return source not in REQUIREMENTS or source in settings.places
+
+
+def _check_chosen(chosen: Registration, settings: IntakeSettings) -> None:
+    """Refuse a source that the app's code wants by name and that has no settings."""
+    missing = [source for source in sorted(chosen.sources or ()) if not _has_settings(source, settings)]
+    if missing:
+        raise SettingsError(tuple(Problem("register(sources)", _needs(source)) for source in missing))
+
+
+def _needs(source: str) -> str:
+    needed = (SCHEDULED_OPERATIONS,) if source == TIMER else REQUIREMENTS[source].settings
+    return f"{source} needs the app setting {' and '.join(setting.name for setting in needed)}"
 
 
 def _kafka_options() -> dict[str, Any]:
@@ -90,6 +92,20 @@ def _kafka_options() -> dict[str, Any]:
     if problems:
         raise SettingsError(tuple(problems))
     return read | {option: word for option, word in chosen.items() if word}
+
+
+SOURCES: Final[Mapping[str, Callable[[IntakeSettings], df.Blueprint]]] = {
+    QUEUE_SOURCE: lambda _: messages.queue_blueprint,
+    messages.EVENT_GRID: lambda _: messages.event_grid_blueprint,
+    messages.SERVICE_BUS: lambda _: messages.service_bus_blueprint,
+    EVENT_HUBS: lambda settings: event_hubs_blueprint(
+        settings.retries, EVENT_HUB_CONSUMER_GROUP.get(os.environ)
+    ),
+    COSMOS_DB: lambda settings: cosmos_db_blueprint(settings.retries, COSMOS_LEASE_CONTAINER.get(os.environ)),
+    KAFKA: lambda settings: kafka_blueprint(settings.retries, _kafka_options()),
+    TIMER: lambda settings: scheduled_operations_blueprint(settings.schedules, settings.retries),
+}
+"""Every source by its name, with what makes its blueprint."""
 
 
 def _check_schedules(settings: IntakeSettings) -> None:

@@ -10,7 +10,8 @@ import azure.functions as func
 from azure.core.exceptions import AzureError
 from pydantic import BaseModel
 
-from durable_retry.settings.app import SettingsError
+from durable_retry.engine.base.names import QUEUE_SOURCE
+from durable_retry.settings.app import SettingsError, api_path, app_settings
 from durable_retry.stores import tables, task_hub
 from durable_retry.stores.dead_letters import records as dead_letter_records
 from durable_retry.stores.task_hub import TaskHubUnavailableError
@@ -66,14 +67,19 @@ class HealthDocument(BaseModel):
 
 
 def table() -> list[Route]:
-    """Return every declared route."""
-    return [route for each in ALL for route in each.table]
+    """Return every declared route that this app has."""
+    return [route for each in ALL for route in each.table if has_route(route.function)]
+
+
+def has_route(function: str) -> bool:
+    """Whether this app has a route, by the name of its function: the queue's needs the queue's source."""
+    return function != submissions.ENQUEUE or app_settings().registration.wants(QUEUE_SOURCE)
 
 
 @cache
 def described() -> dict[str, Any]:
     """Return the OpenAPI document, made once per process."""
-    return openapi_document(table(), VERSION)
+    return openapi_document(table(), VERSION, api_path())
 
 
 @routes.get("openapi.json", answers=(RouteAnswer(OK, "OpenAPI 3.1."),), anonymous=True)

@@ -25,8 +25,6 @@ from durable_retry.triggers.http.routes import (
     RouteAnswer,
 )
 
-PREFIX: Final = "/api/"
-
 _REF: Final = "#/components/schemas/{model}"
 _OPERATION: Final = {"$ref": _REF.format(model="OperationRequest")}
 
@@ -75,17 +73,19 @@ _SECURITY: Final = {
 _NO_KEY: Final = {"description": "The key is missing or wrong. The host's own answer, without a body."}
 
 
-def openapi_document(routes: Iterable[Route], version: str) -> dict[str, Any]:
+def openapi_document(routes: Iterable[Route], version: str, prefix: str) -> dict[str, Any]:
     """Return the document.
 
     Args:
         routes: The whole table.
         version: Of the API.
+        prefix: Path of the API, such as `/api`.
     """
     listed = list(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in listed:
-        paths.setdefault(PREFIX + route.path.replace("{*", "{"), {})[route.method.lower()] = _operation(route)
+        path = f"{prefix}/{route.path.replace('{*', '{')}"
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
         "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",

@@ -77,6 +77,9 @@ routes = Routes("operations")
 
 SOURCE: Final = "http"
 
+ENQUEUE: Final = "enqueue_operation"
+"""The function of the route that puts operations on the queue."""
+
 _POLL_SECONDS: Final = 1
 _ENQUEUE: Final = "/enqueue"
 _ENQUEUE_SOURCE: Final = f"/api/operations{_ENQUEUE}"

@@ -102,6 +102,16 @@ async def test_of_an_operation_that_cannot_be_read_the_dead_letter_has_the_input
         await close_clients()
 
 
+async def test_orchestrations_of_the_app_around_the_engine_are_left_to_it() -> None:
+    with task_hub_stage(instead={"theirs": failing_outright}) as hub:
+        client = await client_for(hub.binding)
+        await client.schedule_new_orchestration("theirs", instance_id="outbox-1")
+        assert await wait_for_operation(hub.binding, "outbox-1", 20) is not None
+        assert await purge_histories(hub.binding, datetime.now(UTC) + timedelta(days=1)) == 0
+        assert await read_operation(hub.binding, "outbox-1") is not None
+        await close_clients()
+
+
 async def test_other_failed_orchestrations_are_purged_when_they_are_old() -> None:
     with task_hub_stage(instead={OPERATION: failing_outright}) as hub:
         await failed(hub, "outbox-op-1", {})

@@ -3,12 +3,15 @@ from pathlib import Path
 import pytest
 
 from durable_retry.settings.app import (
-    OWN_HANDLERS,
     AppSettings,
+    Registration,
     SettingsError,
+    api_path,
+    find_app_root,
     function_timeout_seconds,
     platform_queue_prefixes,
     read_settings,
+    use_registration,
 )
 
 
@@ -17,7 +20,7 @@ def test_nothing_set_gives_the_contracts_defaults() -> None:
     assert settings.dependencies_file.name == "dependencies.toml"
     assert settings.max_body_bytes == 64 * 1024
     assert settings.tenant_header is None
-    assert settings.handler_modules == OWN_HANDLERS
+    assert settings.handler_modules == ()
 
 
 def test_every_bad_number_is_named_at_once() -> None:
@@ -35,8 +38,54 @@ def test_a_body_that_no_dead_letter_could_hold_stops_the_start() -> None:
 
 
 def test_handlers_are_added_to_the_apps_own() -> None:
-    settings = read_settings({"HANDLERS": " billing.handlers, shipping ,"})
-    assert settings.handler_modules == (*OWN_HANDLERS, "billing.handlers", "shipping")
+    own = Registration(handlers=("orders.handlers", "shipping"))
+    settings = read_settings({"HANDLERS": " billing.handlers, shipping ,"}, own)
+    assert settings.handler_modules == ("orders.handlers", "shipping", "billing.handlers")
+
+
+def test_the_file_of_dependencies_is_the_settings_then_the_apps_then_the_default() -> None:
+    own = Registration(dependencies_file="services.toml")
+    assert read_settings({}, own).dependencies_file.name == "services.toml"
+    assert read_settings({"DEPENDENCIES_FILE": "other.toml"}, own).dependencies_file.name == "other.toml"
+
+
+@pytest.mark.parametrize(
+    ("apps", "found"),
+    [(("site", "named", "here"), "site"), (("named", "here"), "named"), (("here",), "here")],
+)
+def test_the_app_is_around_the_package_or_where_the_host_says_or_in_the_current_folder(
+    tmp_path: Path, apps: tuple[str, ...], found: str
+) -> None:
+    for folder in apps:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "host.json").write_text("{}")
+    environ = {"AzureWebJobsScriptRoot": str(tmp_path / "named")}
+    root = find_app_root(environ, tmp_path / "site" / "durable_retry", tmp_path / "here")
+    assert root == tmp_path / found
+
+
+def test_an_app_without_host_json_is_in_the_current_folder(tmp_path: Path) -> None:
+    assert find_app_root({}, tmp_path / "site" / "durable_retry", tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("host", "chosen", "path"),
+    [
+        ("{}", "", "/api"),
+        ("{}", "retries", "/api/retries"),
+        ('{"extensions": {"http": {"routePrefix": ""}}}', "", ""),
+        ('{"extensions": {"http": {"routePrefix": "/v1/"}}}', "retries", "/v1/retries"),
+    ],
+)
+def test_the_api_is_below_the_prefix_of_the_host_and_that_of_the_app(
+    tmp_path: Path, host: str, chosen: str, path: str
+) -> None:
+    (tmp_path / "host.json").write_text(host)
+    use_registration(Registration(route_prefix=chosen))
+    try:
+        assert api_path(tmp_path / "host.json") == path
+    finally:
+        use_registration(Registration())
 
 
 def test_an_absolute_path_of_dependencies_is_taken_as_it_is(tmp_path: Path) -> None:

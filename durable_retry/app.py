@@ -1,0 +1,208 @@
+"""Adding Durable Retry to a function app: its routes, sources, timers and durable functions.
+
+The durable functions are `orchestrators/`, `activities/` and `entities/` at the top of the repository. A
+wheel has them inside this package, apart from folders of an app with the same names: see setup.py.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from copy import copy
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import azure.durable_functions as df
+import azure.functions as func
+from azure.functions.decorators.function_app import FunctionBuilder
+from azure.functions.decorators.function_name import FunctionName
+from azure.functions.decorators.http import HttpTrigger
+
+from durable_retry import triggers
+from durable_retry.engine.base.validation import Problem, did_you_mean
+from durable_retry.settings.app import (
+    Registration,
+    SettingsError,
+    app_settings,
+    function_name,
+    use_registration,
+)
+from durable_retry.settings.configuration import load_app, printing_mistakes
+from durable_retry.settings.telemetry import receivers_in
+from durable_retry.telemetry import start_telemetry
+from durable_retry.triggers.events.sources import SOURCES
+from durable_retry.triggers.http.api import has_route
+
+DURABLE_FOLDERS: Final = ("orchestrators", "activities", "entities")
+
+_ROUTE: Final = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
+_PREFIX: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
+"""The platform keeps names of entities in lower case, and names of functions to 127 characters."""
+
+_OF_THE_SDK: Final = "BuiltIn__"
+"""Begins the functions that every blueprint brings; the app drops all but its own."""
+
+
+def register(
+    app: func.FunctionRegister,
+    *,
+    route_prefix: str = "",
+    function_prefix: str = "",
+    dependencies_file: str | Path | None = None,
+    handlers: Iterable[str] = (),
+    sources: Iterable[str] | None = None,
+) -> None:
+    """Add Durable Retry to a Durable Functions 2.x app; called once, where the app's functions are declared.
+
+        app = df.DFApp()
+        durable_retry.register(app, route_prefix="retries", handlers=["billing"])
+
+    Args:
+        app: The app, a `df.DFApp`.
+        route_prefix: Path of all routes below the host's own prefix: with `retries` an operation is posted to
+            `/api/retries/operations`.
+        function_prefix: Begins the name of every function, with lower-case letters, digits and `_`, so that
+            none has the name of a function of the app's own. Histories hold these names: do not change it
+            while operations run.
+        dependencies_file: Path of the file with the dependencies, relative to the app's folder; None means
+            `dependencies.toml`. The app setting `DEPENDENCIES_FILE` comes before it.
+        handlers: Names of modules that register handlers when they are imported, beside those of the app
+            setting `HANDLERS`. Handlers of modules that the app imports itself need no name here.
+        sources: The sources that start operations, of `queue`, `event_grid`, `service_bus`, `event_hubs`,
+            `cosmos_db`, `kafka` and `timer`; None means the first two and those whose app settings are
+            present. HTTP is always there; without `queue` it has no `operations/enqueue`.
+
+    Raises:
+        SettingsError: With every parameter and app setting that is invalid.
+        ConfigError: The file with the dependencies is invalid.
+        HandlerSetupError: A handler is invalid.
+    """
+    chosen = Registration(
+        route_prefix=route_prefix.strip("/") if isinstance(route_prefix, str) else route_prefix,
+        function_prefix=function_prefix,
+        dependencies_file=dependencies_file,
+        handlers=_listed(handlers),
+        sources=None if sources is None else frozenset(_listed(sources)),
+    )
+    with printing_mistakes():
+        if problems := tuple(_mistakes_in(app, chosen)):
+            raise SettingsError(problems)
+    use_registration(chosen)
+    start_telemetry(receivers_in(os.environ))
+    load_app()
+    builders = list(_functions())
+    with printing_mistakes():
+        _check_names(app, builders)
+    container = df.Blueprint()  # The SDK has no call that adds a function as it is.
+    container._function_builders = builders
+    app.register_functions(container)
+
+
+def _listed(names: Any) -> tuple[Any, ...]:
+    """Return names as a tuple; a lone one is left to the checks, and not read letter by letter."""
+    return (
+        tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (_NotListed(names),)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _NotListed:
+    """What was given in place of a list."""
+
+    value: Any
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def _mistakes_in(app: Any, chosen: Any) -> Iterator[Problem]:
+    """Find every parameter that is wrong, also by its type: nothing checks an app's types at run time."""
+    if not isinstance(app, func.FunctionRegister):
+        yield Problem("register(app)", f"must be a df.DFApp, not {type(app).__name__}")
+    if chosen.route_prefix != "" and not _fits(_ROUTE, chosen.route_prefix):
+        yield Problem(
+            "register(route_prefix)",
+            f"must be a path of letters, digits, '-' and '_', such as 'retries', not {chosen.route_prefix!r}",
+        )
+    if chosen.function_prefix != "" and not _fits(_PREFIX, chosen.function_prefix):
+        yield Problem(
+            "register(function_prefix)",
+            "must be at most 32 lower-case letters, digits and '_', a letter first, such as 'retry_', "
+            f"not {chosen.function_prefix!r}",
+        )
+    if not isinstance(chosen.dependencies_file, str | Path | None):
+        yield Problem("register(dependencies_file)", f"must be a path, not {chosen.dependencies_file!r}")
+    for module in chosen.handlers:
+        if not isinstance(module, str):
+            yield Problem("register(handlers)", f"must be a list of names of modules; {module!r} is none")
+    for source in sorted(chosen.sources or (), key=str):
+        if source not in SOURCES:
+            guess = did_you_mean(str(source), list(SOURCES))
+            yield Problem(
+                "register(sources)", f"must be a list of {', '.join(SOURCES)}, not {source!r}{guess}"
+            )
+
+
+def _fits(form: re.Pattern[str], text: Any) -> bool:
+    return isinstance(text, str) and form.fullmatch(text) is not None
+
+
+def _functions() -> Iterator[FunctionBuilder]:
+    """Every function of ours, under the names and paths that were chosen."""
+    folders = [import_module(f"{_durable_package()}{folder}") for folder in DURABLE_FOLDERS]
+    for blueprint in (*triggers.blueprints(), *(each for folder in folders for each in folder.blueprints())):
+        for builder in blueprint._function_builders:
+            name = _name_of(builder)
+            if not name.startswith(_OF_THE_SDK) and has_route(name):
+                yield _placed(builder)
+
+
+def _durable_package() -> str:
+    """Return what stands before the names of the durable folders: nothing in the repository."""
+    inside = f"{__package__}."
+    return inside if find_spec(f"{inside}{DURABLE_FOLDERS[0]}") is not None else ""
+
+
+def _name_of(builder: FunctionBuilder) -> str:
+    return builder._function.get_function_name() or ""
+
+
+def _placed(builder: FunctionBuilder) -> FunctionBuilder:
+    """Return a function under the name and path that were chosen.
+
+    The blueprints are the process's own and stay as they are: an app may be loaded again.
+    """
+    placed, function = copy(builder), copy(builder._function)
+    placed._function = function
+    trigger: Any = copy(function.get_trigger())
+    trigger._dict = dict(trigger._dict)
+    function._bindings = [trigger if each is function._trigger else each for each in function._bindings]
+    function._trigger = trigger
+    if isinstance(trigger, HttpTrigger):
+        trigger.route = "/".join(filter(None, (app_settings().registration.route_prefix, trigger.route)))
+    for attribute in ("orchestration", "activity", "entity_name"):
+        if (durable_name := getattr(trigger, attribute, None)) is not None:
+            setattr(trigger, attribute, function_name(durable_name))
+    entity = getattr(function._func, "entity_function", None)
+    if entity is not None:
+        entity.__durable_entity_name__ = trigger.entity_name  # the SDK's worker registers it under this name
+    name = FunctionName(function_name(_name_of(builder)))
+    function._settings = [
+        name,
+        *(each for each in function._settings if each.setting_name != name.setting_name),
+    ]
+    return placed
+
+
+def _check_names(app: func.FunctionRegister, builders: Iterable[FunctionBuilder]) -> None:
+    """Refuse to register a function whose name the app has already, before the host does in other words."""
+    taken = {_name_of(builder) for builder in app._function_builders}
+    doubled = sorted(taken & {_name_of(builder) for builder in builders})
+    if doubled:
+        detail = (
+            f"the app has functions named {', '.join(doubled)} already; register() is called once, "
+            "and a function_prefix keeps its names apart from the app's own"
+        )
+        raise SettingsError((Problem("register(function_prefix)", detail),))

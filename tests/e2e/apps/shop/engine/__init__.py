@@ -1,0 +1,3 @@
+"""Another folder of the app's own."""
+
+CURRENCY = "EUR"

@@ -1,0 +1,164 @@
+"""The wheel in an environment of its own, in an app that has folders and functions of the same names."""
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
+from tests.support.azurite import Storage
+from tests.support.target import Target
+
+SHOP = Path(__file__).parent / "apps" / "shop"
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
+FOLDERS = ("durable_retry", "orchestrators", "activities", "entities")
+ENDED = {"succeeded", "dead_lettered", "cancelled"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy: a build leaves files where it runs."""
+    source = tmp_path_factory.mktemp("source")
+    for name in SOURCES:
+        shutil.copy(ROOT / name, source)
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(source / "dist"), str(source))
+    (built,) = (source / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel, what it requires, and onebox; not the repository."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    found = folder / "bin" / "python"
+    site = subprocess.run(
+        [found, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    installed = sysconfig.get_path("purelib")
+    (Path(site) / "installed.pth").write_text(f"import site; site.addsitedir({installed!r})\n")
+    _pip("--python", str(found), "install", str(wheel))
+    return found
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
+    done = subprocess.run(
+        command, env={"PIP_NO_INDEX": "1", "PATH": ""}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def shop(
+    python: Path, tmp_path_factory: pytest.TempPathFactory, azurites: Callable[[str], Storage], target: Target
+) -> Iterator[httpx.Client]:
+    """The shop on onebox."""
+    folder, port = tmp_path_factory.mktemp("shop"), free_port()
+    url = f"http://127.0.0.1:{port}"
+    # -P: the current folder, the repository's, is not searched for modules.
+    command = [str(python), "-P", "-m", "onebox", "start", "--app", str(SHOP), "--port", str(port)]
+    server = ServerProcess(
+        [*command, "--data", str(folder / "data")],
+        ready_url=f"{url}/admin/host/status",
+        log=folder / "onebox.log",
+        env={"WAREHOUSE_URL": target.url, "AzureWebJobsStorage": azurites("shop").connection_string},
+    )
+    server.start()
+    with httpx.Client(base_url=url, timeout=60, verify=PLAIN_HTTP) as client:
+        yield client
+    assert server.stop() == 0
+
+
+def submitted(shop: httpx.Client, document: dict[str, Any], to: str = "operations") -> str:
+    answer = shop.post(f"/api/retries/{to}", json=document)
+    assert answer.status_code == 202, answer.text
+    status_url: str = answer.json()["status_url"]
+    return status_url
+
+
+def ended(shop: httpx.Client, status_url: str) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        answer = shop.get(status_url)
+        document: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
+        return document if document.get("status") in ENDED else None
+
+    return eventually(look, f"{status_url} ends", within_seconds=90)
+
+
+def a_call(key: str, path: str) -> dict[str, Any]:
+    return {"dependency": "warehouse", "key": key, "request": {"method": "POST", "path": path}}
+
+
+def test_the_wheel_takes_one_name_and_has_everything_but_the_apps_own_handlers(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert {name.split("/")[0] for name in names} == {"durable_retry"}
+    kept = {
+        f"durable_retry/{file.relative_to(ROOT)}".removeprefix(
+            "durable_retry/" if file.is_relative_to(ROOT / "durable_retry") else ""
+        )
+        for folder in FOLDERS
+        for file in (ROOT / folder).rglob("*")
+        if file.is_file() and file.suffix not in {".pyc", ".md"}
+    }
+    assert names == kept - {"durable_retry/activities/handlers.py"}
+
+
+def test_it_asks_for_what_the_repository_deploys(python: Path) -> None:
+    """`pip check` is quick, and knows extras and markers."""
+    _pip("--python", str(python), "check")
+
+
+def test_the_shops_own_functions_go_on_under_their_names(shop: httpx.Client) -> None:
+    assert shop.post("/api/operations", content="teapot").json() == "6 EUR"
+
+
+def test_an_operation_is_retried_until_it_succeeds(shop: httpx.Client, target: Target, key: str) -> None:
+    done = ended(shop, submitted(shop, a_call(key, "/fail/1")))
+    assert (done["status"], done["attempt_count"]) == ("succeeded", 2)
+    assert target.received(key)["count"] == 2
+
+
+def test_a_handler_of_the_shop_runs(shop: httpx.Client, key: str) -> None:
+    given = {"handler": "ship-order", "input": {"number": 7}, "key": key}
+    done = ended(shop, submitted(shop, given))
+    assert (done["status"], done["result"]) == ("succeeded", {"value": 7})
+
+
+def test_a_message_of_the_queue_starts_an_operation(shop: httpx.Client, key: str) -> None:
+    done = ended(shop, submitted(shop, a_call(key, "/fail/0"), "operations/enqueue"))
+    assert (done["status"], done["source"]) == ("succeeded", "queue")
+
+
+def test_a_dead_letter_is_replayed_with_an_edited_request(shop: httpx.Client, key: str) -> None:
+    failed = ended(shop, submitted(shop, a_call(key, "/status/422")))
+    assert (failed["status"], failed["dead_letter"]["category"]) == ("dead_lettered", "malformed")
+    edited = {"request": {"method": "POST", "path": "/fail/0"}}
+    answer = shop.post(f"/api/retries/dead-letters/{failed['dead_letter']['id']}/replay", json=edited)
+    assert answer.status_code == 202, answer.text
+    status_url = f"/api/retries/operations/{answer.json()['operation_id']}"
+    eventually(
+        lambda: shop.get(status_url).json()["status"] == "succeeded", "the replay succeeds", within_seconds=90
+    )
+
+
+def test_the_dashboard_and_the_description_are_below_the_prefix(shop: httpx.Client) -> None:
+    assert "text/html" in shop.get("/api/retries/dashboard").headers["content-type"]
+    assert shop.get("/api/retries/dashboard/views/overview.js").status_code == 200
+    paths = json.loads(shop.get("/api/retries/openapi.json").text)["paths"]
+    assert "/api/retries/operations/{operation_id}" in paths
+    assert all(path.startswith("/api/retries/") for path in paths)

@@ -1,0 +1,213 @@
+"""`durable_retry.register`: what an app can choose, and what it is told when it chooses wrongly."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import azure.durable_functions as df
+import azure.functions as func
+import pytest
+
+import durable_retry
+from durable_retry.handlers import find_handler
+from durable_retry.services.intake import intake
+from durable_retry.settings.app import Registration, SettingsError, app_settings, use_registration
+from durable_retry.settings.configuration import find_dependency
+from durable_retry.settings.intake import intake_settings
+from durable_retry.triggers.http.api import described
+from scripts.processes import ROOT
+from tests.unit.settings.test_intake import CONNECTED
+
+DEPENDENCIES = '[dependencies.payments]\nbase_url = "http://127.0.0.1:9"\n'
+SDK = {"BuiltIn__HttpActivity", "BuiltIn__HttpPollOrchestrator"}
+SOURCES = {"operations_queue", "operations_poison", "operations_event_grid"}
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Nothing is registered before or after, and there is a dependency without settings."""
+    monkeypatch.setenv("AzureWebJobsStorage", "UseDevelopmentStorage=true")
+    monkeypatch.delenv("DEPENDENCIES_FILE", raising=False)
+    monkeypatch.setattr("durable_retry.settings.configuration._config", None)
+    (tmp_path / "services.toml").write_text(DEPENDENCIES)
+    _forget()
+    yield
+    use_registration(Registration())
+    for entity in _entities():
+        entity.__durable_entity_name__ = entity.__durable_entity_name__.removeprefix("retry_")
+    _forget()
+
+
+def _forget() -> None:
+    intake_settings.cache_clear()
+    intake.cache_clear()
+    described.cache_clear()
+
+
+def _entities() -> list[Any]:
+    from entities.circuit_breaker import CircuitBreaker  # noqa: PLC0415 - as the app does, when it registers
+    from entities.idempotency_record import IdempotencyRecord  # noqa: PLC0415 - as above
+
+    return [CircuitBreaker, IdempotencyRecord]
+
+
+def registered(tmp_path: Path, **chosen: Any) -> dict[str, Any]:
+    """The functions of an app that registers, by name."""
+    app = df.DFApp()
+    durable_retry.register(app, dependencies_file=tmp_path / "services.toml", **chosen)
+    found = {function.get_function_name() or "": function for function in app.get_functions()}
+    return {name: function for name, function in found.items() if name not in SDK}
+
+
+def trigger_of(function: Any) -> dict[str, Any]:
+    trigger: dict[str, Any] = function.get_trigger().get_dict_repr()
+    return trigger
+
+
+def test_without_choices_the_names_and_paths_are_those_of_the_contract(tmp_path: Path) -> None:
+    functions = registered(tmp_path)
+    assert trigger_of(functions["submit_operation"])["route"] == "operations"
+    assert trigger_of(functions["operation"])["orchestration"] == "operation"
+    assert functions.keys() >= SOURCES
+    assert find_dependency("payments") is not None
+
+
+def test_all_routes_are_below_the_route_prefix_also_in_the_description(tmp_path: Path) -> None:
+    functions = registered(tmp_path, route_prefix="/platform/retries/")
+    routes = [route for each in functions.values() if (route := trigger_of(each).get("route"))]
+    assert len(routes) > 30
+    assert all(route.startswith("platform/retries/") for route in routes)
+    assert all(path.startswith("/api/platform/retries/") for path in described()["paths"])
+
+
+def test_a_function_prefix_begins_every_name(tmp_path: Path) -> None:
+    functions = registered(tmp_path, function_prefix="retry_")
+    assert functions.keys() >= {"retry_submit_operation", "retry_watch", "retry_operations_queue"}
+    assert all(name.startswith("retry_") for name in functions)
+    assert trigger_of(functions["retry_operation"])["orchestration"] == "retry_operation"
+    assert trigger_of(functions["retry_attempt"])["activity"] == "retry_attempt"
+    assert trigger_of(functions["retry_circuit_breaker"])["entityName"] == "retry_circuit_breaker"
+    assert {entity.__durable_entity_name__ for entity in _entities()} == {
+        "retry_circuit_breaker",
+        "retry_idempotency_record",
+    }
+
+
+def test_an_app_that_is_loaded_again_does_not_get_its_prefix_twice(tmp_path: Path) -> None:
+    registered(tmp_path, function_prefix="retry_", route_prefix="retries")
+    functions = registered(tmp_path, function_prefix="retry_", route_prefix="retries")
+    assert trigger_of(functions["retry_submit_operation"])["route"] == "retries/operations"
+    assert "submit_operation" in registered(tmp_path)
+
+
+def test_a_timers_retries_stay_when_it_is_renamed(tmp_path: Path) -> None:
+    watch = registered(tmp_path, function_prefix="retry_")["retry_watch"]
+    assert watch.get_settings_dict("retry_policy")["max_retry_count"] == "2"
+
+
+def test_only_the_sources_that_are_named_are_there(tmp_path: Path) -> None:
+    assert registered(tmp_path, sources=["event_grid"]).keys() & SOURCES == {"operations_event_grid"}
+
+
+def test_without_the_queue_nothing_can_be_put_on_it(tmp_path: Path) -> None:
+    assert "enqueue_operation" in registered(tmp_path, sources=["queue"])
+    described.cache_clear()
+    assert "enqueue_operation" not in registered(tmp_path, sources=[])
+    assert not [path for path in described()["paths"] if path.endswith("/enqueue")]
+
+
+def test_a_source_that_is_configured_but_not_named_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in CONNECTED.items():
+        monkeypatch.setenv(name, value)
+    assert "operations_kafka" in registered(tmp_path)
+    assert "operations_kafka" not in registered(tmp_path, sources=["queue"])
+
+
+def test_a_source_that_is_named_needs_its_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in CONNECTED:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SettingsError):
+        registered(tmp_path, sources=["kafka", "timer"])
+    printed = capsys.readouterr().err
+    assert "register(sources): kafka needs the app setting KAFKA_BROKERS and KAFKA_TOPIC" in printed
+    assert "register(sources): timer needs the app setting SCHEDULED_OPERATIONS" in printed
+
+
+def test_modules_with_handlers_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "registered_billing.py").write_text(
+        "from pydantic import BaseModel\n"
+        "from durable_retry.handlers import operation_handler\n"
+        "@operation_handler('registered-bill', dependency='payments', input_model=BaseModel)\n"
+        "async def bill(order, call):\n    return None\n"
+    )
+    monkeypatch.setattr("durable_retry.handlers._handlers", {})
+    registered(tmp_path, handlers=["registered_billing"])
+    assert find_handler("registered-bill") is not None
+    assert app_settings().handler_modules == ("registered_billing",)
+
+
+def test_every_mistake_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen: dict[str, Any] = {
+        "route_prefix": "a b",
+        "function_prefix": "Retry-",
+        "dependencies_file": 5,
+        "handlers": "billing",
+        "sources": ["kafak", 5],
+    }
+    with pytest.raises(SettingsError):
+        durable_retry.register("not an app", **chosen)  # type: ignore[arg-type]
+    printed = capsys.readouterr().err
+    assert printed.startswith("Durable Retry does not start.\nregister(app): must be a df.DFApp, not str; ")
+    assert "register(route_prefix): must be a path of letters" in printed
+    assert "register(function_prefix): must be at most 32 lower-case letters" in printed
+    assert "register(dependencies_file): must be a path, not 5" in printed
+    assert "register(handlers): must be a list of names of modules; 'billing' is none" in printed
+    assert "not 'kafak'; did you mean \"kafka\"?" in printed
+
+
+def test_a_blueprint_is_no_app() -> None:
+    with pytest.raises(SettingsError, match=r"register\(app\): must be a df.DFApp, not Blueprint"):
+        durable_retry.register(df.Blueprint())  # type: ignore[arg-type]
+
+
+def test_a_name_that_the_app_has_already_is_refused(tmp_path: Path) -> None:
+    app = df.DFApp()
+
+    @app.activity_trigger(input_name="order")
+    def submit(order: str) -> str:
+        return order
+
+    with pytest.raises(SettingsError, match=r"functions named submit already.*function_prefix"):
+        durable_retry.register(app, dependencies_file=tmp_path / "services.toml")
+    durable_retry.register(app, dependencies_file=tmp_path / "services.toml", function_prefix="retry_")
+    names = [function.get_function_name() for function in app.get_functions()]
+    assert {"submit", "retry_submit"} <= set(names)
+    assert isinstance(app, func.FunctionRegister)
+
+
+def test_importing_the_package_loads_nothing_of_the_app() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", "import sys, durable_retry; print(*sys.modules); print(dir(durable_retry))"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    loaded = found[0].split()
+    assert [name for name in loaded if name.startswith("durable_retry")] == ["durable_retry"]
+    assert not {"azure.functions", "durabletask", "httpx", "pydantic"} & set(loaded)
+    assert "'register'" in found[1]
+
+
+def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'registre'"):
+        durable_retry.registre  # noqa: B018 # type: ignore[attr-defined]
