@@ -242,7 +242,7 @@ async def served_app(
     await hub.start()
     try:
         clients = DurableClients(DurableUrls("http://127.0.0.1", "bench"), hub.grpc_address)
-        inputs.serve_clients(clients)
+        inputs.serve_clients(clients.datum())
         yield str(clients.datum().value), invoker
     finally:
         close_circuits()

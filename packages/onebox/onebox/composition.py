@@ -24,6 +24,7 @@ from onebox.http.messages import body_limit_bytes
 from onebox.http.server import Admin, Application
 from onebox.http.streams import StreamedAnswers, http_streams
 from onebox.hub import Hub, HubSettings
+from onebox.hub.invoker import Invoker
 from onebox.hub.settings import AzureTerms, Versioning
 from onebox.storage.account import StorageAccount
 from onebox.storage.queues import StorageQueues
@@ -32,10 +33,14 @@ from onebox.triggers.manual import ManualTriggers
 from onebox.triggers.queue_trigger import queue_listeners
 from onebox.triggers.retrying import RetryingRunner
 from onebox.triggers.timer import TimerRecords, timers
+from onebox.worker import wire
 from onebox.worker.durable import WEBHOOK_PATH, BindingInputs, DurableClients, DurableInvoker, DurableUrls
 from onebox.worker.functions import Catalogue
+from onebox.worker.loops import CallersLoop, WorkerLoop
 from onebox.worker.outputs import Blobs, Outputs, StorageOutputs
-from onebox.worker.runner import Runner, WorkerLoop
+from onebox.worker.processes import WorkerProcesses
+from onebox.worker.remote import NoInputs, RemoteInvoker, RemoteRunner, client_calls
+from onebox.worker.runner import FunctionRunner, Runner
 
 _LOG = logging.getLogger("onebox")
 
@@ -69,6 +74,7 @@ class Components:
         clock: Clock,
         stop_seconds: float,
         faults: HostFaults = no_faults,
+        processes: WorkerProcesses | None = None,
     ) -> None:
         extensions = host_json.extensions
         self.catalogue = catalogue
@@ -79,15 +85,14 @@ class Components:
         self._durable = extensions.durable_task
         self.settings = AppSettings(os.environ)
         self.storage = StorageQueues()
-        self.loop = WorkerLoop()
-        self.runner = Runner(clock, host_json.function_timeout, self.loop)
-        self.inputs = BindingInputs()
+        self.processes = processes
+        self._run_functions(catalogue, host_json, processes)
         self.blobs = Blobs(clock)
         storage = StorageOutputs(self.settings, self.storage, self.blobs, extensions.queues, clock)
         self.outputs = Outputs(storage.senders)
-        self.invoker = DurableInvoker(catalogue, self.runner, self.inputs, faults)
         self._azure = azure_terms(self.settings)
-        limits = replace(_hub_settings(self._durable, stop_seconds), azure=self._azure)
+        asked = _hub_settings(self._durable, stop_seconds)
+        limits = replace(asked, azure=self._azure, chains=processes is None)
         self.hub = Hub(data.hub, self.invoker, clock, limits, faults, socket=data.socket)
         found = endpoints(catalogue, extensions.http)
         self.functions = HttpFunctions(
@@ -99,8 +104,7 @@ class Components:
             body_limit_bytes=body_limit_bytes(self.settings),
             faults=faults,
         )
-        streams = http_streams(catalogue)
-        if streams is not None:
+        if isinstance(self.loop, WorkerLoop) and (streams := http_streams(catalogue)) is not None:
             headers = extensions.http.custom_headers
             self.functions.streamed = StreamedAnswers(streams, self.loop, headers)
         self.retrying = RetryingRunner(self.runner, self.outputs, clock, random.random)
@@ -110,7 +114,8 @@ class Components:
             found,
             manual,
             storage=account.described,
-            trouble=lambda: self.hub.trouble,
+            trouble=lambda: self.hub.trouble or ("" if processes is None else processes.trouble),
+            workers=None if processes is None else processes.described,
             clock=clock,
         )
         self.application = Application(self.functions, self.admin, keys, browsers)
@@ -120,6 +125,22 @@ class Components:
             *self._queue_listeners(extensions.queues),
             *self._timers(TimerRecords(data.timers)),
         )
+
+    def _run_functions(
+        self, catalogue: Catalogue, host_json: HostJson, processes: WorkerProcesses | None
+    ) -> None:
+        """Have functions run here, on a thread of their own, or in worker processes."""
+        self.loop: WorkerLoop | CallersLoop
+        self.runner: FunctionRunner
+        self.invoker: Invoker
+        self.inputs: BindingInputs
+        if processes is not None:
+            self.loop, self.runner, self.inputs = CallersLoop(), RemoteRunner(processes), NoInputs()
+            self.invoker = RemoteInvoker(catalogue, processes, self._faults)
+            return
+        self.loop, self.inputs = WorkerLoop(), BindingInputs()
+        self.runner = runner = Runner(self._clock, host_json.function_timeout, self.loop)
+        self.invoker = DurableInvoker(catalogue, runner, self.inputs, self._faults)
 
     def _queue_listeners(self, queues: Queues) -> tuple[Trigger, ...]:
         return queue_listeners(
@@ -161,7 +182,7 @@ class Components:
         self.retrying.stop()
         await asyncio.gather(*(each.stop(seconds) for each in self.triggers))
 
-    def serve_clients(self, base_url: str) -> None:
+    async def serve_clients(self, base_url: str) -> None:
         """Give durable clients and the management API their addresses, known once the ports are bound."""
         hub_name = self.settings.expand(
             self._durable.hub_name, where="host.json extensions.durableTask.hubName"
@@ -169,7 +190,10 @@ class Components:
         most = self._durable.max_grpc_message_size_in_bytes or 0
         urls = DurableUrls(base_url, hub_name, self._keys.system)
         clients = DurableClients(urls, self.hub.grpc_address, most, starts_are_atomic=self._azure is None)
-        self.inputs.serve_clients(clients)
+        self.inputs.serve_clients(clients.datum())
+        if self.processes is not None:
+            self.processes.handlers[wire.CLIENT] = client_calls(self.hub.grpc_address)
+            await self.processes.serve_clients(self.hub.grpc_address, clients.datum().value)
         api = ManagementApi(self.hub.tasks, urls, self.invoker.orchestrators)
 
         async def answer(request: Request) -> Response:

@@ -15,6 +15,7 @@ DEVELOPMENT_STORAGE = "UseDevelopmentStorage=true"
 _REFERENCE = re.compile(r"%([^%]+)%")
 # The host looks a connection up under this prefix first, so that "Storage" finds AzureWebJobsStorage.
 _CONNECTION_PREFIX = "AzureWebJobs"
+_MOST_PROCESSES: Final = 10  # as in the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ SEMANTICS: Final = Variable(
     "ONEBOX_SEMANTICS",
     "`azure` gives the task hub the weaker terms of Azure Storage, by chance; `azure:7` with the seed 7.",
 )
+PROCESSES: Final = Variable(
+    "FUNCTIONS_WORKER_PROCESS_COUNT",
+    "How many child processes run the functions, up to 10; 0: onebox's own process does.",
+    "0",
+)
 CACHES: Final = Variable(
     "XDG_CACHE_HOME", "Where Azurite is installed once per user; `~/.cache` when it is not set."
 )
@@ -64,6 +70,7 @@ VARIABLES: Final = (
     TABLE_PORT,
     BODY_LIMIT,
     SEMANTICS,
+    PROCESSES,
     CACHES,
     NO_COLOR,
 )
@@ -103,6 +110,18 @@ def _values(path: Path) -> Mapping[str, Any]:
         raise CannotStartError(f"{path.name} is encrypted; run `func settings decrypt` first")
     values: Mapping[str, Any] = content.get("Values", {})
     return values
+
+
+def process_count(environ: Mapping[str, str]) -> int:
+    """Return how many worker processes the app asks for.
+
+    Raises:
+        CannotStartError: The app setting is not a whole number from 0 to 10.
+    """
+    text = PROCESSES.get(environ)
+    if not text.isdecimal() or int(text) > _MOST_PROCESSES:
+        raise CannotStartError(f"app setting {PROCESSES.name} must be a number from 0 to 10, not {text!r}")
+    return int(text)
 
 
 class AppSettings:

@@ -18,7 +18,7 @@ from onebox import CannotStartError, __version__
 from onebox.clock import Clock, SystemClock
 from onebox.composition import Components
 from onebox.data_folder import DataFolder
-from onebox.environment import load_local_settings
+from onebox.environment import PROCESSES, load_local_settings, process_count
 from onebox.faults import HostFaults, no_faults
 from onebox.host_json import HostJson, read_host_json
 from onebox.http.access import Browsers, Keys
@@ -28,6 +28,7 @@ from onebox.hub import HubInUseError
 from onebox.storage.account import StorageAccount, open_account, storage_lines
 from onebox.storage.azurite import PortChoice
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function, load_app
+from onebox.worker.processes import WorkerProcesses
 from onebox.worker.runner import watch_runtime_logger
 
 _LOG = logging.getLogger("onebox")
@@ -114,9 +115,13 @@ class Host:
     async def _serve_app(
         self, host_json: HostJson, data: DataFolder, listener: socket.socket, account: StorageAccount
     ) -> None:
-        watch_runtime_logger()
-        catalogue = load_app(self._options.app)
+        processes = await self._worker_processes(host_json)
         try:
+            if processes is None:
+                watch_runtime_logger()
+                catalogue = load_app(self._options.app)
+            else:
+                catalogue = processes.catalogue
             keys = Keys.kept_in(data.keys) if self._options.auth else Keys(None)
             components = Components(
                 catalogue,
@@ -128,11 +133,29 @@ class Host:
                 clock=self._clock,
                 stop_seconds=_HUB_SECONDS,
                 faults=self._faults,
+                processes=processes,
             )
             await self._run(components, listener)
         finally:
-            executor = get_threadpool_executor()
-            executor.shutdown(wait=False, cancel_futures=True)
+            if processes is not None:
+                await processes.stop()
+            if (executor := get_threadpool_executor()) is not None:
+                executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _worker_processes(self, host_json: HostJson) -> WorkerProcesses | None:
+        """Start them; None when there shall be none, or the app's functions cannot run there."""
+        count = process_count(os.environ)
+        if not count:
+            return None
+        processes = WorkerProcesses(count, self._options.app, host_json.function_timeout, self._clock)
+        await processes.start()
+        if not processes.streams:
+            return processes
+        _LOG.warning(
+            "functions that stream HTTP run in onebox's own process, whatever %s says", PROCESSES.name
+        )
+        await processes.stop()
+        return None
 
     async def _run(self, components: Components, listener: socket.socket) -> None:
         url = base_url(listener)
@@ -143,7 +166,7 @@ class Host:
         except HubInUseError as error:
             raise CannotStartError(str(error)) from None
         try:
-            components.serve_clients(url)
+            await components.serve_clients(url)
             serving = server.start()
             components.start_triggers()
             components.admin.state = "Running"

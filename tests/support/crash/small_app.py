@@ -78,7 +78,7 @@ async def small_app(
     hub = Hub(folder / "hub.db", invoker, SystemClock(), SETTINGS, faults)
     await hub.start()
     clients = DurableClients(DurableUrls("http://127.0.0.1", "small"), hub.grpc_address)
-    inputs.serve_clients(clients)
+    inputs.serve_clients(clients.datum())
     try:
         yield SmallApp(hub, clients.datum().value, places, invoker.activities)
     finally:

@@ -26,7 +26,7 @@ from onebox.http.streams import StreamedAnswers
 from onebox.worker.durable import BindingInputs
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function
 from onebox.worker.outputs import Outputs
-from onebox.worker.runner import FunctionFailedError, Result, Runner
+from onebox.worker.runner import FunctionFailedError, FunctionRunner, Result
 
 _LOG = logging.getLogger("onebox.functions")
 
@@ -127,7 +127,7 @@ class HttpFunctions:
     def __init__(
         self,
         found: Iterable[Endpoint],
-        runner: Runner,
+        runner: FunctionRunner,
         inputs: BindingInputs,
         outputs: Outputs,
         http: Http,

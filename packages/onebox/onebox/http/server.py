@@ -124,12 +124,14 @@ class Admin:
         storage: Mapping[str, str],
         trouble: Callable[[], str],
         clock: Clock,
+        workers: Callable[[], list[Mapping[str, Any]]] | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._templates = {each.function.name: each.template.text for each in endpoints}
         self._manual = manual
         self._storage = storage
         self._trouble = trouble
+        self._workers = workers
         self._clock = clock
         self._started = clock.monotonic()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -160,7 +162,9 @@ class Admin:
 
     def _status(self) -> Mapping[str, Any]:
         trouble = self._trouble()
+        workers = {} if self._workers is None else {"workers": self._workers()}
         return {
+            **workers,
             "id": f"onebox-{socket.gethostname()}",
             "state": "Error" if trouble and self.state == "Running" else self.state,
             "errors": [trouble] if trouble else [],

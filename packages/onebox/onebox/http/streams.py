@@ -28,7 +28,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue
-from onebox.worker.runner import FunctionFailedError, WorkerLoop, failure_of
+from onebox.worker.loops import WorkerLoop
+from onebox.worker.runner import FunctionFailedError, failure_of
 
 _LOG = logging.getLogger("onebox.functions")
 

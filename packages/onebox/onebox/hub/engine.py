@@ -85,7 +85,7 @@ class Engine:
             lost=self.recover,
             faults=faults,
             first_seq=reader.last_seq(),
-            followers=self,
+            followers=self if settings.chains else None,
             outage=self._pause_during,
             transaction=transaction,
         )

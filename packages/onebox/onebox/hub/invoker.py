@@ -32,12 +32,14 @@ class TurnRequest:
     Attributes:
         past: What it has seen: framed events (see `events`), one chunk per committed turn.
         new: What it is to see: framed events, the opening of the turn first.
+        missing: How many chunks of the past are left out at its beginning; such a request cannot be replayed.
     """
 
     instance_id: str
     execution_id: str
     past: Sequence[bytes]
     new: Sequence[bytes]
+    missing: int = 0
 
     def serialized(self) -> bytes:
         """Return it as a serialised `OrchestratorRequest`."""

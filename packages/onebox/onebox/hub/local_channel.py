@@ -12,12 +12,14 @@ over the client's limit is RESOURCE_EXHAUSTED, and a hub that is gone is UNAVAIL
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Never
 
+import durabletask.internal.orchestrator_service_pb2 as pb
 import grpc
 from durabletask.internal import shared
+from google.protobuf import message_factory
 
 _SDK_MODULES: Final = ("durabletask.", "azure.durable_functions.")
 _RECEIVE_LIMIT: Final = "grpc.max_receive_message_length"
@@ -116,6 +118,55 @@ class _Calls:
         if limit_bytes >= 0 and (size := message.ByteSize()) > limit_bytes:
             detail = f"{done} message larger than max ({size} vs. {limit_bytes})"
             raise _failure(grpc.StatusCode.RESOURCE_EXHAUSTED, detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method of the hub's service.
+
+    Attributes:
+        request: Class of its request.
+        answer: Class of its answer, or of each when there are several.
+        is_stream: Whether there may be several.
+    """
+
+    name: str
+    request: Any
+    answer: Any
+    is_stream: bool
+
+
+@functools.cache
+def methods() -> Mapping[str, Method]:
+    """Return the methods of the hub's service."""
+    service = pb.DESCRIPTOR.services_by_name["TaskHubSidecarService"]
+    return {
+        each.name: Method(
+            each.name,
+            message_factory.GetMessageClass(each.input_type),
+            message_factory.GetMessageClass(each.output_type),
+            each.server_streaming,
+        )
+        for each in service.methods
+    }
+
+
+async def call_serialized(address: str, name: str, request: bytes) -> list[bytes]:
+    """Call a method for a client in another process; return the serialised answers.
+
+    Args:
+        address: Of a hub that is served on the running event loop.
+        name: The method.
+        request: Its message, serialised.
+
+    Raises:
+        AioRpcError: As for a gRPC client.
+    """
+    method, calls = methods()[name], _Calls(address, [(_RECEIVE_LIMIT, -1)])
+    servicer, asked = calls.service().servicer, method.request.FromString(request)
+    if method.is_stream:
+        return [each.SerializeToString() for each in await calls.stream(servicer, name, asked)]
+    return [(await calls.unary(servicer, name, asked, None)).SerializeToString()]
 
 
 class LocalChannel:

@@ -114,6 +114,8 @@ class HubSettings:
         versioning: The app's version, and what it does with instances of another.
         replaceable: Statuses in which an instance gives way to a start under its id that says nothing of it.
         azure: The weaker terms of Azure Storage, for tests (see `azure_terms`); None keeps the hub's own.
+        chains: Whether what a transaction wakes may run within its group; of no use when the invoker always
+            has to be waited for.
         stop_seconds: How long `stop` lets running invocations finish before it gives them back.
     """
 
@@ -125,4 +127,5 @@ class HubSettings:
     versioning: Versioning = field(default_factory=Versioning)
     replaceable: frozenset[Status] = TERMINAL
     azure: AzureTerms | None = None
+    chains: bool = True
     stop_seconds: float = 5.0

@@ -28,7 +28,7 @@ from onebox.triggers.retrying import Backoff
 from onebox.worker.durable import BindingInputs
 from onebox.worker.functions import QUEUE_TRIGGER, Catalogue, Function
 from onebox.worker.outputs import Outputs, values_of
-from onebox.worker.runner import Runner, json_datum, text_datum
+from onebox.worker.runner import FunctionRunner, json_datum, text_datum
 
 _LOG = logging.getLogger("onebox.queue")
 
@@ -335,7 +335,7 @@ def queue_listeners(
     *,
     settings: AppSettings,
     storage: StorageQueues,
-    runner: Runner,
+    runner: FunctionRunner,
     inputs: BindingInputs,
     outputs: Outputs,
     clock: Clock,
@@ -364,7 +364,7 @@ def queue_listeners(
     return tuple(listener(each) for each in catalogue.with_trigger(QUEUE_TRIGGER))
 
 
-def _handler(function: Function, runner: Runner, inputs: BindingInputs, outputs: Outputs) -> Handler:
+def _handler(function: Function, runner: FunctionRunner, inputs: BindingInputs, outputs: Outputs) -> Handler:
     async def handle(message: QueueMessage, body: bytes) -> None:
         values = [(function.trigger.name, body_datum(body)), *inputs.of(function)]
         reason = f"message {message.id}, received {message.dequeue_count} times"

@@ -14,7 +14,7 @@ from typing import Any
 from onebox.clock import Clock
 from onebox.worker.functions import TIMER_TRIGGER, Function, RetryOptions
 from onebox.worker.outputs import Outputs, values_of
-from onebox.worker.runner import FunctionFailedError, Input, Retry, Runner
+from onebox.worker.runner import FunctionFailedError, FunctionRunner, Input, Retry
 
 _LOG = logging.getLogger("onebox.functions")
 
@@ -65,7 +65,9 @@ class Backoff:
 class RetryingRunner:
     """Runs a function under the retry policy that it declares, if its trigger allows for one."""
 
-    def __init__(self, runner: Runner, outputs: Outputs, clock: Clock, draw: Callable[[], float]) -> None:
+    def __init__(
+        self, runner: FunctionRunner, outputs: Outputs, clock: Clock, draw: Callable[[], float]
+    ) -> None:
         self._runner = runner
         self._outputs = outputs
         self._clock = clock

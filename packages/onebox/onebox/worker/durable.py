@@ -120,15 +120,19 @@ class DurableClients:
         return text_datum(json.dumps(content))
 
 
+class HistoryNeededError(Exception):
+    """The turn has to be replayed, and the request misses the beginning of the history."""
+
+
 class BindingInputs:
     """Fills the input bindings that a function has beside its trigger."""
 
     def __init__(self) -> None:
         self._client: Any = None
 
-    def serve_clients(self, clients: DurableClients) -> None:
-        """Hand in what `durableClient` bindings carry, known once the hub and the server have their ports."""
-        self._client = clients.datum()
+    def serve_clients(self, clients: Any) -> None:
+        """Hand in what `durableClient` bindings carry (`DurableClients.datum`), once the ports are known."""
+        self._client = clients
 
     def of(self, function: Function) -> list[tuple[str, Any]]:
         """Return a Datum per input binding, apart from the trigger's."""
@@ -184,11 +188,20 @@ class DurableInvoker:
         return function is None or self._code_to_run_here(function) is not None
 
     async def orchestrator(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse:
-        """Run one turn; see `Invoker.orchestrator`."""
+        """Run one turn; see `Invoker.orchestrator`.
+
+        Raises:
+            HistoryNeededError: It must see the whole history.
+        """
         function = _find(self._orchestrators, name)
         code = self._code_to_run_here(function)
         if code is not None:
-            return self._run_here(function, lambda: self._executors.turn(name, code, request))
+            answer = self._run_here(function, lambda: self._executors.turn(name, code, request))
+            if answer is None:
+                raise HistoryNeededError
+            return answer
+        if request.missing:
+            raise HistoryNeededError
         trigger = text_datum(base64.b64encode(request.serialized()).decode("ascii"))
         self._runner.note_elsewhere(function)
         result = await self._run(function, trigger, reason="")

@@ -102,7 +102,8 @@ class _CachedExecutor:
 
     def tail(self, request: TurnRequest) -> bytes | None:
         """Return the events that have been recorded since its last turn; None when the history is another."""
-        if self.execution_id != request.execution_id or len(request.past) != self.chunks + 1:
+        seen = request.missing + len(request.past)
+        if self.execution_id != request.execution_id or seen != self.chunks + 1:
             return None
         last = request.past[-1]
         return last[len(self.seen) :] if last.startswith(self.seen) else None
@@ -132,7 +133,9 @@ class Orchestrators:
         self._could_go_on: Counter[str] = Counter()
         self.replays = 0
 
-    def turn(self, name: str, code: Callable[..., Any], request: TurnRequest) -> pb.OrchestratorResponse:
+    def turn(
+        self, name: str, code: Callable[..., Any], request: TurnRequest
+    ) -> pb.OrchestratorResponse | None:
         """Run one turn.
 
         Args:
@@ -141,7 +144,8 @@ class Orchestrators:
             request: What has happened.
 
         Returns:
-            The SDK's answer; an error of the orchestrator is in it.
+            The SDK's answer; an error of the orchestrator is in it. None when the turn has to be replayed and
+            the request misses the beginning.
 
         Raises:
             ValueError: Two functions are registered under the name.
@@ -157,13 +161,15 @@ class Orchestrators:
             )
             return pb.OrchestratorResponse(instanceId=request.instance_id, actions=[failed])
 
-    def _run(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse:
+    def _run(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse | None:
         kept = self._take(request.instance_id)
         tail = None if kept is None else kept.tail(request)
         result = None
         if kept is not None and tail is not None and self._may_go_on(name):
             result = self._go_on(kept, tail, request)
         if kept is None or result is None:
+            if request.missing:
+                return None
             kept, result = self._replay(request)
         if kept.is_waiting:
             self._keep(kept, request)
@@ -204,8 +210,10 @@ class Orchestrators:
         return kept
 
     def _keep(self, kept: _CachedExecutor, request: TurnRequest) -> None:
-        kept.chunks, kept.seen = len(request.past), b"".join(request.new)
-        kept.size = _OVERHEAD_BYTES + sum(map(len, request.past)) + len(kept.seen)
+        kept.chunks, kept.seen = request.missing + len(request.past), b"".join(request.new)
+        if not request.missing:
+            kept.size = _OVERHEAD_BYTES + sum(map(len, request.past))
+        kept.size += len(kept.seen)
         self._kept[request.instance_id] = kept
         self._bytes += kept.size
         while self._bytes > self._limit_bytes:

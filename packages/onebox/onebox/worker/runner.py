@@ -8,16 +8,15 @@ record and drops the record: the type is known exactly, and the trace is not pri
 import asyncio
 import logging
 import random
-import threading
 import traceback
 import uuid
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from azure_functions_runtime.bindings.datumdef import Datum
 from azure_functions_runtime.bindings.retrycontext import RpcException
@@ -27,6 +26,7 @@ from azure_functions_runtime.utils.executor import invocation_id_cv
 from onebox.clock import Clock
 from onebox.inline import InlinePolicy
 from onebox.worker.functions import ACTIVITY_TRIGGER, ENTITY_TRIGGER, ORCHESTRATION_TRIGGER, Function
+from onebox.worker.loops import WorkerLoop
 
 _RUNTIME_LOGGER = "azure.functions"
 _RUNTIME_MESSAGES = {"Native invocation failed", "Native sync invocation failed"}
@@ -134,46 +134,6 @@ def _users_frames(frame: TracebackType | None) -> TracebackType | None:
     return first
 
 
-class WorkerLoop:
-    """Runs coroutines on one further thread.
-
-    A function that blocks holds up other functions and the hub, which could run none of them meanwhile, but
-    not the web server.
-    """
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._stopping = False
-        # A daemon: a function that blocks for ever must not keep the process from ending.
-        self._thread = threading.Thread(target=self._serve, name="functions", daemon=True)
-
-    def start(self) -> None:
-        """Begin to run what is handed in."""
-        self._thread.start()
-
-    async def run[T](self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there to its end; a caller that is cancelled cancels it there.
-
-        A caller that runs there already goes on in its own task.
-        """
-        if asyncio.get_running_loop() is self._loop:
-            return await work
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-
-    def _serve(self) -> None:
-        """Run until stopped: asyncio lets these two out of a task of the app's, which would end the loop."""
-        while not self._stopping:
-            try:
-                self._loop.run_forever()
-            except (KeyboardInterrupt, SystemExit) as escaped:
-                _LOG.error("a task of the app raised %s: its event loop goes on", type(escaped).__name__)
-
-    def stop(self) -> None:
-        """Take nothing more; what still runs is left where it is."""
-        self._stopping = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-
-
 @dataclass(frozen=True)
 class Retry:
     """Which run this is under a runtime retry policy; shown to the function as `context.retry_context`."""
@@ -197,6 +157,24 @@ class Result:
 
     returned: Any
     outputs: Mapping[str, Any]
+
+
+class FunctionRunner(Protocol):
+    """Runs functions, here or elsewhere."""
+
+    async def run(
+        self,
+        function: Function,
+        inputs: Sequence[Input],
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        reason: str = "",
+        retry: Retry | None = None,
+        invocation_id: str | None = None,
+        trace: Trace | None = None,
+    ) -> Result:
+        """Run a function once; see `Runner.run`."""
+        ...
 
 
 class Runner:

@@ -1,0 +1,253 @@
+"""A worker process: loads the app and runs its functions for the host, which has started it.
+
+`python -m onebox.worker.child FD CONFIGURATION`: the descriptor is its end of a socket pair. It ends when the
+host does, whatever its functions are at, and nothing but the host ends it otherwise: a Ctrl-C or SIGTERM that
+reaches all processes is the host's to act on.
+"""
+
+import asyncio
+import ctypes
+import json
+import logging
+import os
+import platform
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import durabletask.internal.orchestrator_service_pb2 as pb
+import grpc
+from azure_functions_runtime import get_threadpool_executor
+from azure_functions_runtime.http_v2 import HttpV2Registry
+
+from onebox import CannotStartError
+from onebox.clock import SystemClock
+from onebox.hub.invoker import InvocationFailedError
+from onebox.hub.local_channel import Method, methods, serve_locally
+from onebox.logs import set_up_logs
+from onebox.worker import wire
+from onebox.worker.durable import BindingInputs, DurableInvoker, HistoryNeededError
+from onebox.worker.functions import Catalogue, Function, load_app
+from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
+from onebox.worker.loops import WorkerLoop
+from onebox.worker.runner import FunctionFailedError, Runner, text_datum, watch_runtime_logger
+
+_PR_SET_PDEATHSIG: Final = 1  # <linux/prctl.h>
+_LEAVE_SECONDS: Final = 1.5  # for what the app runs at exit, and for its threads to end
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What a worker process is told at its start.
+
+    Attributes:
+        app: The app's folder.
+        host: The host's process id.
+        timeout_seconds: How long a function may take; None for no limit.
+        verbose: Log each turn, too.
+    """
+
+    app: str
+    host: int
+    timeout_seconds: float | None
+    verbose: bool
+
+    def as_text(self) -> str:
+        """Return it for the command line."""
+        return json.dumps(asdict(self))
+
+
+class HubOverLink:
+    """The task hub's servicer as durable clients call it, in the host's process."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = methods()[name]
+        return partial(self._stream if method.is_stream else self._unary, method)
+
+    async def _unary(self, method: Method, request: Any, context: Any) -> Any:
+        (answer,) = await self._call(method, request, context)
+        return method.answer.FromString(answer)
+
+    async def _stream(self, method: Method, request: Any, context: Any) -> AsyncIterator[Any]:
+        for each in await self._call(method, request, context):
+            yield method.answer.FromString(each)
+
+    async def _call(self, method: Method, request: Any, context: Any) -> Sequence[bytes]:
+        try:
+            _, answers = await self._link.call(wire.CLIENT, method.name, [request.SerializeToString()])
+        except WorkerLostError:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the host is gone")
+        except RefusedError as refused:
+            if refused.name != wire.STATUS:
+                raise
+            code, details = refused.details
+            await context.abort(grpc.StatusCode[code], details)
+        return answers
+
+
+class Worker:
+    """Answers the host.
+
+    Args:
+        catalogue: The app's functions; or why there are none.
+        stop: Called when the host has no more work.
+    """
+
+    def __init__(
+        self, catalogue: Catalogue | CannotStartError, configuration: Configuration, stop: Callable[[], None]
+    ) -> None:
+        seconds = configuration.timeout_seconds
+        self._loaded = catalogue
+        self._stop = stop
+        functions = Catalogue(()) if isinstance(catalogue, CannotStartError) else catalogue
+        self._functions: Mapping[str, Function] = {each.name: each for each in functions}
+        self._runner = Runner(SystemClock(), None if seconds is None else timedelta(seconds=seconds))
+        self._inputs = BindingInputs()
+        self._invoker = DurableInvoker(functions, self._runner, self._inputs)
+        self._clients_served = asyncio.Event()
+        self._link: Link | None = None
+
+    async def serve(self, connection: socket.socket) -> None:
+        """Answer what comes on a connection, on the running event loop."""
+        link = self._link = Link(self._handlers())
+        await asyncio.get_running_loop().create_connection(lambda: link, sock=connection)
+
+    def _handlers(self) -> Mapping[str, Handler]:
+        return {
+            wire.FUNCTIONS: self._list,
+            wire.SERVE: self._serve_clients,
+            wire.RUN: self._run,
+            wire.TURN: self._turn,
+            wire.BATCH: self._batch,
+            wire.ACTIVITY: self._activity,
+            wire.STOP: self._end,
+        }
+
+    async def _list(self, _value: Any, _parts: Sequence[bytes]) -> Content:
+        if isinstance(self._loaded, CannotStartError):
+            raise RefusedError(wire.CANNOT_START, str(self._loaded))
+        return [wire.pack_functions(self._loaded), HttpV2Registry.http_v2_enabled()], ()
+
+    async def _serve_clients(self, value: Any, _parts: Sequence[bytes]) -> Content:
+        address, clients = value
+        serve_locally(address, HubOverLink(self._link))  # type: ignore[arg-type] # serve has set it
+        self._inputs.serve_clients(text_datum(clients))
+        self._clients_served.set()
+        return None, ()
+
+    async def _run(self, value: Any, parts: Sequence[bytes]) -> Content:
+        name, inputs, metadata, named = wire.unpack_run(value, parts)
+        await self._clients_served.wait()
+        function = self._functions[name]
+        given = [*inputs, *self._inputs.of(function)]
+        try:
+            return wire.pack_result(await self._runner.run(function, given, metadata, **named))
+        except FunctionFailedError as error:
+            raise wire.refusal(error) from None
+
+    async def _turn(self, value: Any, parts: Sequence[bytes]) -> Content:
+        try:
+            response = await self._invoker.orchestrator(*wire.unpack_turn(value, parts))
+        except HistoryNeededError:
+            raise RefusedError(wire.HISTORY_NEEDED) from None
+        except InvocationFailedError as error:
+            raise wire.refusal(error) from None
+        return None, [response.SerializeToString()]
+
+    async def _batch(self, name: str, parts: Sequence[bytes]) -> Content:
+        try:
+            result = await self._invoker.entity(name, pb.EntityBatchRequest.FromString(parts[0]))
+        except InvocationFailedError as error:
+            raise wire.refusal(error) from None
+        return None, [result.SerializeToString()]
+
+    async def _activity(self, value: Any, parts: Sequence[bytes]) -> Content:
+        await self._clients_served.wait()
+        try:
+            name, instance_id, task_id = value
+            result = await self._invoker.activity(name, instance_id, task_id, wire.unpack_text(parts))
+        except InvocationFailedError as error:
+            raise wire.refusal(error) from None
+        return None, wire.pack_text(result)
+
+    async def _end(self, _value: Any, _parts: Sequence[bytes]) -> Content:
+        asyncio.get_running_loop().call_later(0.05, self._stop)  # the answer goes out first
+        return None, ()
+
+
+def _end_with(host: int) -> None:
+    """Request SIGKILL at the host's death, where the kernel can; a host that is gone ends us now."""
+    if platform.system() == "Linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != host:
+        os._exit(1)
+
+
+def _load(folder: Path) -> Catalogue | CannotStartError:
+    try:
+        return load_app(folder)
+    except CannotStartError as obstacle:
+        return obstacle
+
+
+def _until_stopped(connection: int, stopped: int) -> None:
+    """Wait for the host's leave; end at once when it has hung up, even while a function blocks its loop."""
+    poller = select.poll()
+    poller.register(connection, 0)  # a hang-up is always reported
+    poller.register(stopped, select.POLLIN)
+    if stopped not in {descriptor for descriptor, _ in poller.poll()}:
+        os._exit(1)
+
+
+def _leave() -> NoReturn:
+    """End as a process does, but do not wait for threads that functions still block."""
+    last_resort = threading.Timer(_LEAVE_SECONDS, os._exit, [0])
+    last_resort.daemon = True
+    last_resort.start()
+    if (executor := get_threadpool_executor()) is not None:
+        executor.shutdown(wait=False, cancel_futures=True)
+    logging.shutdown()
+    raise SystemExit(0)
+
+
+def main() -> None:
+    """Serve the host until it has no more work."""
+    descriptor, configuration = int(sys.argv[1]), Configuration(**json.loads(sys.argv[2]))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    _end_with(configuration.host)
+    set_up_logs(verbose=configuration.verbose)
+    watch_runtime_logger()
+    watched = os.dup(descriptor)  # the event loop closes its own
+    stopped, stop = os.pipe()
+    loaded = _load(Path(configuration.app))
+    loop = WorkerLoop()
+    loop.start()
+    loop.submit(_serve(loaded, configuration, descriptor, lambda: os.write(stop, b"\0")))
+    _until_stopped(watched, stopped)
+    loop.stop()
+    _leave()
+
+
+async def _serve(
+    loaded: Catalogue | CannotStartError,
+    configuration: Configuration,
+    descriptor: int,
+    stop: Callable[[], Any],
+) -> None:
+    await Worker(loaded, configuration, stop).serve(socket.socket(fileno=descriptor))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""The worker processes: started, watched, started again when they end, and stopped.
+
+starting ─► running ─► ended ─(pause, which doubles while they end soon)─► starting
+"""
+
+import asyncio
+import itertools
+import logging
+import os
+import signal
+import socket
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from onebox import CannotStartError
+from onebox.clock import Clock
+from onebox.worker import wire
+from onebox.worker.child import Configuration
+from onebox.worker.functions import Catalogue
+from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
+
+_LOG = logging.getLogger("onebox")
+_FIRST_PAUSE: Final = timedelta(milliseconds=100)
+_LONGEST_PAUSE: Final = timedelta(seconds=30)
+_HEALTHY_SECONDS: Final = 60.0  # one that ran so long starts without the pauses of those before it
+_STOP_SECONDS: Final = 2.0
+
+
+@dataclass(slots=True)
+class _Slot:
+    """The place of one process.
+
+    Attributes:
+        link: To the process that runs here; None while there is none.
+        restarts: How often it was started anew.
+    """
+
+    number: int
+    process: asyncio.subprocess.Process | None = None
+    link: Link | None = None
+    restarts: int = 0
+    pause: timedelta = field(default=_FIRST_PAUSE)
+    keeping: asyncio.Task[None] | None = None
+
+
+class WorkerProcesses:
+    """Processes that run the functions of one app; used on one event loop.
+
+    Args:
+        count: How many.
+        app: The app's folder.
+        function_timeout: How long a function may take; None for no limit.
+        clock: Paces restarts.
+
+    Attributes:
+        handlers: What they may call here.
+        catalogue: The app's functions, once started.
+        streams: Whether its HTTP functions stream, which needs them in this process.
+    """
+
+    def __init__(self, count: int, app: Path, function_timeout: timedelta | None, clock: Clock) -> None:
+        seconds = None if function_timeout is None else function_timeout.total_seconds()
+        verbose = logging.getLogger("onebox").isEnabledFor(logging.DEBUG)
+        self._configuration = Configuration(str(app), os.getpid(), seconds, verbose)
+        self._clock = clock
+        self._slots = [_Slot(number) for number in range(count)]
+        self._turns = itertools.count()
+        self._available = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._clients: Any = None
+        self._obstacle = ""
+        self.handlers: dict[str, Handler] = {}
+        self.catalogue = Catalogue(())
+        self.streams = False
+
+    async def start(self) -> None:
+        """Start all of them.
+
+        Raises:
+            CannotStartError: The app cannot be loaded.
+        """
+        try:
+            catalogues = await asyncio.gather(*map(self._start, self._slots))
+        except BaseException:
+            await self.stop()
+            raise
+        for slot in self._slots:
+            slot.keeping = asyncio.create_task(self._keep(slot))
+        self.catalogue = catalogues[0]
+
+    async def serve_clients(self, address: str, clients: str) -> None:
+        """Tell all, now and later, what durable clients need: the hub's address and their binding's data."""
+        self._clients = [address, clients]
+        for slot in self._slots:
+            if slot.link is not None:
+                with suppress(WorkerLostError):
+                    await slot.link.call(wire.SERVE, self._clients)
+
+    async def call(
+        self, method: str, value: Any, parts: Sequence[bytes] = (), *, key: str | None = None
+    ) -> Content:
+        """Have one of them do something; wait for one while there is none.
+
+        Args:
+            method: One of `wire`.
+            value: For it.
+            parts: For it.
+            key: What has the same key goes to the same process, as long as that runs; None: to the least
+                busy.
+
+        Raises:
+            RefusedError: It answered so.
+            WorkerLostError: It ended meanwhile, so that nobody knows how far it came.
+        """
+        while (link := self._pick(key)) is None:
+            self._available.clear()
+            await self._available.wait()
+        return await link.call(method, value, parts)
+
+    def _pick(self, key: str | None) -> Link | None:
+        count = len(self._slots)
+        begin = next(self._turns) if key is None else zlib.crc32(key.encode())
+        links = [self._slots[(begin + each) % count].link for each in range(count)]
+        running = [each for each in links if each is not None and each.is_open]
+        if not running:
+            return None
+        return running[0] if key is not None else min(running, key=lambda link: link.waiting)
+
+    @property
+    def trouble(self) -> str:
+        """Why no function can run; "" when at least one process does."""
+        if self._stopping.is_set() or any(slot.link is not None for slot in self._slots):
+            return ""
+        return self._obstacle or "no worker process runs"
+
+    def described(self) -> list[Mapping[str, Any]]:
+        """Return their states for the host's status."""
+        return [
+            {
+                "pid": slot.process.pid if slot.process is not None else None,
+                "state": "Running" if slot.link is not None else "Starting",
+                "restarts": slot.restarts,
+            }
+            for slot in self._slots
+        ]
+
+    async def stop(self) -> None:
+        """Let all of them end in order; kill those that do not within 2 s."""
+        self._stopping.set()
+        for slot in self._slots:
+            if slot.keeping is not None:
+                slot.keeping.cancel()
+        await asyncio.gather(*map(self._stop, self._slots))
+
+    async def _start(self, slot: _Slot) -> Catalogue:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-P", "-m", "onebox.worker.child", str(theirs.fileno())]
+            slot.process = await asyncio.create_subprocess_exec(
+                *command, self._configuration.as_text(), pass_fds=[theirs.fileno()]
+            )
+        link = Link(self.handlers)
+        await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
+        try:
+            (functions, self.streams), _ = await link.call(wire.FUNCTIONS)
+            if self._clients is not None:
+                await link.call(wire.SERVE, self._clients)
+        except RefusedError as refused:
+            raise CannotStartError(refused.details) from None
+        except WorkerLostError:
+            ended = _ending(await slot.process.wait())
+            raise CannotStartError(f"a worker process {ended} while it loaded the app") from None
+        slot.link = link
+        self._available.set()
+        return wire.unpack_functions(functions)
+
+    async def _keep(self, slot: _Slot) -> None:
+        """Start the process of a slot again whenever it has ended."""
+        started = self._clock.monotonic()
+        while True:
+            if slot.process is not None:
+                code = await slot.process.wait()
+                if self._clock.monotonic() - started >= _HEALTHY_SECONDS:
+                    slot.pause = _FIRST_PAUSE
+                self._note_end(slot, f"worker process {slot.process.pid} {_ending(code)}")
+            await self._wait(slot.pause)
+            slot.pause = min(2 * slot.pause, _LONGEST_PAUSE)
+            slot.restarts += 1
+            started = self._clock.monotonic()
+            try:
+                await self._start(slot)
+            except CannotStartError as obstacle:
+                self._obstacle = str(obstacle)
+                _LOG.error("%s", obstacle)
+            else:
+                _LOG.info("worker process %d runs", slot.process.pid if slot.process else 0)
+
+    def _note_end(self, slot: _Slot, what: str) -> None:
+        slot.process = None
+        if slot.link is not None:
+            slot.link.close()
+            slot.link = None
+            self._obstacle = what
+            _LOG.error("%s; it is started again in %.1f s", what, slot.pause.total_seconds())
+
+    async def _wait(self, pause: timedelta) -> None:
+        due = self._clock.now() + pause
+        while self._clock.now() < due and not self._stopping.is_set():
+            await self._clock.wait(due, self._stopping)
+
+    async def _stop(self, slot: _Slot) -> None:
+        process = slot.process
+        if process is None:
+            return
+        if slot.link is not None:
+            slot.link.abandon()
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                if slot.link is not None:
+                    with suppress(WorkerLostError, RefusedError):
+                        await slot.link.call(wire.STOP)
+                    await process.wait()
+        except TimeoutError:
+            _LOG.warning("worker process %d does not end: it is killed", process.pid)
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        if slot.link is not None:
+            slot.link.close()
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    return f"was ended by {signal.Signals(-code).name}"

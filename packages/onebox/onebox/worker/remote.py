@@ -1,0 +1,159 @@
+"""What the host has in place of the functions when worker processes run them."""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import durabletask.internal.orchestrator_service_pb2 as pb
+import grpc
+
+from onebox.faults import HostFaults, HostPoint, no_faults
+from onebox.hub.invoker import InvocationFailedError, TurnRequest
+from onebox.hub.local_channel import call_serialized
+from onebox.worker import wire
+from onebox.worker.durable import BindingInputs
+from onebox.worker.functions import (
+    ACTIVITY_TRIGGER,
+    ENTITY_TRIGGER,
+    ORCHESTRATION_TRIGGER,
+    Catalogue,
+    Function,
+)
+from onebox.worker.link import Content, Handler, RefusedError, WorkerLostError
+from onebox.worker.processes import WorkerProcesses
+from onebox.worker.runner import Failure, FunctionFailedError, Input, Result, Retry, Trace
+
+_LOG = logging.getLogger("onebox.functions")
+
+
+class NoInputs(BindingInputs):
+    """Leaves input bindings to the worker processes."""
+
+    def of(self, _function: Function) -> list[tuple[str, Any]]:
+        """Return nothing."""
+        return []
+
+
+class RemoteRunner:
+    """Runs functions in worker processes, which log how each run ended."""
+
+    def __init__(self, processes: WorkerProcesses) -> None:
+        self._processes = processes
+
+    async def run(
+        self,
+        function: Function,
+        inputs: Sequence[Input],
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        reason: str = "",
+        retry: Retry | None = None,
+        invocation_id: str | None = None,
+        trace: Trace | None = None,
+    ) -> Result:
+        """Run a function once; see `Runner.run`. A process that ends meanwhile fails it, as in the host."""
+        value, parts = wire.pack_run(
+            function,
+            inputs,
+            metadata or {},
+            reason=reason,
+            retry=retry,
+            invocation_id=invocation_id,
+            trace=trace,
+        )
+        try:
+            return wire.unpack_result(*await self._processes.call(wire.RUN, value, parts))
+        except WorkerLostError as lost:
+            raise FunctionFailedError(Failure(type(lost).__name__, str(lost), str(lost))) from None
+        except RefusedError as refused:
+            raise FunctionFailedError(_failure(refused)) from None
+
+
+class RemoteInvoker:
+    """Runs durable functions in worker processes, an instance's always in the same one as long as it runs.
+
+    A process that ends meanwhile raises `WorkerLostError`: the hub does the work again.
+    """
+
+    def __init__(
+        self, catalogue: Catalogue, processes: WorkerProcesses, faults: HostFaults = no_faults
+    ) -> None:
+        self._processes = processes
+        self._faults = faults
+        self.orchestrators: Collection[str] = _names(catalogue, ORCHESTRATION_TRIGGER)
+        self.entities: Collection[str] = {name.lower() for name in _names(catalogue, ENTITY_TRIGGER)}
+        self.activities: Collection[str] = _names(catalogue, ACTIVITY_TRIGGER)
+
+    def is_immediate(self, _name: str, *, is_entity: bool) -> bool:  # noqa: ARG002 - the protocol's
+        """Whether it runs at once: never."""
+        return False
+
+    async def orchestrator(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse:
+        """Run one turn; see `Invoker.orchestrator`."""
+        try:
+            _, (answer,) = await self._turn(name, wire.shortened(request))
+        except RefusedError as refused:
+            if refused.name != wire.HISTORY_NEEDED:
+                raise _invocation_failed(refused) from None
+            _, (answer,) = await self._turn(name, request)
+        response: pb.OrchestratorResponse = pb.OrchestratorResponse.FromString(answer)
+        return response
+
+    async def _turn(self, name: str, request: TurnRequest) -> Content:
+        value, parts = wire.pack_turn(name, request)
+        return await self._processes.call(wire.TURN, value, parts, key=request.instance_id)
+
+    async def entity(self, name: str, request: pb.EntityBatchRequest) -> pb.EntityBatchResult:
+        """Run a batch of operations; see `Invoker.entity`."""
+        key = request.instanceId
+        try:
+            _, (answer,) = await self._processes.call(
+                wire.BATCH, name, [request.SerializeToString()], key=key
+            )
+        except RefusedError as refused:
+            raise _invocation_failed(refused) from None
+        result: pb.EntityBatchResult = pb.EntityBatchResult.FromString(answer)
+        return result
+
+    async def activity(self, name: str, instance_id: str, task_id: int, input_json: str | None) -> str | None:
+        """Run an activity; see `Invoker.activity`."""
+        value = [name, instance_id, task_id]
+        try:
+            _, parts = await self._processes.call(wire.ACTIVITY, value, wire.pack_text(input_json))
+        except RefusedError as refused:
+            raise _invocation_failed(refused) from None
+        self._faults(HostPoint.ACTIVITY_RUN)
+        return wire.unpack_text(parts)
+
+
+def _names(catalogue: Catalogue, trigger_type: str) -> set[str]:
+    return {each.durable_name for each in catalogue.with_trigger(trigger_type)}
+
+
+def _failure(refused: RefusedError) -> Failure:
+    if refused.name == wire.FAILED:
+        return Failure(*refused.details)
+    text = str(refused.details)
+    _LOG.error("a worker process could not answer: %s", text)
+    return Failure("WorkerError", text, text)
+
+
+def _invocation_failed(refused: RefusedError) -> InvocationFailedError:
+    failure = _failure(refused)
+    return InvocationFailedError(failure.error_type, failure.message, failure.stack_trace)
+
+
+def client_calls(address: str) -> Handler:
+    """Return what answers the durable clients of worker processes.
+
+    Args:
+        address: Of the hub, which this process serves.
+    """
+
+    async def answer(name: str, parts: Sequence[bytes]) -> Content:
+        try:
+            return None, await call_serialized(address, name, parts[0])
+        except grpc.aio.AioRpcError as error:
+            raise RefusedError(wire.STATUS, [error.code().name, error.details()]) from None
+
+    return answer

@@ -1,0 +1,252 @@
+"""What the host and a worker process tell each other, as a JSON value and parts of bytes (see `link`).
+
+Long texts and bytes travel as parts. In the JSON value a list that stands for something else begins with a
+tag; every list of the data's own has one too, so that nothing can be mistaken.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from http.cookies import Morsel, SimpleCookie
+from types import SimpleNamespace
+from typing import Any, Final
+
+from azure.functions.meta import Datum as OutputDatum
+from azure_functions_runtime.bindings.datumdef import Datum
+
+from onebox.hub.invoker import InvocationFailedError, TurnRequest
+from onebox.worker.functions import Binding, Catalogue, Function, RetryOptions
+from onebox.worker.link import Content, RefusedError
+from onebox.worker.runner import Failure, FunctionFailedError, Input, Result, Retry, Trace
+
+# What the host may call in a worker process, and the other way round.
+FUNCTIONS: Final = "functions"
+SERVE: Final = "serve"
+RUN: Final = "run"
+TURN: Final = "turn"
+BATCH: Final = "batch"
+ACTIVITY: Final = "activity"
+STOP: Final = "stop"
+CLIENT: Final = "client"
+
+# Why a call is refused.
+FAILED: Final = "failed"  # the function did
+HISTORY_NEEDED: Final = "history needed"
+CANNOT_START: Final = "cannot start"
+STATUS: Final = "status"  # of gRPC
+
+_LONG_TEXT: Final = 256
+_SHORT_HISTORY_BYTES: Final = 16 * 1024
+
+
+def pack(value: Any, parts: list[bytes]) -> Any:
+    """Return a value as JSON, what is long in it appended to the parts.
+
+    Raises:
+        TypeError: It is of a kind that bindings do not have.
+    """
+    packed: Any
+    match value:
+        case None | bool() | int() | float():
+            packed = value
+        case str():
+            packed = str(value) if len(value) < _LONG_TEXT else ["s", _put(_bytes(value), parts)]
+        case bytes() | bytearray():
+            packed = ["b", _put(bytes(value), parts)]
+        case Datum() | OutputDatum():
+            packed = ["t", value.type, pack(value.value, parts)]
+        case SimpleCookie():
+            packed = ["k", [[each.key, each.value, each.coded_value, dict(each)] for each in value.values()]]
+        case Mapping():
+            packed = ["d", {str(name): pack(each, parts) for name, each in value.items()}]
+        case list() | tuple():
+            packed = ["l", [pack(each, parts) for each in value]]
+        case SimpleNamespace():
+            packed = ["n", {name: pack(each, parts) for name, each in vars(value).items()}]
+        case _:
+            raise TypeError(f"a binding's data cannot be a {type(value).__name__}")
+    return packed
+
+
+def unpack(packed: Any, parts: Sequence[bytes]) -> Any:
+    """Return what was packed."""
+    if not isinstance(packed, list):
+        return packed
+    value: Any
+    match packed:
+        case ["s", number]:
+            value = _text(parts[number])
+        case ["b", number]:
+            value = parts[number]
+        case ["t", kind, content]:
+            value = Datum(unpack(content, parts), kind)
+        case ["k", morsels]:
+            value = _cookie(morsels)
+        case ["d", members]:
+            value = {name: unpack(each, parts) for name, each in members.items()}
+        case ["l", items]:
+            value = [unpack(each, parts) for each in items]
+        case [_, members]:
+            value = SimpleNamespace(**{name: unpack(each, parts) for name, each in members.items()})
+    return value
+
+
+def _put(part: bytes, parts: list[bytes]) -> int:
+    parts.append(part)
+    return len(parts) - 1
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(part: bytes) -> str:
+    return part.decode("utf-8", "surrogatepass")
+
+
+def _cookie(morsels: list[Any]) -> SimpleCookie:
+    cookie = SimpleCookie()
+    for key, value, coded_value, attributes in morsels:
+        morsel: Morsel[str] = Morsel()
+        morsel.set(key, value, coded_value)
+        morsel.update(attributes)
+        dict.__setitem__(cookie, key, morsel)
+    return cookie
+
+
+def pack_functions(catalogue: Catalogue) -> list[Any]:
+    """Return the app's functions; their code stays where it is."""
+    return [
+        [
+            each.name,
+            each.function_id,
+            [
+                [binding.name, binding.type, binding.is_output, binding.properties]
+                for binding in each.bindings
+            ],
+            _packed_retry(each.retry),
+            each.is_async,
+        ]
+        for each in catalogue
+    ]
+
+
+def unpack_functions(packed: list[Any]) -> Catalogue:
+    """Return the functions of an app that another process has loaded."""
+    return Catalogue(_functions(packed))
+
+
+def _functions(packed: list[Any]) -> Iterator[Function]:
+    for name, function_id, found, retry, is_async in packed:
+        bindings = tuple(Binding(*each) for each in found)
+        trigger = next(each for each in bindings if each.is_trigger)
+        options = _retry_options(retry)
+        yield Function(name, function_id, trigger, bindings, retry=options, is_async=is_async)
+
+
+def _packed_retry(options: RetryOptions | None) -> Any:
+    if options is None:
+        return None
+    delays = (options.fixed_delay, options.minimum_delay, options.maximum_delay)
+    return [options.max_retry_count, *map(_packed_delay, delays)]
+
+
+def _packed_delay(delay: timedelta | None) -> Any:
+    return None if delay is None else [delay.days, delay.seconds, delay.microseconds]
+
+
+def _retry_options(packed: Any) -> RetryOptions | None:
+    if packed is None:
+        return None
+    fixed, least, longest = (timedelta(*each) if each else None for each in packed[1:])
+    return RetryOptions(packed[0], fixed, least or timedelta(), longest or timedelta())
+
+
+def pack_run(
+    function: Function,
+    inputs: Sequence[Input],
+    metadata: Mapping[str, Any],
+    *,
+    reason: str,
+    retry: Retry | None,
+    invocation_id: str | None,
+    trace: Trace | None,
+) -> Content:
+    """Return a request to run a function; see `Runner.run`."""
+    parts: list[bytes] = []
+    error = None if retry is None or retry.error is None else pack_failure(retry.error)
+    value = [
+        function.name,
+        [[name, pack(datum, parts)] for name, datum in inputs],
+        pack(metadata, parts),
+        reason,
+        retry and [retry.count, retry.max_count, error],
+        invocation_id,
+        trace and [trace.parent, trace.state],
+    ]
+    return value, parts
+
+
+def unpack_run(value: Any, parts: Sequence[bytes]) -> tuple[str, list[Input], dict[str, Any], dict[str, Any]]:
+    """Return the function's name, the inputs, the metadata, and the named arguments of `Runner.run`."""
+    name, inputs, metadata, reason, retry, invocation_id, trace = value
+    named = {
+        "reason": reason,
+        "retry": retry and Retry(retry[0], retry[1], retry[2] and Failure(*retry[2])),
+        "invocation_id": invocation_id,
+        "trace": trace and Trace(*trace),
+    }
+    return name, [(each, unpack(datum, parts)) for each, datum in inputs], unpack(metadata, parts), named
+
+
+def pack_result(result: Result) -> Content:
+    """Return what a function has returned."""
+    parts: list[bytes] = []
+    return [pack(result.returned, parts), pack(result.outputs, parts)], parts
+
+
+def unpack_result(value: Any, parts: Sequence[bytes]) -> Result:
+    """Return what a function has returned elsewhere."""
+    returned, outputs = value
+    return Result(unpack(returned, parts), unpack(outputs, parts))
+
+
+def pack_failure(failure: Failure) -> list[str]:
+    """Return a failure as JSON."""
+    return [failure.error_type, failure.message, failure.stack_trace]
+
+
+def refusal(error: FunctionFailedError | InvocationFailedError) -> RefusedError:
+    """Return how a worker process answers when a function has failed."""
+    if isinstance(error, FunctionFailedError):
+        return RefusedError(FAILED, pack_failure(error.failure))
+    return RefusedError(FAILED, [error.error_type, error.message, error.stack_trace])
+
+
+def pack_turn(name: str, request: TurnRequest) -> Content:
+    """Return a request for a turn."""
+    value = [name, request.instance_id, request.execution_id, len(request.past), request.missing]
+    return value, [*request.past, *request.new]
+
+
+def unpack_turn(value: Any, parts: Sequence[bytes]) -> tuple[str, TurnRequest]:
+    """Return an orchestrator's name and what it is to see."""
+    name, instance_id, execution_id, past, missing = value
+    return name, TurnRequest(instance_id, execution_id, parts[:past], parts[past:], missing)
+
+
+def shortened(request: TurnRequest) -> TurnRequest:
+    """Leave out the beginning of a long history, which whoever took the last turn knows."""
+    past = request.past
+    if len(past) < 2 or sum(map(len, past)) < _SHORT_HISTORY_BYTES:  # noqa: PLR2004 - the last one always goes
+        return request
+    return TurnRequest(request.instance_id, request.execution_id, past[-1:], request.new, len(past) - 1)
+
+
+def pack_text(text: str | None) -> list[bytes]:
+    """Return text that may be absent."""
+    return [] if text is None else [_bytes(text)]
+
+
+def unpack_text(parts: Sequence[bytes]) -> str | None:
+    """Return text that may be absent."""
+    return _text(parts[0]) if parts else None

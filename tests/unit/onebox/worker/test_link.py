@@ -1,0 +1,149 @@
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
+
+
+@asynccontextmanager
+async def pair(
+    handlers: Mapping[str, Handler], lost: list[str] | None = None
+) -> AsyncIterator[tuple[Link, Link]]:
+    """The two ends of a connection, of which the second answers."""
+    loop = asyncio.get_running_loop()
+    one, two = socket.socketpair()
+    asking = Link({}, lambda: None if lost is None else lost.append("lost"))
+    answering = Link(handlers)
+    await loop.create_connection(lambda: asking, sock=one)
+    await loop.create_connection(lambda: answering, sock=two)
+    try:
+        yield asking, answering
+    finally:
+        asking.close()
+        answering.close()
+
+
+async def echo(value: Any, parts: Sequence[bytes]) -> Content:
+    return value, parts
+
+
+async def test_a_value_and_its_parts_arrive_as_they_were_sent() -> None:
+    async with pair({"echo": echo}) as (asking, _):
+        value = {"text": "ü", "list": [1, None, True, 0.5]}
+        parts = [b"", b"\0" * 300_000, b"end"]
+        assert await asking.call("echo", value, parts) == (value, parts)
+        assert await asking.call("echo") == (None, [])
+        assert asking.waiting == 0
+
+
+async def test_answers_come_in_any_order() -> None:
+    first = asyncio.Event()
+
+    async def waits(value: Any, _: Sequence[bytes]) -> Content:
+        if value == "first":
+            await first.wait()
+        return value, ()
+
+    async with pair({"waits": waits}) as (asking, _):
+        late = asyncio.ensure_future(asking.call("waits", "first"))
+        assert await asking.call("waits", "second") == ("second", [])
+        assert asking.waiting == 1
+        first.set()
+        assert await late == ("first", [])
+
+
+async def test_many_calls_at_once_are_all_answered() -> None:
+    async with pair({"echo": echo}) as (asking, _):
+        answers = await asyncio.gather(*(asking.call("echo", each, [b"x" * each]) for each in range(500)))
+        assert answers == [(each, [b"x" * each]) for each in range(500)]
+
+
+async def test_a_refusal_carries_its_name_and_details() -> None:
+    async def refuses(value: Any, _: Sequence[bytes]) -> Content:
+        raise RefusedError("because", value)
+
+    async with pair({"refuses": refuses}) as (asking, _):
+        with pytest.raises(RefusedError) as refused:
+            await asking.call("refuses", [1, "two"])
+        assert (refused.value.name, refused.value.details) == ("because", [1, "two"])
+
+
+async def test_any_other_error_is_a_refusal_too() -> None:
+    async def fails(_: Any, __: Sequence[bytes]) -> Content:
+        raise LookupError("not there")
+
+    async def cannot_be_sent(_: Any, __: Sequence[bytes]) -> Content:
+        return object(), ()
+
+    async with pair({"fails": fails, "cannot": cannot_be_sent}) as (asking, _):
+        with pytest.raises(RefusedError, match="LookupError: not there"):
+            await asking.call("fails")
+        with pytest.raises(RefusedError, match=r"TypeError: .*not JSON serializable"):
+            await asking.call("cannot")
+        with pytest.raises(RefusedError, match="KeyError: 'unknown'"):
+            await asking.call("unknown")
+
+
+async def test_a_caller_that_is_cancelled_cancels_the_work() -> None:
+    began, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def works(_: Any, __: Sequence[bytes]) -> Content:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return None, ()
+
+    async with pair({"works": works, "echo": echo}) as (asking, _):
+        call = asyncio.ensure_future(asking.call("works"))
+        await began.wait()
+        call.cancel()
+        await cancelled.wait()
+        assert await asking.call("echo", 1) == (1, [])
+        assert call.cancelled()
+
+
+async def test_whoever_waits_when_the_other_side_ends_gets_an_error() -> None:
+    began, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def works(_: Any, __: Sequence[bytes]) -> Content:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return None, ()
+
+    lost: list[str] = []
+    async with pair({"works": works}, lost) as (asking, answering):
+        call = asyncio.ensure_future(asking.call("works"))
+        await began.wait()
+        answering.close()
+        with pytest.raises(WorkerLostError):
+            await call
+        assert lost == ["lost"]
+        await cancelled.wait()
+        assert not asking.is_open
+        with pytest.raises(WorkerLostError):
+            await asking.call("works")
+
+
+async def test_calls_that_are_abandoned_are_cancelled() -> None:
+    began = asyncio.Event()
+
+    async def works(_: Any, __: Sequence[bytes]) -> Content:
+        began.set()
+        await asyncio.Event().wait()
+        return None, ()
+
+    async with pair({"works": works}) as (asking, _):
+        call = asyncio.ensure_future(asking.call("works"))
+        await began.wait()
+        asking.abandon()
+        with pytest.raises(asyncio.CancelledError):
+            await call
