@@ -2,10 +2,10 @@
 
 import azure.durable_functions as df
 
-from . import circuit_breaker, idempotency_record
+from . import call_limiter, circuit_breaker, idempotency_record
 
 
 def blueprints() -> list[df.Blueprint]:
     """Return the blueprint of each module, to register in the function app."""
-    modules = (circuit_breaker, idempotency_record)
+    modules = (call_limiter, circuit_breaker, idempotency_record)
     return [module.blueprint for module in modules]

@@ -49,6 +49,7 @@ from durable_retry.engine.retry.loop import (
     Blocked,
     NeedsProbe,
     RequestProbe,
+    RequestSlot,
     RetryState,
     StepResult,
     WorkerFailed,
@@ -65,7 +66,9 @@ from .steps import (
     answer_of,
     call_until_success,
     fired_early,
+    give_slot_back,
     request_probe,
+    request_slot,
     wait_after,
 )
 
@@ -351,7 +354,7 @@ def _one_step(run: Run) -> Steps[dict[str, Any] | None]:
 
 
 def _attempt(run: Run) -> Steps[Decision]:
-    """Make one attempt; when only a probe may go, ask for it and make the attempt with its permit."""
+    """Make one attempt; when it needs a probe's permit or a slot, ask for that first."""
     while True:
         answer = yield from _call_attempt(run)
         if isinstance(answer, NeedsProbe) and run.state.admission.permit is not None:
@@ -360,7 +363,10 @@ def _attempt(run: Run) -> Steps[Decision]:
         if isinstance(action, RequestProbe):
             permit = yield from request_probe(run.ctx, run.operation.dependency, action)
             action = run.follow(permit)
-        if not isinstance(action, AttemptNow | RequestProbe):
+        elif isinstance(action, RequestSlot):
+            slot = yield from request_slot(run.ctx, run.operation.dependency, action)
+            action = run.follow(slot)
+        if not isinstance(action, AttemptNow | RequestProbe | RequestSlot):
             return action
 
 
@@ -373,13 +379,16 @@ def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked]:
         "operation": replace(run.operation, on_success=()).to_json(),
         "run": run.operation.run,
         "attempt": attempt,
-        "ticket": run.state.admission.to_json(),
+        "ticket": replace(run.state.admission, asks_for_slot=True).to_json(),
     }
+    answer: AttemptOutcome | WorkerFailed | Blocked
     try:
         answered = yield run.ctx.call_activity(function_name(ATTEMPT), input=call)
+        answer = answer_of(answered, attempt)
     except task.TaskFailedError as error:
-        return WorkerFailed(f"the worker failed: {error.details.error_type}")
-    return answer_of(answered, attempt)
+        answer = WorkerFailed(f"the worker failed: {error.details.error_type}")
+    give_slot_back(run.ctx, run.operation.dependency, run.state.admission)
+    return answer
 
 
 def _succeed(run: Run, result: Mapping[str, Any]) -> Steps[dict[str, Any]]:

@@ -19,10 +19,25 @@ from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import CIRCUIT_EVENT, OUTBOX, OUTBOX_GIVE_UP, OUTBOX_PENDING, PUBLISH
 from durable_retry.engine.outbox import Delivery, due_of, heads_of, next_due_at
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
-from durable_retry.engine.retry.loop import AttemptNow, RequestProbe, StepResult, WorkerFailed, after
+from durable_retry.engine.retry.loop import (
+    AttemptNow,
+    RequestProbe,
+    RequestSlot,
+    StepResult,
+    WorkerFailed,
+    after,
+)
 from durable_retry.settings.app import function_name
 
-from .steps import EARLY_BY, Steps, answer_of, call_until_success, request_probe
+from .steps import (
+    EARLY_BY,
+    Steps,
+    answer_of,
+    call_until_success,
+    give_slot_back,
+    request_probe,
+    request_slot,
+)
 
 blueprint = df.Blueprint()
 
@@ -165,8 +180,10 @@ def _one_round(sending: Sending) -> Steps[None]:
 
 
 def _request(sending: Sending, delivery: Delivery) -> dict[str, Any]:
+    admission = replace(delivery.state.admission, asks_for_slot=True)
+    asking = replace(delivery, state=replace(delivery.state, admission=admission))
     return {
-        "delivery": delivery.to_json(),
+        "delivery": asking.to_json(),
         "place": dict(sending.place),
         "attempt": delivery.state.history.next_attempt,
     }
@@ -179,18 +196,22 @@ def _result(delivery: Delivery, attempt: task.Task[Any]) -> StepResult:
 
 
 def _follow(sending: Sending, delivery: Delivery, result: StepResult) -> Steps[None]:
-    """Move a delivery's retry loop on; a probe is requested at once and made in the next round."""
+    """Move a delivery's retry loop on; a probe or a slot is requested at once and used in the next round."""
+    give_slot_back(sending.ctx, delivery.lane, delivery.state.admission)
     state, action = after(delivery.operation, delivery.state, result, sending.now, sending.form)
     if isinstance(action, RequestProbe):
         permit = yield from request_probe(sending.ctx, delivery.lane, action)
         state, action = after(delivery.operation, state, permit, sending.now, sending.form)
+    elif isinstance(action, RequestSlot):
+        slot = yield from request_slot(sending.ctx, delivery.lane, action)
+        state, action = after(delivery.operation, state, slot, sending.now, sending.form)
     moved = replace(delivery, state=state)
     match action:
         case Done():
             sending.without(delivery)
         case DeadLetter():
             yield from _give_up(sending, moved, action)
-        case Wait() | AttemptNow() | RequestProbe():
+        case Wait() | AttemptNow() | RequestProbe() | RequestSlot():
             sending.put_back(moved)
         case _ as never:
             assert_never(never)

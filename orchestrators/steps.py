@@ -10,12 +10,20 @@ from typing import Any, Final
 
 from durabletask import task
 
-from durable_retry.engine.base.names import PERMIT
+from durable_retry.engine.base.names import ACQUIRE, GIVE_BACK, PERMIT
 from durable_retry.engine.circuit import Permitted, Refused, answer_from_json
+from durable_retry.engine.limits import Slot, SlotPostponed, slot_answer_from_json
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import Blocked, RequestProbe, WorkerFailed, blocked_from_json
+from durable_retry.engine.retry.loop import (
+    AdmissionState,
+    Blocked,
+    RequestProbe,
+    RequestSlot,
+    WorkerFailed,
+    blocked_from_json,
+)
 from durable_retry.settings.app import function_name
-from durable_retry.stores.circuit import circuit_id
+from durable_retry.stores.circuit import circuit_id, limiter_id
 
 type Steps[T] = Generator[task.Task[Any], Any, T]
 """Yields durable tasks, is sent their results, and returns T."""
@@ -93,3 +101,20 @@ def request_probe(
     except task.TaskFailedError:
         return Permitted(epoch=0, fail_open=True)  # A circuit that fails must not take its dependency down.
     return answer_from_json(answer)
+
+
+def request_slot(
+    ctx: task.OrchestrationContext, dependency: str, request: RequestSlot
+) -> Steps[Slot | SlotPostponed]:
+    """Ask the dependency's limiter for a slot: one awaited call per attempt beyond the workers' shares."""
+    try:
+        answer = yield ctx.call_entity(limiter_id(dependency), ACQUIRE, request.request.to_json())
+    except task.TaskFailedError:
+        return Slot()  # A limiter that fails must not take its dependency down.
+    return slot_answer_from_json(answer)
+
+
+def give_slot_back(ctx: task.OrchestrationContext, dependency: str, admission: AdmissionState) -> None:
+    """Give the slot of an attempt back after its answer, whatever that is."""
+    if admission.slot is not None and admission.slot.lease_id is not None:
+        ctx.signal_entity(limiter_id(dependency), GIVE_BACK, {"lease_id": admission.slot.lease_id})

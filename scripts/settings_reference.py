@@ -26,11 +26,13 @@ from durable_retry.engine.config import (
     CircuitTable,
     DependencyTable,
     IdempotencyTable,
+    LimitsTable,
     RetryBudgetTable,
     TimeoutsTable,
     WebhookTable,
 )
 from durable_retry.engine.dependency import Dependency, IdempotencySettings
+from durable_retry.engine.limits import LimitSettings
 from durable_retry.engine.retry.policy import PRESETS, RetryOverride, RetryPolicy, Timeouts
 from durable_retry.settings.app import APP_ROOT
 from durable_retry.settings.catalogue import CATALOGUE
@@ -84,6 +86,7 @@ TABLES: Final[Mapping[str, tuple[type[BaseModel], type]]] = {
     "retry": (RetryOverride, RetryPolicy),
     "circuit": (CircuitTable, CircuitSettings),
     "retry_budget": (RetryBudgetTable, RetryBudgetSettings),
+    "limits": (LimitsTable, LimitSettings),
     "idempotency": (IdempotencyTable, IdempotencySettings),
     "webhook": (WebhookTable, WebhookTable),
 }

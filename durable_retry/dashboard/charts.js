@@ -153,7 +153,7 @@ function attemptWords({ attempt, kind }) {
     attempt.error ? h("p", {}, attempt.error) : null);
 }
 
-const WAIT_WORDS = { retry: "Waited", circuit: "Waited for the circuit", retry_budget: "Waited for the retry budget", queued: "Queued" };
+const WAIT_WORDS = { retry: "Waited", circuit: "Waited for the circuit", retry_budget: "Waited for the retry budget", limit: "Waited for a limit", queued: "Queued" };
 
 function waitWords({ kind, from, to, reasons, times, pending }) {
   const name = pending ? (kind === "retry" ? "Waiting" : WAIT_WORDS[kind]) : WAIT_WORDS[kind];

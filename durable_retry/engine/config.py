@@ -43,6 +43,7 @@ from durable_retry.engine.dependency import (
     WebhookSecretError,
     signing_key,
 )
+from durable_retry.engine.limits import LimitSettings
 from durable_retry.engine.retry.policy import (
     RetryOverride,
     fitted_timeouts,
@@ -146,6 +147,13 @@ class RetryBudgetTable(Strict):
     minimum_per_second: Annotated[float, Field(ge=0, le=1_000_000)] = 1.0
 
 
+class LimitsTable(Strict):
+    """`limits`; see `engine.limits.LimitSettings`."""
+
+    max_concurrency: Annotated[int, Field(ge=0, le=100_000)] = 0
+    rate_per_second: Annotated[float, Field(ge=0, le=10_000)] = 0.0
+
+
 class IdempotencyTable(Strict):
     """`idempotency`; see `engine.dependency.IdempotencySettings`."""
 
@@ -173,6 +181,7 @@ class DefaultsTable(Strict):
     retry: RetryOverride = Field(default_factory=RetryOverride)
     circuit: CircuitTable = Field(default_factory=CircuitTable)
     retry_budget: RetryBudgetTable = Field(default_factory=RetryBudgetTable)
+    limits: LimitsTable = Field(default_factory=LimitsTable)
     idempotency: IdempotencyTable = Field(default_factory=IdempotencyTable)
     classify: dict[FailureName, CategoryName] = Field(default_factory=dict)
     webhook: WebhookTable = Field(default_factory=WebhookTable)
@@ -373,6 +382,7 @@ class _Reader:
             retry=policy,
             circuit=CircuitSettings(**tables["circuit"]),
             retry_budget=RetryBudgetSettings(**tables["retry_budget"]),
+            limits=LimitSettings(**tables["limits"]),
             idempotency=_idempotency(tables["idempotency"]),
             classify={failure: Category(category) for failure, category in tables["classify"].items()},
             webhook_secrets=tuple(Secret(text) for text in tables["webhook"].get("secrets", ())),

@@ -12,6 +12,7 @@ from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import MASK, Secret
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.limits import LimitSettings
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 
 
@@ -52,6 +53,7 @@ class Dependency:
         retry: The policy, and the limit of what an operation may ask for.
         circuit: When its circuit opens.
         retry_budget: How many retries the whole fleet may make.
+        limits: How many attempts the whole fleet may make at once, and start per second.
         idempotency: How repeated requests are recognised.
         classify: Status code or exception name to category; takes precedence over the built-in table.
         webhook_secrets: Secrets that sign the events sent there as webhooks, newest first; empty means
@@ -66,6 +68,7 @@ class Dependency:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     circuit: CircuitSettings = field(default_factory=CircuitSettings)
     retry_budget: RetryBudgetSettings = field(default_factory=RetryBudgetSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
     idempotency: IdempotencySettings = field(default_factory=IdempotencySettings)
     classify: Mapping[str, Category] = field(default_factory=dict)
     webhook_secrets: tuple[Secret, ...] = ()
@@ -81,6 +84,7 @@ class Dependency:
             "retry": self.retry.to_json(),
             "circuit": self.circuit.to_json(),
             "retry_budget": self.retry_budget.to_json(),
+            "limits": self.limits.to_json(),
             "idempotency": {
                 "header": self.idempotency.header,
                 "ttl_seconds": self.idempotency.ttl_seconds,

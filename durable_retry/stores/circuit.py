@@ -18,6 +18,7 @@ from durabletask.entities import EntityInstanceId
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import (
+    CALL_LIMITER,
     CIRCUIT_BREAKER,
     CIRCUIT_EVENT,
     MANUAL_CONTROL,
@@ -104,6 +105,11 @@ class CircuitEntity:
 def circuit_id(dependency: str) -> EntityInstanceId:
     """Return the entity id of a dependency's circuit."""
     return EntityInstanceId(function_name(CIRCUIT_BREAKER), dependency)
+
+
+def limiter_id(dependency: str) -> EntityInstanceId:
+    """Return the entity id of a dependency's limiter."""
+    return EntityInstanceId(function_name(CALL_LIMITER), dependency)
 
 
 _OUTBOXES: Final = "outboxes|"

@@ -35,6 +35,7 @@ from durable_retry.engine.circuit import (
 )
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings, budget_allows
 from durable_retry.engine.dependency import Dependency
+from durable_retry.engine.limits import LimitSettings, NeedsSlot, WorkerShare
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe
 from durable_retry.stores.circuit import CircuitEntity, SharedCircuit
 from durable_retry.telemetry.events import circuit_failed_open, retry_postponed
@@ -57,16 +58,18 @@ class AdmissionSettings:
         dependency: Its name.
         circuit: `enabled = false` switches the circuit off; the retry budget stays on.
         budget: A ratio of 0 switches the retry budget off.
+        limits: Attempts at once and starts per second.
     """
 
     dependency: str
     circuit: CircuitSettings
     budget: RetryBudgetSettings
+    limits: LimitSettings = field(default_factory=LimitSettings)
 
     @property
     def is_disabled(self) -> bool:
-        """Whether neither the circuit nor the retry budget is on."""
-        return not self.circuit.enabled and self.budget.ratio <= 0
+        """Whether the circuit, the retry budget and the limits are all off."""
+        return not self.circuit.enabled and self.budget.ratio <= 0 and not self.limits.is_on
 
 
 @dataclass(slots=True)
@@ -196,6 +199,7 @@ class CircuitCache:
         fail_open: Calls made without the circuit.
         reporting: Sends the buffer.
         difference: Between this process's clock and the circuit's.
+        share: This process's part of the dependency's limits.
     """
 
     settings: AdmissionSettings
@@ -206,12 +210,14 @@ class CircuitCache:
     snapshot: Snapshot | None = None
     fail_open: FailOpenCount = field(default_factory=FailOpenCount)
     reporting: CircuitReporter = field(init=False)
+    share: WorkerShare = field(init=False)
     difference: ClockDifference = field(default_factory=ClockDifference)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _read_again_at: datetime | None = None
 
     def __post_init__(self) -> None:
         self.reporting = CircuitReporter(self.settings, self.shared, self.buffer, self.now)
+        self.share = WorkerShare(self.settings.limits)
 
     async def enter(self, operation_id: str, attempt: int, admission: AdmissionState) -> Permitted | Blocked:
         """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`.
@@ -242,6 +248,8 @@ class CircuitCache:
             duration_seconds: Of the attempt.
             throttled_until: End of the pause that the dependency asked for; None when it asked for none.
         """
+        if permitted.in_share:
+            self.share.ended()
         is_on = self.settings.circuit.enabled
         self.buffer.ended(
             health if is_on else CallHealth.SILENT,
@@ -263,6 +271,10 @@ class CircuitCache:
         ):
             return held
         answer = probe_permit or self._permit(operation_id, now, waiting=admission.waiting)
+        if isinstance(answer, Permitted) and self._is_limited(answer, admission):
+            if not self._take_share(admission, now):
+                return NeedsSlot(self.settings.limits)
+            answer = replace(answer, in_share=True)
         match answer:
             case Permitted():
                 self.buffer.started(attempt, now, promised=admission.promised)
@@ -307,6 +319,22 @@ class CircuitCache:
             self.buffer.announce(now)
         retry_postponed(self.settings.dependency)
         return replace(answer, until=answer.until + snapshot.ahead)
+
+    def _is_limited(self, permitted: Permitted, admission: AdmissionState) -> bool:
+        """Whether an attempt needs a slot and has none; a probe goes without, while all others wait."""
+        if permitted.lease_id is not None or not admission.asks_for_slot:
+            return False
+        return self.settings.limits.is_on and admission.slot is None
+
+    def _take_share(self, admission: AdmissionState, now: datetime) -> bool:
+        """Start an attempt within this worker's share, once the others know of this worker."""
+        snapshot = self.snapshot
+        if snapshot is None or snapshot.budget is None or not snapshot.is_valid(now):
+            return False
+        if self.buffer.taken_as_newcomer(now) is not None:
+            self.buffer.announce(now)
+            return False
+        return self.share.take(now, snapshot.budget.reporters, reserved=admission.start_reserved)
 
     def _is_overdue(self, admission: AdmissionState) -> bool:
         if self.started_at is None or admission.due_at is None:
@@ -420,9 +448,11 @@ def circuit_of(hub: str, dependency: Dependency) -> CircuitCache | None:
         dependency: Whose circuit.
 
     Returns:
-        None when the dependency has neither a circuit nor a retry budget.
+        None when the dependency has neither a circuit nor a retry budget nor limits.
     """
-    settings = AdmissionSettings(dependency.name, dependency.circuit, dependency.retry_budget)
+    settings = AdmissionSettings(
+        dependency.name, dependency.circuit, dependency.retry_budget, dependency.limits
+    )
     if settings.is_disabled:
         return None
     loop = asyncio.get_running_loop()

@@ -101,7 +101,7 @@ def wait_begun(operation: OperationInput, kind: str, until: datetime, reasons: t
 
     Args:
         operation: The operation.
-        kind: `retry`, `circuit` or `retry_budget`.
+        kind: `retry`, `circuit`, `retry_budget` or `limit`.
         until: Planned end of the wait.
         reasons: Of the wait's length.
     """

@@ -39,6 +39,7 @@ from durable_retry.handlers import Event, Outcome, TableWrite, Throttled
 from durable_retry.services.attempt import http_client as downstream
 from durable_retry.settings.configuration import harden_runtime, using
 from durable_retry.stores import tables, task_hub
+from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
 from orchestrators import bulk_replay, operation, outbox, wake_waiting, workflows
@@ -244,7 +245,11 @@ _ORCHESTRATORS: Final = {
     REPLAY: bulk_replay.replay,
     RELEASE_WAITING: wake_waiting.release_waiting,
 }
-_ENTITIES: Final = {names.IDEMPOTENCY_RECORD: IdempotencyRecord, CIRCUIT_BREAKER: CircuitBreaker}
+_ENTITIES: Final = {
+    names.IDEMPOTENCY_RECORD: IdempotencyRecord,
+    CIRCUIT_BREAKER: CircuitBreaker,
+    names.CALL_LIMITER: CallLimiter,
+}
 _ACTIVITIES: Final[dict[str, Activity]] = {
     names.ATTEMPT: operation_steps.attempt,
     names.COMMIT: operation_steps.commit,

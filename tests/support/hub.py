@@ -24,6 +24,7 @@ from durable_retry.engine.base.names import (
     BATCH,
     BATCH_CLOSE,
     BATCH_STEP,
+    CALL_LIMITER,
     CIRCUIT_BREAKER,
     COMMIT,
     DEAD_LETTER,
@@ -43,6 +44,7 @@ from durable_retry.engine.base.names import (
 )
 from durable_retry.settings.configuration import harden_runtime
 from durable_retry.stores.task_hub import close_clients
+from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
 from orchestrators.bulk_replay import replay
@@ -112,6 +114,7 @@ def task_hub_stage(*, parts: bool = False, instead: Mapping[str, Any] = {}) -> I
     worker.add_activity(_wake_waiting(stage))
     worker.add_entity(IdempotencyRecord, name=IDEMPOTENCY_RECORD)
     worker.add_entity(CircuitBreaker, name=CIRCUIT_BREAKER)
+    worker.add_entity(CallLimiter, name=CALL_LIMITER)
     worker.start()  # type: ignore[no-untyped-call] # the SDK leaves it unannotated
     try:
         yield stage

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from durable_retry.engine.circuit import Breaker, CircuitSettings, ReportBuffer, ReportMessage
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.engine.limits import LimitSettings
 from durable_retry.stores.circuit_cache import AdmissionSettings, CircuitCache
 from durable_retry.stores.task_hub import TaskHubUnavailableError
 from tests.support.builders import NOON
@@ -72,6 +73,7 @@ class Stage:
 
     circuit: CircuitSettings = field(default_factory=CircuitSettings)
     budget: RetryBudgetSettings = field(default_factory=lambda: RetryBudgetSettings(ratio=0))
+    limits: LimitSettings = field(default_factory=LimitSettings)
     shared: CircuitInMemory = field(default_factory=CircuitInMemory)
     moment: Moment = field(default_factory=Moment)
     copy: CircuitCache = field(init=False)
@@ -84,7 +86,7 @@ class Stage:
         self, reporter: str, *, ahead_seconds: float = 0, started_at: datetime | None = None
     ) -> CircuitCache:
         """Returns the copy of another process, whose clock may be ahead."""
-        admission = AdmissionSettings("payments", self.circuit, self.budget)
+        admission = AdmissionSettings("payments", self.circuit, self.budget, self.limits)
         return CircuitCache(
             admission,
             self.shared,

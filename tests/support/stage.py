@@ -20,12 +20,16 @@ from durable_retry import clock
 from durable_retry.engine.base.names import FORM
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.settings.configuration import harden_runtime
+from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
 from orchestrators.operation import operation as operation_orchestrator
 from tests.support.builders import NOON, Activities
 
 MAX_TURNS: Final = 20_000
+
+SHARED: Final = {"circuit_breaker": CircuitBreaker, "call_limiter": CallLimiter}
+"""The entities of a dependency, by name."""
 
 
 class Stage:
@@ -57,6 +61,8 @@ class Stage:
         self.entity_calls = 0
         self.circuit: Any = None
         self.circuit_calls: list[tuple[str, dict[str, Any]]] = []
+        self.limiter: Any = None
+        self.limiter_calls: list[tuple[str, dict[str, Any]]] = []
         self.signals: list[tuple[str, datetime | None]] = []
         self.children: list[tuple[str, str, Any]] = []
         self.sent: list[tuple[str, str, Any]] = []
@@ -185,14 +191,18 @@ class Stage:
         if message.HasField("entityOperationSignaled"):
             signaled = message.entityOperationSignaled
             self.past.append(pb.HistoryEvent(eventId=action.id, entityOperationSignaled=signaled))
-            self.signal(signaled.operation, json.loads(signaled.input.value))
+            input_ = json.loads(signaled.input.value)
+            if signaled.targetInstanceId.value.startswith("@call_limiter@"):
+                self._run_shared(signaled.targetInstanceId.value, signaled.operation, input_)
+            else:
+                self.signal(signaled.operation, input_)
             return
         called = message.entityOperationCalled
         self.entity_calls += 1
         self.past.append(pb.HistoryEvent(eventId=action.id, entityOperationCalled=called))
         input_ = json.loads(called.input.value)
-        if called.targetInstanceId.value.startswith("@circuit_breaker@"):
-            self._call_circuit(called, input_)
+        if called.targetInstanceId.value.split("@")[1] in SHARED:
+            self._call_shared(called, input_)
             return
         try:
             result = self.signal(called.operation, input_)
@@ -204,20 +214,30 @@ class Stage:
         )
         self.inbox.append(pb.HistoryEvent(eventId=-1, entityOperationCompleted=completed))
 
-    def _call_circuit(self, called: pb.EntityOperationCalledEvent, input_: dict[str, Any]) -> None:
-        self.circuit_calls.append((called.operation, input_))
-        key = called.targetInstanceId.value.rpartition("@")[2]
+    def _call_shared(self, called: pb.EntityOperationCalledEvent, input_: dict[str, Any]) -> None:
         try:
-            with clock.reading(lambda: self.now):
-                done = execute_entity(CircuitBreaker, called.operation, input_, self.circuit, entity_key=key)
+            result = self._run_shared(called.targetInstanceId.value, called.operation, input_)
         except ValueError as error:
             self._fail(called, error)
             return
-        self.circuit = done.get_state()
         completed = pb.EntityOperationCompletedEvent(
-            requestId=called.requestId, output=helpers.get_string_value(json.dumps(done.get_result()))
+            requestId=called.requestId, output=helpers.get_string_value(json.dumps(result))
         )
         self.inbox.append(pb.HistoryEvent(eventId=-1, entityOperationCompleted=completed))
+
+    def _run_shared(self, entity_id: str, operation: str, input_: dict[str, Any]) -> Any:
+        """Run one operation of an entity of the dependency, by this stage's clock, and return its result."""
+        _, name, key = entity_id.split("@")
+        is_circuit = name == "circuit_breaker"
+        (self.circuit_calls if is_circuit else self.limiter_calls).append((operation, input_))
+        with clock.reading(lambda: self.now):
+            state = self.circuit if is_circuit else self.limiter
+            done = execute_entity(SHARED[name], operation, input_, state, entity_key=key)
+        if is_circuit:
+            self.circuit = done.get_state()
+        else:
+            self.limiter = done.get_state()
+        return done.get_result()
 
     def _fail(self, called: pb.EntityOperationCalledEvent, error: ValueError) -> None:
         failed = pb.EntityOperationFailedEvent(

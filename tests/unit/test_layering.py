@@ -48,6 +48,7 @@ ENGINE_PACKAGES: Final = (
     "base",
     "alerts",
     "circuit",
+    "limits",
     "retry",
     "dependency",
     "config",

@@ -187,13 +187,14 @@ function audit(circuit) {
 
 function settings({ settings: given, dependency }) {
   if (!given) return null;
-  const { circuit, retry, timeouts, retry_budget: budget } = given;
+  const { circuit, retry, timeouts, retry_budget: budget, limits } = given;
   return card("Settings", facts([
     ["Address", mono(given.base_url)],
     ["Opens at", `${percent(circuit.failure_ratio)} of at least ${number(circuit.minimum_calls)} calls in ${duration(circuit.window_seconds)}`],
     ["Break", `${duration(circuit.break_seconds)}, at most ${duration(circuit.max_break_seconds)}`],
     ["Retries", `${words(retry.strategy)}, ${retry.max_attempts === -1 ? "until the deadline, for ever where there is none" : `${retry.max_attempts} attempts`}`],
     ["Retry budget", budget.ratio ? `${budget.ratio} per first attempt, at least ${budget.minimum_per_second} a second` : "off"],
+    ["Limits", [limits.max_concurrency && `${number(limits.max_concurrency)} at once`, limits.rate_per_second && `${limits.rate_per_second} a second`].filter(Boolean).join(", ") || "none"],
     ["One attempt", duration(timeouts.attempt_seconds)], ["Deadline", timeouts.deadline_seconds ? duration(timeouts.deadline_seconds) : "none"],
     ["Deduplicates", given.idempotency.header || "no"],
   ]), { more: h("a", { href: link("policy", { dependency }) }, "Preview the policy") });

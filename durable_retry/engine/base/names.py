@@ -42,12 +42,17 @@ WAKE_WAITING: Final = "wake_waiting"
 
 IDEMPOTENCY_RECORD: Final = "idempotency_record"
 CIRCUIT_BREAKER: Final = "circuit_breaker"
+CALL_LIMITER: Final = "call_limiter"
 """Entities."""
 
 REPORT: Final = "report"
 PERMIT: Final = "permit"
 MANUAL_CONTROL: Final = "hand"
 """Operations of the entity `circuit_breaker`."""
+
+ACQUIRE: Final = "acquire"
+GIVE_BACK: Final = "give_back"
+"""Operations of the entity `call_limiter`."""
 
 CANCEL_EVENT: Final = "cancel"
 RETRY_NOW_EVENT: Final = "retry_now"

@@ -190,12 +190,14 @@ class Permitted(JsonRecord):
         lease_id: Of the probe; None when it is none.
         lease_expires_at: A probe's result counts until then.
         fail_open: The circuit could not be read, so the call goes without its protection; logged and counted.
+        in_share: It counts within the worker's share of the dependency's limits until it ends.
     """
 
     epoch: int
     lease_id: str | None = None
     lease_expires_at: MsInstant | None = None
     fail_open: Annotated[bool, Form(is_stored=False)] = False
+    in_share: Annotated[bool, Form(is_stored=False)] = False
 
 
 @dataclass(frozen=True, slots=True)

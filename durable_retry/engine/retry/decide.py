@@ -23,6 +23,7 @@ from durable_retry.engine.base.names import FORM, Category, DeadLetterReason
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import RECHECK, Refused, release_at
+from durable_retry.engine.limits import SlotPostponed
 from durable_retry.engine.retry.backoff import backoff
 from durable_retry.engine.retry.history import AttemptOutcome, AttemptRecord, History, WaitKind
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
@@ -219,6 +220,12 @@ def budget_constraint(
     return DelayConstraint(at, (f"the retry budget of {operation.dependency} is spent; {then}",))
 
 
+def limit_constraint(operation: Retryable, postponed: SlotPostponed, now: datetime) -> DelayConstraint:
+    """Return this attempt's turn by the limits of its dependency."""
+    reached = f"the limit of {operation.dependency} is reached: {postponed.reason}"
+    return DelayConstraint(now + timedelta(seconds=postponed.seconds), (reached,))
+
+
 MAX_OWN_FAILURES: Final = 20
 """Failures of our own side in a row after which a person must look: about fifty minutes of trying."""
 
@@ -275,7 +282,7 @@ def after_own_failure(operation: Retryable, history: History, error: str, now: d
 
 
 def while_blocked(
-    operation: Retryable, blocked: Refused | BudgetPostponed, now: datetime, form: int = FORM
+    operation: Retryable, blocked: Refused | BudgetPostponed | SlotPostponed, now: datetime, form: int = FORM
 ) -> Wait | DeadLetter:
     """Decide about an attempt that is due and may not start yet; no attempt is counted.
 
@@ -284,7 +291,7 @@ def while_blocked(
 
     Args:
         operation: With its deadline.
-        blocked: What blocks it: its circuit or its retry budget.
+        blocked: What blocks it: its circuit, its retry budget, or a limit of its dependency.
         now: Aware UTC; the orchestrator's replay-safe time.
         form: Of the history, see `engine.base.names.FORM`.
     """
@@ -297,6 +304,10 @@ def while_blocked(
             constraint = budget_constraint(operation, blocked, now, form)
             spent = "; ".join(constraint.reasons)
             return _wait(operation, [constraint], now, spent, kind=WaitKind.RETRY_BUDGET)
+        case SlotPostponed():
+            constraint = limit_constraint(operation, blocked, now)
+            reached = "; ".join(constraint.reasons)
+            return _wait(operation, [constraint], now, reached, kind=WaitKind.LIMIT)
         case _ as never:
             assert_never(never)
 

@@ -18,6 +18,7 @@ class WaitKind(StrEnum):
 
     CIRCUIT = "circuit"
     RETRY_BUDGET = "retry_budget"
+    LIMIT = "limit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

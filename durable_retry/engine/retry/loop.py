@@ -5,13 +5,15 @@
             ──> Wait ──────────────────────────────> attempt
             ──> RequestProbe ──> Permitted ────────> attempt at once
                              ──> Refused ──> Wait ─> attempt
+            ──> RequestSlot ───> Slot ─────────────> attempt at once
+                             ──> SlotPostponed ────> Wait ─> attempt
 
 An orchestrator carries the actions out: `operation` one after the other, `outbox` in rounds over many
 deliveries. Nothing here waits, reads a clock or calls anything.
 
-An attempt needs admission: of the retry budget first, then of the circuit. The worker decides both from its
-cached snapshot. What blocks an attempt goes back to the orchestration, which waits or asks the circuit's
-entity for a probe.
+An attempt needs admission: of the retry budget first, then of the circuit, then of the dependency's limits.
+The worker decides from its cached snapshot and its share of the limits. What blocks an attempt goes back to
+the orchestration, which waits, or asks the circuit's entity for a probe or the limiter's entity for a slot.
 """
 
 from collections.abc import Mapping
@@ -30,12 +32,21 @@ from durable_retry.engine.circuit import (
 from durable_retry.engine.circuit.messages import PermitMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import ALL_PROBES_UNDER_WAY, RECHECK, Permitted, Refused
+from durable_retry.engine.limits import (
+    LEASE_MARGIN_SECONDS,
+    LimitSettings,
+    NeedsSlot,
+    Slot,
+    SlotPostponed,
+    SlotRequest,
+)
 from durable_retry.engine.retry.decide import (
     Decision,
     Retryable,
     Wait,
     after_attempt,
     after_own_failure,
+    latest_start,
     record,
     while_blocked,
 )
@@ -55,12 +66,21 @@ class AdmissionState(JsonRecord):
         permit: The entity's permit for a probe; None when it has none.
         due_at: When the attempt was first due, before anything blocked it; None for a first attempt, and when
             an older version stored it.
+        slot: Granted by the entity `call_limiter` for this attempt; None when there is none.
+        start_reserved: The limiter counted the start of this attempt when it postponed it.
+        waited_for_slot: The limiter postponed it before.
+        asks_for_slot: The orchestration asks for a slot when the worker wants one. Older versions do not, and
+            their attempts go without.
     """
 
     waiting: bool = False
     promised: bool = False
     permit: Annotated[Permitted | None, Form(encode=answer_to_json)] = None
     due_at: Annotated[datetime | None, Form(omits_none=True)] = None
+    slot: Annotated[Slot | None, Form(omits_none=True)] = None
+    start_reserved: bool = False
+    waited_for_slot: bool = False
+    asks_for_slot: bool = False
 
     def valid_permit(self, now: datetime) -> Permitted | None:
         """Return the permit unless its lease expired: a probe must not go when another may have begun."""
@@ -75,7 +95,7 @@ class NeedsProbe:
     settings: CircuitSettings
 
 
-type Blocked = Refused | NeedsProbe | BudgetPostponed
+type Blocked = Refused | NeedsProbe | BudgetPostponed | NeedsSlot
 """What blocks an attempt; none is counted."""
 
 
@@ -88,6 +108,8 @@ def blocked_to_json(blocked: Blocked) -> dict[str, Any]:
             return {"kind": "needs_probe", "circuit": blocked.settings.to_json()}
         case BudgetPostponed():
             return {"kind": "postponed", "until": to_ms(blocked.until), "reserved": blocked.reserved}
+        case NeedsSlot():
+            return {"kind": "needs_slot", "limits": blocked.settings.to_json()}
         case _ as never:
             assert_never(never)
 
@@ -96,11 +118,13 @@ def blocked_from_json(data: Mapping[str, Any]) -> Blocked:
     """Read what `blocked_to_json` wrote.
 
     Raises:
-        ValueError: It is none of the three.
+        ValueError: It is none of them.
     """
     match data["kind"]:
         case "needs_probe":
             return NeedsProbe(CircuitSettings.from_json(data["circuit"]))
+        case "needs_slot":
+            return NeedsSlot(LimitSettings.from_json(data["limits"]))
         case "postponed":
             return BudgetPostponed(from_ms(data["until"]), reserved=data["reserved"])
         case "refused":
@@ -123,6 +147,30 @@ def probe_message(
     """
     lease_seconds = operation.timeouts.attempt_seconds + TRANSPORT_SECONDS
     return PermitMessage(ProbeRequest(operation.operation_id, attempt, now, lease_seconds), settings)
+
+
+def slot_request(
+    operation: Retryable, attempt: int, admission: AdmissionState, settings: LimitSettings, now: datetime
+) -> SlotRequest:
+    """Return the request for a slot, to send to the entity `call_limiter`.
+
+    Args:
+        operation: Which asks.
+        attempt: Number of the attempt, from 1.
+        admission: What it has reached.
+        settings: Of the limits, as the worker answered them.
+        now: The orchestrator's replay-safe time, aware UTC.
+    """
+    deadline_at, timeouts = operation.deadline_at, operation.timeouts
+    latest = None if deadline_at is None else (latest_start(deadline_at, timeouts) - now).total_seconds()
+    return SlotRequest(
+        lease_id=f"{operation.operation_id}:{attempt}",
+        lease_seconds=timeouts.attempt_seconds + LEASE_MARGIN_SECONDS,
+        settings=settings,
+        reserved=admission.start_reserved,
+        waited=admission.waited_for_slot,
+        latest_seconds=latest,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +207,21 @@ class RequestProbe:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestSlot:
+    """Send the request to the entity `call_limiter` and continue with its answer."""
+
+    request: SlotRequest
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptNow:
-    """Make the attempt at once: the probe was granted, and its lease runs."""
+    """Make the attempt at once: the probe or the slot was granted, and its lease runs."""
 
 
-type StepResult = AttemptOutcome | WorkerFailed | Blocked | Permitted
-"""What an attempt gave, what blocked it, or the entity's permit for a probe."""
+type StepResult = AttemptOutcome | WorkerFailed | Blocked | Permitted | Slot | SlotPostponed
+"""What an attempt gave, what blocked it, or the answer of an entity: a permit for a probe, a slot or none."""
 
-type Action = Decision | RequestProbe | AttemptNow
+type Action = Decision | RequestProbe | RequestSlot | AttemptNow
 
 _UNCOUNTED: Final = AdmissionState(promised=True)
 """An attempt that never left keeps the token that the retry budget gave it."""
@@ -192,13 +247,15 @@ def after(
         case WorkerFailed():
             decision = after_own_failure(operation, state.history, result.error, now)
             return _next(state.history.with_own_failure(), _UNCOUNTED, decision)
-        case NeedsProbe():
-            message = probe_message(operation, state.history.next_attempt, result.settings, now)
-            return state, RequestProbe(message)
+        case NeedsProbe() | NeedsSlot():
+            # The slot that it had was given back after the attempt's answer.
+            unslotted = replace(state, admission=replace(state.admission, slot=None))
+            return unslotted, _request(operation, unslotted, result, now)
         case Permitted():
-            admission = replace(state.admission, permit=result)
-            return RetryState(state.history, admission, now), AttemptNow()
-        case Refused() | BudgetPostponed():
+            return RetryState(state.history, replace(state.admission, permit=result), now), AttemptNow()
+        case Slot():
+            return RetryState(state.history, replace(state.admission, slot=result), now), AttemptNow()
+        case Refused() | BudgetPostponed() | SlotPostponed():
             return _blocked(operation, state, result, now, form)
         case _ as never:
             assert_never(never)
@@ -210,17 +267,34 @@ def lease_expired(now: datetime) -> Refused:
     return Refused(base=again_at, waiting=0, until=again_at, reason=ALL_PROBES_UNDER_WAY)
 
 
+def _request(
+    operation: Retryable, state: RetryState, needed: NeedsProbe | NeedsSlot, now: datetime
+) -> RequestProbe | RequestSlot:
+    attempt = state.history.next_attempt
+    if isinstance(needed, NeedsProbe):
+        return RequestProbe(probe_message(operation, attempt, needed.settings, now))
+    return RequestSlot(slot_request(operation, attempt, state.admission, needed.settings, now))
+
+
 def _blocked(
-    operation: Retryable, state: RetryState, blocked: Refused | BudgetPostponed, now: datetime, form: int
+    operation: Retryable,
+    state: RetryState,
+    blocked: Refused | BudgetPostponed | SlotPostponed,
+    now: datetime,
+    form: int,
 ) -> tuple[RetryState, Action]:
     decision = while_blocked(operation, blocked, now, form)
-    history = state.history
-    if isinstance(blocked, Refused):
-        admission = replace(state.admission, waiting=True, permit=None)
-        history = history.with_circuit_wait()
-    else:
-        promised = state.admission.promised or blocked.reserved
-        admission = replace(state.admission, promised=promised, permit=None)
+    history, admission = state.history, replace(state.admission, permit=None, slot=None)
+    match blocked:
+        case Refused():
+            admission = replace(admission, waiting=True)
+            history = history.with_circuit_wait()
+        case BudgetPostponed():
+            admission = replace(admission, promised=admission.promised or blocked.reserved)
+        case SlotPostponed():
+            admission = replace(admission, start_reserved=blocked.reserved, waited_for_slot=True)
+        case _ as never:
+            assert_never(never)
     if isinstance(decision, Wait) and decision.kind is not None:
         history = history.with_wait(_wait_record(history, decision, decision.kind, now))
     return _next(history, admission, decision)

@@ -17,6 +17,7 @@ from durable_retry.engine.base.validation import (
 )
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.limits import LimitSettings
 from durable_retry.engine.retry.backoff import Preview, preview
 from durable_retry.engine.retry.policy import (
     RetryOverride,
@@ -65,6 +66,7 @@ class DependencyDocument(BaseModel):
     retry: RetryPolicy
     circuit: CircuitSettings
     retry_budget: RetryBudgetSettings
+    limits: LimitSettings
     idempotency: IdempotencyDocument
     classify: dict[str, Category]
     webhook: WebhookDocument

@@ -16,6 +16,7 @@ from durable_retry.engine.circuit import (
     Refused,
 )
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
+from durable_retry.engine.limits import LimitSettings, NeedsSlot, Slot
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe, probe_message
 from durable_retry.stores.circuit_cache import CircuitCache
 from tests.support.builders import NOON, after, an_operation
@@ -491,3 +492,54 @@ async def test_a_circuit_that_is_switched_off_asks_and_counts_nothing_but_the_bu
     assert sum(message.report.retries for message in stage.shared.sent_reports) == 1
     assert isinstance(await ask(stage, "op-3"), Permitted)
     stage.copy.reporting.close()
+
+
+ASKING = AdmissionState(asks_for_slot=True)
+
+
+async def known(stage: Stage) -> None:
+    """Let the others know of the worker, which takes two snapshots a second apart."""
+    await ask(stage)
+    for _ in range(4):
+        stage.moment.pass_(1.1)
+        await stage.copy.reporting.flush()
+        await ask(stage, admission=ASKING)
+
+
+async def test_a_worker_that_the_others_do_not_know_takes_no_share_of_a_limit() -> None:
+    stage = Stage(limits=LimitSettings(max_concurrency=4))
+    assert await ask(stage, admission=ASKING) == NeedsSlot(stage.limits)
+    stage.moment.pass_(1.1)
+    await stage.copy.reporting.flush()
+    assert stage.shared.sent_reports, "it announces itself, to be counted"
+
+
+async def test_a_known_worker_starts_half_of_a_limit_without_asking() -> None:
+    stage = Stage(limits=LimitSettings(max_concurrency=8))
+    await known(stage)
+    running = stage.copy.share.running
+    answers = [await ask(stage, admission=ASKING) for _ in range(5 - running)]
+    assert [isinstance(answer, Permitted) for answer in answers] == [True] * (4 - running) + [False]
+    assert isinstance(answers[-1], NeedsSlot)
+    last = next(answer for answer in reversed(answers) if isinstance(answer, Permitted))
+    await stage.copy.leave(last, CallHealth.SUCCESS, duration_seconds=0.1)
+    assert isinstance(await ask(stage, admission=ASKING), Permitted)
+
+
+async def test_an_attempt_with_a_slot_goes_beyond_the_share() -> None:
+    stage = Stage(limits=LimitSettings(max_concurrency=1))
+    assert isinstance(await ask(stage, admission=ASKING), NeedsSlot)
+    answer = await ask(stage, admission=replace(ASKING, slot=Slot("op-1:1")))
+    assert isinstance(answer, Permitted)
+    assert not answer.in_share
+
+
+async def test_an_orchestration_that_cannot_ask_goes_without_limits() -> None:
+    stage = Stage(limits=LimitSettings(max_concurrency=1))
+    assert isinstance(await ask(stage), Permitted)
+
+
+async def test_an_unreadable_circuit_leaves_the_limits_to_the_entity() -> None:
+    stage = Stage(limits=LimitSettings(max_concurrency=8))
+    stage.shared.is_down = True
+    assert isinstance(await ask(stage, admission=ASKING), NeedsSlot)

@@ -8,6 +8,7 @@ import pytest
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import CircuitSettings, PermitMessage, Permitted, Refused
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.limits import LimitSettings, NeedsSlot, Slot, SlotPostponed
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.history import KEPT_WAITS, History, WaitKind, WaitRecord
 from durable_retry.engine.retry.loop import (
@@ -16,6 +17,7 @@ from durable_retry.engine.retry.loop import (
     Blocked,
     NeedsProbe,
     RequestProbe,
+    RequestSlot,
     RetryState,
     StepResult,
     WorkerFailed,
@@ -37,7 +39,13 @@ def in_seconds(seconds: float) -> timedelta:
 
 
 @pytest.mark.parametrize(
-    "state", [AdmissionState(), AdmissionState(waiting=True, promised=True), AdmissionState(permit=LEASE)]
+    "state",
+    [
+        AdmissionState(),
+        AdmissionState(waiting=True, promised=True),
+        AdmissionState(permit=LEASE),
+        AdmissionState(slot=Slot("op-test:1"), start_reserved=True, waited_for_slot=True, asks_for_slot=True),
+    ],
 )
 def test_an_admission_state_survives_its_json(state: AdmissionState) -> None:
     assert AdmissionState.from_json(state.to_json()) == state
@@ -54,6 +62,7 @@ def test_without_a_state_it_is_a_first_attempt() -> None:
         NeedsProbe(CircuitSettings(half_open_calls=3)),
         BudgetPostponed(NOON, reserved=True),
         BudgetPostponed(NOON, reserved=False),
+        NeedsSlot(LimitSettings(max_concurrency=3, rate_per_second=1.5)),
     ],
 )
 def test_what_blocks_an_attempt_survives_its_json(blocked: Blocked) -> None:
@@ -201,3 +210,44 @@ def test_the_state_survives_its_json_and_an_older_one_has_no_instant() -> None:
     older = {name: value for name, value in state.to_json().items() if name != "due_at"}
     assert RetryState.from_json(older) == replace(state, due_at=None)
     assert RetryState.from_json({}) == RetryState()
+
+
+def test_an_attempt_beyond_the_share_asks_for_a_slot_and_goes_with_it() -> None:
+    limits = LimitSettings(max_concurrency=3)
+    state, action = after(an_operation(), RetryState(), NeedsSlot(limits), NOON)
+    assert isinstance(action, RequestSlot)
+    assert action.request.lease_id == "op-test:1"
+    assert action.request.settings == limits
+    state, action = after(an_operation(), state, Slot("op-test:1"), NOON)
+    assert isinstance(action, AttemptNow)
+    assert state.admission.slot == Slot("op-test:1")
+    state, _ = after(an_operation(), state, an_outcome(Category.TRANSIENT), NOON)
+    assert state.admission.slot is None
+
+
+def test_a_postponed_attempt_waits_and_keeps_its_turn() -> None:
+    postponed = SlotPostponed(2.5, reserved=True, reason="1 attempts per second")
+    state, action = after(an_operation(), RetryState(), postponed, NOON)
+    assert isinstance(action, Wait)
+    assert (action.until, action.kind) == (NOON + in_seconds(2.5), WaitKind.LIMIT)
+    assert "1 attempts per second" in action.reasons[0]
+    _, action = after(an_operation(), state, NeedsSlot(LimitSettings(rate_per_second=1)), NOON)
+    assert isinstance(action, RequestSlot)
+    assert (action.request.reserved, action.request.waited) == (True, True)
+
+
+def test_a_slot_is_asked_for_no_later_than_the_deadline() -> None:
+    operation = replace(an_operation(), deadline_at=NOON + in_seconds(60))
+    _, action = after(operation, RetryState(), NeedsSlot(LimitSettings(rate_per_second=1)), NOON)
+    assert isinstance(action, RequestSlot)
+    assert action.request.latest_seconds == 60 - operation.timeouts.connect_seconds
+    late = SlotPostponed(59.0, reserved=False, reason="1 attempts per second")
+    _, action = after(operation, RetryState(), late, NOON)
+    assert isinstance(action, DeadLetter)
+
+
+def test_the_slot_of_an_attempt_that_needs_a_probe_is_not_kept() -> None:
+    state = RetryState(admission=AdmissionState(slot=Slot("op-test:1")))
+    state, action = after(an_operation(), state, NeedsProbe(CircuitSettings()), NOON)
+    assert isinstance(action, RequestProbe)
+    assert state.admission.slot is None

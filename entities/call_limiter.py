@@ -1,0 +1,38 @@
+"""The entity `call_limiter`, one per dependency with limits. The rules are in `engine/limits`.
+
+Time is the clock of the machine that runs the entity, as for `circuit_breaker`; answers carry durations.
+"""
+
+from typing import Any
+
+import azure.durable_functions as df
+from durabletask.entities import DurableEntity
+
+from durable_retry import clock
+from durable_retry.engine.base.names import CALL_LIMITER
+from durable_retry.engine.limits import Limiter, SlotRequest, acquire, give_back, slot_answer_to_json
+
+blueprint = df.Blueprint()
+
+
+class CallLimiter(DurableEntity):
+    """Operation `acquire` is called by an orchestration that starts an attempt; `give_back` is a signal."""
+
+    def acquire(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Grant a slot, or say when to come again. Input: `SlotRequest`; answer: `slot_answer_to_json`."""
+        limiter, answer = acquire(self._stored(), SlotRequest.from_json(request), clock.now())
+        self.set_state(limiter.to_json())
+        return slot_answer_to_json(answer)
+
+    def give_back(self, request: dict[str, Any]) -> None:
+        """Free a slot. Input: `{"lease_id": ...}`."""
+        self.set_state(give_back(self._stored(), request["lease_id"], clock.now()).to_json())
+
+    def _stored(self) -> Limiter:
+        state = self.get_state(dict)
+        return Limiter() if state is None else Limiter.from_json(state)
+
+
+blueprint.function_name(CALL_LIMITER)(
+    blueprint.entity_trigger(context_name="context", entity_name=CALL_LIMITER)(CallLimiter)
+)

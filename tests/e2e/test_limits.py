@@ -1,0 +1,46 @@
+"""The limits of a dependency, as the target sees them kept."""
+
+from datetime import UTC, datetime, timedelta
+
+from tests.support.app import System
+
+HANGS_SECONDS = 0.4
+
+
+def arrivals(system: System, keys: list[str]) -> list[datetime]:
+    """When the target received each key, in order."""
+    tries = (one for key in keys for one in system.target.received(key)["tries"])
+    return sorted(datetime.fromisoformat(one["received_at"]) for one in tries)
+
+
+def test_no_more_attempts_are_under_way_than_the_limit(system: System, key: str) -> None:
+    keys = [f"{key}-{number}" for number in range(6)]
+    path = f"/hang/1?seconds={HANGS_SECONDS}"
+    accepted = [system.accepted(each, path, dependency="narrow") for each in keys]
+    ended = [system.until(operation_id, "succeeded", within_seconds=60) for operation_id in accepted]
+    begun = arrivals(system, keys)
+    assert len(begun) == len(keys)
+    # The third from any one begins after that one has ended.
+    lasts = timedelta(seconds=HANGS_SECONDS)
+    assert all(third - first >= lasts for first, third in zip(begun, begun[2:], strict=False)), begun
+    waits = [wait for document in ended for wait in document.get("waits", [])]
+    assert {wait["kind"] for wait in waits} == {"limit"}
+    assert "2 attempts at once" in waits[0]["delay_reasons"][0]
+
+
+def test_attempts_start_no_faster_than_the_rate(system: System, key: str) -> None:
+    posted_at = datetime.now(UTC)
+    keys = [f"{key}-{number}" for number in range(3)]
+    accepted = [system.accepted(each, "/echo", dependency="paced") for each in keys]
+    ended = [system.until(operation_id, "succeeded", within_seconds=60) for operation_id in accepted]
+    assert arrivals(system, keys)[-1] >= posted_at + timedelta(seconds=2)
+    waits = [wait for document in ended for wait in document.get("waits", [])]
+    assert len(waits) == len(keys) - 1
+    assert "1 attempts per second" in waits[0]["delay_reasons"][0]
+
+
+def test_the_limits_are_shown(system: System) -> None:
+    items = system.client.get("/api/dependencies").json()["items"]
+    shown = {each["name"]: each["limits"] for each in items}
+    assert shown["narrow"] == {"max_concurrency": 2, "rate_per_second": 0.0}
+    assert shown["flaky"] == {"max_concurrency": 0, "rate_per_second": 0.0}

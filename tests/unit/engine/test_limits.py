@@ -1,0 +1,208 @@
+"""The limits of a dependency: what the entity grants, and what a worker starts of its own accord."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from durable_retry.engine.limits import (
+    LONGEST_ASK_SECONDS,
+    Limiter,
+    LimitSettings,
+    Slot,
+    SlotPostponed,
+    SlotRequest,
+    WorkerShare,
+    acquire,
+    give_back,
+    slot_answer_from_json,
+    slot_answer_to_json,
+)
+from tests.support.builders import NOON, after
+
+ONE_AT_ONCE = LimitSettings(max_concurrency=1)
+THREE_AT_ONCE = LimitSettings(max_concurrency=3)
+TWO_A_SECOND = LimitSettings(rate_per_second=1.9)
+"""Too few to share out among workers."""
+
+
+def asking(number: int, settings: LimitSettings = ONE_AT_ONCE) -> SlotRequest:
+    return SlotRequest(f"op-{number}:1", lease_seconds=70.0, settings=settings)
+
+
+def test_without_a_limit_nothing_is_on() -> None:
+    assert not LimitSettings().is_on
+    assert LimitSettings(max_concurrency=1).is_on
+    assert LimitSettings(rate_per_second=0.5).is_on
+
+
+@pytest.mark.parametrize("answer", [Slot(), Slot("op-1:1"), SlotPostponed(1.5, reserved=True, reason="busy")])
+def test_an_answer_survives_its_json(answer: Slot | SlotPostponed) -> None:
+    assert slot_answer_from_json(slot_answer_to_json(answer)) == answer
+
+
+def test_a_request_and_the_state_survive_their_json() -> None:
+    request = replace(asking(1, THREE_AT_ONCE), latest_seconds=3.0)
+    assert SlotRequest.from_json(request.to_json()) == request
+    limiter, _ = acquire(Limiter(), asking(1, LimitSettings(3, 1.0)), NOON)
+    assert Limiter.from_json(limiter.to_json()) == limiter
+
+
+def test_no_more_than_the_limit_are_under_way() -> None:
+    # One of the three is shared out among the workers.
+    limiter, first = acquire(Limiter(), asking(1, THREE_AT_ONCE), NOON)
+    limiter, second = acquire(limiter, asking(2, THREE_AT_ONCE), NOON)
+    limiter, third = acquire(limiter, asking(3, THREE_AT_ONCE), NOON)
+    assert (first, second) == (Slot("op-1:1"), Slot("op-2:1"))
+    assert third == SlotPostponed(0.5, reserved=False, reason="3 attempts at once")
+
+
+def test_a_repeated_request_gets_the_same_slot() -> None:
+    limiter, _ = acquire(Limiter(), asking(1), NOON)
+    again, answer = acquire(limiter, asking(1), after(1))
+    assert answer == Slot("op-1:1")
+    assert len(again.leases) == 1
+
+
+def test_a_slot_that_was_given_back_is_free() -> None:
+    limiter, _ = acquire(Limiter(), asking(1), NOON)
+    limiter = give_back(limiter, "op-1:1", after(2))
+    assert acquire(limiter, asking(2), after(2))[1] == Slot("op-2:1")
+
+
+def test_giving_back_twice_frees_nothing_else() -> None:
+    limiter, _ = acquire(Limiter(), asking(1), NOON)
+    limiter = give_back(limiter, "op-1:1", after(2))
+    limiter, _ = acquire(limiter, asking(2), after(2))
+    assert give_back(limiter, "op-1:1", after(3)).leases == limiter.leases
+
+
+def test_the_slot_of_an_attempt_that_never_came_back_is_free_after_its_lease() -> None:
+    limiter, _ = acquire(Limiter(), asking(1), NOON)
+    limiter, answer = acquire(limiter, asking(2), after(69))
+    assert isinstance(answer, SlotPostponed)
+    assert acquire(limiter, replace(asking(2), waited=True), after(71))[1] == Slot("op-2:1")
+
+
+def test_those_who_wait_ask_again_one_after_the_other_at_the_pace_of_the_slots() -> None:
+    limiter, _ = acquire(replace(Limiter(), held_seconds=2.0), asking(1), NOON)
+    waits = []
+    for number in range(2, 5):
+        limiter, answer = acquire(limiter, asking(number), NOON)
+        assert isinstance(answer, SlotPostponed)
+        waits.append(answer.seconds)
+    assert waits == [2.0, 4.0, 6.0]
+
+
+def test_nobody_passes_those_who_wait() -> None:
+    limiter, _ = acquire(replace(Limiter(), held_seconds=4.0), asking(1), NOON)
+    limiter, _ = acquire(limiter, asking(2), NOON)
+    limiter = give_back(limiter, "op-1:1", after(1))
+    limiter, newcomer = acquire(limiter, asking(3), after(1))
+    assert isinstance(newcomer, SlotPostponed)
+    assert acquire(limiter, replace(asking(2), waited=True), after(4))[1] == Slot("op-2:1")
+
+
+def test_nobody_waits_longer_than_a_minute_to_ask_again() -> None:
+    limiter, _ = acquire(replace(Limiter(), held_seconds=1_000.0), asking(1), NOON)
+    for number in range(2, 4):
+        limiter, answer = acquire(limiter, asking(number), NOON)
+        assert answer == SlotPostponed(LONGEST_ASK_SECONDS, reserved=False, reason="1 attempts at once")
+
+
+def test_the_mean_duration_follows_what_slots_were_held() -> None:
+    limiter, _ = acquire(Limiter(), asking(1), NOON)
+    assert give_back(limiter, "op-1:1", after(11)).held_seconds == 2.0
+
+
+def test_starts_are_evenly_spaced_and_each_turn_is_reserved() -> None:
+    limiter, slot = acquire(Limiter(), asking(1, TWO_A_SECOND), NOON)
+    assert slot == Slot()
+    for turn in range(1, 4):
+        limiter, answer = acquire(limiter, asking(turn + 1, TWO_A_SECOND), NOON)
+        assert isinstance(answer, SlotPostponed)
+        assert answer.reserved
+        assert answer.seconds == pytest.approx(turn / 1.9, abs=0.001)
+        assert answer.reason == "1.9 attempts per second"
+
+
+def test_a_reserved_turn_is_not_counted_again() -> None:
+    limiter, _ = acquire(Limiter(), asking(1, TWO_A_SECOND), NOON)
+    limiter, _ = acquire(limiter, asking(2, TWO_A_SECOND), NOON)
+    later, answer = acquire(limiter, replace(asking(2, TWO_A_SECOND), reserved=True), after(0.6))
+    assert answer == Slot()
+    assert later.next_start_at == limiter.next_start_at
+
+
+def test_a_turn_after_the_deadline_is_not_reserved() -> None:
+    limiter, _ = acquire(Limiter(), asking(1, TWO_A_SECOND), NOON)
+    same, answer = acquire(limiter, replace(asking(2, TWO_A_SECOND), latest_seconds=0.1), NOON)
+    assert isinstance(answer, SlotPostponed)
+    assert not answer.reserved
+    assert same.next_start_at == limiter.next_start_at
+
+
+def test_a_quiet_time_allows_no_burst() -> None:
+    limiter, _ = acquire(Limiter(), asking(1, TWO_A_SECOND), NOON)
+    limiter, first = acquire(limiter, asking(2, TWO_A_SECOND), after(3_600))
+    _, second = acquire(limiter, asking(3, TWO_A_SECOND), after(3_600))
+    assert first == Slot()
+    assert isinstance(second, SlotPostponed)
+
+
+def test_time_never_runs_backwards() -> None:
+    limiter, _ = acquire(Limiter(), asking(1, TWO_A_SECOND), NOON)
+    limiter, answer = acquire(limiter, asking(2, TWO_A_SECOND), after(-30))
+    assert isinstance(answer, SlotPostponed)
+    assert answer.seconds < 1
+    assert limiter.clock == NOON
+
+
+def test_a_clock_that_was_far_ahead_is_corrected() -> None:
+    limits = LimitSettings(max_concurrency=1, rate_per_second=0.01)
+    limiter, _ = acquire(Limiter(), asking(1, limits), after(3_600))
+    limiter = give_back(limiter, "op-1:1", after(3_600))
+    limiter, _ = acquire(limiter, replace(asking(2, limits), reserved=True), after(3_600))
+    assert limiter.next_start_at == after(3_700)
+    corrected = give_back(limiter, "another", NOON)
+    assert (corrected.clock, corrected.next_start_at) == (NOON, None)
+    (lease,) = corrected.leases
+    assert (lease.began_at, lease.expires_at) == (NOON, NOON + timedelta(seconds=70))
+
+
+def test_half_a_limit_is_shared_out_evenly() -> None:
+    share = WorkerShare(LimitSettings(max_concurrency=9))
+    assert [share.take(NOON, 2, reserved=False) for _ in range(3)] == [True, True, False]
+    share.ended()
+    assert share.take(NOON, 2, reserved=False)
+
+
+def test_a_limit_too_small_to_share_leaves_nothing_to_a_worker() -> None:
+    assert not WorkerShare(LimitSettings(max_concurrency=3)).take(NOON, 2, reserved=False)
+    assert not WorkerShare(LimitSettings(rate_per_second=1.5)).take(NOON, 1, reserved=False)
+
+
+def test_a_worker_starts_its_share_within_any_second() -> None:
+    share = WorkerShare(LimitSettings(rate_per_second=9))
+    assert [share.take(NOON, 2, reserved=False) for _ in range(3)] == [True, True, False]
+    assert not share.take(after(0.9), 2, reserved=False)
+    assert share.take(after(1), 2, reserved=False)
+
+
+def test_a_start_that_the_entity_counted_is_not_counted_by_the_worker() -> None:
+    share = WorkerShare(LimitSettings(rate_per_second=1))
+    assert share.take(NOON, 1, reserved=True)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 20])
+def test_shares_and_grants_together_keep_the_limit(workers: int, most: int) -> None:
+    settings = LimitSettings(max_concurrency=most)
+    shares = [WorkerShare(settings) for _ in range(workers)]
+    started = sum(share.take(NOON, workers, reserved=False) for share in shares for _ in range(most))
+    limiter = Limiter()
+    for number in range(most + 1):
+        limiter, answer = acquire(limiter, asking(number, settings), NOON)
+        started += isinstance(answer, Slot)
+    assert most - started <= workers
+    assert started <= most

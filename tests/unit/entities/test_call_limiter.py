@@ -1,0 +1,31 @@
+from typing import Any
+
+from azure.durable_functions.testing import execute_entity
+
+from durable_retry import clock
+from durable_retry.engine.limits import LimitSettings, SlotRequest
+from durable_retry.settings.configuration import harden_runtime
+from entities.call_limiter import CallLimiter
+from tests.support.builders import NOON
+
+ONE_AT_ONCE = LimitSettings(max_concurrency=1)
+
+
+def run(operation: str, request: dict[str, Any], state: Any = None) -> Any:
+    harden_runtime()
+    with clock.reading(lambda: NOON):
+        return execute_entity(CallLimiter, operation, request, state, entity_key="payments")
+
+
+def asking(lease_id: str) -> dict[str, Any]:
+    return SlotRequest(lease_id, lease_seconds=70.0, settings=ONE_AT_ONCE).to_json()
+
+
+def test_a_slot_is_granted_once_until_it_is_given_back() -> None:
+    first = run("acquire", asking("a:1"))
+    assert first.get_result() == {"granted": True, "lease_id": "a:1"}
+    second = run("acquire", asking("b:1"), first.get_state())
+    assert second.get_result()["granted"] is False
+    freed = run("give_back", {"lease_id": "a:1"}, second.get_state())
+    waited = asking("b:1") | {"waited": True}
+    assert run("acquire", waited, freed.get_state()).get_result() == {"granted": True, "lease_id": "b:1"}
