@@ -1,12 +1,12 @@
-"""The activities of sagas and batches: starting operations, storing how items ended, closing a batch."""
+"""The activities of sagas, batches and calls: starting operations, storing or reading how they ended."""
 
 import azure.durable_functions as df
 
 from durable_retry import clock
-from durable_retry.engine.base.names import BATCH_CLOSE, BATCH_STEP, SUBMIT
+from durable_retry.engine.base.names import BATCH_CLOSE, BATCH_STEP, LOOK_AT_CALL, START_CALL, SUBMIT
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.services.workflows import start_batch_items, start_item
+from durable_retry.services.workflows import begin_call, look_at, start_batch_items, start_item
 from durable_retry.stores.task_hub import bind_hub
 from durable_retry.stores.workflows import close_batch, find_batch, note_ended
 
@@ -56,6 +56,34 @@ async def batch_close(request: dict) -> None:  # type: ignore[type-arg] # as abo
         await close_batch(batch, clock.now())
 
 
+async def start_call(request: dict, hub: str) -> dict:  # type: ignore[type-arg] # as above
+    """Start the operation of a call. Idempotent.
+
+    Args:
+        request: `document`, the body of an operation, and `instance`: whose call it is.
+        hub: Configuration of the durable client.
+
+    Returns:
+        `operation_id`, or `problems`: why it can never start, pointer and detail of each.
+    """
+    return await begin_call(hub, request["document"], request["instance"], clock.now())
+
+
+async def look_at_call(request: dict, hub: str) -> dict:  # type: ignore[type-arg] # as above
+    """Look how the operation of a call ended.
+
+    Args:
+        request: `operation_id`.
+        hub: Configuration of the durable client.
+
+    Returns:
+        `document`: its status document, None while it runs; or `problems`, when nothing is left of it.
+    """
+    return await look_at(hub, request["operation_id"])
+
+
 blueprint.activity_trigger(input_name="request", activity=SUBMIT)(bind_hub(blueprint)(submit))
 blueprint.activity_trigger(input_name="request", activity=BATCH_STEP)(bind_hub(blueprint)(batch_step))
 blueprint.activity_trigger(input_name="request", activity=BATCH_CLOSE)(batch_close)
+blueprint.activity_trigger(input_name="request", activity=START_CALL)(bind_hub(blueprint)(start_call))
+blueprint.activity_trigger(input_name="request", activity=LOOK_AT_CALL)(bind_hub(blueprint)(look_at_call))

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from durable_retry.app import register
+    from durable_retry.in_process import OperationFailed, Operations, call
 
-__all__ = ["register"]
+__all__ = ["OperationFailed", "Operations", "call", "register"]
 
-_HOMES: Final = {"register": "durable_retry.app"}
+_HOMES: Final = {
+    "register": "durable_retry.app",
+    **dict.fromkeys(("OperationFailed", "Operations", "call"), "durable_retry.in_process"),
+}
 """The module of each name."""
 
 

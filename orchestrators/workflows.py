@@ -1,8 +1,8 @@
-"""The orchestrations of a batch and of a saga.
+"""The orchestrations of a batch, of a saga, and of one call by an orchestration of the app's own.
 
 A batch runs a bounded number of operations at a time, until every item has ended. A saga runs one operation
-after the other, in the order of `engine.workflows.Saga`. Both wait for operations to end: by their reports,
-and by a look now and then where a report cannot come.
+after the other, in the order of `engine.workflows.Saga`. A call runs one. All wait for operations to end: by
+their reports, and by a look now and then where a report cannot come.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,17 @@ from typing import Any, Final
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.names import BATCH, BATCH_CLOSE, BATCH_STEP, ENDED_EVENT, SAGA, SUBMIT
+from durable_retry.engine.base.names import (
+    BATCH,
+    BATCH_CLOSE,
+    BATCH_STEP,
+    CALL,
+    ENDED_EVENT,
+    LOOK_AT_CALL,
+    SAGA,
+    START_CALL,
+    SUBMIT,
+)
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.workflows import BatchProgress, Over, Saga, saga_document
@@ -201,3 +211,36 @@ def _show(ctx: task.OrchestrationContext, state: Saga) -> None:
 
 
 blueprint.orchestration_trigger(context_name="context", orchestration=SAGA)(saga)
+
+
+def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[str, Any] | None]:
+    """Run one operation for `durable_retry.call`.
+
+    Args:
+        ctx: The durable context; the instance's id makes the key of an operation that has none.
+        input_: `document`, the body of `POST /api/operations`; when it continues as new `operation_id`.
+
+    Returns:
+        `document`, the operation's last status document, or `problems`: why it was never started. None when
+        the orchestration continues as new.
+    """
+    reports = CompletionReports(ctx)
+    operation_id = input_.get("operation_id")
+    if operation_id is None:
+        given = {"document": input_["document"], "instance": ctx.instance_id}
+        started = yield from call_until_success(ctx, START_CALL, given)
+        if "problems" in started:
+            refused: dict[str, Any] = started
+            return refused
+        operation_id = started["operation_id"]
+    for _ in range(LOOKS_PER_HISTORY):
+        looked = yield from call_until_success(ctx, LOOK_AT_CALL, {"operation_id": operation_id})
+        if looked.get("document", looked) is not None:
+            answer: dict[str, Any] = looked
+            return answer
+        yield from reports.wait()
+    ctx.continue_as_new({**input_, "operation_id": operation_id}, save_events=True)
+    return None
+
+
+blueprint.orchestration_trigger(context_name="context", orchestration=CALL)(call_operation)

@@ -210,7 +210,7 @@ _PURGE_SECONDS: Final = 30
 
 _PURGED_AT_ONCE: Final = 16
 
-_PREFIXES: Final = (ID_PREFIX, outbox_instance(""), "batch-", "saga-", "replay-", "release-")
+_PREFIXES: Final = (ID_PREFIX, outbox_instance(""), "batch-", "saga-", "replay-", "release-", "call-")
 """What the ids of this engine's instances begin with."""
 
 _CLEAN_SECONDS: Final = 120

@@ -1,5 +1,7 @@
 """The operations of batches and sagas: resolved when the batch or saga is accepted, started one by one later.
 
+Also those that orchestrations of the app's own call: started at once.
+
 They are parsed, named, validated and started like any other operation.
 """
 
@@ -25,6 +27,7 @@ from durable_retry.engine.base.validation import (
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput, ScopedKey
 from durable_retry.engine.operations.request import ParsedEnvelope
+from durable_retry.engine.operations.status import is_finished
 from durable_retry.engine.workflows import BatchRequest, SagaRequest, Step, StepRequest
 from durable_retry.services.submit import (
     KeyReused,
@@ -38,6 +41,7 @@ from durable_retry.services.submit import (
 )
 from durable_retry.settings.app import app_settings
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation
+from durable_retry.stores.operations import find_status
 from durable_retry.stores.workflows import Item, note_ended, note_running, read_item
 
 
@@ -209,6 +213,51 @@ async def _refused(operation: OperationInput, now: datetime) -> Completion:
         category=Category.MALFORMED,
         error=f"{reason.value}: {_KEY_REUSED}",
     )
+
+
+CALL_SOURCE: Final = "call"
+
+
+async def begin_call(hub: str, document: Any, instance: str, now: datetime) -> dict[str, Any]:
+    """Start the operation of a call; it reports its end to the orchestration that waits. Idempotent.
+
+    Args:
+        hub: Configuration of the durable client.
+        document: A body of `POST /api/operations`; without a key in it, the key is the instance's id.
+        instance: Id of the orchestration that waits.
+        now: Aware UTC instant.
+
+    Returns:
+        `operation_id`, or `problems`: `pointer` and `detail` of each.
+
+    Raises:
+        TaskHubUnavailableError: It was not taken over.
+    """
+    naming = Naming(own=ScopedKey(f"source:{CALL_SOURCE}", instance))
+    try:
+        operation = resolve(parse(ParsedEnvelope(document), naming), source=CALL_SOURCE, now=now)
+    except InvalidInputError as error:
+        return {"problems": [problem.to_json() for problem in error.problems]}
+    if isinstance(await submit(hub, replace(operation, reports_to=instance)), KeyReused):
+        return {"problems": [Problem("/key", _KEY_REUSED).to_json()]}
+    return {"operation_id": operation.operation_id}
+
+
+async def look_at(hub: str, operation_id: str) -> dict[str, Any]:
+    """Look how the operation of a call ended.
+
+    Returns:
+        `document`: its status document, None while it runs; or `problems`, when nothing is left of it.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    document = await find_status(hub, operation_id)
+    if document is None:
+        return {
+            "problems": [Problem("", f"nothing is left of {operation_id}: its record has expired").to_json()]
+        }
+    return {"document": document if is_finished(document) else None}
 
 
 BATCH_SOURCE: Final = "batch"

@@ -162,3 +162,31 @@ def test_the_dashboard_and_the_description_are_below_the_prefix(shop: httpx.Clie
     paths = json.loads(shop.get("/api/retries/openapi.json").text)["paths"]
     assert "/api/retries/operations/{operation_id}" in paths
     assert all(path.startswith("/api/retries/") for path in paths)
+
+
+def test_an_orchestration_of_the_shop_calls_by_way_of_the_engine(
+    shop: httpx.Client, target: Target, key: str
+) -> None:
+    order = {"request": {"path": "/fail/1"}, "key": key}
+    assert shop.post("/api/checkouts/checkout", json=order).json() == {"charged": 200, "shipped": 7}
+    assert target.received(key)["count"] == 2
+
+
+def test_an_orchestration_of_the_shop_is_told_what_failed(shop: httpx.Client, key: str) -> None:
+    told = shop.post("/api/checkouts/checkout", json={"request": {"path": "/status/422"}, "key": key}).json()
+    assert told["failed"] == ["dead_lettered", "malformed", "RejectedByDependency"]
+    letter = shop.get(f"/api/retries/dead-letters/{told['letter']}").json()
+    assert (letter["key"], letter["status"]) == (key, "open")
+
+
+def test_a_call_that_cannot_be_is_told_at_once(shop: httpx.Client) -> None:
+    told = shop.post("/api/checkouts/checkout", json={"request": {"path": "https://elsewhere.example/"}}).json()
+    assert told == {"failed": ["refused", "malformed", "ValidationFailed"], "letter": None}
+
+
+def test_an_orchestrator_of_the_first_style_can_call_too(shop: httpx.Client) -> None:
+    assert shop.post("/api/checkouts/first_style", json={}).json() == 200
+
+
+def test_a_function_of_the_shop_submits_and_waits_in_the_process(shop: httpx.Client, key: str) -> None:
+    assert shop.post(f"/api/shipments/{key}").json() == [False, True, 7, False, "app"]

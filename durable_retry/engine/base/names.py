@@ -22,8 +22,9 @@ BATCH: Final = "batch"
 SAGA: Final = "saga"
 REPLAY: Final = "replay"
 RELEASE_WAITING: Final = "release_waiting"
+CALL: Final = "call_operation"
 ORCHESTRATIONS: Final = frozenset(
-    {OPERATION, STARTED_OPERATION, OUTBOX, BATCH, SAGA, REPLAY, RELEASE_WAITING}
+    {OPERATION, STARTED_OPERATION, OUTBOX, BATCH, SAGA, REPLAY, RELEASE_WAITING, CALL}
 )
 
 ATTEMPT: Final = "attempt"
@@ -38,6 +39,8 @@ BATCH_CLOSE: Final = "batch_close"
 REPLAY_PAGE: Final = "replay_page"
 REPLAY_BATCH: Final = "replay_batch"
 WAKE_WAITING: Final = "wake_waiting"
+START_CALL: Final = "start_call"
+LOOK_AT_CALL: Final = "look_at_call"
 """Activities."""
 
 IDEMPOTENCY_RECORD: Final = "idempotency_record"
