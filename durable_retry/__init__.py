@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from durable_retry.app import register
-    from durable_retry.in_process import OperationFailed, Operations, call
+    from durable_retry.client.documents import OperationFailed
+    from durable_retry.in_process import Operations, call
 
 __all__ = ["OperationFailed", "Operations", "call", "register"]
 
 _HOMES: Final = {
     "register": "durable_retry.app",
-    **dict.fromkeys(("OperationFailed", "Operations", "call"), "durable_retry.in_process"),
+    "OperationFailed": "durable_retry.client.documents",
+    **dict.fromkeys(("Operations", "call"), "durable_retry.in_process"),
 }
 """The module of each name."""
 

@@ -7,19 +7,20 @@ accepted = await operations.submit(handler="ship-order", input={"number": 7}, ke
 """
 
 import json
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 from weakref import WeakKeyDictionary
 
 import azure.durable_functions as df
 from durabletask import task
 
 from durable_retry import clock
+from durable_retry.client.documents import OperationFailed, OperationFields, operation_document
 from durable_retry.engine.base.names import CALL, CANCEL_EVENT, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.operations.request import Event, ParsedEnvelope
+from durable_retry.engine.operations.request import ParsedEnvelope
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.services.submit import KeyReused, Naming, Replayed, parse, resolve, submit
 from durable_retry.settings.app import function_name
@@ -36,50 +37,11 @@ _WAIT_SECONDS: Final = 30.0
 """For one question to the task hub, which holds a connection."""
 
 
-class OperationFailed(Exception):  # noqa: N818 - said where it is raised: `except OperationFailed`
-    """An operation that did not succeed.
-
-    Attributes:
-        operation_id: Of the operation; "" when it was never started.
-        status: `dead_lettered` or `cancelled`; `refused` when it was never started.
-        category: Kind of the failure, such as `malformed`; None of a cancelled one.
-        reason: Of the dead letter, such as `RetriesExhausted`; `ValidationFailed` when it was refused.
-        dead_letter_id: What to replay; None when there is none.
-        detail: What went wrong, for a person.
-        document: The last status document; empty when it was never started.
-    """
-
-    def __init__(self, document: Mapping[str, Any], problems: Iterable[Mapping[str, str]] = ()) -> None:
-        letter = document.get("dead_letter") or {}
-        listed = "; ".join(f"{each['pointer']}: {each['detail']}" for each in problems)
-        self.document = dict(document)
-        self.operation_id = str(document.get("operation_id", ""))
-        self.status = str(document.get("status", "refused"))
-        self.category: str | None = "malformed" if listed else letter.get("category")
-        self.reason: str | None = "ValidationFailed" if listed else letter.get("reason")
-        self.dead_letter_id: str | None = letter.get("id")
-        self.detail = listed or str(letter.get("detail") or "")
-        words = (self.operation_id, self.status, self.reason, self.detail)
-        super().__init__(", ".join(filter(None, words)))
-
-
 _calls: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """Calls so far by each orchestration's context, which every replay makes anew."""
 
 
-def call(
-    context: Context,
-    *,
-    dependency: str | None = None,
-    request: Mapping[str, Any] | None = None,
-    handler: str | None = None,
-    input: Any = None,  # noqa: A002 - the API's word
-    key: str | None = None,
-    correlation_id: str | None = None,
-    deadline_seconds: float | None = None,
-    retry: Mapping[str, Any] | None = None,
-    on_success: Iterable[Mapping[str, Any] | Event] = (),
-) -> Generator[task.Task[Any], Any, Any]:
+def call(context: Context, **operation: Unpack[OperationFields]) -> Generator[task.Task[Any], Any, Any]:
     """Run an operation in an orchestrator, and return its result; `yield from` it.
 
         charge = yield from durable_retry.call(
@@ -87,22 +49,13 @@ def call(
         )
         charge_id = charge["json"]["id"]
 
-    It waits as long as the operation does, without compute. The arguments mean what they mean in the body of
-    `POST /api/operations`.
+    It waits as long as the operation does, without compute.
 
     Args:
         context: Of the orchestrator.
-        dependency: Whose policy and circuit it uses; with `request`.
-        request: `method` (POST when left out), `path`, `query`, `headers`, `json` or `body`.
-        handler: In place of both, the name of a handler.
-        input: For the handler, any JSON.
-        key: Of the operation. None makes one of the instance's id and the number of this call in the
-            orchestrator, the same in every replay. An orchestrator that continues as new needs keys of its
-            own: its numbers begin again.
-        correlation_id: Name of the wider piece of work.
-        deadline_seconds: For the whole operation; 0 for none; None means the dependency's.
-        retry: Changes of the dependency's policy.
-        on_success: Events to send when it succeeds.
+        operation: See `OperationFields`. Without `key` it is made of the instance's id and the number of this
+            call in the orchestrator, the same in every replay. An orchestrator that continues as new needs
+            keys of its own: its numbers begin again.
 
     Returns:
         `result` of the status document: `status_code`, `headers` and `json` or `body`; of a handler `value`.
@@ -111,24 +64,13 @@ def call(
         OperationFailed: It is a dead letter, was cancelled, or was refused as invalid.
     """
     number = _calls[context] = _calls.get(context, 0) + 1
-    document = operation_document(
-        dependency=dependency,
-        request=request,
-        handler=handler,
-        input=input,
-        key=key,
-        correlation_id=correlation_id,
-        deadline_seconds=deadline_seconds,
-        retry=retry,
-        on_success=on_success,
-    )
     instance_id = f"call-{sha256(f'{context.instance_id}/{number}'.encode()).hexdigest()[:40]}"
-    given, name = {"document": document}, function_name(CALL)
+    given = {"document": operation_document(operation)}
     child: task.Task[Any]
     if isinstance(context, task.OrchestrationContext):
-        child = context.call_sub_orchestrator(name, input=given, instance_id=instance_id)
+        child = context.call_sub_orchestrator(function_name(CALL), input=given, instance_id=instance_id)
     else:
-        child = context.call_sub_orchestrator(name, given, instance_id)
+        child = context.call_sub_orchestrator(function_name(CALL), given, instance_id)
     ended = yield child
     return _result_of(ended)
 
@@ -140,16 +82,6 @@ def _result_of(ended: Mapping[str, Any]) -> Any:
     if document["status"] != OperationState.SUCCEEDED:
         raise OperationFailed(document)
     return document["result"]
-
-
-def operation_document(**fields: Any) -> dict[str, Any]:
-    """Return the body of an operation, without what was not given."""
-    document = {name: value for name, value in fields.items() if value is not None}
-    events = [each.to_json() if isinstance(each, Event) else each for each in document.pop("on_success", ())]
-    request = document.get("request")
-    if isinstance(request, Mapping):
-        document["request"] = {"method": "POST", **request}
-    return {**document, "on_success": events} if events else document
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,42 +120,22 @@ class Operations:
         given = {name: getattr(client, name) for name in _OF_THE_BINDING}
         return cls(json.dumps(given))
 
-    async def submit(
-        self,
-        *,
-        dependency: str | None = None,
-        request: Mapping[str, Any] | None = None,
-        handler: str | None = None,
-        input: Any = None,  # noqa: A002 - the API's word
-        key: str | None = None,
-        correlation_id: str | None = None,
-        deadline_seconds: float | None = None,
-        retry: Mapping[str, Any] | None = None,
-        on_success: Iterable[Mapping[str, Any] | Event] = (),
-    ) -> Accepted:
-        """Start an operation unless its key was used before; the arguments are those of `call`.
+    async def submit(self, **operation: Unpack[OperationFields]) -> Accepted:
+        """Start an operation unless its key was used before.
+
+        Args:
+            operation: See `OperationFields`. Without `key` one is generated.
 
         Raises:
             InvalidInputError: With every mistake, or because the key belongs to another request.
             TaskHubUnavailableError: It is not known to be started; with a key, submitting again is safe.
         """
-        document = operation_document(
-            dependency=dependency,
-            request=request,
-            handler=handler,
-            input=input,
-            key=key,
-            correlation_id=correlation_id,
-            deadline_seconds=deadline_seconds,
-            retry=retry,
-            on_success=on_success,
-        )
-        submission = parse(ParsedEnvelope(document), Naming())
-        operation = resolve(submission, source=SOURCE, now=clock.now())
-        result = await submit(self.hub, operation, is_new_key=submission.is_new_key)
+        submission = parse(ParsedEnvelope(operation_document(operation)), Naming())
+        resolved = resolve(submission, source=SOURCE, now=clock.now())
+        result = await submit(self.hub, resolved, is_new_key=submission.is_new_key)
         if isinstance(result, KeyReused):
             raise InvalidInputError([Problem("/key", "the key belongs to another request")])
-        return Accepted(operation.operation_id, operation.key, isinstance(result, Replayed))
+        return Accepted(resolved.operation_id, resolved.key, isinstance(result, Replayed))
 
     async def get(self, operation_id: str) -> dict[str, Any] | None:
         """Return the status document of an operation; None when there is none.

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from durable_retry.client import AsyncClient, Client, OperationFailed
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 from tests.support.azurite import Storage
 from tests.support.target import Target
@@ -180,7 +181,9 @@ def test_an_orchestration_of_the_shop_is_told_what_failed(shop: httpx.Client, ke
 
 
 def test_a_call_that_cannot_be_is_told_at_once(shop: httpx.Client) -> None:
-    told = shop.post("/api/checkouts/checkout", json={"request": {"path": "https://elsewhere.example/"}}).json()
+    told = shop.post(
+        "/api/checkouts/checkout", json={"request": {"path": "https://elsewhere.example/"}}
+    ).json()
     assert told == {"failed": ["refused", "malformed", "ValidationFailed"], "letter": None}
 
 
@@ -190,3 +193,23 @@ def test_an_orchestrator_of_the_first_style_can_call_too(shop: httpx.Client) -> 
 
 def test_a_function_of_the_shop_submits_and_waits_in_the_process(shop: httpx.Client, key: str) -> None:
     assert shop.post(f"/api/shipments/{key}").json() == [False, True, 7, False, "app"]
+
+
+def test_a_program_submits_waits_and_replays_with_the_client(shop: httpx.Client, key: str) -> None:
+    with Client(f"{shop.base_url}/api/retries") as client:
+        first = client.submit(handler="ship-order", input={"number": 7}, key=key, wait_seconds=20)
+        assert client.wait(first.operation_id, timeout_seconds=60).result == {"value": 7}
+        assert client.submit(handler="ship-order", input={"number": 7}, key=key).is_replayed
+        bad = client.submit(dependency="warehouse", request={"path": "/status/422"})
+        with pytest.raises(OperationFailed) as failed:
+            client.wait(bad.operation_id, timeout_seconds=60)
+        letter = failed.value.dead_letter_id or ""
+        again = client.replay(letter, request={"method": "POST", "path": "/fail/0"}, note="mended")
+        eventually(lambda: client.get(again).status == "succeeded", "the replay succeeds", within_seconds=60)
+
+
+async def test_a_program_awaits_with_the_client(shop: httpx.Client, key: str) -> None:
+    async with AsyncClient(f"{shop.base_url}/api/retries") as client:
+        submitted = await client.submit(dependency="warehouse", request={"path": "/fail/1"}, key=key)
+        done = await client.wait(submitted.operation_id, timeout_seconds=60)
+        assert [attempt.category for attempt in done.attempts] == ["transient", None]

@@ -1,5 +1,6 @@
 """`durable_retry.register`: what an app can choose, and what it is told when it chooses wrongly."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import azure.functions as func
 import pytest
 
 import durable_retry
+import entities
 from durable_retry.handlers import find_handler
 from durable_retry.services.intake import intake
 from durable_retry.settings.app import Registration, SettingsError, app_settings, use_registration
@@ -48,10 +50,10 @@ def _forget() -> None:
 
 
 def _entities() -> list[Any]:
-    from entities.circuit_breaker import CircuitBreaker  # noqa: PLC0415 - as the app does, when it registers
-    from entities.idempotency_record import IdempotencyRecord  # noqa: PLC0415 - as above
-
-    return [CircuitBreaker, IdempotencyRecord]
+    """The classes of the entities; the SDK's decorator puts them on what the host calls."""
+    builders = [builder for each in entities.blueprints() for builder in each._function_builders]
+    found = (getattr(builder._function._func, "entity_function", None) for builder in builders)
+    return [entity for entity in found if entity is not None]
 
 
 def registered(tmp_path: Path, **chosen: Any) -> dict[str, Any]:
@@ -90,10 +92,9 @@ def test_a_function_prefix_begins_every_name(tmp_path: Path) -> None:
     assert trigger_of(functions["retry_operation"])["orchestration"] == "retry_operation"
     assert trigger_of(functions["retry_attempt"])["activity"] == "retry_attempt"
     assert trigger_of(functions["retry_circuit_breaker"])["entityName"] == "retry_circuit_breaker"
-    assert {entity.__durable_entity_name__ for entity in _entities()} == {
-        "retry_circuit_breaker",
-        "retry_idempotency_record",
-    }
+    names = [entity.__durable_entity_name__ for entity in _entities()]
+    assert len(names) > 1
+    assert all(name.startswith("retry_") for name in names)
 
 
 def test_an_app_that_is_loaded_again_does_not_get_its_prefix_twice(tmp_path: Path) -> None:
@@ -211,3 +212,25 @@ def test_importing_the_package_loads_nothing_of_the_app() -> None:
 def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'registre'"):
         durable_retry.registre  # noqa: B018 # type: ignore[attr-defined]
+
+
+CALLED_BY_NAME = {
+    "call_activity",
+    "call_sub_orchestrator",
+    "schedule_new_orchestration",
+    "EntityInstanceId",
+}
+"""What takes the name of a function first."""
+
+
+def test_every_function_that_is_called_by_name_is_called_with_the_prefix() -> None:
+    bare = {
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for folder in ("durable_retry", "orchestrators", "activities", "entities")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "attr", getattr(node.func, "id", "")) in CALLED_BY_NAME
+        and not ast.unparse(node.args[0]).startswith("function_name(")
+    }
+    assert bare == set()

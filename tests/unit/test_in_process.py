@@ -8,8 +8,8 @@ import pytest
 from durabletask import task
 
 import durable_retry
+from durable_retry.client.documents import operation_document
 from durable_retry.engine.operations.request import Event
-from durable_retry.in_process import operation_document
 
 
 def a_context(instance_id: str = "order-7") -> Any:
@@ -58,7 +58,7 @@ def test_a_call_is_the_body_of_an_operation() -> None:
 
 def test_events_may_be_objects_or_json() -> None:
     event = Event.to_queue("mails", "mail.wanted", {"to": "a"})
-    document = operation_document(on_success=[event, {"type": "b", "queue": "q"}])
+    document = operation_document({"on_success": [event, {"type": "b", "queue": "q"}]})
     assert document["on_success"] == [event.to_json(), {"type": "b", "queue": "q"}]
 
 

@@ -32,7 +32,8 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     **{surface: frozenset(f"{LIBRARY}.{layer}" for layer in LAYERS) for surface in DURABLE_FOLDERS},
     f"{LIBRARY}.triggers": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "triggers")),
     f"{LIBRARY}.app": frozenset({LIBRARY}),
-    f"{LIBRARY}.in_process": frozenset(f"{LIBRARY}.{layer}" for layer in LAYERS),
+    f"{LIBRARY}.client": frozenset({f"{LIBRARY}.client", f"{LIBRARY}.engine", f"{LIBRARY}.clock"}),
+    f"{LIBRARY}.in_process": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "client")),
     "onebox": frozenset({"onebox"}),
     "retryctl": frozenset({"retryctl"}),
 }
@@ -217,7 +218,7 @@ def test_imports_point_one_way(layer: str) -> None:
 
 
 def test_every_module_of_the_library_has_a_layer() -> None:
-    assert modules_in(ROOT / LIBRARY) <= {*LAYERS, "triggers", "app", "in_process"}
+    assert modules_in(ROOT / LIBRARY) <= {*LAYERS, "triggers", "app", "client", "in_process"}
 
 
 def test_a_folder_without_sources_is_no_package(tmp_path: Path) -> None:
