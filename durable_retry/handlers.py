@@ -15,8 +15,9 @@ from typing import Any, Final, Literal, get_args
 import httpx
 from pydantic import BaseModel
 
-from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
+from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
 from durable_retry.engine.operations.request import Event
+from durable_retry.engine.retry.policy import RetryOverride
 
 __all__ = [
     "Call",
@@ -280,6 +281,20 @@ def _transaction_problems(outcome: Outcome) -> Iterator[Problem]:
             yield Problem(pointer_of("writes", index), f"is a second write of the row {row[2]!r}")
 
 
+_STEP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a handler, see `Call.step`."""
+
+    name: str
+    function: Callable[..., Awaitable[Any]]
+    arguments: tuple[Any, ...]
+    retry: RetryOverride | None
+    repeatable: bool | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One attempt, as a handler gets it.
@@ -291,6 +306,7 @@ class Call:
         client: Bound to the handler's dependency: its base URL, headers, auth, timeouts and pool. Each
             request carries the key in the dependency's idempotency header, unless it sets that header itself.
         time_left: Returns `seconds_left`.
+        run_step: Carries out `step`.
     """
 
     key: str
@@ -298,11 +314,50 @@ class Call:
     correlation_id: str | None
     client: httpx.AsyncClient
     time_left: Callable[[], float]
+    run_step: Callable[[Step], Awaitable[Any]]
 
     @property
     def seconds_left(self) -> float:
         """Seconds until this attempt is cut off: of the attempt's timeout, or of the deadline."""
         return self.time_left()
+
+    async def step[T](
+        self,
+        name: str,
+        function: Callable[..., Awaitable[T]],
+        /,
+        *arguments: Any,
+        retry: Mapping[str, Any] | None = None,
+        repeatable: bool | None = None,
+    ) -> T:
+        """Run a step once, and remember its result: a later attempt of the operation gets it from storage.
+
+            charge = await call.step("charge", charge_card, order)
+
+            async def charge_card(order: Order, call: Call) -> Charge: ...
+
+        Args:
+            name: Unique in the handler: 1 to 64 letters, digits, `-` and `_`.
+            function: Is called with `arguments` and, last, a `Call` whose key is the step's own. Its result,
+                at most 64 KiB of JSON, comes back as what it is annotated to return.
+            arguments: For `function`; not stored.
+            retry: Changes to the operation's policy for this step, in the words of a `retry` table: its
+                failures then use up its own attempts, and the operation waits as it says. None leaves them to
+                the operation's policy.
+            repeatable: Whether to run it again when an execution of it died and nobody knows whether it took
+                effect; if not, the operation is a dead letter then. None means: if the dependency
+                deduplicates.
+
+        Raises:
+            InvalidInputError: The name, the policy or the result cannot be used.
+            Exception: What `function` raised.
+        """
+        if not (isinstance(name, str) and _STEP_NAME.fullmatch(name)):
+            detail = f"{name!r:.80} is no name: 1 to 64 letters, digits, - and _"
+            raise InvalidInputError([Problem("/step", detail)])
+        policy = None if retry is None else validated(RetryOverride, dict(retry))
+        result: T = await self.run_step(Step(name, function, arguments, policy, repeatable))
+        return result
 
 
 def operation_handler(

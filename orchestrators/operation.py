@@ -434,7 +434,7 @@ def _dead_letter(run: Run, decision: DeadLetter) -> Steps[dict[str, Any]]:
     if run.operation.undoes is not None:
         decision = _compensation_failed(run.operation.undoes, decision)
     entry = {
-        "operation": run.operation.to_json(),
+        "operation": _with_steps_run(run.operation).to_json(),
         "category": decision.category.value,
         "reason": decision.reason.value,
         "detail": decision.detail,
@@ -448,6 +448,11 @@ def _dead_letter(run: Run, decision: DeadLetter) -> Steps[dict[str, Any]]:
         "detail": decision.detail,
     }
     return _finish(run, OperationState.DEAD_LETTERED, dead_letter=summary)
+
+
+def _with_steps_run(operation: OperationInput) -> OperationInput:
+    """Return a handler's operation with the run whose steps a replay continues."""
+    return operation if operation.handler is None else replace(operation, steps_run=operation.remembered_run)
 
 
 def _compensation_failed(saga_id: str, decision: DeadLetter) -> DeadLetter:

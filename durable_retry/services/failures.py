@@ -8,7 +8,7 @@ does not fit the code, a limit of the platform. Then nobody would see the operat
 terminate an orchestration through the platform, instead of cancelling the operation.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.operations.completion import unreadable_completion, unreadable_document
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.status import STEPS_RUN
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
 from durable_retry.stores.operations import document_of, operation_of
 from durable_retry.stores.task_hub import (
@@ -121,6 +122,9 @@ async def keep_failed(instance: Instance, now: datetime) -> KeptFailure:
         "reason": DeadLetterReason.AMBIGUOUS_OUTCOME.value,
         "detail": detail,
     }
+    # Before its first turn a document shows the first run, which is not the run that would have been.
+    steps_run = document.get(STEPS_RUN, 1)
+    operation = replace(operation, steps_run=None if steps_run == 1 else steps_run)
     entry = {"operation": operation.to_json(), "attempts": document["attempts"], **letter}
     dead_letter_id = await keep_operation(entry, now)
     ended = document | {"dead_letter": {"id": dead_letter_id, **letter}}

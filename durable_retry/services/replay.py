@@ -264,7 +264,11 @@ def _of_operation(record: DeadLetterRecord, edits: ReplayBody, now: datetime) ->
         input=edited.input,
         replay_of=record.id,
     )
-    if needs_new_key(edits, _editable(kept.to_json()), _editable(operation.to_json())):
+    needs_key = needs_new_key(edits, _editable(kept.to_json()), _editable(operation.to_json()))
+    if needs_key or operation.input != kept.input:
+        # The results of its steps are those of another input, or must not be used again.
+        operation = replace(operation, steps_run=None)
+    if needs_key:
         operation = replace(operation, downstream_key=visible(f"{kept.key}.{uuid.uuid4().hex}"))
     before, after = (_editable(without_credentials(one.to_json())) for one in (kept, operation))
     return Prepared(operation, changes_between(before, after))

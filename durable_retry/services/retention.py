@@ -3,6 +3,7 @@
     sent events     event row --> with the last one commit row and location --> entry in the list of sent
     events batches         rows of the batch --> entry in the list of batches
     dead letters    archived ones only: record --> list rows --> entry in the order of deletion
+    steps           rows of an operation whose record is gone, and that no dead letter may replay
 
 The list entry is deleted last, so the next step repeats what a crash interrupted. Failed events stay: a
 person has to handle their dead letters.
@@ -22,14 +23,16 @@ from durabletask.client import OrchestrationStatus
 
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import ORCHESTRATIONS, outbox_instance
+from durable_retry.engine.dead_letters.record import Status
+from durable_retry.engine.operations.idempotency import RecordState, state_of
 from durable_retry.engine.outbox import EventState, outbox_id_of
 from durable_retry.services.failures import sweep_failed, sweep_terminated
 from durable_retry.services.replay import finish_replay
 from durable_retry.settings.app import function_name
 from durable_retry.settings.maintenance import maintenance_settings
-from durable_retry.stores import tables
+from durable_retry.stores import steps, tables
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
-from durable_retry.stores.dead_letters.records import Intent, left_over, remove_archived
+from durable_retry.stores.dead_letters.records import Intent, find_dead_letter, left_over, remove_archived
 from durable_retry.stores.operation_writes import (
     marked_runs,
     read_removal_cursor,
@@ -54,6 +57,7 @@ from durable_retry.stores.task_hub import (
     client_for,
     operations_page,
     purge_history,
+    read_record,
     task_hub_unavailable,
 )
 from durable_retry.stores.workflows import CREATED, TABLE, age, find_batch
@@ -77,6 +81,7 @@ async def run_maintenance(hub: str, now: datetime) -> None:
     swept = await sweep_failed(hub, now)
     cancelled = await sweep_terminated(hub, now)
     markers = await remove_attempt_markers(hub, now - MARKERS_KEPT)
+    forgotten = await remove_steps(hub, now - MARKERS_KEPT, now)
     removed = purged = batches = sent = commits = 0
     if settings.archived_for is not None:
         removed = await remove_archived_dead_letters(now - settings.archived_for)
@@ -88,11 +93,13 @@ async def run_maintenance(hub: str, now: datetime) -> None:
         purged = await purge_histories(hub, now - settings.history_for)
     if swept:
         _log.error("%d operations whose orchestration failed are dead letters now", swept)
-    if finished or removed or purged or batches or sent or commits or markers or cancelled:
+    counts = (finished, cancelled, removed, sent, commits, batches, markers, forgotten, purged)
+    if any(counts):
         _log.info(
             "finished %d changes; completed %d terminated operations; removed %d dead letters, "
-            "%d sent events, %d commits, %d batches, %d attempt markers; purged %d histories",
-            *(finished, cancelled, removed, sent, commits, batches, markers, purged),
+            "%d sent events, %d commits, %d batches, %d attempt markers, the steps of %d operations; "
+            "purged %d histories",
+            *counts,
         )
 
 
@@ -263,6 +270,49 @@ async def remove_attempt_markers(hub: str, marked_before: datetime) -> int:
         removed += len(old)
     await write_removal_cursor(following)
     return removed
+
+
+STEPS_PER_STEP: Final = 1_000
+
+
+async def remove_steps(hub: str, changed_before: datetime, now: datetime) -> int:
+    """Delete the remembered steps of operations that need them no more.
+
+    They live as long as the record of the operation's key, and as long as a dead letter that may be replayed
+    with them. Reads at most `STEPS_PER_STEP` rows and continues behind them the next time.
+
+    Returns:
+        Number of operations whose steps were deleted.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer; the next run begins at the same cursor.
+    """
+    found, following = await steps.remembered_steps(await steps.read_removal_cursor(), STEPS_PER_STEP)
+    removed = 0
+    for remembered in found:
+        if remembered.changed_at < changed_before and not await _are_needed(hub, remembered, now):
+            await steps.forget_steps(remembered)
+            removed += 1
+    await steps.write_removal_cursor(following)
+    return removed
+
+
+async def _are_needed(hub: str, remembered: steps.RememberedSteps, now: datetime) -> bool:
+    record = await read_record(hub, remembered.operation_id)
+    if state_of(record, now) is not RecordState.ABSENT or not await is_over(hub, remembered.operation_id):
+        return True
+    return any([await _may_be_replayed(each) for each in remembered.dead_letter_ids])
+
+
+async def _may_be_replayed(dead_letter_id: str) -> bool:
+    """Whether a dead letter, or the last one that its replays became, may be replayed again."""
+    found = await find_dead_letter(dead_letter_id)
+    while found is not None and found.status is Status.REPLAYED:
+        following = found.replays[-1].dead_letter_id
+        if following is None:
+            return False
+        found = await find_dead_letter(following)
+    return found is not None
 
 
 async def purge_histories(hub: str, started_before: datetime) -> int:

@@ -25,6 +25,7 @@ from durable_retry.engine.base.names import Category, DeadLetterReason, Operatio
 from durable_retry.engine.operations.completion import unreadable_document
 from durable_retry.engine.operations.operation import OperationInput, content_of, is_operation_id
 from durable_retry.engine.operations.status import (
+    STEPS_RUN,
     UNFINISHED,
     Counters,
     Window,
@@ -35,6 +36,7 @@ from durable_retry.engine.operations.status import (
 )
 from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.stores.outbox import events_of
+from durable_retry.stores.steps import steps_shown
 from durable_retry.stores.task_hub import Instance, Selection, instances_of, read_operation, read_record
 
 _CRASHED: Final = {
@@ -60,9 +62,9 @@ async def find_status(hub: str, operation_id: str) -> dict[str, Any] | None:
         return None  # Batches, sagas and other orchestrations have ids of another form.
     instance = await read_operation(hub, operation_id)
     if instance is not None:
-        return await with_event_states(whole_document_of(instance))
+        return await with_parts(whole_document_of(instance))
     record = await read_record(hub, operation_id)
-    return None if record is None or record.document is None else await with_event_states(record.document)
+    return None if record is None or record.document is None else await with_parts(record.document)
 
 
 async def is_over(hub: str, operation_id: str) -> bool:
@@ -78,11 +80,18 @@ async def is_over(hub: str, operation_id: str) -> bool:
     return record is None or record.document is not None
 
 
-async def with_event_states(document: Mapping[str, Any]) -> dict[str, Any]:
+async def with_parts(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a status document with what is stored beside it: the states of its events, a handler's steps.
+
+    Costs one query for an operation with events, and one for a handler's.
+    """
+    return await _with_steps(await _with_event_states(document))
+
+
+async def _with_event_states(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return a status document with its events' present states; events are sent after the operation ends.
 
-    An event without a row keeps the state in the document. Costs one query of the outbox, or none for an
-    operation without events.
+    An event without a row keeps the state in the document.
     """
     if not document["events"]:
         return dict(document)
@@ -92,6 +101,15 @@ async def with_event_states(document: Mapping[str, Any]) -> dict[str, Any]:
         {**event, "state": states.get(event["event_id"], event["state"])} for event in document["events"]
     ]
     return {**document, "events": events}
+
+
+async def _with_steps(document: dict[str, Any]) -> dict[str, Any]:
+    if "handler" not in document:
+        return document
+    run = document.pop(STEPS_RUN, None)  # A document of an older version has none: there were no steps.
+    state = OperationState(document["status"])
+    steps = [] if run is None else await steps_shown(document["operation_id"], run, state)
+    return document | {"steps": steps}
 
 
 def document_of(instance: Instance) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import httpx
 import pytest
 from azure.data.tables import TableClient
 
+from scripts.processes import eventually
 from tests.support.app import System
 from tests.support.azurite import Storage
 
@@ -116,3 +117,64 @@ def test_another_input_under_the_same_key_is_another_request(tailored: System, k
     assert post(tailored, key, "transient", {"attempts": 0}).status_code == 200
     assert post(tailored, key, "transient", {"attempts": 1}).status_code == 422
     assert post(tailored, key, "throttled", {"attempts": 0}).status_code == 422
+
+
+def steps_of(document: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [tuple(step.values()) for step in document["steps"]]
+
+
+def test_a_step_is_remembered_while_a_later_one_is_retried_by_its_own_policy(
+    tailored: System, key: str
+) -> None:
+    # The dependency's own policy has three attempts.
+    done = tailored.until(accepted(tailored, key, "book-trip", {"hotel_attempts": 6}), "succeeded")
+    assert done["result"]["value"] == {"flight": f"flight {key}~flight", "hotel": f"hotel {key}~hotel"}
+    assert done["attempt_count"] == 6
+    assert [list(step) for step in done["steps"]] == [["name", "status", "attempts", "result"]] * 2
+    assert steps_of(done) == [
+        ("flight", "succeeded", 1, f"flight {key}~flight"),
+        ("hotel", "succeeded", 6, f"hotel {key}~hotel"),
+    ]
+    assert [tailored.target.received(f"{key}~{step}")["count"] for step in ("flight", "hotel")] == [1, 1]
+    again = post(tailored, key, "book-trip", {"hotel_attempts": 6})
+    assert (again.status_code, again.json()["steps"]) == (200, done["steps"])
+    (listed,) = tailored.client.get("/api/operations", params={"key": key}).json()["items"]
+    assert not {"steps", "steps_run", "input"} & listed.keys()
+
+
+def replayed(system: System, document: dict[str, Any], **edits: Any) -> None:
+    letter = document["dead_letter"]["id"]
+    answer = system.client.post(f"/api/dead-letters/{letter}/replay", json=edits)
+    assert answer.status_code == 202, answer.text
+
+
+def test_a_replay_keeps_the_results_of_finished_steps_unless_its_input_is_edited(
+    tailored: System, key: str
+) -> None:
+    given = {"hotel_attempts": 4, "max_attempts": 2}
+    operation_id = accepted(tailored, key, "book-trip", given)
+    failed = tailored.until(operation_id, "dead_lettered")
+    assert failed["dead_letter"]["reason"] == "RetriesExhausted"
+    assert [step[:3] for step in steps_of(failed)] == [("flight", "succeeded", 1), ("hotel", "failed", 2)]
+
+    replayed(tailored, failed)
+    first = failed["dead_letter"]["id"]
+    again = eventually(
+        lambda: letter_after(tailored, operation_id, first),
+        "the replay has failed as well",
+        within_seconds=30,
+    )
+    assert [step[:3] for step in steps_of(again)] == [("flight", "succeeded", 1), ("hotel", "failed", 3)]
+    assert tailored.target.received(f"{key}~flight")["count"] == 1
+
+    replayed(tailored, again, input={"hotel_attempts": 1})
+    done = tailored.until(operation_id, "succeeded")
+    assert [step[:3] for step in steps_of(done)] == [("flight", "succeeded", 1), ("hotel", "succeeded", 1)]
+    # The input was edited, so the dependency gets new keys.
+    assert not done["result"]["value"]["flight"].startswith(f"flight {key}~")
+
+
+def letter_after(system: System, operation_id: str, earlier: str) -> dict[str, Any] | None:
+    document = system.status(operation_id)
+    letter = document["dead_letter"]
+    return document if letter is not None and letter["id"] != earlier else None

@@ -42,3 +42,33 @@ async def broken(wish: Wish, call: Call) -> dict[str, object]:
     if call.attempt <= wish.attempts:
         raise RuntimeError("quantity")
     return {"correlation_id": call.correlation_id, "has_time": 0 < call.seconds_left <= 5}
+
+
+class Trip(BaseModel):
+    """A trip; its second step fails until it has made so many attempts."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    hotel_attempts: int = 1
+    max_attempts: int = 8
+
+
+@operation_handler("book-trip", dependency="flaky", input_model=Trip)
+async def book_trip(trip: Trip, call: Call) -> dict[str, str]:
+    """Two remembered steps, the second with a policy of its own."""
+    flight = await call.step("flight", book, "flight")
+    policy = {"max_attempts": trip.max_attempts, "initial_seconds": 0.05}
+    return {"flight": flight, "hotel": await call.step("hotel", book_hotel, trip, retry=policy)}
+
+
+async def book(what: str, call: Call) -> str:
+    """One request that changes something."""
+    (await call.client.post("/echo")).raise_for_status()
+    return f"{what} {call.key}"
+
+
+async def book_hotel(trip: Trip, call: Call) -> str:
+    """Fails at first."""
+    if call.attempt < trip.hotel_attempts:
+        raise Transient("no room yet")
+    return await book("hotel", call)

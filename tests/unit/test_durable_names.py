@@ -9,7 +9,7 @@ import pytest
 
 from durable_retry.engine.base import names
 from durable_retry.services import alerts
-from durable_retry.stores import operation_writes, outbox_index, workflows
+from durable_retry.stores import operation_writes, outbox_index, steps, workflows
 from durable_retry.stores import outbox_index as outbox_place
 from durable_retry.stores.dead_letters import index as dead_letter_keys
 from durable_retry.stores.dead_letters import records as dead_letters
@@ -143,7 +143,7 @@ def test_only_health_the_openapi_document_and_the_dashboards_files_answer_withou
 def test_events_and_tables_keep_their_names() -> None:
     assert (names.CANCEL_EVENT, names.RETRY_NOW_EVENT) == ("cancel", "retry_now")
     assert names.CIRCUIT_EVENT == "circuit_changed"
-    assert operation_writes.TABLE == "AttemptMarkers"
+    assert (operation_writes.TABLE, steps.TABLE) == ("AttemptMarkers", "HandlerSteps")
     assert (dead_letters.TABLE, dead_letter_keys.TABLE) == ("DeadLetters", "DeadLetterIndex")
     assert (outbox_place.OUTBOX_TABLE, outbox_index.INDEX_TABLE) == ("Outbox", "OutboxIndex")
     assert (workflows.TABLE, names.ENDED_EVENT) == ("Batches", "operation_ended")

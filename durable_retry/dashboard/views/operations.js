@@ -57,7 +57,7 @@ export function operationView({ parameters: [id], reload }) {
     title: "Operation",
     seconds: 2,
     load: (signal) => get(path, {}, signal),
-    render: (one) => [headline(one, path, reload), dead(one), card("Timeline", timeline(one)), content(one), result(one), events(one), about(one)],
+    render: (one) => [headline(one, path, reload), dead(one), card("Timeline", timeline(one)), content(one), steps(one), result(one), events(one), about(one)],
   };
 }
 
@@ -92,6 +92,17 @@ function dead(one) {
 function content(one) {
   if (one.handler && "input" in one) return card(`Input of ${one.handler}`, json(one.input), { key: "content" });
   return one.request ? card("Request", json(one.request), { key: "content" }) : null;
+}
+
+function steps(one) {
+  if (!one.steps?.length) return null;
+  const columns = [
+    { name: "State", cell: (step) => badge(step.status) },
+    { name: "Step", cell: (step) => step.name },
+    { name: "Attempts", class: "number", cell: (step) => number(step.attempts) },
+    { name: "Result", class: "wide", cell: (step) => step.status === "succeeded" ? json(step.result) : "" },
+  ];
+  return card("Steps", table("Steps", columns, one.steps, { keyOf: (step) => step.name }), { key: "steps" });
 }
 
 function result(one) {

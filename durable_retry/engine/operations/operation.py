@@ -204,6 +204,7 @@ class OperationInput(JsonRecord):
         undoes: The saga whose step it compensates; None when it is no compensation.
         trace: Where in a trace it was submitted; None when nobody traces it.
         downstream_key: Sent to the dependency in place of `key`, by an edited replay; else None.
+        steps_run: The run whose remembered steps this one continues; None means its own.
         run: The run number that the claim of the key gave; 1 before the claim. Not stored: it
             travels beside the operation, where older versions ignore it.
     """
@@ -228,7 +229,17 @@ class OperationInput(JsonRecord):
     undoes: str | None = None
     trace: TraceContext | None = None
     downstream_key: Annotated[str | None, Form(omits_none=True)] = None
+    steps_run: Annotated[int | None, Form(omits_none=True)] = None
     run: Annotated[int, Form(is_stored=False)] = 1
+
+    @property
+    def remembered_run(self) -> int:
+        """The run under whose number the steps of this one are stored."""
+        return self.run if self.steps_run is None else self.steps_run
+
+    def step_key(self, step: str) -> str:
+        """Return the key that the dependency deduplicates a step's calls on."""
+        return _short(f"{self.sent_key}~{step}")
 
     @property
     def sent_key(self) -> str:

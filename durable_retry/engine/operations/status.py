@@ -29,6 +29,10 @@ _CUTS: Final = ((400, 10, 20), (160, 6, 20), (60, 3, 10), (30, 1, 0), (len(CUT_M
 """Tried in turn: characters of a text, reasons of a delay (and waits), events."""
 
 
+STEPS_RUN: Final = "steps_run"
+"""Member of a stored document that says which steps are the operation's; `steps` is shown in its place."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationStatus:
     """The status document of one operation.
@@ -56,7 +60,7 @@ class OperationStatus:
     def to_json(self) -> dict[str, Any]:
         """Return the document of `GET /api/operations/{operation_id}`, without the request or the input.
 
-        `waits` is there once anything held it up, `handler` where one runs.
+        `waits` is there once anything held it up, `handler` and `steps_run` where one runs.
         """
         operation = self.operation
         waits = [wait.to_json() for wait in self.history.waits]
@@ -77,8 +81,9 @@ class OperationStatus:
             "created_at": to_rfc3339(operation.created_at),
             "updated_at": to_rfc3339(self.updated_at),
         }
-        handler = {} if operation.handler is None else {"handler": operation.handler}
-        return document | handler | ({"waits": waits} if waits else {})
+        if operation.handler is not None:
+            document |= {"handler": operation.handler, STEPS_RUN: operation.remembered_run}
+        return document | ({"waits": waits} if waits else {})
 
 
 def fitted_status(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,11 +128,12 @@ def _cut(value: Any, chars: int, reasons: int, name: str = "") -> Any:
 
 
 _MOVING: Final = (
-    "key",  # These five never change, but lists and summaries do not read inputs.
+    "key",  # These six never change, but lists and summaries do not read inputs.
     "dependency",
     "correlation_id",
     "source",
     "handler",
+    STEPS_RUN,
     "status",
     "attempt_count",
     "attempts",

@@ -143,11 +143,36 @@ def reasons_of(constraints: Iterable[DelayConstraint]) -> tuple[str, ...]:
     return tuple(reason for constraint in constraints for reason in constraint.reasons)
 
 
-def backoff_constraint(
-    operation: Retryable, history: History, outcome: AttemptOutcome, now: datetime
-) -> DelayConstraint:
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    """The policy that decides about a failure, and where it stands.
+
+    Attributes:
+        policy: The operation's, or that of the handler's step that failed.
+        seed: Of its draws.
+        attempt: Number of the failed attempt by this policy, from 1.
+        name: For texts: `attempt`, or the step's.
+    """
+
+    policy: RetryPolicy
+    seed: str
+    attempt: int
+    name: str
+
+
+def _budget_of(operation: Retryable, history: History, outcome: AttemptOutcome) -> _Budget:
+    """Return what decides about a failure; attempts of steps with policies of their own do not count here."""
+    if (step := outcome.step) is not None:
+        seed = f"{operation.operation_id}/{step.step}"
+        return _Budget(step.policy, seed, step.attempt, f"step {step.step}: attempt")
+    number = outcome.number - (history.step_failures or 0)
+    return _Budget(operation.policy, operation.operation_id, number, "attempt")
+
+
+def backoff_constraint(budget: _Budget, history: History, now: datetime) -> DelayConstraint:
     """Return the policy's backoff after a counted attempt."""
-    wait = backoff(operation.policy, operation.operation_id, outcome.number, history.previous_delay_seconds)
+    previous = history.previous_delay_seconds if budget.attempt > 1 else None
+    wait = backoff(budget.policy, budget.seed, budget.attempt, previous)
     return DelayConstraint(now + timedelta(seconds=wait.delay_seconds), wait.reasons)
 
 
@@ -163,10 +188,10 @@ def own_failure_constraint(operation: Retryable, history: History, now: datetime
 
 
 def retry_after_constraint(
-    operation: Retryable, outcome: AttemptOutcome, now: datetime
+    policy: RetryPolicy, outcome: AttemptOutcome, now: datetime
 ) -> list[DelayConstraint]:
     """Return the wait that the dependency asked for, within what the policy lets it ask for."""
-    hint, policy = outcome.retry_hint, operation.policy
+    hint = outcome.retry_hint
     if hint is None:
         return []
     if not hint.is_usable:
@@ -257,9 +282,10 @@ def after_attempt(operation: Retryable, history: History, outcome: AttemptOutcom
         case Category.TRANSIENT | Category.THROTTLED if not outcome.counted:
             return after_own_failure(operation, history, _failure(outcome), now)
         case Category.TRANSIENT | Category.THROTTLED as category:
-            if not operation.policy.allows_another(outcome.number):
-                return _exhausted(operation, outcome, category)
-            return _retry(operation, history, outcome, now)
+            budget = _budget_of(operation, history, outcome)
+            if not budget.policy.allows_another(budget.attempt):
+                return _exhausted(budget, outcome, category)
+            return _retry(operation, history, outcome, now, budget)
         case _ as category:
             return _refused(operation, outcome, category)
 
@@ -317,7 +343,8 @@ def record(history: History, outcome: AttemptOutcome, decision: Decision) -> His
     if not outcome.counted:
         return history.with_own_failure()
     retry = decision if isinstance(decision, Wait) else None
-    return history.with_attempt(
+    counted = history if outcome.step is None else history.with_step_failure()
+    return counted.with_attempt(
         AttemptRecord(
             number=outcome.number,
             started_at=outcome.started_at,
@@ -331,8 +358,8 @@ def record(history: History, outcome: AttemptOutcome, decision: Decision) -> His
     )
 
 
-def _exhausted(operation: Retryable, outcome: AttemptOutcome, category: Category) -> DeadLetter:
-    detail = f"attempt {outcome.number} of {operation.policy.max_attempts} failed: {_failure(outcome)}"
+def _exhausted(budget: _Budget, outcome: AttemptOutcome, category: Category) -> DeadLetter:
+    detail = f"{budget.name} {budget.attempt} of {budget.policy.max_attempts} failed: {_failure(outcome)}"
     return _dead_letter(category, DeadLetterReason.RETRIES_EXHAUSTED, detail)
 
 
@@ -347,11 +374,11 @@ def _refused(operation: Retryable, outcome: AttemptOutcome, category: Category) 
 
 
 def _retry(
-    operation: Retryable, history: History, outcome: AttemptOutcome, now: datetime
+    operation: Retryable, history: History, outcome: AttemptOutcome, now: datetime, budget: _Budget
 ) -> Wait | DeadLetter:
     constraints = [
-        backoff_constraint(operation, history, outcome, now),
-        *retry_after_constraint(operation, outcome, now),
+        backoff_constraint(budget, history, now),
+        *retry_after_constraint(budget.policy, outcome, now),
     ]
     return _wait(operation, constraints, now, f"attempt {outcome.number} failed: {_failure(outcome)}")
 

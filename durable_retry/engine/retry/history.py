@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Self
 
 from durable_retry.engine.base.json_forms import Form, JsonRecord
 from durable_retry.engine.base.names import Category
+from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.engine.retry.retry_after import RetryHint
 
 KEPT_WAITS: Final = 5
@@ -50,6 +51,21 @@ def with_wait(waits: tuple[WaitRecord, ...], wait: WaitRecord) -> tuple[WaitReco
     return (*waits[:-1], replace(wait, began_at=last.began_at, times=last.times + wait.times))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFailure(JsonRecord):
+    """The failure of a handler's step that has a policy of its own.
+
+    Attributes:
+        step: Its name.
+        attempt: Number of the step's attempt that failed, from 1.
+        policy: Decides in place of the operation's.
+    """
+
+    step: str
+    attempt: int
+    policy: RetryPolicy
+
+
 KEPT_ATTEMPTS: Final = 20
 """How many of the latest attempts travel with an operation."""
 
@@ -69,6 +85,7 @@ class AttemptOutcome(JsonRecord):
         result: For success, `{"status_code", "headers", "json" | "body"}` or a handler's `{"value"}`.
         counted: False when the attempt never left our side (no free connection, no configuration): it is made
             again under the same number and costs no attempt.
+        step: What failed, if it was a step with a policy of its own; else None.
         is_our_bug: Whether a handler failed by a mistake in its code, which shows nothing of the dependency.
             Not stored: only the worker's report to the circuit needs it.
     """
@@ -82,6 +99,7 @@ class AttemptOutcome(JsonRecord):
     retry_hint: RetryHint | None = None
     result: Any = None
     counted: bool = True
+    step: Annotated[StepFailure | None, Form(omits_none=True)] = None
     is_our_bug: Annotated[bool, Form(is_stored=False)] = False
 
 
@@ -120,6 +138,8 @@ class History(JsonRecord):
         own_failures: Attempts in a row that never left our side; they cost no attempt.
         circuit_waits: Waits for the circuit so far; they cost no attempt.
         waits: The latest waits for the circuit or the retry budget, at most `KEPT_WAITS`, oldest first.
+        step_failures: Attempts that ended by a step with a policy of its own: they use up nothing of the
+            operation's; None for none.
     """
 
     attempts: tuple[AttemptRecord, ...] = ()
@@ -127,6 +147,7 @@ class History(JsonRecord):
     own_failures: int = 0
     circuit_waits: int = 0
     waits: tuple[WaitRecord, ...] = ()
+    step_failures: Annotated[int | None, Form(omits_none=True)] = None
 
     @property
     def next_attempt(self) -> int:
@@ -142,6 +163,10 @@ class History(JsonRecord):
         """Add a counted attempt; beyond `KEPT_ATTEMPTS` the oldest is dropped."""
         kept = (*self.attempts, record)[-KEPT_ATTEMPTS:]
         return replace(self, attempts=kept, attempt_count=record.number, own_failures=0)
+
+    def with_step_failure(self) -> Self:
+        """Note that the latest attempt ended by a step with a policy of its own."""
+        return replace(self, step_failures=(self.step_failures or 0) + 1)
 
     def with_own_failure(self) -> Self:
         """Add an attempt that never left our side."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any, Final
 
 import httpx
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.validation import InvalidInputError, plain_json
+from durable_retry.engine.operations.steps import StepStoppedError
 from durable_retry.engine.retry.classify import (
     Classification,
     classify_failure,
@@ -18,14 +20,15 @@ from durable_retry.engine.retry.classify import (
     classify_status,
 )
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
-from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.history import AttemptOutcome, StepFailure
 from durable_retry.engine.retry.retry_after import hint_from_handler, parse_retry_after
 from durable_retry.handlers import Handler, Outcome, Throttled, Transient
-from durable_retry.services.attempt.call import call_for, may_repeat_work
+from durable_retry.services.attempt.call import Calls, ChangeStep, may_repeat_work
 from durable_retry.services.attempt.http_client import EscapedBaseUrlError
 from durable_retry.services.attempt.http_request import Plan, error_line
 from durable_retry.services.submit import event_problems
 from durable_retry.stores.operation_writes import count_start
+from durable_retry.stores.steps import change_step
 from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER
 from durable_retry.telemetry.spans import fields_of
 
@@ -46,22 +49,48 @@ _BUGS: Final = (
 _log = logging.getLogger(__name__)
 
 
-async def attempt_handler(plan: Plan, handler: Handler) -> AttemptOutcome:
-    """Run a handler once and return the outcome; whatever it raises becomes an outcome."""
-    call, transport = call_for(plan)
+async def attempt_handler(plan: Plan, handler: Handler, change: ChangeStep | None = None) -> AttemptOutcome:
+    """Run a handler once and return the outcome; whatever it raises becomes an outcome.
+
+    Args:
+        plan: Of the attempt.
+        handler: What to run.
+        change: Keeps its steps; None means in Azure Tables.
+
+    Raises:
+        azure.core.exceptions.AzureError: Our own storage failed in a step.
+    """
+    operation = plan.operation
+    in_tables = partial(change_step, operation.operation_id, operation.remembered_run)
+    calls = Calls(plan, change or in_tables)
+    try:
+        outcome = await _attempt(plan, handler, calls)
+    except BaseException:
+        if calls.stopped is None:
+            raise
+    else:
+        if calls.stopped is None:
+            return outcome
+    if isinstance(calls.stopped, StepStoppedError):
+        return plan.outcome(category=Category.AMBIGUOUS, error=str(calls.stopped))
+    raise calls.stopped
+
+
+async def _attempt(plan: Plan, handler: Handler, calls: Calls) -> AttemptOutcome:
     try:
         given = handler.input_model.model_validate(plan.operation.input)
-        async with asyncio.timeout(plan.limit.seconds_left):
-            returned = await handler.function(given, call)
+        async with asyncio.timeout(plan.limit.seconds_left) as limit:
+            returned = await handler.function(given, calls.call())
         return plan.outcome(result=_result(returned))
     except (ValidationError, EscapedBaseUrlError) as error:
         return plan.outcome(category=Category.MALFORMED, error=error_line(error, plan.dependency))
     except httpx.HTTPStatusError as error:
-        return _refused_by_dependency(plan, error)
+        return _refused_by_dependency(plan, error, calls.failure_of(error))
     except Exception as error:  # noqa: BLE001 - the contract: any other exception of a handler is transient
-        if isinstance(error, TimeoutError) and transport.may_have_acted:
+        step = await calls.cut_off() if limit.expired() else calls.failure_of(error)
+        if isinstance(error, TimeoutError) and calls.may_have_acted:
             return _cut_off(plan)
-        return _raised(plan, handler, error)
+        return _raised(plan, handler, error, step)
 
 
 def _cut_off(plan: Plan) -> AttemptOutcome:
@@ -69,7 +98,9 @@ def _cut_off(plan: Plan) -> AttemptOutcome:
     return plan.outcome(category=Category.AMBIGUOUS, error=error)
 
 
-def _refused_by_dependency(plan: Plan, error: httpx.HTTPStatusError) -> AttemptOutcome:
+def _refused_by_dependency(
+    plan: Plan, error: httpx.HTTPStatusError, step: StepFailure | None
+) -> AttemptOutcome:
     """Return the outcome of an answer on which the handler called `raise_for_status`, as for a request."""
     status_code = error.response.status_code
     hint = parse_retry_after(error.response.headers, status_code=status_code, now=clock.now())
@@ -84,10 +115,11 @@ def _refused_by_dependency(plan: Plan, error: httpx.HTTPStatusError) -> AttemptO
         status_code=status_code,
         error=error_line(error, plan.dependency),
         retry_hint=hint,
+        step=step,
     )
 
 
-def _raised(plan: Plan, handler: Handler, error: Exception) -> AttemptOutcome:
+def _raised(plan: Plan, handler: Handler, error: Exception, step: StepFailure | None) -> AttemptOutcome:
     names = [cls.__name__ for cls in type(error).__mro__]
     if isinstance(error, _BUGS) and not plan.dependency.classify.keys() & set(names):
         _log.error(
@@ -105,6 +137,7 @@ def _raised(plan: Plan, handler: Handler, error: Exception) -> AttemptOutcome:
         category=verdict.category,
         error=error_line(error, plan.dependency),
         retry_hint=None if seconds is None else hint_from_handler(seconds),
+        step=step,
     )
 
 

@@ -147,14 +147,23 @@ async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
     Returns:
         The dead letter's id, the same when called again for the same end.
     """
-    operation = entry["operation"]
-    failed = entry.get("event_id") or operation["operation_id"]
-    dead_letter_id = _id(failed, operation["replay_of"] or "", operation["created_at"])
+    dead_letter_id = dead_letter_id_of(entry["operation"], entry.get("event_id"))
     record = of_operation(dead_letter_id, entry, now)
     await _keep(record)
     if record.replay_of is not None:
         await _link(record.replay_of, record)
     return dead_letter_id
+
+
+def dead_letter_id_of(operation: Mapping[str, Any], event_id: str | None = None) -> str:
+    """Return the id of the dead letter that a run of an operation becomes if it fails.
+
+    Args:
+        operation: JSON form of its `OperationInput`.
+        event_id: Of the event that failed in place of the operation; None when it is the operation.
+    """
+    failed = event_id or operation["operation_id"]
+    return _id(failed, operation["replay_of"] or "", operation["created_at"])
 
 
 async def keep_message(

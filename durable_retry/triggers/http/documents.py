@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
+from durable_retry.engine.operations.steps import StepState
 from durable_retry.engine.outbox import EventState
 from durable_retry.engine.retry.history import WaitKind
 
@@ -98,6 +99,15 @@ class ListedOperation(BaseModel):
     handler: Annotated[str | None, Field(description="Left out where a request is sent.")] = None
 
 
+class StepNote(BaseModel):
+    """A remembered step of a handler."""
+
+    name: str
+    status: StepState
+    attempts: Annotated[int, Field(description="Of this step, the present one included.")]
+    result: Annotated[Any, Field(description="What it returned; null until it has succeeded.")]
+
+
 class OperationDocument(ListedOperation):
     """Where an operation stands, and what it is to do: its request, or its handler and input.
 
@@ -108,6 +118,10 @@ class OperationDocument(ListedOperation):
         dict[str, Any] | None, Field(description="As it was submitted; credentials in headers are masked.")
     ] = None
     input: Annotated[Any, Field(description="What the handler gets.")] = None
+    steps: Annotated[
+        list[StepNote] | None,
+        Field(description="A handler's steps, as they began. Left out where a request is sent."),
+    ] = None
 
 
 class OperationPage(BaseModel):

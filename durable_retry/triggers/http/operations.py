@@ -7,7 +7,7 @@ import azure.functions as func
 
 from durable_retry.engine.base.names import CANCEL_EVENT, RETRY_NOW_EVENT, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.operations.status import is_finished
+from durable_retry.engine.operations.status import STEPS_RUN, is_finished
 from durable_retry.services.operation_search import (
     MAX_READ,
     BadCursorError,
@@ -107,9 +107,12 @@ async def list_operations(req: func.HttpRequest, query: Query, hub: str) -> func
     return page_answer(items, found.cursor)
 
 
+_CONTENT: Final = frozenset({"request", "input", "steps", STEPS_RUN})
+
+
 def _without_content(document: dict[str, Any]) -> dict[str, Any]:
     """Leave out what can have 64 KiB each."""
-    return {name: value for name, value in document.items() if name not in {"request", "input"}}
+    return {name: value for name, value in document.items() if name not in _CONTENT}
 
 
 @routes.get("operations/summary", parameters=(WINDOW,), answers=shown(OperationSummary), errors=(AWAY,))

@@ -48,7 +48,7 @@ from durable_retry.services.submit import (
     submit,
 )
 from durable_retry.settings.app import app_settings
-from durable_retry.stores.operations import whole_document_of, with_event_states
+from durable_retry.stores.operations import whole_document_of, with_parts
 from durable_retry.stores.queues import MessageRefusedError, send_message
 from durable_retry.stores.task_hub import wait_for_operation
 from durable_retry.triggers.http.answers import (
@@ -206,7 +206,7 @@ async def _answer(
         case Replayed(document, finished=True):
             # The fingerprint says that it is the request that ran.
             whole = document | content_of(operation.to_json())
-            return json_answer(await with_event_states(whole), headers=REPLAYED)
+            return json_answer(await with_parts(whole), headers=REPLAYED)
         case Replayed(document):
             state, headers = document["status"], REPLAYED
         case Started():
@@ -214,7 +214,7 @@ async def _answer(
     seconds = preferred_wait_seconds(request)
     if seconds > 0 and (ended := await wait_for_operation(hub, operation.operation_id, seconds)) is not None:
         applied = {**headers, "Preference-Applied": f"wait={seconds:.0f}"}
-        return json_answer(await with_event_states(whole_document_of(ended)), headers=applied)
+        return json_answer(await with_parts(whole_document_of(ended)), headers=applied)
     url = f"{url_of(request)}/{operation.operation_id}"
     return _accepted(operation, url, state, {"Retry-After": str(_POLL_SECONDS), **headers})
 

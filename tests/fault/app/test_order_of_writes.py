@@ -5,11 +5,9 @@ key answers for ever after, and an unsafe request that may have been sent is nev
 """
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,7 +18,7 @@ from durable_retry.engine.operations.operation import explicit_scope, operation_
 from scripts.processes import eventually
 from tests.support.app import System
 from tests.support.azurite import Storage
-from tests.support.target import Target
+from tests.support.crash.held_life import HeldLife
 
 QUEUE = "order-of-writes"
 INSTANCES = "/runtime/webhooks/durabletask/instances"
@@ -93,42 +91,8 @@ CUTS = [
 ]
 
 
-class Life:
+class Life(HeldLife):
     """The second life of an app that was killed while one operation stood at each step."""
-
-    def __init__(self, folder: Path, storage: Storage) -> None:
-        self._target = Target(folder)
-        self._target.server.start()
-        dependencies = folder / "dependencies.toml"
-        dependencies.write_text(DEPENDENCIES)
-        self._holds = folder / "holds.json"
-        self.system = System(
-            folder,
-            self._target,
-            AzureWebJobsStorage=storage.connection_string,
-            DEPENDENCIES_FILE=str(dependencies),
-            PYTHON_THREADPOOL_THREAD_COUNT="32",
-        )
-        port = str(httpx.URL(self.system.url).port)
-        child = [sys.executable, "-m", "tests.support.crash.held_app"]
-        self.system.server.command = [*child, str(folder / "data"), port, str(self._holds)]
-
-    def die(self) -> None:
-        """Lives the first life, up to the kill."""
-        points: dict[str, list[str]] = {}
-        for cut in CUTS:
-            points.setdefault(cut.at, []).extend((cut.operation_id, f"{cut.key}!"))
-        self._holds.write_text(json.dumps(points))
-        self.system.server.start()
-        for cut in CUTS:
-            assert self.post(cut).status_code == 202
-        wanted = Counter(cut.at for cut in CUTS)
-        eventually(lambda: self._held() == wanted, "each operation stands at its step", within_seconds=60)
-        self.system.server.kill()
-
-    def begin_again(self) -> None:
-        self._holds.write_text("{}")
-        self.system.server.start()
 
     def post(self, cut: Cut) -> httpx.Response:
         events = [{"type": "charge.completed", "queue": QUEUE, "data": {"key": cut.key}}]
@@ -138,32 +102,25 @@ class Life:
 
     def received(self, cut: Cut) -> list[str | None]:
         """The idempotency key of each request that the target received for an operation."""
-        totals = self._target.totals()
-        return [
-            key or None
-            for key in totals
-            for one in self._target.received(key)["tries"]
-            if one["query"] in {f"case={cut.key}!", f"case={cut.key}%21"}
-        ]
+        return self.keys_of(cut.key)
 
-    def purge(self, operation_id: str) -> bool:
-        return self.system.client.delete(f"{INSTANCES}/{operation_id}").status_code == 200
 
-    def end(self) -> None:
-        self.system.client.close()
-        self.system.server.stop()
-        self._target.server.stop()
-
-    def _held(self) -> Counter[str]:
-        file = self._holds.with_suffix(".held")
-        return Counter(file.read_text().split()) if file.exists() else Counter()
+def lived(life: Life) -> None:
+    """Lives the first life, up to the kill."""
+    points: dict[str, list[str]] = {}
+    for cut in CUTS:
+        points.setdefault(cut.at, []).extend((cut.operation_id, f"{cut.key}!"))
+    life.hold(points)
+    for cut in CUTS:
+        assert life.post(cut).status_code == 202
+    life.die(Counter(cut.at for cut in CUTS))
 
 
 @pytest.fixture(scope="module")
 def life(tmp_path_factory: pytest.TempPathFactory, azurite: Storage) -> Iterator[Life]:
-    life = Life(tmp_path_factory.mktemp("lives"), azurite)
+    life = Life(tmp_path_factory.mktemp("lives"), azurite, DEPENDENCIES)
     try:
-        life.die()
+        lived(life)
         life.begin_again()
         yield life
     finally:
@@ -192,10 +149,14 @@ def test_a_kill_between_any_two_writes_ends_in_the_same_place(life: Life, azurit
         assert events_of(azurite, cut) == {system.status(cut.operation_id)["events"][0]["event_id"]}
 
     final = system.status(cut.operation_id)
-    assert life.purge(cut.operation_id)
+    assert purged(life.system, cut.operation_id)
     again = eventually(lambda: finished(life.post(cut)), "the record of the key answers")
     assert again == final
     assert len(life.received(cut)) == cut.received
+
+
+def purged(system: System, operation_id: str) -> bool:
+    return system.client.delete(f"{INSTANCES}/{operation_id}").status_code == 200
 
 
 def finished(answer: httpx.Response) -> dict[str, Any] | None:

@@ -2,9 +2,10 @@
 
 Usage: python -m tests.support.crash.held_app DATA PORT FILE
 
-The file holds JSON: step -> operation id and key. Once a step of such an operation is due (`call.before`) or
-done (`call.after`), it stands still, and a line in FILE.held says so. Before a step, nothing of it has been
-done; after it, all of it has been done and nothing has been answered.
+The file holds JSON: step -> operation id and key, or texts that all stand in its arguments, joined by `&`.
+Once a step of such an operation is due (`call.before`) or done (`call.after`), it stands still, and a line in
+FILE.held says so. Before a step, nothing of it has been done; after it, all of it has been done and nothing
+has been answered.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ STEPS = {
     "claim": ("entities.idempotency_record", "claim"),
     "marker": ("durable_retry.services.attempt.attempt", "insert_marker"),
     "call": ("durable_retry.services.attempt.http_request", "send"),
+    "step": ("durable_retry.services.attempt.handler", "change_step"),
     "note": ("durable_retry.services.attempt.attempt", "write_outcome"),
     "commit": ("activities.operation", "commit_success"),
     "outbox": ("orchestrators.operation", "_start_outbox"),
@@ -48,7 +50,8 @@ class Holds:
     def at(self, point: str, arguments: object) -> bool:
         """Return whether this is the step of the operation that is named for it, and note that it stands."""
         text = repr(arguments)
-        holds = any(name in text for name in self._names.get(point, ()))
+        names = self._names.get(point, ())
+        holds = any(all(part in text for part in name.split("&")) for name in names)
         if holds:
             with self._held.open("a") as lines:
                 lines.write(f"{point}\n")

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from durable_retry.engine.retry.decide import (
     record,
     while_blocked,
 )
-from durable_retry.engine.retry.history import History, WaitKind
+from durable_retry.engine.retry.history import AttemptOutcome, History, StepFailure, WaitKind
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.engine.retry.retry_after import RetryHint
 from tests.support import builders
@@ -310,3 +311,53 @@ def test_nothing_follows_the_last_attempt_in_the_history() -> None:
     history = record(History(), outcome, Done())
     assert history.attempts == (a_record(category=None, status_code=200),)
     assert history.attempt_count == 1
+
+
+def a_step(attempt: int, **changes: Any) -> StepFailure:
+    policy = RetryPolicy(strategy="fixed", initial_seconds=30.0, max_attempts=3, jitter="none")
+    return StepFailure(step="charge", attempt=attempt, policy=replace(policy, **changes))
+
+
+def test_a_step_with_a_policy_of_its_own_waits_as_that_says() -> None:
+    decision = after_attempt(an_operation(), History(), an_outcome(step=a_step(1)), NOON)
+    assert decision == Wait(after(30), 30.0, ("fixed 30 s",))
+
+
+def test_a_step_ends_the_operation_when_its_own_attempts_are_used_up() -> None:
+    decision = after_attempt(an_operation(), History(), an_outcome(error="HTTP 503", step=a_step(3)), NOON)
+    assert isinstance(decision, DeadLetter)
+    assert decision.reason is DeadLetterReason.RETRIES_EXHAUSTED
+    assert decision.detail == "step charge: attempt 3 of 3 failed: status 503, HTTP 503"
+
+
+def test_a_step_with_more_attempts_than_the_operation_goes_on() -> None:
+    failed = an_outcome(number=9, step=a_step(9, max_attempts=20))
+    assert isinstance(after_attempt(an_operation(), a_history(8), failed, NOON), Wait)
+
+
+def test_a_step_is_told_to_wait_within_its_own_policy() -> None:
+    failed = an_outcome(step=a_step(1, max_retry_after_seconds=40.0), retry_hint=RetryHint(90.0))
+    decision = after_attempt(an_operation(), History(), failed, NOON)
+    assert isinstance(decision, Wait)
+    assert decision.delay_seconds == 40.0
+
+
+def test_what_a_steps_own_policy_used_up_costs_the_operation_no_attempt() -> None:
+    operation, history = an_operation(), History()
+    for number in (1, 2):
+        failed = an_outcome(number=number, step=a_step(number))
+        history = record(history, failed, after_attempt(operation, history, failed, NOON))
+    assert (history.attempt_count, history.step_failures) == (2, 2)
+    assert History.from_json(history.to_json()) == history
+    decision = after_attempt(operation, history, an_outcome(number=3), NOON)
+    assert decision == Wait(after(2), 2.0, ("exponential 2 s",))
+    last = after_attempt(operation, history, an_outcome(number=7), NOON)
+    assert isinstance(last, DeadLetter)
+    assert last.detail.startswith("attempt 5 of 5 failed")
+
+
+def test_an_outcome_without_such_a_step_has_the_form_of_before() -> None:
+    assert "step" not in an_outcome().to_json()
+    assert "step_failures" not in History().to_json()
+    failed = an_outcome(step=a_step(2))
+    assert AttemptOutcome.from_json(failed.to_json()) == failed

@@ -1,0 +1,174 @@
+"""The remembered steps of a handler: one record for each, and what may follow.
+
+    none ──begin──> running ──succeed──> succeeded     never run again
+                     ^    └────fail────> failed ──begin──> running, one attempt more
+
+A `running` record whose process died stays as it is. Whether its step ran is not known: the next execution
+runs it again under the same key where the dependency deduplicates, and else must not (`UnknownEffectError`).
+
+A record belongs to an operation, the run that began it first and the step's name. A replay with the same
+input continues the records of the run that it replays; so a record also has the number of the run that last
+wrote it, and a lower one, which lost its claim, writes no more. A run that a person started after an unknown
+effect may run the step again: that was the decision.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.names import OperationState
+
+MAX_RESULT_BYTES: Final = 65_536
+"""Of one step's result as JSON."""
+
+
+class StepState(StrEnum):
+    """Where a step stands; `unknown` is shown, and not stored, of a step that runs nowhere any more."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class StepStoppedError(Exception):
+    """A step must not run; the message says why, for a person."""
+
+
+class UnknownEffectError(StepStoppedError):
+    """An earlier execution began the step, how it ended is not known, and it must not be repeated."""
+
+
+class LostClaimError(StepStoppedError):
+    """A later run of the operation has taken over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord(JsonRecord):
+    """One step of one operation.
+
+    Attributes:
+        name: Unique in its handler.
+        run: Number of the run that wrote it last.
+        execution: Token of the execution that wrote it last.
+        state: Where it stands.
+        attempts: Attempts so far, the present one included; one whose process died is made again under its
+            number.
+        begun_at: When it first began.
+        result: Of a success, as JSON text; None until then.
+        dead_letter_id: Of the dead letter that its run becomes if it fails.
+    """
+
+    name: str
+    run: int
+    execution: str
+    state: StepState
+    attempts: int
+    begun_at: datetime
+    result: str | None = None
+    dead_letter_id: str
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether its result is known."""
+        return self.state is StepState.SUCCEEDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One execution of a step.
+
+    Attributes:
+        name: The step.
+        run: Number of the operation's run.
+        token: Names this execution alone.
+        is_repeatable: Whether the step may run again when it is not known whether it ran.
+        now: Aware UTC instant.
+        dead_letter_id: See `StepRecord`.
+    """
+
+    name: str
+    run: int
+    token: str
+    is_repeatable: bool
+    now: datetime
+    dead_letter_id: str
+
+
+def begin(record: StepRecord | None, execution: Execution) -> StepRecord:
+    """Return the record with which a step begins, or the one that has its result.
+
+    Raises:
+        UnknownEffectError: See there.
+        LostClaimError: See there.
+    """
+    if record is None:
+        return StepRecord(
+            name=execution.name,
+            run=execution.run,
+            execution=execution.token,
+            state=StepState.RUNNING,
+            attempts=1,
+            begun_at=execution.now,
+            dead_letter_id=execution.dead_letter_id,
+        )
+    if record.has_succeeded or record.execution == execution.token:
+        return record
+    _check_claim(record, execution.run)
+    has_failed = record.state is StepState.FAILED
+    if not (has_failed or execution.is_repeatable or record.run < execution.run):
+        raise UnknownEffectError(
+            f"step {record.name} began in an execution whose end is not known, and must not run twice"
+        )
+    return replace(
+        record,
+        run=execution.run,
+        execution=execution.token,
+        state=StepState.RUNNING,
+        attempts=record.attempts + has_failed,
+        dead_letter_id=execution.dead_letter_id,
+    )
+
+
+def succeed(record: StepRecord | None, begun: StepRecord, result: str) -> StepRecord:
+    """Return the record with a result; the first result stays, also beside a later execution.
+
+    Args:
+        record: As it is stored; None when it was deleted meanwhile.
+        begun: As this execution began it.
+        result: JSON text.
+
+    Raises:
+        LostClaimError: See there.
+    """
+    if record is not None and record.has_succeeded:
+        return record
+    _check_claim(record, begun.run)
+    return replace(begun, state=StepState.SUCCEEDED, result=result)
+
+
+def fail(record: StepRecord | None, begun: StepRecord) -> StepRecord:
+    """Return the record of a step that failed in a known way, unless another execution wrote it since."""
+    if record is not None and (record.has_succeeded or record.execution != begun.execution):
+        return record
+    return replace(begun, state=StepState.FAILED)
+
+
+def shown(record: StepRecord, result: Any, state: OperationState) -> dict[str, Any]:
+    """Return one item of a status document's `steps`.
+
+    Args:
+        record: Of the step.
+        result: What its JSON text says; None until it has one.
+        state: Of the operation.
+    """
+    lost = record.state is StepState.RUNNING and state is not OperationState.RUNNING
+    status = StepState.UNKNOWN if lost else record.state
+    return {"name": record.name, "status": status.value, "attempts": record.attempts, "result": result}
+
+
+def _check_claim(record: StepRecord | None, run: int) -> None:
+    if record is not None and record.run > run:
+        raise LostClaimError(f"run {record.run} of this key holds the claim; run {run} lost it")

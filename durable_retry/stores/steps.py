@@ -1,0 +1,169 @@
+"""The remembered steps of handlers in Azure Tables: a row for each step of an operation.
+
+    partition   the operation's id
+    row key     number of the run whose steps they are, and the step's name
+
+A row is written in the version that was read (etag), so that of two executions of one step the rules of
+`engine.operations.steps` see each other's writes. Rows are deleted after the operation's record, see
+`services.retention`.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any, Final
+
+from azure.core.exceptions import ServiceResponseError
+
+from durable_retry import clock
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.operations.steps import StepRecord, shown
+from durable_retry.stores import tables
+
+TABLE: Final = "HandlerSteps"
+
+FIRST: Final = "op"
+"""Sorts before every operation's steps and after the row of the removal's cursor."""
+
+_CURSOR_ROW_KEYS: Final = {"PartitionKey": "!removal", "RowKey": "place"}
+_TRIES: Final = 10
+
+type StepRule = Callable[[StepRecord | None], StepRecord]
+"""Returns the record to store, or the same one when nothing changes; raises `StepStoppedError`."""
+
+
+class ContendedStepError(Exception):
+    """Other executions kept writing the same step."""
+
+
+async def change_step(operation_id: str, run: int, name: str, rule: StepRule) -> StepRecord:
+    """Change the record of a step by a rule, and return it as it is stored.
+
+    Args:
+        operation_id: Whose.
+        run: Under whose number it is stored.
+        name: Of the step.
+        rule: See `StepRule`; called again when another execution wrote meanwhile.
+
+    Raises:
+        StepStoppedError: The rule raised it; nothing is changed then.
+        ContendedStepError: See there.
+        azure.core.exceptions.AzureError: Storage failed; the change may have been made.
+    """
+    keys = {"PartitionKey": operation_id, "RowKey": f"{_prefix(run)}{name}"}
+    for _ in range(_TRIES):
+        found = await tables.read_version(TABLE, keys["PartitionKey"], keys["RowKey"])
+        before = None if found is None else _record(found.row)
+        after = rule(before)
+        if after == before:
+            return after
+        row = keys | _row(after)
+        try:
+            if found is None:
+                stored = await tables.insert_if_absent(TABLE, row)
+            else:
+                stored = await tables.replace_version(TABLE, row, found.etag)
+        except ServiceResponseError:
+            continue  # Only the answer may be lost; if so, the rule recognizes its own record.
+        if stored:
+            return after
+    raise ContendedStepError(f"step {name} of {operation_id}")
+
+
+async def steps_shown(operation_id: str, run: int, state: OperationState) -> list[dict[str, Any]]:
+    """Return the steps of a run as its status document shows them, in the order in which they began.
+
+    Args:
+        operation_id: Whose.
+        run: Under whose number they are stored.
+        state: Of the operation.
+    """
+    page = await tables.rows_between(TABLE, operation_id, after=_prefix(run), before=_prefix(run + 1))
+    records = sorted((_record(row) for row in page.rows), key=lambda record: record.begun_at)
+    return [shown(record, json.loads(record.result or "null"), state) for record in records]
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedSteps:
+    """All steps of one operation, as retention sees them.
+
+    Attributes:
+        operation_id: Whose.
+        row_keys: Of their rows.
+        changed_at: When the latest was written, aware UTC.
+        dead_letter_ids: Of the dead letters that may still need them.
+    """
+
+    operation_id: str
+    row_keys: tuple[str, ...]
+    changed_at: datetime
+    dead_letter_ids: frozenset[str]
+
+
+async def remembered_steps(after: str, limit: int) -> tuple[list[RememberedSteps], str]:
+    """Return operations that have steps, in the order of their ids.
+
+    Args:
+        after: Exclusive lower bound of the ids.
+        limit: Maximum number of rows to read.
+
+    Returns:
+        The operations, and the cursor of the next call: `FIRST` when these were the last.
+    """
+    only = ("PartitionKey", "RowKey", "changed_at", "dead_letter_id")
+    rows = await tables.rows_after(TABLE, after, limit=limit, only=only)
+    found = [_of_one(name, of_one) for name, of_one in groupby(rows, lambda row: str(row["PartitionKey"]))]
+    if len(rows) < limit:
+        return found, FIRST
+    # The last operation may have more steps than were read; the next page repeats it, unless it fills this.
+    whole = found[:-1] or found
+    return whole, whole[-1].operation_id
+
+
+async def forget_steps(steps: RememberedSteps) -> None:
+    """Delete steps."""
+    for row_key in steps.row_keys:
+        await tables.delete(TABLE, steps.operation_id, row_key)
+
+
+async def read_removal_cursor() -> str:
+    """Return the cursor of the last removal."""
+    row = await tables.read(TABLE, *_CURSOR_ROW_KEYS.values())
+    return FIRST if row is None else str(row["after"])
+
+
+async def write_removal_cursor(after: str) -> None:
+    """Store the cursor of a removal."""
+    await tables.merge(TABLE, {**_CURSOR_ROW_KEYS, "after": after})
+
+
+def _of_one(operation_id: str, rows: Iterable[tables.Row]) -> RememberedSteps:
+    given = list(rows)
+    return RememberedSteps(
+        operation_id,
+        tuple(str(row["RowKey"]) for row in given),
+        max(
+            (from_rfc3339(str(row["changed_at"])) for row in given), default=datetime.min.replace(tzinfo=UTC)
+        ),
+        frozenset(str(row["dead_letter_id"]) for row in given),
+    )
+
+
+def _prefix(run: int) -> str:
+    """Return the beginning of the row keys of one run's steps, which sort by the run's number."""
+    return f"{run:020d}."
+
+
+def _row(record: StepRecord) -> tables.Row:
+    return {
+        "changed_at": to_rfc3339(clock.now()),
+        "dead_letter_id": record.dead_letter_id,
+        **tables.packed("record", json.dumps(record.to_json())),
+    }
+
+
+def _record(row: tables.Row) -> StepRecord:
+    return StepRecord.from_json(json.loads(tables.unpacked("record", row)))

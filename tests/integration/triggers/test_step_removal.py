@@ -1,0 +1,100 @@
+"""Remembered steps go with the record of their key, unless a dead letter still needs them."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from durable_retry import clock
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.dead_letters.record import Replay
+from durable_retry.engine.operations.steps import Execution, begin
+from durable_retry.services import retention
+from durable_retry.services.retention import MARKERS_KEPT, remove_steps, run_maintenance
+from durable_retry.services.submit import submit
+from durable_retry.stores.dead_letters.records import (
+    change_dead_letter,
+    dead_letter_id_of,
+    keep_operation,
+)
+from durable_retry.stores.steps import change_step, read_removal_cursor, steps_shown
+from durable_retry.stores.task_hub import wait_for_operation
+from tests.support.builders import an_operation, failing
+from tests.support.hub import TaskHubStage
+from tests.support.tables import use_own_tables
+
+NOW = datetime.now(UTC)
+OLD = NOW - MARKERS_KEPT - timedelta(seconds=1)
+
+
+@pytest.fixture(autouse=True)
+def own_tables(request: pytest.FixtureRequest, storage: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert storage is not None
+    use_own_tables(request.node.name, monkeypatch)
+    suffix = sha256(request.node.name.encode()).hexdigest()[:16]
+    monkeypatch.setattr("durable_retry.stores.steps.TABLE", f"Steps{suffix}")
+
+
+async def remember(operation_id: str, changed_at: datetime = OLD, letter: str = "dl-none") -> None:
+    for name in ("first", "second"):
+        execution = Execution(
+            name=name, run=1, token="t", is_repeatable=True, now=changed_at, dead_letter_id=letter
+        )
+        with clock.reading(lambda: changed_at):
+            await change_step(operation_id, 1, name, partial(begin, execution=execution))
+
+
+async def left(operation_id: str) -> int:
+    return len(await steps_shown(operation_id, 1, OperationState.RUNNING))
+
+
+async def removed(hub: TaskHubStage) -> int:
+    return await remove_steps(hub.binding, NOW - MARKERS_KEPT, NOW)
+
+
+async def letter_of(operation_id: str, **changes: Any) -> str:
+    operation = an_operation(operation_id=operation_id, handler="h", request=None, **changes).to_json()
+    failure = {"category": "transient", "reason": "RetriesExhausted", "detail": "", "attempts": []}
+    kept = await keep_operation({"operation": operation, **failure}, NOW)
+    assert kept == dead_letter_id_of(operation)
+    return kept
+
+
+async def test_steps_stay_as_long_as_the_record_of_their_key(hub: TaskHubStage) -> None:
+    hub.answer = failing(0)
+    await submit(hub.binding, an_operation(operation_id="op-ended", created_at=NOW, deadline_at=None))
+    assert await wait_for_operation(hub.binding, "op-ended", 20) is not None
+    await remember("op-ended")
+    await remember("op-gone")
+    await remember("op-young", NOW)
+    await run_maintenance(hub.binding, NOW)
+    assert [await left(each) for each in ("op-ended", "op-gone", "op-young")] == [2, 0, 2]
+    later = NOW + timedelta(days=3)
+    assert await remove_steps(hub.binding, later - MARKERS_KEPT, later) == 2
+
+
+async def test_steps_stay_as_long_as_a_dead_letter_may_be_replayed_with_them(hub: TaskHubStage) -> None:
+    letter = await letter_of("op-dead")
+    await remember("op-dead", letter=letter)
+    assert await removed(hub) == 0
+
+    await letter_of("op-dead", replay_of=letter)
+    assert await removed(hub) == 0  # what its replay became may be replayed
+    over = Replay(operation_id="op-dead", requested_at=NOW, operation={})
+    await change_dead_letter(letter, lambda kept: replace(kept, replays=(over,)))
+    assert await removed(hub) == 1
+    assert await left("op-dead") == 0
+
+
+async def test_a_bounded_number_is_looked_at_each_time(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "STEPS_PER_STEP", 3)
+    for name in ("op-a", "op-b"):
+        await remember(name)
+    assert await removed(hub) == 1
+    assert await read_removal_cursor() == "op-a"
+    assert await removed(hub) == 1

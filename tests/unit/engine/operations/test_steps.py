@@ -1,0 +1,113 @@
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.operations.steps import (
+    Execution,
+    LostClaimError,
+    StepRecord,
+    StepState,
+    UnknownEffectError,
+    begin,
+    fail,
+    shown,
+    succeed,
+)
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def an_execution(name: str = "x1", **changes: Any) -> Execution:
+    values: dict[str, Any] = {
+        "name": "charge",
+        "token": name,
+        "run": 7,
+        "is_repeatable": True,
+        "now": NOON,
+        "dead_letter_id": "dl-1",
+    }
+    return Execution(**(values | changes))
+
+
+def running(name: str = "x1", **changes: Any) -> StepRecord:
+    return begin(None, an_execution(name, **changes))
+
+
+def test_a_step_begins_succeeds_and_keeps_its_result() -> None:
+    begun = running()
+    assert (begun.state, begun.attempts, begun.begun_at) == (StepState.RUNNING, 1, NOON)
+    done = succeed(begun, begun, '{"id": 1}')
+    assert (done.state, done.result, done.has_succeeded) == (StepState.SUCCEEDED, '{"id": 1}', True)
+    assert begin(done, an_execution("x2", run=9, is_repeatable=False)) == done
+    assert StepRecord.from_json(done.to_json()) == done
+
+
+def test_a_step_that_failed_begins_again_with_the_next_attempt() -> None:
+    again = begin(fail(running(), running()), an_execution("x2", is_repeatable=False))
+    assert (again.state, again.attempts, again.execution) == (StepState.RUNNING, 2, "x2")
+
+
+def test_a_step_whose_process_died_is_run_again_under_its_number_where_it_may() -> None:
+    again = begin(running(), an_execution("x2"))
+    assert (again.attempts, again.execution) == (1, "x2")
+
+
+def test_a_step_that_must_not_run_twice_stops_when_its_end_is_not_known() -> None:
+    with pytest.raises(UnknownEffectError, match="charge"):
+        begin(running(), an_execution("x2", is_repeatable=False))
+
+
+def test_an_execution_recognizes_what_it_wrote_itself() -> None:
+    begun = running()
+    assert begin(begun, an_execution("x1", is_repeatable=False)) is begun
+
+
+def test_a_later_run_is_a_persons_decision_to_go_on() -> None:
+    again = begin(running(), an_execution("x2", run=8, is_repeatable=False, dead_letter_id="dl-2"))
+    assert (again.run, again.dead_letter_id) == (8, "dl-2")
+
+
+def test_a_run_that_lost_its_claim_writes_no_more() -> None:
+    later = running("x2", run=8)
+    with pytest.raises(LostClaimError):
+        begin(later, an_execution("x1"))
+    with pytest.raises(LostClaimError):
+        succeed(later, running(), "1")
+
+
+def test_the_first_result_stays() -> None:
+    first = succeed(running(), running(), "1")
+    assert succeed(first, running("x2"), "2") == first
+    assert fail(first, running("x2")) == first
+
+
+def test_a_failure_leaves_alone_what_another_execution_began() -> None:
+    other = begin(running(), an_execution("x2"))
+    assert fail(other, running()) == other
+
+
+def test_a_record_that_was_deleted_meanwhile_is_written_anew() -> None:
+    begun = running()
+    assert succeed(None, begun, "1").result == "1"
+    assert fail(None, begun).state is StepState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [
+        (OperationState.RUNNING, "running"),
+        (OperationState.WAITING_RETRY, "unknown"),
+        (OperationState.DEAD_LETTERED, "unknown"),
+    ],
+)
+def test_a_step_that_runs_nowhere_any_more_is_unknown(state: OperationState, status: str) -> None:
+    assert shown(running(), None, state) == {
+        "name": "charge",
+        "status": status,
+        "attempts": 1,
+        "result": None,
+    }
+    done = shown(succeed(running(), running(), "5"), 5, state)
+    assert (done["status"], done["result"]) == ("succeeded", 5)
