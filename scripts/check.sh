@@ -23,9 +23,6 @@ if ! report=$($py -m coverage report --show-missing --skip-covered --fail-under=
     printf '%s\n' "$report" "check: durable_retry/engine/ has branches that neither tests/unit nor tests/property take." >&2
     exit 1
 fi
-# What is bound to time has a core to itself: it kills processes, and counts calls within deadlines. The longest go
-# first. Nothing is tried twice.
-timed=(tests/e2e/test_circuits.py tests/e2e/test_batches.py tests/fault)
-$py -m pytest -m "not long" -n 2 --dist loadfile --no-loadscope-reorder "${timed[@]}"
-# Most of the rest waits: for timers, for processes. A file stays on one worker, with the servers that it shares.
-$py -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder --ignore=tests/unit --ignore=tests/property "${timed[@]/#/--ignore=}"
+# Most of the rest waits: for timers, for processes. A file stays on one worker, with the servers that it shares. What
+# kills processes, or takes long, is marked `long`.
+$py -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder --ignore=tests/unit --ignore=tests/property

@@ -155,6 +155,7 @@ def judged(system: System, operation_id: str) -> str:
     return eventually(look, "it was judged")
 
 
+@pytest.mark.long
 def test_a_dependency_that_dies_is_left_alone_probed_and_flooded_by_nobody_when_it_recovers(
     circuits: System, own_target: Target, key: str
 ) -> None:
@@ -229,6 +230,7 @@ def test_a_circuit_held_open_by_hand_holds_operations_up_and_closing_it_lets_the
     ]
 
 
+@pytest.mark.long
 def test_retry_now_asks_the_circuit_again_which_still_decides(
     circuits: System, own_target: Target, key: str
 ) -> None:
@@ -321,6 +323,7 @@ def test_retries_beyond_the_budget_are_postponed(circuits: System, own_target: T
         circuits.until(each, "succeeded", within_seconds=90)
 
 
+@pytest.mark.long
 def test_a_circuit_that_cannot_be_read_holds_nobody_up_and_the_log_says_so(
     circuits: System, key: str
 ) -> None:
@@ -331,6 +334,7 @@ def test_a_circuit_that_cannot_be_read_holds_nobody_up_and_the_log_says_so(
     until_both_log(circuits, f"{key}-after", "can be read again")
 
 
+@pytest.mark.long
 def test_a_hold_by_hand_stays_in_force_while_the_circuit_cannot_be_read(circuits: System, key: str) -> None:
     change_circuit(circuits, "unread", "open", reason="maintenance")
     until_state(circuits, "unread", "forced_open")
@@ -352,6 +356,7 @@ def until_both_log(system: System, key: str, text: str) -> None:
     eventually(post_and_look, f"both workers log that it {text}")
 
 
+@pytest.mark.long
 def test_the_intake_of_a_dependency_that_is_far_behind_slows_down_until_it_catches_up(
     circuits: System, own_target: Target, key: str
 ) -> None:

@@ -37,6 +37,7 @@ def test_what_waits_and_what_is_in_an_attempt_both_finish_after_a_kill(own_syste
     )  # The one that was cut off, and the one that was made again.
 
 
+@pytest.mark.long
 def test_an_unsafe_request_that_was_cut_off_is_not_sent_again(own_system: System, key: str) -> None:
     operation_id = own_system.accepted(key, f"/hang/1?seconds=19&case={key}", dependency="unsafe_slow")
     eventually(lambda: unkeyed(own_system, key) == 1, "it is in an attempt")
@@ -78,6 +79,7 @@ def test_a_stop_is_orderly_and_loses_nothing(own_system: System, key: str) -> No
     assert own_system.until(operation_id, "succeeded")["attempt_count"] == 2
 
 
+@pytest.mark.long
 def test_a_duplicate_after_a_kill_is_still_a_duplicate(own_system: System, key: str) -> None:
     operation_id = own_system.accepted(key, "/echo")
     own_system.until(operation_id, "succeeded")

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from azure.storage.queue import QueueClient
 
 from scripts.processes import eventually
@@ -213,6 +214,7 @@ def test_a_bulk_replay_counts_first_and_then_replays_what_matches(system: System
     assert system.client.delete(url).status_code == 409
 
 
+@pytest.mark.long
 def test_a_cancelled_bulk_replay_leaves_the_rest_open(system: System, key: str) -> None:
     letters = [failed(system, f"{key}-{number}", "/fail/1?status=508") for number in range(4)]
     wanted = {"group": letters[0]["group"]}

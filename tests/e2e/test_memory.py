@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import pytest
 
 from scripts.processes import eventually
 from tests.support.app import System, operation
@@ -92,6 +93,7 @@ def test_a_purge_right_after_the_end_and_a_duplicate_right_after_that_make_no_se
     assert [counts[name] for name in names] == [1] * len(names)
 
 
+@pytest.mark.long
 def test_a_record_goes_when_its_time_is_over_and_the_key_is_free_again(tailored: System, key: str) -> None:
     operation_id = tailored.accepted(key, "/echo", dependency="forgetful")
     tailored.until(operation_id, "succeeded")

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from scripts.processes import eventually
 from tests.support.app import System
 
@@ -73,6 +75,7 @@ def test_an_unknown_operation_is_a_404_problem(system: System) -> None:
     assert answer.json()["status"] == 404
 
 
+@pytest.mark.long
 def test_500_operations_at_once_of_which_a_third_fails_once_all_succeed(system: System, key: str) -> None:
     paths = {f"{key}-{number}": "/fail/1" if number % 3 == 0 else "/echo" for number in range(500)}
     expected = {name: 2 if path == "/fail/1" else 1 for name, path in paths.items()}

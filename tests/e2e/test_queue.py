@@ -93,6 +93,7 @@ def hubless(
     storage.server.stop()
 
 
+@pytest.mark.long
 def test_a_start_that_fails_is_retried_three_times_then_poison_then_a_dead_letter(
     hubless: tuple[System, Storage, Path], key: str
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_start_that_fails_is_retried_three_times_then_poison_then_a_dead_lette
     assert system.target.received(key)["count"] == 0
 
 
+@pytest.mark.long
 def test_a_batch_waits_under_the_platforms_retries_while_the_hub_is_away(
     hubless: tuple[System, Storage, Path], key: str
 ) -> None:

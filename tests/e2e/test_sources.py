@@ -323,6 +323,7 @@ def test_what_is_enqueued_runs_under_the_id_of_the_answer(sources: Sources, key:
     assert sources.ends(ScopedKey(explicit_scope(""), key))["operation_id"] == answer.json()["operation_id"]
 
 
+@pytest.mark.long
 def test_half_configured_sources_stop_the_start_and_all_that_is_missing_is_logged(
     sources: Sources, tmp_path: Path, target: Target
 ) -> None:

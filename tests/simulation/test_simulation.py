@@ -229,6 +229,7 @@ def test_a_mistake_in_the_app_is_seen(mistake: Mistake) -> None:
     assert any(mistake.invariant in broken(world) for world in worlds)
 
 
+@pytest.mark.long
 def test_a_failure_shrinks_to_what_it_needs() -> None:
     mistake = patch("activities.operation.keep_operation", _says_that_it_was_kept)
     worlds = (found_in(seed, simulation.SMALL, mistake) for seed in SMALL_WORLDS)
@@ -260,6 +261,7 @@ def test_a_defect_of_before_is_found_again(defect: Defect) -> None:
     assert any(worlds)
 
 
+@pytest.mark.long
 def test_a_seed_is_the_same_world_in_any_process() -> None:
     def digest(hash_seed: str) -> str:
         options = ["--digest", "--seed", "6", "--operations", "9"]

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.support.app import System, dead_letter, shown
@@ -34,6 +35,7 @@ def test_a_dead_letter_is_edited_and_replayed_with_what_changed_in_view(
     assert [change["pointer"] for change in kept["replays"][0]["changes"]] == ["/request/path"]
 
 
+@pytest.mark.long
 def test_typed_text_outlives_the_polls(window: Window, seen: System, key: str) -> None:
     found = dead_letter(seen, key)
     window.open(f"dead-letters/{found}?edit=1")
@@ -64,6 +66,7 @@ def test_a_dead_letter_is_noted_archived_and_restored(window: Window, seen: Syst
     assert kept["status"] == "open"
 
 
+@pytest.mark.long
 def test_many_are_replayed_after_a_dry_run(window: Window, seen: System, key: str) -> None:
     found = [dead_letter(seen, f"{key}-{number}", "/status/409") for number in range(3)]
     group = shown(seen, found[0])["group"]
@@ -76,6 +79,7 @@ def test_many_are_replayed_after_a_dry_run(window: Window, seen: System, key: st
     assert all(shown(seen, each)["status"] == "replayed" for each in found)
 
 
+@pytest.mark.long
 def test_a_bulk_replay_is_cancelled_on_the_way(window: Window, seen: System, key: str) -> None:
     found = [dead_letter(seen, f"{key}-{number}", "/status/405") for number in range(3)]
     group = shown(seen, found[0])["group"]

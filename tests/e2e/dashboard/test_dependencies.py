@@ -2,10 +2,13 @@
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.support.app import System
 from tests.support.browser import Window
+
+pytestmark = pytest.mark.long
 
 
 def test_a_circuit_is_switched_with_a_reason_that_the_trail_keeps(window: Window, seen: System) -> None:

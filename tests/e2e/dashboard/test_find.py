@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from scripts.processes import eventually
@@ -40,6 +41,7 @@ def test_a_search_without_a_match_says_so(window: Window) -> None:
     expect(window.card("Dead letters")).to_contain_text("No match.")
 
 
+@pytest.mark.long
 def test_filters_stand_in_the_address_and_follow_back(window: Window, seen: System, key: str) -> None:
     seen.until(seen.accepted(f"{key}-one", "/echo"), "succeeded")
     seen.until(seen.accepted(f"{key}-two", "/fail/9", dependency="patient"), "waiting_retry")

@@ -4,6 +4,7 @@ import csv
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from scripts.processes import eventually
@@ -25,6 +26,7 @@ def test_the_overview_shows_states_circuits_causes_and_the_outbox(window: Window
     expect(window.page.locator("#live-text")).to_have_text("Live")
 
 
+@pytest.mark.long
 def test_what_changes_shows_without_reloading(window: Window, seen: System, key: str) -> None:
     window.open("operations")
     expect(window.page.get_by_role("link", name=key, exact=True)).to_have_count(0)
@@ -32,6 +34,7 @@ def test_what_changes_shows_without_reloading(window: Window, seen: System, key:
     expect(window.page.get_by_role("link", name=key, exact=True)).to_be_visible()
 
 
+@pytest.mark.long
 def test_an_operation_shows_why_it_waits_and_counts_down(window: Window, seen: System, key: str) -> None:
     operation_id = seen.accepted(key, "/fail/1", dependency="patient")
     seen.until(operation_id, "waiting_retry")
@@ -78,6 +81,7 @@ def test_text_of_callers_is_text(window: Window, seen: System, key: str) -> None
     assert window.page.locator("main img").count() == 0
 
 
+@pytest.mark.long
 def test_a_long_list_is_shown_a_page_at_a_time_and_saved_as_csv(
     window: Window, seen: System, key: str, tmp_path: Path
 ) -> None:
@@ -105,6 +109,7 @@ def test_a_long_list_is_shown_a_page_at_a_time_and_saved_as_csv(
     assert "cursor=" in window.page.url
 
 
+@pytest.mark.long
 def test_a_batch_shows_how_far_it_is_and_what_became_of_each_item(
     window: Window, seen: System, key: str
 ) -> None:
@@ -125,6 +130,7 @@ def test_a_batch_shows_how_far_it_is_and_what_became_of_each_item(
     expect(window.page.locator(".headline .badge")).to_have_text("Succeeded")
 
 
+@pytest.mark.long
 def test_a_saga_shows_what_was_undone_and_leads_to_its_operations(
     window: Window, seen: System, key: str
 ) -> None:

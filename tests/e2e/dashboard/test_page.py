@@ -14,6 +14,7 @@ from tests.support.browser import NARROW, WIDE, Window
 from tests.support.target import Target
 
 
+@pytest.mark.long
 def test_a_lost_connection_is_shown_with_its_time_and_found_again(window: Window) -> None:
     window.open("operations?key=fine")
     window.context.set_offline(offline=True)
@@ -25,6 +26,7 @@ def test_a_lost_connection_is_shown_with_its_time_and_found_again(window: Window
     expect(window.page.locator("#live-text")).to_have_text("Live")
 
 
+@pytest.mark.long
 def test_a_part_that_is_missing_is_named_beside_those_that_work(window: Window) -> None:
     window.page.route("**/api/outbox?**", lambda route: route.fulfill(status=503))
     window.open()
@@ -32,6 +34,7 @@ def test_a_part_that_is_missing_is_named_beside_those_that_work(window: Window) 
     expect(window.card("Dependencies")).to_contain_text("patient")
 
 
+@pytest.mark.long
 def test_a_hidden_page_asks_nothing(window: Window) -> None:
     window.open("operations")
     hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true})"

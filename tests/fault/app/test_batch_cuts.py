@@ -22,7 +22,7 @@ from tests.support.builders import an_operation
 from tests.support.cuts import CutError, Cuts, PartStage, Steps, on_the_clock_of
 from tests.support.workflow_items import PartHub
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("storage")]
 
 TOTAL, CONCURRENCY = 12, 3
 BAD, FAILING, SHARED = {2, 9}, {4}, {6, 7}

@@ -20,6 +20,9 @@ from tests.support.app import System
 from tests.support.azurite import Storage
 from tests.support.crash.held_life import HeldLife
 
+pytestmark = pytest.mark.long
+
+
 QUEUE = "order-of-writes"
 INSTANCES = "/runtime/webhooks/durabletask/instances"
 

@@ -29,6 +29,8 @@ from tests.support.azurite import Storage
 from tests.support.builders import NOON
 from tests.support.cuts import Activity, CutError, Cuts, Mode, PartStage, Steps, on_the_clock_of
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def no_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from tests.fault.hub.workload import (
 from tests.integration.hub.backends import SDK_NOTICE, eventually
 from tests.integration.hub.durable_app import AppInvoker
 
-pytestmark = SDK_NOTICE
+pytestmark = [pytest.mark.long, SDK_NOTICE]
 IDS = [f"mixed-{number}" for number in range(4)]
 
 

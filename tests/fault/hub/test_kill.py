@@ -11,6 +11,9 @@ import pytest
 from onebox.hub import FaultPoint
 from tests.fault.hub.workload import OUTPUT
 
+pytestmark = pytest.mark.long
+
+
 _ROOT = Path(__file__).parents[3]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import durabletask.internal.orchestrator_service_pb2 as pb
+import pytest
 
 from onebox.clock import ManualClock
 from onebox.hub import Hub, HubSettings
@@ -114,6 +115,7 @@ class CountingInvoker(AppInvoker):
         return result
 
 
+@pytest.mark.long
 async def test_fifty_thousand_pending_timers_hold_and_fire(tmp_path: Path) -> None:
     clock = ManualClock()
     hub = Hub(tmp_path / "hub.db", CountingInvoker(make_app()), clock)
@@ -142,6 +144,7 @@ async def test_fifty_thousand_pending_timers_hold_and_fire(tmp_path: Path) -> No
         await hub.stop()
 
 
+@pytest.mark.long
 async def test_a_thousand_who_wait_hold_no_thread_and_no_task(tmp_path: Path) -> None:
     clock = ManualClock()
     async with running_hub(tmp_path, make_app(), clock) as hub:

@@ -55,6 +55,7 @@ async def test_a_second_data_folder_has_storage_of_its_own(
     assert ports.all_answer()
 
 
+@pytest.mark.long
 async def test_storage_that_runs_is_joined_when_asked_for_and_said_aloud(
     running: tuple[Azurite, StoragePorts], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -81,6 +82,7 @@ async def test_an_external_account_starts_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.long
 async def test_ports_that_are_set_are_taken_or_nothing_is(
     running: tuple[Azurite, StoragePorts], tmp_path: Path
 ) -> None:
@@ -89,6 +91,7 @@ async def test_ports_that_are_set_are_taken_or_nothing_is(
         await open_account(environment(ports), tmp_path / "other", PortChoice.AUTO, join=False)
 
 
+@pytest.mark.long
 async def test_of_two_that_want_the_same_free_ports_each_gets_its_own(tmp_path: Path) -> None:
     ports = free_ports()
     both = [Azurite(tmp_path / name, ports, PortChoice.AUTO) for name in ("one", "two")]
@@ -100,6 +103,7 @@ async def test_of_two_that_want_the_same_free_ports_each_gets_its_own(tmp_path: 
         await asyncio.gather(*(each.stop() for each in both))
 
 
+@pytest.mark.long
 async def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
     for round_ in range(2):
         azurite = Azurite(tmp_path / "azurite", free_ports())
@@ -145,6 +149,7 @@ def test_ports_are_the_well_known_ones_unless_settings_differ() -> None:
         ports_from({"AZURITE_BLOB_PORT": "x"})
 
 
+@pytest.mark.long
 def test_it_ends_with_a_onebox_that_is_killed(own_onebox: OneboxProcess) -> None:
     assert own_onebox.ports.all_answer()
     own_onebox.server.kill()

@@ -1,3 +1,5 @@
+import pytest
+
 from tests.integration.onebox.onebox_process import OneboxProcess
 
 
@@ -38,6 +40,7 @@ def test_the_links_of_the_check_status_response_lead_to_us(onebox: OneboxProcess
     assert answer.json()["sendEventPostUri"].startswith(f"{prefix}/raiseEvent/{{eventName}}?taskHub=Sample")
 
 
+@pytest.mark.long
 def test_work_survives_kill_9(own_onebox: OneboxProcess) -> None:
     own_onebox.start_orchestration("nap", "long-nap", 3)
     own_onebox.start_orchestration("greet", "quick", ["Ada"])

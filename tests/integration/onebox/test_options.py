@@ -5,6 +5,7 @@ from pathlib import Path
 from threading import Thread
 
 import httpx
+import pytest
 from durabletask.client import TaskHubGrpcClient
 
 from scripts.processes import eventually
@@ -53,6 +54,7 @@ def test_with_auth_each_level_asks_for_its_key(tmp_path: Path) -> None:
         assert onebox.close() == 0
 
 
+@pytest.mark.long
 def test_with_reload_a_change_is_served_and_a_mistake_is_waited_out(tmp_path: Path) -> None:
     app = tmp_path / "app"
     write_app(app, level="ANONYMOUS")
@@ -76,6 +78,7 @@ def test_with_reload_a_change_is_served_and_a_mistake_is_waited_out(tmp_path: Pa
         assert onebox.close() == 0
 
 
+@pytest.mark.long
 def test_a_stop_during_a_long_run_takes_less_than_ten_seconds_and_exits_0(own_onebox: OneboxProcess) -> None:
     def call() -> None:
         with httpx.Client(base_url=own_onebox.url, timeout=60) as client:

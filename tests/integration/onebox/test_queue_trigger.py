@@ -1,6 +1,7 @@
 import base64
 from typing import Any
 
+import pytest
 from azure.storage.queue import QueueClient
 
 from scripts.processes import eventually
@@ -83,6 +84,7 @@ def test_many_messages_run_once_each(onebox: OneboxProcess) -> None:
     until_empty(queue)
 
 
+@pytest.mark.long
 def test_a_message_in_flight_at_kill_9_is_kept(own_onebox: OneboxProcess) -> None:
     own_onebox.queue("work").send_message("sleep 60")
     seen(own_onebox, "sleep 60")
@@ -92,6 +94,7 @@ def test_a_message_in_flight_at_kill_9_is_kept(own_onebox: OneboxProcess) -> Non
     assert own_onebox.queue("work").get_queue_properties().approximate_message_count == 1
 
 
+@pytest.mark.long
 def test_a_message_in_flight_at_a_stop_comes_back_at_the_next_start(own_onebox: OneboxProcess) -> None:
     own_onebox.queue("work").send_message("sleep 60")
     seen(own_onebox, "sleep 60")

@@ -32,17 +32,20 @@ def message_of(app: Path, *arguments: str) -> str:
     return ended.stderr
 
 
+@pytest.mark.long
 def test_a_folder_without_host_json_is_named(tmp_path: Path) -> None:
     assert (
         message_of(tmp_path) == f"onebox: no host.json in {tmp_path}: is this the folder of a function app?\n"
     )
 
 
+@pytest.mark.long
 def test_a_folder_without_function_app_is_named(app: Path) -> None:
     (app / "function_app.py").unlink()
     assert message_of(app) == f"onebox: no function_app.py in {app}: is this the folder of a function app?\n"
 
 
+@pytest.mark.long
 def test_every_mistake_in_host_json_is_named(app: Path) -> None:
     queues = {"batchSize": 99, "batchsizes": 1, "visibilityTimeout": 30}
     (app / "host.json").write_text(
@@ -70,6 +73,7 @@ def test_an_error_in_the_app_shows_its_traceback_without_our_frames(app: Path) -
     assert "importlib" not in said
 
 
+@pytest.mark.long
 def test_a_port_in_use_is_named(app: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -79,6 +83,7 @@ def test_a_port_in_use_is_named(app: Path) -> None:
     assert said == f"onebox: port {port} is in use; choose another with --port\n"
 
 
+@pytest.mark.long
 def test_a_missing_setting_is_named(app: Path) -> None:
     (app / "function_app.py").write_text(
         APP
@@ -112,6 +117,7 @@ def test_the_banner_lists_functions_and_routes(onebox: OneboxProcess) -> None:
     assert "\twork: queueTrigger (%WORK_QUEUE%)\n" in log
 
 
+@pytest.mark.long
 def test_listening_to_other_machines_without_keys_is_warned_of(app: Path) -> None:
     (app / "function_app.py").unlink()  # it ends soon
     warning = "0.0.0.0 is reachable from other machines, and every endpoint is open: start with --auth"

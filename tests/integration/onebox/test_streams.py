@@ -37,6 +37,7 @@ def large_body() -> Iterator[bytes]:
     return (PIECE for _ in range(LARGE // len(PIECE)))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_two_hundred_megabytes_stream_in_and_out_in_little_memory(streams: OneboxProcess) -> None:
     assert streams.client.get("/api/words").json() == ""

@@ -44,6 +44,7 @@ def an_item(index: int, body: str = "") -> Item:
     return Item(index=index, key=operation.key, operation=operation)
 
 
+@pytest.mark.long
 async def test_large_items_are_stored_whole_however_many_transactions_that_takes() -> None:
     items = [an_item(index, "x" * 60_000) for index in range(120)]
     await keep_batch(a_batch("batch-large", 120), items)

@@ -21,6 +21,9 @@ from durable_retry.stores import queues, tables
 from tests.support.azurite import Storage
 from tests.support.certificates import make_self_signed
 
+pytestmark = pytest.mark.long
+
+
 CLIENT_ID = "0000-client"
 TABLE = "Notes"
 

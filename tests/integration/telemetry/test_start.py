@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from scripts.processes import ROOT
 
 INSIGHTS = "InstrumentationKey=00000000-0000-0000-0000-000000000000;IngestionEndpoint=http://127.0.0.1:9/"
@@ -60,6 +62,7 @@ def test_a_collector_brings_the_sdk_and_its_own_exporter_only() -> None:
     ]
 
 
+@pytest.mark.long
 def test_application_insights_needs_only_its_connection_string(tmp_path: Path) -> None:
     lines = loaded(
         APPLICATIONINSIGHTS_CONNECTION_STRING=INSIGHTS,
@@ -75,6 +78,7 @@ def test_application_insights_needs_only_its_connection_string(tmp_path: Path) -
     ]
 
 
+@pytest.mark.long
 def test_a_connection_string_that_cannot_be_used_stops_no_app(tmp_path: Path) -> None:
     lines = loaded(APPLICATIONINSIGHTS_CONNECTION_STRING="nonsense", TMPDIR=str(tmp_path))
     assert lines[4:] == ["opentelemetry.trace opentelemetry.metrics._internal", "[]"]

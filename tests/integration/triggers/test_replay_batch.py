@@ -90,6 +90,7 @@ async def test_the_same_batch_again_counts_what_it_did_before_and_does_nothing(h
     assert (await batch(hub, ids, "replay-2"))["skipped"] == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["before", "after"])
 async def test_a_batch_that_is_cut_at_any_write_is_all_done_when_it_is_made_again(
     hub: TaskHubStage, mode: Mode

@@ -166,6 +166,7 @@ async def test_a_message_is_taken_over_as_its_source_would_have_taken_it(hub: Ta
     assert (await found(dead_letter_id)).status is Status.REPLAYED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_crash_at_any_request_to_storage_ends_in_one_replay(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, *, after: bool
