@@ -7,15 +7,19 @@ import sys
 import sysconfig
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from azure.storage.queue import QueueClient, TextBase64DecodePolicy, TextBase64EncodePolicy
 
 from durable_retry.client import AsyncClient, Client, OperationFailed
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 from tests.support.azurite import Storage
+from tests.support.documents import Document
+from tests.support.post_server import PostServer
 from tests.support.target import Target
 
 SHOP = Path(__file__).parent / "apps" / "shop"
@@ -63,25 +67,33 @@ def _pip(*arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.fixture(scope="module")
-def shop(
-    python: Path, tmp_path_factory: pytest.TempPathFactory, azurites: Callable[[str], Storage], target: Target
-) -> Iterator[httpx.Client]:
-    """The shop on onebox."""
-    folder, port = tmp_path_factory.mktemp("shop"), free_port()
+@contextmanager
+def served(python: Path, app: Path, folder: Path, **env: str) -> Iterator[httpx.Client]:
+    """An app on the onebox of the environment."""
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     # -P: the current folder, the repository's, is not searched for modules.
-    command = [str(python), "-P", "-m", "onebox", "start", "--app", str(SHOP), "--port", str(port)]
+    command = [str(python), "-P", "-m", "onebox", "start", "--app", str(app), "--port", str(port)]
     server = ServerProcess(
         [*command, "--data", str(folder / "data")],
         ready_url=f"{url}/admin/host/status",
         log=folder / "onebox.log",
-        env={"WAREHOUSE_URL": target.url, "AzureWebJobsStorage": azurites("shop").connection_string},
+        env=env,
     )
     server.start()
     with httpx.Client(base_url=url, timeout=60, verify=PLAIN_HTTP) as client:
         yield client
     assert server.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def shop(
+    python: Path, tmp_path_factory: pytest.TempPathFactory, azurites: Callable[[str], Storage], target: Target
+) -> Iterator[httpx.Client]:
+    """The shop."""
+    settings = {"WAREHOUSE_URL": target.url, "AzureWebJobsStorage": azurites("shop").connection_string}
+    with served(python, SHOP, tmp_path_factory.mktemp("shop"), **settings) as client:
+        yield client
 
 
 def submitted(shop: httpx.Client, document: dict[str, Any], to: str = "operations") -> str:
@@ -213,3 +225,104 @@ async def test_a_program_awaits_with_the_client(shop: httpx.Client, key: str) ->
         submitted = await client.submit(dependency="warehouse", request={"path": "/fail/1"}, key=key)
         done = await client.wait(submitted.operation_id, timeout_seconds=60)
         assert [attempt.category for attempt in done.attempts] == ["transient", None]
+
+
+COMING_FROM = Document("docs/coming-from.md")
+ORDER = {"order": "o-7", "amount": 5}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The app that the page writes, block by block."""
+    folder = tmp_path_factory.mktemp("written")
+    for block in COMING_FROM.blocks("python", "toml"):
+        if "file" in block.marks:
+            with (folder / block.marks["file"]).open("a") as file:
+                file.write(f"{block.text}\n")
+    shutil.copy(SHOP / "host.json", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def charges() -> Iterator[PostServer]:
+    """A service that takes every charge."""
+    server = PostServer(lambda _path, body: json.dumps({"id": "ch-1", "of": json.loads(body)}).encode())
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def emails(azurites: Callable[[str], Storage]) -> QueueClient:
+    queue = queue_of(azurites("written"), "emails")
+    queue.create_queue()
+    return queue
+
+
+def queue_of(storage: Storage, name: str) -> QueueClient:
+    """A queue whose messages are base64, as host.json has it by default."""
+    return QueueClient.from_connection_string(
+        storage.connection_string,
+        name,
+        message_encode_policy=TextBase64EncodePolicy(),
+        message_decode_policy=TextBase64DecodePolicy(),
+    )
+
+
+@pytest.fixture(scope="module")
+def coming_from(
+    python: Path,
+    written: Path,
+    charges: PostServer,
+    tmp_path_factory: pytest.TempPathFactory,
+    azurites: Callable[[str], Storage],
+) -> Iterator[httpx.Client]:
+    """The page's app."""
+    with queue_of(azurites("written"), "orders") as orders:
+        orders.create_queue()
+    storage = azurites("written").connection_string
+    settings = {"PAYMENTS_URL": charges.url, "AzureWebJobsStorage": storage}
+    with served(python, written, tmp_path_factory.mktemp("page"), **settings) as client:
+        yield client
+
+
+def mailed(emails: QueueClient) -> list[dict[str, Any]]:
+    """The mails that were wanted since this was asked last."""
+    found = eventually(lambda: list(emails.receive_messages()) or None, "a mail is wanted", within_seconds=60)
+    for message in found:
+        emails.delete_message(message)
+    return [json.loads(message.content)["data"] for message in found]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "output"), [("checkout", None), ("billing", "ch-1"), ("fulfil", {"charge": "ch-1"})]
+)
+def test_what_the_page_has_after_runs(
+    coming_from: httpx.Client, emails: QueueClient, name: str, output: Any
+) -> None:
+    started = coming_from.post(f"/runtime/webhooks/durabletask/orchestrators/{name}", json=ORDER).json()
+
+    def look() -> dict[str, Any] | None:
+        state: dict[str, Any] = coming_from.get(started["statusQueryGetUri"]).json()
+        return state if state["runtimeStatus"] not in {"Pending", "Running"} else None
+
+    ended = eventually(look, f"{name} ends", within_seconds=90)
+    assert (ended["runtimeStatus"], ended["output"]) == ("Completed", output)
+    assert mailed(emails) == [ORDER]
+
+
+@pytest.mark.long
+def test_what_the_page_has_after_takes_an_order_from_the_queue(
+    coming_from: httpx.Client, emails: QueueClient, azurites: Callable[[str], Storage]
+) -> None:
+    with queue_of(azurites("written"), "orders") as orders:
+        key = orders.send_message(json.dumps(ORDER)).id
+    assert mailed(emails) == [ORDER]
+    (found,) = coming_from.get("/api/operations", params={"key": key}).json()["items"]
+    assert (found["handler"], found["source"]) == ("charge", "app")
+
+
+def test_the_whole_task_is_at_most_twelve_lines() -> None:
+    whole = next(block for block in COMING_FROM.blocks("python") if "file" in block.marks)
+    assert "on_success" in whole.text
+    assert len([line for line in whole.text.splitlines() if line.strip()]) <= 12
