@@ -1,4 +1,4 @@
-"""What can happen in an outbox, a batch, a saga, a bulk replay and a release: shapes to be recorded."""
+"""What can happen in an outbox, a batch, a saga, a bulk replay, a release and a call: shapes to record."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,8 +10,10 @@ from durable_retry.engine.base import names
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import (
     BATCH,
+    CALL,
     CANCEL_REPLAY_EVENT,
     ENDED_EVENT,
+    LOOK_AT_CALL,
     OUTBOX,
     OUTBOX_PENDING,
     PUBLISH,
@@ -19,6 +21,7 @@ from durable_retry.engine.base.names import (
     REPLAY,
     REPLAY_PAGE,
     SAGA,
+    START_CALL,
     SUBMIT,
     Category,
     OperationState,
@@ -58,7 +61,43 @@ def part_shapes() -> dict[str, dict[str, Shape]]:
         SAGA: _sagas(),
         REPLAY: _replays(),
         RELEASE_WAITING: _releases(),
+        CALL: _calls(),
     }
+
+
+def _calls() -> dict[str, Shape]:
+    document = {"operation_id": "op-1", "status": "succeeded", "result": {"value": 7}}
+    return {
+        "ended_at_once": _call({"document": document}),
+        "notified": _call({"document": None}, {"document": document}),
+        "refused": _call({"problems": [{"pointer": "/dependency", "detail": "is none"}]}),
+        "continued_as_new": _call(*[{"document": None}] * 22, {"document": document}),
+    }
+
+
+def _call(*looks: dict[str, Any]) -> Shape:
+    """Run a call whose looks find these in turn; a report comes after each that found nothing."""
+    left = list(looks)
+
+    def answer(name: str, _given: dict[str, Any]) -> Any:
+        if name == START_CALL:
+            return left.pop() if "problems" in left[0] else {"operation_id": "op-1"}
+        return left.pop(0)
+
+    async def steer(stage: TaskHubStage) -> None:
+        for number in range(len(looks) - 1):
+            await _until_looked(stage, number + 1)
+            await hub.raise_event(stage.binding, "call-1", ENDED_EVENT, _completion("op-1").to_json())
+
+    return Shape("call-1", {"document": {"handler": "ship-order"}}, answer, steer)
+
+
+async def _until_looked(stage: TaskHubStage, times: int) -> None:
+    """Wait until an activity has looked so often how the operation of a call ended."""
+    for _ in range(500):
+        if sum(name == LOOK_AT_CALL for name, _ in stage.activities) >= times:
+            return
+        await asyncio.sleep(0.02)
 
 
 def _outboxes() -> dict[str, Shape]:

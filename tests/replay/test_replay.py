@@ -14,7 +14,7 @@ import pytest
 from azure.durable_functions.worker import DurableFunctionsWorker
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from durable_retry.engine.base.names import BATCH, OPERATION, OUTBOX, RELEASE_WAITING, REPLAY, SAGA
+from durable_retry.engine.base.names import BATCH, CALL, OPERATION, OUTBOX, RELEASE_WAITING, REPLAY, SAGA
 from durable_retry.settings.configuration import harden_runtime
 from orchestrators import bulk_replay, operation, outbox, wake_waiting, workflows
 from tests.replay.recording import FOREIGN, Recording, load, shapes
@@ -27,6 +27,7 @@ ORCHESTRATORS: Final[dict[str, Any]] = {
     SAGA: workflows.saga,
     REPLAY: bulk_replay.replay,
     RELEASE_WAITING: wake_waiting.release_waiting,
+    CALL: workflows.call_operation,
 }
 
 ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
@@ -36,6 +37,7 @@ ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     SAGA: (workflows, ("SUBMIT",)),
     REPLAY: (bulk_replay, ("REPLAY_PAGE", "REPLAY_BATCH")),
     RELEASE_WAITING: (wake_waiting, ("WAKE_WAITING",)),
+    CALL: (workflows, ("START_CALL", "LOOK_AT_CALL")),
 }
 """Where each orchestrator has the names of the activities that it calls in every history."""
 

@@ -24,11 +24,13 @@ from durable_retry.engine.base.names import (
     BATCH,
     BATCH_CLOSE,
     BATCH_STEP,
+    CALL,
     CALL_LIMITER,
     CIRCUIT_BREAKER,
     COMMIT,
     DEAD_LETTER,
     IDEMPOTENCY_RECORD,
+    LOOK_AT_CALL,
     OPERATION,
     OUTBOX,
     OUTBOX_GIVE_UP,
@@ -39,6 +41,7 @@ from durable_retry.engine.base.names import (
     REPLAY_BATCH,
     REPLAY_PAGE,
     SAGA,
+    START_CALL,
     SUBMIT,
     WAKE_WAITING,
 )
@@ -51,13 +54,13 @@ from orchestrators.bulk_replay import replay
 from orchestrators.operation import operation
 from orchestrators.outbox import outbox
 from orchestrators.wake_waiting import release_waiting
-from orchestrators.workflows import batch, saga
+from orchestrators.workflows import batch, call_operation, saga
 from scripts.processes import free_port
 from tests.support.builders import Activities, failing
 
 _ACTIVITIES = (
     *(ATTEMPT, COMMIT, DEAD_LETTER, OUTBOX_PENDING, PUBLISH, OUTBOX_GIVE_UP),
-    *(SUBMIT, BATCH_STEP, BATCH_CLOSE, REPLAY_PAGE, REPLAY_BATCH),
+    *(SUBMIT, BATCH_STEP, BATCH_CLOSE, REPLAY_PAGE, REPLAY_BATCH, START_CALL, LOOK_AT_CALL),
 )
 
 _QUIET = logging.getLogger("durabletask.quiet")
@@ -95,7 +98,7 @@ def task_hub_stage(*, parts: bool = False, instead: Mapping[str, Any] = {}) -> I
     """Run a task hub for a while.
 
     Args:
-        parts: Whether the outbox, batches, sagas and bulk replays run too.
+        parts: Whether the outbox, batches, sagas, bulk replays and calls run too.
         instead: Orchestrators that run in place of the app's own.
     """
     harden_runtime()
@@ -106,7 +109,9 @@ def task_hub_stage(*, parts: bool = False, instead: Mapping[str, Any] = {}) -> I
         host_address=f"127.0.0.1:{port}", logger=_QUIET, data_converter=DEFAULT_FUNCTIONS_DATA_CONVERTER
     )
     orchestrators: dict[str, Any] = {OPERATION: operation, RELEASE_WAITING: release_waiting}
-    orchestrators |= {OUTBOX: outbox, BATCH: batch, SAGA: saga, REPLAY: replay} if parts else {}
+    orchestrators |= (
+        {OUTBOX: outbox, BATCH: batch, SAGA: saga, REPLAY: replay, CALL: call_operation} if parts else {}
+    )
     for name, orchestrator in {**orchestrators, **instead}.items():
         worker.add_orchestrator(_named(orchestrator, name))
     for name in _ACTIVITIES:

@@ -39,7 +39,11 @@ class Variable:
         return environ.get(self.name) or self.default
 
 
-URL: Final = Variable("DURABLE_RETRY_URL", "Base URL of the app; `--url` wins.", "http://localhost:7071")
+URL: Final = Variable(
+    "DURABLE_RETRY_URL",
+    "URL of the app, or of its API where a route prefix was chosen; `--url` wins.",
+    "http://localhost:7071",
+)
 KEY: Final = Variable("DURABLE_RETRY_KEY", "Function key, if the app needs one; `--function-key` wins.")
 
 VARIABLES: Final = (URL, KEY)
@@ -58,10 +62,11 @@ class Api:
         # Without TLS nothing is verified: do not load the trusted certificates.
         tls = url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
-        self.url = url.rstrip("/").removesuffix("/api")
+        self.url = url.rstrip("/")
+        has_path = "/" in self.url.partition("://")[2]
         headers = {} if function_key is None else {_FUNCTION_KEY_HEADER: function_key}
         self._client = httpx.Client(
-            base_url=f"{self.url}/api/",
+            base_url=f"{self.url}/" if has_path else f"{self.url}/api/",
             headers=headers,
             timeout=_TIMEOUT_SECONDS,
             transport=transport,

@@ -94,6 +94,11 @@ def test_url_and_function_key_come_from_the_environment() -> None:
     assert run.requests[0].headers["x-functions-key"] == "secret"
 
 
+def test_a_url_with_a_path_is_that_of_the_api() -> None:
+    run = Run(answers(STATUS), "get", "op-1", DURABLE_RETRY_URL="https://app.test/api/retries/")
+    assert str(run.requests[0].url) == "https://app.test/api/retries/operations/op-1"
+
+
 @pytest.mark.parametrize(
     "argv",
     [
