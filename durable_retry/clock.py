@@ -22,20 +22,24 @@ def now() -> datetime:
 
 def monotonic_seconds() -> float:
     """Return the monotonic clock, for durations."""
-    return time.monotonic()
+    return _monotonic()
+
+
+_monotonic: Callable[[], float] = time.monotonic
 
 
 @contextmanager
-def reading(reader: Reader) -> Iterator[None]:
-    """Make `now` use another reader inside the block.
+def reading(reader: Reader, monotonic: Callable[[], float] | None = None) -> Iterator[None]:
+    """Make `now`, and the monotonic clock, use another reader inside the block.
 
     Args:
         reader: Called for each reading; returns an aware UTC instant.
+        monotonic: Returns seconds; None leaves the monotonic clock as it is.
     """
-    global _reader  # noqa: PLW0603 - the one place where the app's clock is swapped
-    previous = _reader
-    _reader = reader
+    global _reader, _monotonic
+    previous = _reader, _monotonic
+    _reader, _monotonic = reader, monotonic or _monotonic
     try:
         yield
     finally:
-        _reader = previous
+        _reader, _monotonic = previous

@@ -83,7 +83,7 @@ async def steps_shown(operation_id: str, run: int, state: OperationState) -> lis
     """
     page = await tables.rows_between(TABLE, operation_id, after=_prefix(run), before=_prefix(run + 1))
     records = sorted((_record(row) for row in page.rows), key=lambda record: record.begun_at)
-    return [shown(record, json.loads(record.result or "null"), state) for record in records]
+    return [shown(record, state) for record in records]
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ class App:
                 patch.object(tables, "_run", self._run),
                 patch.object(tables, "_service", lambda: self.tables),
                 patch("durable_retry.services.outbox.send_message", self.queues.send_message),
-                patch.object(downstream, "_make_transport", lambda _: network),
+                downstream.sending_over(lambda _: network),
                 patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),
                 patch("durable_retry.stores.dead_letters.index.counter_lock", _lock_of_worker),
                 patch.object(uuid, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4)),

@@ -33,6 +33,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     f"{LIBRARY}.triggers": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "triggers")),
     f"{LIBRARY}.app": frozenset({LIBRARY}),
     f"{LIBRARY}.client": frozenset({f"{LIBRARY}.client", f"{LIBRARY}.engine", f"{LIBRARY}.clock"}),
+    f"{LIBRARY}.testing": frozenset(f"{LIBRARY}.{layer}" for layer in LAYERS),
     f"{LIBRARY}.in_process": frozenset(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "client")),
     "onebox": frozenset({"onebox"}),
     "retryctl": frozenset({"retryctl"}),
@@ -218,7 +219,7 @@ def test_imports_point_one_way(layer: str) -> None:
 
 
 def test_every_module_of_the_library_has_a_layer() -> None:
-    assert modules_in(ROOT / LIBRARY) <= {*LAYERS, "triggers", "app", "client", "in_process"}
+    assert modules_in(ROOT / LIBRARY) <= {*LAYERS, "triggers", "app", "client", "in_process", "testing"}
 
 
 def test_a_folder_without_sources_is_no_package(tmp_path: Path) -> None:

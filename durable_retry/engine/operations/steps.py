@@ -12,6 +12,7 @@ wrote it, and a lower one, which lost its claim, writes no more. A run that a pe
 effect may run the step again: that was the decision.
 """
 
+import json
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -156,16 +157,16 @@ def fail(record: StepRecord | None, begun: StepRecord) -> StepRecord:
     return replace(begun, state=StepState.FAILED)
 
 
-def shown(record: StepRecord, result: Any, state: OperationState) -> dict[str, Any]:
+def shown(record: StepRecord, state: OperationState) -> dict[str, Any]:
     """Return one item of a status document's `steps`.
 
     Args:
         record: Of the step.
-        result: What its JSON text says; None until it has one.
         state: Of the operation.
     """
     lost = record.state is StepState.RUNNING and state is not OperationState.RUNNING
     status = StepState.UNKNOWN if lost else record.state
+    result = None if record.result is None else json.loads(record.result)
     return {"name": record.name, "status": status.value, "attempts": record.attempts, "result": result}
 
 

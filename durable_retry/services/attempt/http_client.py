@@ -8,7 +8,8 @@ connection that the peer closed, so taking one is a `pop`.
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from http.cookiejar import DefaultCookiePolicy
@@ -300,7 +301,7 @@ def client_for(dependency: Dependency) -> httpx.AsyncClient:
     pool = _pools.setdefault(asyncio.get_running_loop(), {})
     known = pool.get(dependency.name)
     if known is None or known.made_for is not dependency:
-        transport = TracedTransport(_make_transport(dependency))
+        transport = TracedTransport(_transports(dependency))
         known = _Pooled(dependency, make_client(dependency, transport), transport)
         pool[dependency.name] = known
     return known.client
@@ -415,6 +416,25 @@ def make_client(dependency: Dependency, transport: httpx.AsyncBaseTransport) -> 
 
 def _make_transport(dependency: Dependency) -> PooledTransport:
     return PooledTransport(_tls_context() if dependency.base_url.startswith("https:") else None)
+
+
+_transports: Callable[[Dependency], httpx.AsyncBaseTransport] = _make_transport
+
+
+@contextmanager
+def sending_over(make: Callable[[Dependency], httpx.AsyncBaseTransport]) -> Iterator[None]:
+    """Let clients that are made inside the block send over other transports; for tests.
+
+    Args:
+        make: Returns the transport of a dependency.
+    """
+    global _transports  # noqa: PLW0603 - the one place where the network is swapped
+    previous = _transports
+    _transports = make
+    try:
+        yield
+    finally:
+        _transports = previous
 
 
 def _own_headers(dependency: Dependency) -> dict[str, str]:

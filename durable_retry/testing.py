@@ -1,0 +1,285 @@
+"""A test kit for handlers: the app's own rules, without a host, a network, storage or waiting.
+
+    async def test_a_busy_warehouse_is_asked_again() -> None:
+        warehouse = FakeDependency(503, {"parcel": "p-1"})
+        run = await run_handler("ship-order", {"number": 7}, warehouse)
+        assert (run.status, run.waits) == ("succeeded", [2.0])
+
+The handler runs as in the app, `Call` and all, over `httpx.MockTransport`. What follows each attempt is what
+`engine.retry` decides; a wait moves the clock. There is no circuit and no retry budget, and nothing commits:
+writes and events are shown.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, assert_never
+
+import httpx
+
+from durable_retry import clock
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.validation import validated
+from durable_retry.engine.config import parse_config
+from durable_retry.engine.operations.operation import OperationInput, explicit_scope, operation_from
+from durable_retry.engine.operations.request import OperationRequest
+from durable_retry.engine.operations.steps import StepRecord, shown
+from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done, Wait, overdue
+from durable_retry.engine.retry.history import AttemptRecord
+from durable_retry.engine.retry.loop import RetryState, after
+from durable_retry.handlers import Handler, HandlerFunction, find_handler, registered_handlers
+from durable_retry.services.attempt.handler import attempt_handler
+from durable_retry.services.attempt.http_client import PROGRESS, SendProgress, close_clients, sending_over
+from durable_retry.services.attempt.http_request import Plan, start_clock
+from durable_retry.settings.configuration import find_dependency, using
+from durable_retry.stores.steps import StepRule
+
+NOON: Final = datetime(2030, 1, 1, 12, tzinfo=UTC)
+"""When every run begins."""
+
+
+class Crash(BaseException):
+    """An answer at which the process dies: the request was received, and nothing of the attempt goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """An answer that takes time.
+
+    Attributes:
+        seconds: How far the clock moves; beyond the attempt's time, the attempt is cut off.
+        answer: What comes then.
+    """
+
+    seconds: float
+    answer: Any = 200
+
+
+class FakeDependency:
+    """A dependency with scripted answers, given in turn; the last one is repeated.
+
+        FakeDependency(503, httpx.ConnectError("away"), {"id": "ch-1"})
+
+    An answer is a status code, JSON for a 200, an `httpx.Response`, an exception to raise, `Slow(...)`,
+    `Crash()`, or a function that takes the request and returns one of these.
+
+    Attributes:
+        requests: What it received, oldest first.
+    """
+
+    def __init__(self, *answers: Any) -> None:
+        self.requests: list[httpx.Request] = []
+        self._answers = list(answers) or [200]
+        self._time = _Clock()
+
+    def keys(self, header: str = "Idempotency-Key") -> list[str | None]:
+        """Return the idempotency key of each request."""
+        return [request.headers.get(header) for request in self.requests]
+
+    def transport(self, time: "_Clock") -> httpx.AsyncBaseTransport:
+        """Return what sends to it, by the clock of a run."""
+        self._time = time
+        return httpx.MockTransport(self._receive)
+
+    async def _receive(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        return self._answered(request, answer)
+
+    def _answered(self, request: httpx.Request, answer: Any) -> httpx.Response:
+        progress: SendProgress = request.extensions[PROGRESS]
+        progress.sent = not isinstance(answer, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+        match answer:
+            case BaseException():
+                raise answer
+            case httpx.Response():
+                return answer
+            case Slow(seconds, later):
+                self._time.move(seconds)
+                if seconds >= float(request.headers["X-Seconds-Left"]):
+                    raise TimeoutError(f"not finished within {request.headers['X-Seconds-Left']} s")
+                return self._answered(request, later)
+            case int() if not isinstance(answer, bool):
+                return httpx.Response(answer)
+            case _ if callable(answer):
+                return self._answered(request, answer(request))
+            case _:
+                return httpx.Response(200, json=answer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerRun:
+    """What became of an operation.
+
+    Attributes:
+        status: `succeeded` or `dead_lettered`.
+        result: The handler's value as JSON; None when it did not succeed.
+        attempts: The latest 20, oldest first, as the status document shows them.
+        attempt_count: How many there were.
+        waits: Seconds of each wait between two attempts.
+        reasons: Why each wait was that long.
+        dead_letter: Its category, reason and detail; None when it succeeded.
+        writes: JSON forms of the `TableWrite`s that would commit with the result.
+        events: JSON forms of the events that would be sent.
+        steps: As the status document shows them.
+        seconds: From the beginning to the end, by the clock of the run.
+    """
+
+    status: OperationState
+    result: Any
+    attempts: tuple[AttemptRecord, ...]
+    attempt_count: int
+    waits: list[float]
+    reasons: list[tuple[str, ...]]
+    dead_letter: DeadLetter | None
+    writes: list[dict[str, Any]]
+    events: list[dict[str, Any]]
+    steps: list[dict[str, Any]]
+    seconds: float
+
+
+async def run_handler(
+    handler: str | HandlerFunction,
+    given: Any,
+    dependency: FakeDependency | None = None,
+    *,
+    key: str = "test-1",
+    config: str | Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    **submitted: Any,
+) -> HandlerRun:
+    """Run a handler's operation to its end.
+
+    Args:
+        handler: Its name, or the registered function.
+        given: The operation's `input`: a model of the handler, or JSON.
+        dependency: Answers the handler's requests; None answers 200 to all.
+        key: The operation's.
+        config: A `dependencies.toml`, its text or its path; None means the defaults.
+        settings: App settings that it names, e.g. `{"PAYMENTS_TOKEN": "x"}`.
+        submitted: Other fields of a submission: `correlation_id`, `deadline_seconds`, `retry`, `on_success`.
+
+    Raises:
+        LookupError: No such handler is registered.
+        InvalidInputError: The submission or `config` would be refused.
+    """
+    found = _found(handler)
+    fake, time = dependency or FakeDependency(), _Clock()
+    with ExitStack() as stack:
+        stack.enter_context(using(parse_config(_text(config, found.dependency), settings or {})))
+        stack.enter_context(clock.reading(time.now, time.monotonic_seconds))
+        stack.enter_context(sending_over(lambda _: fake.transport(time)))
+        try:
+            return await _Run(found, _operation(found, given, key, submitted), time).to_the_end()
+        finally:
+            await close_clients()
+
+
+def _text(config: str | Path | None, dependency: str) -> str:
+    """Return the text of a `dependencies.toml`; without one, that of a dependency with the defaults."""
+    if config is None:
+        return f'[dependencies.{dependency}]\nbase_url = "http://{dependency}.test"\n'
+    return config.read_text(encoding="utf-8") if isinstance(config, Path) else config
+
+
+def _found(handler: str | HandlerFunction) -> Handler:
+    named = find_handler(handler) if isinstance(handler, str) else None
+    found = named or next((each for each in registered_handlers() if each.function is handler), None)
+    if found is None:
+        raise LookupError(f"no handler {handler!r} is registered; import the module that registers it")
+    return found
+
+
+def _operation(handler: Handler, given: Any, key: str, submitted: Mapping[str, Any]) -> OperationInput:
+    document = given.model_dump(mode="json") if isinstance(given, handler.input_model) else given
+    body = {"handler": handler.name, "input": document, "key": key, **submitted}
+    dependency = find_dependency(handler.dependency)
+    if dependency is None:
+        raise LookupError(f"the configuration has no dependency {handler.dependency!r}")
+    handler.input_model.model_validate(document)
+    request = validated(OperationRequest, body)
+    return operation_from(
+        request, dependency, key=key, scope=explicit_scope(""), source="test", now=clock.now()
+    )
+
+
+class _Clock:
+    """A clock that moves only when it is moved."""
+
+    def __init__(self) -> None:
+        self._passed = 0.0
+
+    def now(self) -> datetime:
+        return NOON + timedelta(seconds=self._passed)
+
+    def monotonic_seconds(self) -> float:
+        return self._passed
+
+    def move(self, seconds: float) -> None:
+        self._passed += seconds
+
+
+@dataclass(slots=True)
+class _Run:
+    """One operation on its way: the loop of `orchestrators.operation`, without what needs a task hub."""
+
+    handler: Handler
+    operation: OperationInput
+    time: _Clock
+    state: RetryState = field(default_factory=RetryState)
+    waits: list[Wait] = field(default_factory=list)
+    steps: dict[str, StepRecord] = field(default_factory=dict)
+
+    async def to_the_end(self) -> HandlerRun:
+        while True:
+            decision = overdue(self.operation, self.state.history, clock.now()) or await self._attempt()
+            match decision:
+                case Wait():
+                    self.waits.append(decision)
+                    self.time.move(decision.delay_seconds)
+                case Done():
+                    return self._ended(OperationState.SUCCEEDED, decision.result, None)
+                case DeadLetter():
+                    return self._ended(OperationState.DEAD_LETTERED, {}, decision)
+                case _ as never:
+                    assert_never(never)
+
+    async def _attempt(self) -> Wait | Done | DeadLetter:
+        dependency = find_dependency(self.operation.dependency)
+        assert dependency is not None  # noqa: S101 - looked up before the run
+        number = self.state.history.next_attempt
+        for _ in range(MAX_OWN_FAILURES - 1):
+            plan = Plan(self.operation, number, dependency, start_clock(self.operation))
+            try:
+                outcome = await attempt_handler(plan, self.handler, self._change)
+            except Crash:
+                continue  # The task hub gives the attempt to another worker, under its number.
+            self.state, action = after(self.operation, self.state, outcome, clock.now())
+            assert isinstance(action, Wait | Done | DeadLetter)  # noqa: S101 - no circuit, so no probe
+            return action
+        raise RuntimeError(f"the handler's process died {MAX_OWN_FAILURES - 1} times in attempt {number}")
+
+    async def _change(self, name: str, rule: StepRule) -> StepRecord:
+        self.steps[name] = rule(self.steps.get(name))
+        return self.steps[name]
+
+    def _ended(
+        self, status: OperationState, result: Mapping[str, Any], dead_letter: DeadLetter | None
+    ) -> HandlerRun:
+        history = self.state.history
+        events = [*result.get("events", ()), *(dict(event) for event in self.operation.on_success)]
+        return HandlerRun(
+            status=status,
+            result=result.get("value"),
+            attempts=history.attempts,
+            attempt_count=history.attempt_count,
+            waits=[wait.delay_seconds for wait in self.waits],
+            reasons=[wait.reasons for wait in self.waits],
+            dead_letter=dead_letter,
+            writes=list(result.get("writes", ())),
+            events=events if dead_letter is None else [],
+            steps=[shown(step, status) for step in self.steps.values()],
+            seconds=self.time.monotonic_seconds(),
+        )

@@ -1,0 +1,147 @@
+"""The test kit runs handlers as the app does."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel
+
+from activities.handlers import PlaceOrder, place_order
+from durable_retry import clock
+from durable_retry import handlers as handler_registry
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, operation_handler
+from durable_retry.testing import NOON, Crash, FakeDependency, Slow, run_handler
+
+
+class Order(BaseModel):
+    number: int
+
+
+async def charge(order: Order, call: Call) -> str:
+    answer = await call.client.post("/charges", json={"number": order.number})
+    answer.raise_for_status()
+    return str(answer.json()["id"])
+
+
+async def ship(order: Order, call: Call) -> Outcome:
+    charged = await call.step("charge", charge, order)
+    answer = await call.client.post("/parcels")
+    if answer.status_code == 404:
+        raise Rejected("nothing to ship")
+    answer.raise_for_status()
+    kept = TableWrite(table="Orders", partition_key="p", row_key=str(order.number), values={"paid": charged})
+    return Outcome(charged, writes=[kept], events=[Event.to_queue("orders", "shipped", order)])
+
+
+@pytest.fixture(autouse=True)
+def only_ship(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handler_registry, "_handlers", {})
+    operation_handler("ship", dependency="warehouse", input_model=Order)(ship)
+
+
+FIXED = """
+[dependencies.warehouse]
+base_url = "https://warehouse.example.com/${VERSION}"
+retry = { strategy = "fixed", initial_seconds = 600, max_seconds = 600, max_attempts = 3, jitter = "none" }
+timeouts = { attempt_seconds = 10, deadline_seconds = 0 }
+idempotency = { header = "" }
+"""
+
+
+async def test_a_run_shows_attempts_waits_steps_and_what_would_commit() -> None:
+    warehouse = FakeDependency(503, {"id": "ch-1"}, httpx.Response(429, headers={"Retry-After": "30"}), 201)
+    run = await run_handler("ship", {"number": 7}, warehouse, retry={"jitter": "none"})
+    assert (run.status, run.result, run.dead_letter) == ("succeeded", "ch-1", None)
+    assert [attempt.category for attempt in run.attempts] == ["transient", "throttled", None]
+    assert (run.attempt_count, run.waits, run.seconds) == (3, [2.0, 30.0], 32.0)
+    assert run.reasons[1] == ("exponential 4 s", "Retry-After 30 s")
+    assert run.steps == [{"name": "charge", "status": "succeeded", "attempts": 2, "result": "ch-1"}]
+    assert [write["row_key"] for write in run.writes] == ["7"]
+    assert run.events == [{"type": "shipped", "queue": "orders", "data": {"number": 7}}]
+    assert warehouse.keys() == ["test-1~charge", "test-1~charge", "test-1", "test-1"]
+    assert str(warehouse.requests[0].url) == "http://warehouse.test/charges"
+    assert clock.now() != NOON
+
+
+async def test_a_run_ends_as_a_dead_letter_by_the_apps_own_rules() -> None:
+    run = await run_handler(ship, Order(number=7), FakeDependency({"id": 1}, 404))
+    assert (run.status, run.attempt_count, run.events) == ("dead_lettered", 1, [])
+    assert run.dead_letter is not None
+    assert (run.dead_letter.reason, run.dead_letter.category) == ("RejectedByHandler", "business_rule")
+
+
+async def test_a_day_of_waits_takes_no_time(tmp_path: Path) -> None:
+    file = tmp_path / "dependencies.toml"
+    file.write_text(FIXED.replace("max_attempts = 3", "max_attempts = 144"))
+    warehouse = FakeDependency(httpx.ConnectError("away"))
+    run = await run_handler(ship, Order(number=7), warehouse, config=file, settings={"VERSION": "v1"})
+    assert run.dead_letter is not None
+    assert (run.dead_letter.reason, run.seconds) == ("RetriesExhausted", 143 * 600)
+
+
+async def test_a_crash_repeats_the_attempt_and_no_finished_step() -> None:
+    warehouse = FakeDependency({"id": "ch-1"}, Crash(), 200)
+    run = await run_handler(ship, {"number": 7}, warehouse)
+    assert (run.status, run.attempt_count) == ("succeeded", 1)
+    assert [request.url.path for request in warehouse.requests] == ["/charges", "/parcels", "/parcels"]
+
+
+async def test_a_crash_in_a_step_is_in_doubt_where_nobody_deduplicates() -> None:
+    run = await run_handler(
+        ship, {"number": 7}, FakeDependency(Crash(), {"id": 1}), config=FIXED, settings={"VERSION": "v1"}
+    )
+    assert run.dead_letter is not None
+    assert run.dead_letter.reason == "AmbiguousOutcome"
+    assert run.steps[0]["status"] == "unknown"
+
+
+async def test_a_process_that_dies_for_ever_is_an_error_of_the_test() -> None:
+    with pytest.raises(RuntimeError, match="died 19 times"):
+        await run_handler(ship, {"number": 7}, FakeDependency(Crash()))
+
+
+async def test_a_slow_answer_moves_the_clock_and_may_come_too_late() -> None:
+    warehouse = FakeDependency(Slow(4, {"id": 1}), Slow(10), Slow(3, lambda _: 200))
+    run = await run_handler(ship, {"number": 7}, warehouse, retry={"jitter": "none"})
+    assert (run.status, run.waits, run.seconds) == ("succeeded", [2.0], 4 + 10 + 2 + 3)
+    assert [attempt.duration_ms for attempt in run.attempts] == [14_000, 3_000]
+
+
+async def test_what_would_be_refused_is_refused() -> None:
+    with pytest.raises(LookupError, match="no handler 'sip'"):
+        await run_handler("sip", {})
+    with pytest.raises(LookupError, match="no dependency 'warehouse'"):
+        await run_handler("ship", {"number": 7}, config="")
+    with pytest.raises(ValueError, match="number"):
+        await run_handler("ship", {"number": "seven"})
+    with pytest.raises(InvalidInputError, match="/retry/max_attempts"):
+        await run_handler("ship", {"number": 7}, retry={"max_attempts": 99})
+
+
+async def test_the_shipped_handler_keeps_its_order_and_announces_it() -> None:
+    operation_handler("place-order", dependency="flaky", input_model=PlaceOrder)(place_order)
+    order = {"order": "h1", "customer": "ada", "amount": 3}
+    run = await run_handler(place_order, order, FakeDependency(429, 503, 200))
+    assert (run.status, run.result) == ("succeeded", {"order": "h1", "attempt": 3})
+    assert run.writes[0]["values"] == {"amount": 3, "key": "test-1"}
+    assert [event["type"] for event in run.events] == ["order.placed"]
+    refused = await run_handler(place_order, order, FakeDependency(422))
+    assert refused.dead_letter is not None
+    assert refused.dead_letter.reason == "RejectedByHandler"
+
+
+async def test_the_example_of_the_documents_passes() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "handlers.md").read_text()
+    (example,) = re.findall(r"```python\n(from durable_retry\.testing.*?)```", text, re.DOTALL)
+    (handler,) = re.findall(r"```python\n(class ShipOrder.*?)```", text, re.DOTALL)
+    names: dict[str, Any] = {"BaseModel": BaseModel, "Call": Call, "operation_handler": operation_handler}
+    exec(handler + example, names)  # noqa: S102 - our own document
+    tests = [test for name, test in names.items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        assert inspect.iscoroutinefunction(test)
+        await test()
