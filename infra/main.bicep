@@ -30,7 +30,7 @@ param alwaysReadyHttp int = 0
 
 @minValue(0)
 @description('Instances kept running for orchestrations, activities and entities; 0 = none.')
-param alwaysReadyDurable int = 0
+param alwaysReadyDurable int = 1
 
 @allowed(['Standard_LRS', 'Standard_ZRS', 'Standard_GRS', 'Standard_GZRS'])
 @description('How the storage account is copied. Not every region has zones, as ZRS needs them.')

@@ -246,9 +246,11 @@ _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_\-]+")
 class ConfigError(InvalidInputError):
     """The file cannot be used; `problems` lists every mistake, `str()` shows one a line with its key path."""
 
+    file_name: str = "dependencies.toml"
+
     def __str__(self) -> str:
         lines = [f"  {key_path(problem.pointer)}: {problem.detail}" for problem in self.problems]
-        return "\n".join(["dependencies.toml cannot be used:", *lines])
+        return "\n".join([f"{self.file_name} cannot be used:", *lines])
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +267,11 @@ class Config:
 
 
 def parse_config(
-    text: str, settings: Mapping[str, str], *, function_timeout_seconds: float | None = None
+    text: str,
+    settings: Mapping[str, str],
+    *,
+    function_timeout_seconds: float | None = None,
+    file_name: str = ConfigError.file_name,
 ) -> Config:
     """Read the file.
 
@@ -273,6 +279,7 @@ def parse_config(
         text: TOML, contract section 2.
         settings: App settings, for `${NAME}`.
         function_timeout_seconds: `functionTimeout` of host.json; None when it has none.
+        file_name: For the error.
 
     Raises:
         ConfigError: with every mistake.
@@ -280,7 +287,9 @@ def parse_config(
     reader = _Reader(settings, function_timeout_seconds)
     dependencies = reader.read(text)
     if reader.problems:
-        raise ConfigError(reader.problems)
+        error = ConfigError(reader.problems)
+        error.file_name = file_name
+        raise error
     return Config(dependencies, tuple(reader.warnings))
 
 

@@ -5,13 +5,20 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO
 
 from durable_retry.engine.base.validation import Problem
 from durable_retry.engine.config import Config, ConfigError, key_path, parse_config
 from durable_retry.engine.dependency import Dependency
 from durable_retry.handlers import HandlerSetupError, load_handlers, registered_handlers
-from durable_retry.settings.app import AppSettings, SettingsError, app_settings, function_timeout_seconds
+from durable_retry.settings.app import (
+    APP_ROOT,
+    AppSettings,
+    SettingsError,
+    app_settings,
+    function_timeout_seconds,
+)
 from durable_retry.settings.catalogue import DEPENDENCIES_FILE, STRICT_TYPING
 from durable_retry.settings.maintenance import maintenance_settings
 from durable_retry.settings.storage_account import check_storage_account
@@ -79,7 +86,17 @@ def read_dependencies(settings: AppSettings) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         problem = Problem(DEPENDENCIES_FILE.name, f"cannot read {settings.dependencies_file}: {error}")
         raise SettingsError((problem,)) from error
-    return parse_config(text, os.environ, function_timeout_seconds=function_timeout_seconds())
+    return parse_config(
+        text,
+        os.environ,
+        function_timeout_seconds=function_timeout_seconds(),
+        file_name=_shown(settings.dependencies_file),
+    )
+
+
+def _shown(file: Path) -> str:
+    """Return a path below the app's folder by its part below, another one whole."""
+    return str(file.relative_to(APP_ROOT) if file.is_relative_to(APP_ROOT) else file)
 
 
 def dependencies() -> Config:
@@ -114,6 +131,7 @@ def _check_handlers(config: Config) -> None:
     for handler in registered_handlers():
         if handler.dependency not in config.dependencies:
             raise HandlerSetupError(
-                f"handler {handler.name!r} names dependency {handler.dependency!r}, "
-                f"which dependencies.toml does not have"
+                f"handler {handler.name!r} in {handler.function.__module__} names the dependency "
+                f"{handler.dependency!r}, which {_shown(app_settings().dependencies_file)} lacks: add "
+                f"[dependencies.{handler.dependency}] there, or do not load that module"
             )

@@ -43,7 +43,7 @@ def tailored(
         target,
         AzureWebJobsStorage=tailored_storage.connection_string,
         DEPENDENCIES_FILE=str(Path(__file__).with_name("tailored.toml")),
-        HANDLERS="tests.support.handlers",
+        HANDLERS="examples.handlers,tests.support.handlers",
         TENANT_HEADER="X-Tenant",
         TAILORED_TOKEN=SECRETS[0],
         TAILORED_KEY=SECRETS[1],

@@ -48,7 +48,7 @@ _HOST_JSON = """{
   },
   "extensionBundle": {
     "id": "Microsoft.Azure.Functions.ExtensionBundle",
-    "version": "[4.*, 5.0.0)"
+    "version": "[4.38.0, 5.0.0)"
   }
 }
 """

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +18,15 @@ ENVIRONMENT = {
 }
 
 
-@pytest.fixture(scope="module")
-def indexed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What an interpreter finds that has the deployment and nothing else of this machine."""
-    app, packages = tmp_path_factory.mktemp("app"), tmp_path_factory.mktemp("packages")
+def loaded(folder: Path, dependencies: str | None = None) -> dict[str, Any]:
+    """Load the deployment with its own packages in a new interpreter, and return what it finds."""
+    app, packages = folder / "app", folder / "packages"
+    app.mkdir()
+    packages.mkdir()
     copy_app(app)
     link_packages(packages)
+    if dependencies is not None:
+        (app / "dependencies.toml").write_text(dependencies)
     command = [sys.executable, "-I", "-S", "-B", str(INDEXING), str(app), str(packages)]
     done = subprocess.run(
         command, env=ENVIRONMENT, cwd=app, capture_output=True, text=True, check=False, timeout=60
@@ -30,6 +34,12 @@ def indexed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What an interpreter finds that has the deployment and nothing else of this machine."""
+    return loaded(tmp_path_factory.mktemp("deployment"))
 
 
 def test_the_deployed_files_load_with_the_deployed_packages(indexed: dict[str, Any]) -> None:
@@ -66,3 +76,8 @@ def test_the_dashboard_is_deployed_whole() -> None:
     assert deployed == {
         file.relative_to(ROOT) for file in (ROOT / "durable_retry" / "dashboard").rglob("*") if file.is_file()
     }
+
+
+def test_an_app_with_dependencies_of_its_own_starts(tmp_path: Path) -> None:
+    mine = '[dependencies.mine]\nbase_url = "https://mine.invalid"\n'
+    assert "submit_operation" in loaded(tmp_path, dependencies=mine)["functions"]

@@ -21,9 +21,7 @@ class HeldLife:
         system: The app.
     """
 
-    def __init__(
-        self, folder: Path, storage: Storage, dependencies: str, handlers: str = "activities.handlers"
-    ) -> None:
+    def __init__(self, folder: Path, storage: Storage, dependencies: str, handlers: str = "") -> None:
         self._target = Target(folder)
         self._target.server.start()
         file = folder / "dependencies.toml"

@@ -55,6 +55,7 @@ def test_what_may_not_be_meant_is_logged(
 def test_every_mistake_is_listed_with_its_key_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bad = '[dependencies.payments]\nbase_url = "ftp://x"\n[dependencies.payments.retry]\nmax_attempt = 3\n'
     printed = start(monkeypatch, tmp_path, bad)
+    assert f"{tmp_path / 'dependencies.toml'} cannot be used:" in printed
     assert "dependencies.payments.base_url" in printed
     assert "dependencies.payments.retry.max_attempt" in printed
 
@@ -89,7 +90,9 @@ def test_a_handler_of_an_unknown_dependency_does_not_start(
 ) -> None:
     (tmp_path / "lonely_handlers.py").write_text(HANDLER.replace("{name}", "1"))
     monkeypatch.syspath_prepend(tmp_path)
-    assert "nobody" in start(monkeypatch, tmp_path, GOOD, "lonely_handlers")
+    printed = start(monkeypatch, tmp_path, GOOD, "lonely_handlers")
+    assert "in lonely_handlers" in printed
+    assert f"'nobody', which {tmp_path / 'dependencies.toml'} lacks" in printed
 
 
 def test_another_configuration_can_stand_in_for_a_while() -> None:

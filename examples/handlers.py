@@ -1,0 +1,37 @@
+"""An example handler to copy: see docs/handlers.md. `local.settings.json` loads it by `HANDLERS`."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled, operation_handler
+
+
+class PlaceOrder(BaseModel):
+    """Input of the handler `place-order`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    order: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
+    customer: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
+    amount: Annotated[int, Field(gt=0)]
+    path: Annotated[str, Field(pattern=r"^/[a-z0-9/]*$")] = "/echo"
+
+
+@operation_handler("place-order", dependency="flaky", input_model=PlaceOrder)
+async def place_order(order: PlaceOrder, call: Call) -> Outcome:
+    """Ask a service for a price, then keep the order and announce it, both or neither."""
+    answer = await call.client.post(order.path, json={"order": order.order, "amount": order.amount})
+    if answer.status_code == 429:  # noqa: PLR2004 - Too Many Requests
+        raise Throttled("the service wants fewer calls")
+    if answer.is_client_error:
+        raise Rejected(f"the service refused the order with status {answer.status_code}")
+    answer.raise_for_status()
+    kept = TableWrite(
+        table="Orders",
+        partition_key=order.customer,
+        row_key=order.order,
+        values={"amount": order.amount, "key": call.key},
+    )
+    placed = Event.to_queue("order-events", "order.placed", {"order": order.order})
+    return Outcome({"order": order.order, "attempt": call.attempt}, writes=[kept], events=[placed])
