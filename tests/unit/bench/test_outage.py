@@ -1,5 +1,6 @@
 """A short outage, played through the parts that the app itself uses."""
 
+import asyncio
 from collections import Counter
 
 import pytest
@@ -17,18 +18,18 @@ async def played(circuit: CircuitSettings, budget: RetryBudgetSettings) -> tuple
     return outage, await outage.run()
 
 
-@pytest.fixture
-async def protected() -> tuple[Outage, Counts]:
-    return await played(CircuitSettings(break_seconds=10), RetryBudgetSettings())
+@pytest.fixture(scope="module")
+def protected() -> tuple[Outage, Counts]:
+    return asyncio.run(played(CircuitSettings(break_seconds=10), RetryBudgetSettings()))
 
 
-async def test_everything_succeeds_and_the_circuit_ends_closed(protected: tuple[Outage, Counts]) -> None:
+def test_everything_succeeds_and_the_circuit_ends_closed(protected: tuple[Outage, Counts]) -> None:
     outage, counts = protected
     assert (counts.succeeded, counts.dead) == (counts.operations, 0)
     assert outage.breaker.state is CircuitState.CLOSED
 
 
-async def test_after_the_trip_one_probe_goes_per_break(protected: tuple[Outage, Counts]) -> None:
+def test_after_the_trip_one_probe_goes_per_break(protected: tuple[Outage, Counts]) -> None:
     _, counts = protected
     during = [at for at in counts.calls if at < SHORT.dead_until_seconds]
     probes = [at for at in during if at > 1 + COPIES_SECONDS]
@@ -37,7 +38,7 @@ async def test_after_the_trip_one_probe_goes_per_break(protected: tuple[Outage, 
     assert second >= first + 20
 
 
-async def test_those_who_waited_are_let_go_in_turn(protected: tuple[Outage, Counts]) -> None:
+def test_those_who_waited_are_let_go_in_turn(protected: tuple[Outage, Counts]) -> None:
     _, counts = protected
     per_second = Counter(int(at) for at in counts.calls if at >= SHORT.dead_until_seconds)
     assert max(per_second.values()) <= 100 + SHORT.per_second

@@ -260,7 +260,7 @@ def messages(calls_per_second: float, seconds: int, every_nth_fails: int = 0) ->
     return total, sent
 
 
-@pytest.mark.parametrize("calls_per_second", [0.1, 1, 5, 100, 1_000])
+@pytest.mark.parametrize("calls_per_second", [0.1, 1, 5, 100, pytest.param(1_000, marks=pytest.mark.long)])
 def test_a_healthy_dependency_costs_at_most_one_message_per_twenty_calls(calls_per_second: float) -> None:
     total, sent = messages(calls_per_second, 60)
     assert sent <= total / 20
