@@ -66,9 +66,18 @@ class PartHub:
             if self.rng.random() < 0.1:
                 stage.raise_event(ENDED_EVENT, {"operation_id": operation_id})
 
+    async def find_status(self, _hub: str, operation_id: str) -> dict[str, Any] | None:
+        self._maybe_cut()
+        operation = self._operations.get(operation_id)
+        if operation is None:
+            return None
+        state = OperationState.RUNNING if operation_id in self._running else self.fate(operation)
+        return self._document(operation, state)
+
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        with patch("durable_retry.services.workflows.submit", self.submit):
+        module = "durable_retry.services.workflows"
+        with patch(f"{module}.submit", self.submit), patch(f"{module}.find_status", self.find_status):
             yield
 
     def _maybe_cut(self) -> None:

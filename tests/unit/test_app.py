@@ -85,6 +85,19 @@ def test_all_routes_are_below_the_route_prefix_also_in_the_description(tmp_path:
     assert all(path.startswith("/api/platform/retries/") for path in described()["paths"])
 
 
+def test_the_routes_need_a_key_whatever_the_app_has_by_default(tmp_path: Path) -> None:
+    app = df.DFApp(http_auth_level=func.AuthLevel.ANONYMOUS)
+    durable_retry.register(app, dependencies_file=tmp_path / "services.toml")
+    triggers = [trigger_of(function) for function in app.get_functions()]
+    levels = {each["route"]: each["authLevel"] for each in triggers if each["type"] == "httpTrigger"}
+    assert {route for route, level in levels.items() if level != func.AuthLevel.FUNCTION} == {
+        "health",
+        "openapi.json",
+        "dashboard",
+        "dashboard/{*path}",
+    }
+
+
 def test_a_function_prefix_begins_every_name(tmp_path: Path) -> None:
     functions = registered(tmp_path, function_prefix="retry_")
     assert functions.keys() >= {"retry_submit_operation", "retry_watch", "retry_operations_queue"}

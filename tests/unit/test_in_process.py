@@ -1,5 +1,6 @@
-"""`durable_retry.call` without a task hub: what it asks for, and what it makes of the answer."""
+"""`durable_retry.call` and `Operations` without a task hub: what they ask for, and make of the answers."""
 
+import json
 from typing import Any
 from unittest.mock import Mock
 
@@ -8,8 +9,15 @@ import pytest
 from durabletask import task
 
 import durable_retry
+from durable_retry import in_process
 from durable_retry.client.documents import operation_document
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.config import parse_config
 from durable_retry.engine.operations.request import Event
+from durable_retry.in_process import Operations
+from durable_retry.services.submit import KeyReused
+from durable_retry.settings.configuration import using
+from durable_retry.stores.task_hub import InstanceEndedError
 
 
 def a_context(instance_id: str = "order-7") -> Any:
@@ -89,3 +97,104 @@ def test_what_cannot_be_started_lists_its_mistakes() -> None:
     error = failed({"problems": [{"pointer": "/dependency", "detail": "no dependency has the name x"}]})
     assert (error.status, error.category, error.operation_id) == ("refused", "malformed", "")
     assert error.detail == "/dependency: no dependency has the name x"
+
+
+class Hub:
+    """What the services of `Operations` find and do, in place of a task hub."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.documents: list[dict[str, Any] | None] = [None]
+        self.raised: list[str] = []
+        self.waited: list[float] = []
+        self.ended_meanwhile = False
+        for name in ("find_status", "raise_event", "wait_for_operation"):
+            monkeypatch.setattr(in_process, name, getattr(self, name))
+
+    async def find_status(self, _hub: str, _operation_id: str) -> dict[str, Any] | None:
+        return self.documents.pop(0) if len(self.documents) > 1 else self.documents[0]
+
+    async def raise_event(self, _hub: str, _operation_id: str, event: str, _data: object) -> None:
+        if self.ended_meanwhile:
+            raise InstanceEndedError
+        self.raised.append(event)
+
+    async def wait_for_operation(self, _hub: str, _operation_id: str, seconds: float) -> None:
+        self.waited.append(seconds)
+
+
+RUNNING = {"operation_id": "op-1", "status": "running"}
+DONE = {"operation_id": "op-1", "status": "succeeded", "result": {"value": 7}}
+DEAD = {"operation_id": "op-1", "status": "dead_lettered", "dead_letter": {"id": "dl-1"}}
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
+    return Hub(monkeypatch)
+
+
+async def test_a_wait_asks_until_the_end(hub: Hub) -> None:
+    hub.documents = [RUNNING, RUNNING, DONE]
+    assert await Operations("{}").wait("op-1", timeout_seconds=600) == {"value": 7}
+    assert len(hub.waited) == 2
+    assert all(seconds <= 30 for seconds in hub.waited)
+
+
+async def test_a_wait_for_a_dead_letter_raises_it(hub: Hub) -> None:
+    hub.documents = [DEAD]
+    with pytest.raises(durable_retry.OperationFailed) as caught:
+        await Operations("{}").wait("op-1", timeout_seconds=1)
+    assert caught.value.dead_letter_id == "dl-1"
+
+
+async def test_a_wait_ends_in_time(hub: Hub) -> None:
+    hub.documents = [RUNNING]
+    with pytest.raises(TimeoutError, match="op-1 has not ended"):
+        await Operations("{}").wait("op-1", timeout_seconds=0)
+
+
+async def test_what_is_not_there_cannot_be_waited_for(hub: Hub) -> None:
+    hub.documents = [None]
+    with pytest.raises(LookupError):
+        await Operations("{}").wait("op-1", timeout_seconds=1)
+    assert await Operations("{}").get("op-1") is None
+
+
+@pytest.mark.parametrize(("found", "is_cancelled"), [(RUNNING, True), (DONE, False), (None, False)])
+async def test_only_what_runs_is_cancelled(
+    hub: Hub,
+    found: dict[str, Any] | None,
+    is_cancelled: bool,  # noqa: FBT001 - an expectation
+) -> None:
+    hub.documents = [found]
+    assert await Operations("{}").cancel("op-1") is is_cancelled
+    assert hub.raised == (["cancel"] if is_cancelled else [])
+
+
+async def test_what_ended_meanwhile_is_not_cancelled(hub: Hub) -> None:
+    hub.documents = [RUNNING]
+    hub.ended_meanwhile = True
+    assert await Operations("{}").cancel("op-1") is False
+
+
+async def test_a_key_of_another_request_is_an_invalid_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def reused(*_: object, **__: object) -> KeyReused:
+        return KeyReused()
+
+    monkeypatch.setattr(in_process, "submit", reused)
+    config = parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"', {})
+    with using(config), pytest.raises(InvalidInputError, match="belongs to another request"):
+        await Operations("{}").submit(dependency="payments", request={"path": "/charges"}, key="k-1")
+
+
+async def test_every_mistake_of_a_submission_is_raised() -> None:
+    config = parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"', {})
+    with using(config), pytest.raises(InvalidInputError) as caught:
+        await Operations("{}").submit(dependency="paiments", request={"path": "/charges"}, key="a b")
+    assert {problem.pointer for problem in caught.value.problems} == {"/dependency", "/key"}
+
+
+def test_the_task_hub_is_that_of_the_durable_client() -> None:
+    given = {"taskHubName": "Shop", "rpcBaseUrl": "http://127.0.0.1:4001", "maxGrpcMessageSizeInBytes": 7}
+    client = df.DurableFunctionsClient.__new__(df.DurableFunctionsClient)
+    client._parse_client_configuration(json.dumps(given))
+    assert json.loads(Operations.of(client).hub).items() >= given.items()

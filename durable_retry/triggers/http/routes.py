@@ -249,7 +249,8 @@ class Routes:
         registered: Any = answer
         if "hub" in inspect.signature(answer).parameters:
             registered = bind_hub(self.blueprint)(answer)
-        level = func.AuthLevel.ANONYMOUS if route.anonymous else None
+        # Said for each: an app around the engine may have anonymous routes by default.
+        level = func.AuthLevel.ANONYMOUS if route.anonymous else func.AuthLevel.FUNCTION
         self.blueprint.route(route=route.path, methods=[route.method], auth_level=level)(registered)
         return answer
 

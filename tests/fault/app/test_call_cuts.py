@@ -1,0 +1,59 @@
+"""Calls whose steps are cut short, and whose reports come late, twice or never: each seed is one life.
+
+Whatever happens, the operation is started once, and the caller is told how it ended.
+"""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from activities.workflows import look_at_call, start_call
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.config import parse_config
+from durable_retry.settings.configuration import using
+from orchestrators.workflows import call_operation
+from tests.support.cuts import Activity, PartStage, Steps, on_the_clock_of
+from tests.support.workflow_items import PartHub
+
+CONFIG = parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"', {})
+CALL = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}
+
+
+def lived(seed: int, document: dict[str, Any], *, slow: bool = False) -> tuple[dict[str, Any], PartHub]:
+    """Play a call to its end."""
+    rng = Random(seed)  # noqa: S311 - a seeded simulation
+    fate = OperationState.SUCCEEDED if seed % 2 else OperationState.DEAD_LETTERED
+    hub = PartHub(lambda _: fate, rng, cut_ratio=0.2)
+    answers: dict[str, Activity] = {
+        "start_call": lambda given: start_call(given, "hub"),
+        "look_at_call": lambda given: look_at_call(given, "hub"),
+    }
+    steps = Steps(answers, twice=seed % 3 == 0)
+    stage = PartStage(call_operation, "call-1", {"document": document}, steps.answer)
+    turns = iter(range(1000))
+    stage.before_turn = lambda _: None if next(turns) < 60 and slow else hub.move_on(stage)
+    with hub.in_place(), using(CONFIG), on_the_clock_of(stage):
+        ended = stage.run()
+    return ended, hub
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_call_starts_its_operation_once_and_tells_how_it_ended(seed: int) -> None:
+    ended, hub = lived(seed, CALL)
+    assert hub.started == ["call-1"]
+    assert ended["document"]["status"] == ("succeeded" if seed % 2 else "dead_lettered")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_call_that_takes_long_continues_as_new_and_starts_nothing_again(seed: int) -> None:
+    ended, hub = lived(seed, {**CALL, "key": "k-1"}, slow=True)
+    assert hub.started == ["k-1"]
+    assert ended["document"]["key"] == "k-1"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_call_that_is_not_valid_starts_nothing(seed: int) -> None:
+    ended, hub = lived(seed, {**CALL, "dependency": "paiments"})
+    assert hub.started == []
+    assert [problem["pointer"] for problem in ended["problems"]] == ["/dependency"]
