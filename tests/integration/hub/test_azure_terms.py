@@ -14,6 +14,7 @@ from durabletask.entities import DurableEntity, EntityInstanceId
 
 from onebox.clock import ManualClock
 from onebox.hub import Hub, HubSettings
+from onebox.hub.azure_terms import Chances
 from onebox.hub.model import InstanceExistsError, Start, Status
 from onebox.hub.settings import AzureTerms
 from tests.integration.hub.backends import SDK_NOTICE, eventually, hub_backend, running_hub
@@ -158,10 +159,21 @@ async def test_an_orchestrators_time_is_that_of_the_machine_that_runs_the_turn(
         for number in range(10):
             await hub.tasks.start(Start(f"i{number}", "doubled", input="1"))
         await hub.settled()
-    off = [(each.replace(tzinfo=UTC) - clock.now()).total_seconds() for each in seen.times]
+    off = {round((each.replace(tzinfo=UTC) - clock.now()).total_seconds(), 3) for each in seen.times}
+    assert len(off) == 4, "one machine for each partition"
     assert min(off) < -1
     assert max(off) > 1
     assert max(map(abs, off)) <= 15
+
+
+def test_a_partition_that_moves_has_another_clock_and_the_others_keep_theirs() -> None:
+    chances = Chances(AzureTerms(1))
+    names = [f"i{number}" for number in range(20)]
+    before = {name: chances.skew_us(name) for name in names}
+    assert len(set(before.values())) == 4
+    chances.move("i0")
+    moved = {name for name in names if chances.skew_us(name) != before[name]}
+    assert moved == {name for name in names if before[name] == before["i0"]}
 
 
 @pytest.mark.parametrize(("asked", "fires_after"), [(2.9, 2), (0.9, 0), (3, 3)])

@@ -6,8 +6,9 @@ Read in DurableTask.AzureStorage and the Durable extension:
 - A turn's messages, and an entity's, go out before its state is stored. When that fails, the turn runs again:
   at another time, on another machine, with what has come meanwhile, and its messages go out again. Answers to
   what only the lost turn has asked for wait until the turn is stored.
-- Each machine has its own clock, and an orchestrator's time is that of the machine which runs the turn: it
-  may go back within one history.
+- An instance's partition is on one machine until its lease moves, which is when turns are lost. Each machine
+  has its own clock, and an orchestrator's time is that of the machine which runs the turn: it may go back
+  within one history.
 - A timer is a message that is hidden for whole seconds, counted by the clock of its sender.
 - Messages come twice and overtake each other, and an activity may run on two machines at once.
 - An event for an instance that has ended is refused. Whoever waits for an end asks every two seconds.
@@ -22,6 +23,7 @@ from datetime import timedelta
 from functools import partial
 from random import Random
 from typing import Any, Final, override
+from zlib import crc32
 
 import durabletask.internal.orchestrator_service_pb2 as pb
 import grpc
@@ -50,6 +52,7 @@ from onebox.hub.turn import Rewound, Turn
 from onebox.hub.workers import NotImmediateError, Step, Workers
 
 _SECOND_US: Final = 1_000_000
+_PARTITIONS: Final = 4  # as Azure Storage has, unless host.json says otherwise
 _POLL: Final = timedelta(seconds=2)
 
 _REPEATABLE: Final = frozenset({Kind.EVENT, Kind.OPERATION, Kind.RESULT})
@@ -65,6 +68,8 @@ class Chances:
     def __init__(self, terms: AzureTerms) -> None:
         self.terms = terms
         self._random = Random(terms.seed)  # noqa: S311 - chance, not secrets
+        skew = terms.skew_seconds
+        self._skews_us = [self.draw_us(-skew, skew) for _ in range(_PARTITIONS)]
 
     def happens(self, share: float) -> bool:
         """Draw whether something happens."""
@@ -74,9 +79,17 @@ class Chances:
         """Draw a duration."""
         return int(self._random.uniform(low_seconds, high_seconds) * _SECOND_US)
 
-    def skew_us(self) -> int:
-        """Draw how far the clock of the machine that runs a turn is ahead."""
-        return self.draw_us(-self.terms.skew_seconds, self.terms.skew_seconds)
+    def skew_us(self, instance_id: str) -> int:
+        """Return how far the clock of the machine is ahead that has an instance's partition."""
+        return self._skews_us[self._partition_of(instance_id)]
+
+    def move(self, instance_id: str) -> None:
+        """Let another machine have an instance's partition."""
+        skew = self.terms.skew_seconds
+        self._skews_us[self._partition_of(instance_id)] = self.draw_us(-skew, skew)
+
+    def _partition_of(self, instance_id: str) -> int:
+        return crc32(instance_id.encode()) % _PARTITIONS
 
     async def pause(self, clock: Clock, low_seconds: float, high_seconds: float) -> None:
         """Wait for a drawn time."""
@@ -149,7 +162,7 @@ class AzureWorkers(Workers):
         if step is None:
             return None
         lease = self._leases.setdefault(instance_id, _Lease())
-        lease.skew_us = self._chances.skew_us()
+        lease.skew_us = self._chances.skew_us(instance_id)
         taken = [message for message in step.taken if not self._is_early(lease, message)]
         if not taken:
             return None
@@ -177,6 +190,7 @@ class AzureWorkers(Workers):
         if may_be_lost and self._chances.happens(self._chances.terms.lost):
             lease.lost_us = lease.lost_us or now_us(self._clock)
             await self._writer.commit_surely(lambda tx: send_messages(tx, head, turn, lane))
+            self._chances.move(head.id)
             await self._chances.pause(self._clock, 0.02, 1)
             raise FencedError(f"turn {head.turn} of '{head.id}' was not stored, its messages have gone out")
         await super()._store_turn(step, turn, lane)
