@@ -2,7 +2,7 @@
 
 import azure.durable_functions as df
 
-from durable_retry.engine.base.json_forms import optional_to_rfc3339
+from durable_retry.engine.base.json_forms import optional_from_rfc3339, optional_to_rfc3339
 from durable_retry.engine.base.names import REPLAY_BATCH, REPLAY_PAGE
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.services.bulk_replay import replay_some
@@ -30,17 +30,20 @@ async def replay_batch(request: dict, hub: str) -> dict:  # type: ignore[type-ar
     """Replay some dead letters, unless their circuits are open. Idempotent.
 
     Args:
-        request: `replay_id`, `ids` and `note`.
+        request: `replay_id`, `ids`, `note`, and `now`, the orchestrator's, which inputs of 0.1.0 do not have.
         hub: Configuration of the durable client.
 
     Returns:
         `replayed`, `skipped`, `failures` (`id` and `detail` of each), `left` (ids that have to wait for a
-        circuit) and `held_until` (for how long, None when nothing is left).
+        circuit) and `held_until` (until when, by the clock of `now`; None when nothing is left).
 
     Raises:
         TaskHubUnavailableError: The rest could not be started.
     """
-    done = await replay_some(hub, request["ids"], replay_id=request["replay_id"], note=request["note"])
+    asked_at = optional_from_rfc3339(request.get("now"))
+    done = await replay_some(
+        hub, request["ids"], replay_id=request["replay_id"], note=request["note"], asked_at=asked_at
+    )
     return {
         "replayed": done.replayed,
         "skipped": done.skipped,

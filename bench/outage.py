@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 
 from bench.numbers import Row, Table
-from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.names import FORM, Category
 from durable_retry.engine.circuit import (
     Breaker,
     CallHealth,
@@ -186,7 +186,7 @@ class Outage:
         self._follow(operation, self._outcome(operation, Category.TRANSIENT if is_dead else None))
 
     def _follow(self, operation: Operation, result: StepResult) -> None:
-        operation.state, action = after(operation.given, operation.state, result, self.now())
+        operation.state, action = after(operation.given, operation.state, result, self.now(), FORM)
         match action:
             case Done():
                 self.counts.succeeded += 1

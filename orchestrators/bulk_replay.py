@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, REPLAY, REPLAY_BATCH, REPLAY_PAGE
 from durable_retry.engine.dead_letters.bulk_replay import Pace, ReplayProgress, ReplayState, progress_document
 
@@ -115,7 +115,8 @@ def _replay_all(bulk: BulkReplay, ids: list[str]) -> Steps[list[str]]:
     while waiting and looks < LOOKS_PER_HISTORY and not bulk.cancel.is_complete:
         batch, waiting = waiting[: bulk.pace.batch], waiting[bulk.pace.batch :]
         began = bulk.now
-        request = {"replay_id": bulk.given["replay_id"], "ids": batch, "note": bulk.given["note"]}
+        given = {"replay_id": bulk.given["replay_id"], "note": bulk.given["note"]}
+        request = {**given, "ids": batch, "now": to_rfc3339(began)}
         step = yield from call_until_success(bulk.ctx, REPLAY_BATCH, request)
         bulk.progress = bulk.progress.plus(step)
         if step["left"]:

@@ -190,7 +190,9 @@ class BatchResult:
     held_until: datetime | None
 
 
-async def replay_some(hub: str, ids: Sequence[str], *, replay_id: str, note: str | None) -> BatchResult:
+async def replay_some(
+    hub: str, ids: Sequence[str], *, replay_id: str, note: str | None, asked_at: datetime | None = None
+) -> BatchResult:
     """Replay some dead letters, unless their circuits are open. Idempotent.
 
     Args:
@@ -198,10 +200,13 @@ async def replay_some(hub: str, ids: Sequence[str], *, replay_id: str, note: str
         ids: Of the dead letters.
         replay_id: The bulk replay that they are part of.
         note: Stored with each replay; None for none.
+        asked_at: When this was asked for, by the clock that `held_until` is to be read by; None means this
+            machine's. Clocks of machines differ.
 
     Raises:
         TaskHubUnavailableError: The rest could not be started.
     """
+    difference = timedelta(0) if asked_at is None else asked_at - clock.now()
     records = await find_dead_letters(ids)
     until = await _held(hub, records)
     free: list[str] = []
@@ -216,7 +221,7 @@ async def replay_some(hub: str, ids: Sequence[str], *, replay_id: str, note: str
         skipped=results.count(_Result.SKIPPED),
         failures=tuple(result for result in results if isinstance(result, dict)),
         left=tuple(left),
-        held_until=min(until.values()) if left else None,
+        held_until=min(until.values()) + difference if left else None,
     )
 
 

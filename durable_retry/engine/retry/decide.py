@@ -2,7 +2,7 @@
 
     overdue              before an attempt: DeadLetter when the deadline passed
     after_attempt        Done, Wait or DeadLetter
-    after_own_failure    the call never left our side: Wait or DeadLetter
+    after_own_failure    our own side failed, before the call or during it: Wait or DeadLetter
     while_blocked        the circuit or the retry budget lets no attempt start: Wait or DeadLetter
 
 `engine.retry.loop` combines them. The same arguments give the same decision: time comes in as `now`, draws
@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, assert_never
 
 from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import FORM, Category, DeadLetterReason
+from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import RECHECK, Refused, release_at
@@ -183,7 +183,7 @@ def own_failure_constraint(operation: Retryable, history: History, now: datetime
     within seconds of an outage.
     """
     wait = backoff(_OWN_PACE, f"{operation.operation_id}/own", history.own_failures + 1)
-    uncounted = f"attempt {history.next_attempt} never left this side and is not counted"
+    uncounted = f"attempt {history.next_attempt} failed on this side and is not counted"
     return DelayConstraint(now + timedelta(seconds=wait.delay_seconds), (uncounted, *wait.reasons))
 
 
@@ -291,7 +291,9 @@ def after_attempt(operation: Retryable, history: History, outcome: AttemptOutcom
 
 
 def after_own_failure(operation: Retryable, history: History, error: str, now: datetime) -> Wait | DeadLetter:
-    """Decide what follows when the call never left our side: the attempt is made again under its number.
+    """Decide what follows a failure of our own side: the attempt is made again under its number.
+
+    The call never left, or nobody knows whether it did: a worker killed during a call leaves no outcome.
 
     Args:
         operation: With its deadline.
@@ -301,14 +303,14 @@ def after_own_failure(operation: Retryable, history: History, error: str, now: d
     """
     failures = history.own_failures + 1
     if failures >= MAX_OWN_FAILURES:
-        detail = f"attempt {history.next_attempt} never left this side {failures} times in a row: {error}"
+        detail = f"attempt {history.next_attempt} failed on this side {failures} times in a row: {error}"
         return _dead_letter(Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED, detail)
     constraint = own_failure_constraint(operation, history, now)
     return _wait(operation, [constraint], now, f"attempt {history.next_attempt} failed: {error}")
 
 
 def while_blocked(
-    operation: Retryable, blocked: Refused | BudgetPostponed | SlotPostponed, now: datetime, form: int = FORM
+    operation: Retryable, blocked: Refused | BudgetPostponed | SlotPostponed, now: datetime, form: int
 ) -> Wait | DeadLetter:
     """Decide about an attempt that is due and may not start yet; no attempt is counted.
 

@@ -22,7 +22,6 @@ from datetime import datetime
 from typing import Annotated, Any, Final, assert_never
 
 from durable_retry.engine.base.json_forms import Form, JsonRecord, from_ms, to_ms
-from durable_retry.engine.base.names import FORM
 from durable_retry.engine.circuit import (
     CircuitSettings,
     ProbeRequest,
@@ -228,7 +227,7 @@ _UNCOUNTED: Final = AdmissionState(promised=True)
 
 
 def after(
-    operation: Retryable, state: RetryState, result: StepResult, now: datetime, form: int = FORM
+    operation: Retryable, state: RetryState, result: StepResult, now: datetime, form: int
 ) -> tuple[RetryState, Action]:
     """Return the state after a result, and what to do now.
 

@@ -9,6 +9,7 @@ import pytest
 
 from activities.bulk_replay import replay_batch, replay_page
 from durable_retry import clock
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.circuit import CircuitState, ManualAction, ManualControl, ManualControlMessage
 from durable_retry.engine.dead_letters.record import Status, archived
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
@@ -162,6 +163,16 @@ async def test_an_open_circuit_leaves_its_dead_letters_until_it_may_close(hub: T
     assert await status_of(ids[0]) is Status.OPEN
     await change_circuit(hub, ManualControl.CLOSE)
     assert (await batch(hub, step["left"]))["replayed"] == 2
+
+
+async def test_until_when_is_said_by_the_clock_of_the_orchestrator(hub: TaskHubStage) -> None:
+    ids = await kept(1)
+    await change_circuit(hub, ManualControl.OPEN, 600)
+    behind = clock.now() - timedelta(seconds=30)
+    request = {"replay_id": "replay-1", "ids": ids, "note": None, "now": to_rfc3339(behind)}
+    step = await replay_batch(request, hub.binding)
+    held = datetime.fromisoformat(step["held_until"]) - behind
+    assert timedelta(seconds=570) < held <= timedelta(seconds=600)
 
 
 async def test_a_circuit_that_is_open_without_end_is_asked_again(hub: TaskHubStage) -> None:

@@ -8,7 +8,7 @@ from statistics import mean
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.base.names import FORM, Category, DeadLetterReason
 from durable_retry.engine.circuit import Refused
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.operations.operation import OperationInput
@@ -115,7 +115,7 @@ def test_no_wait_passes_the_deadline(
     last = latest_start(operation.deadline_at, operation.timeouts)
     for decision in (
         after_attempt(operation, history, outcome, NOON),
-        while_blocked(operation, blocked, NOON),
+        while_blocked(operation, blocked, NOON, FORM),
     ):
         if isinstance(decision, Wait):
             assert decision.until <= last
@@ -140,7 +140,7 @@ def test_a_retry_comes_no_earlier_than_the_dependency_asked_for(
 def test_a_blocked_attempt_waits_no_less_than_what_blocks_it_says(
     operation: OperationInput, blocked: Refused | BudgetPostponed
 ) -> None:
-    decision = while_blocked(operation, blocked, NOON)
+    decision = while_blocked(operation, blocked, NOON, FORM)
     if isinstance(decision, Wait):
         assert decision.kind is not None
         assert decision.until >= (blocked.base if isinstance(blocked, Refused) else blocked.until)
@@ -170,7 +170,7 @@ def test_the_same_input_gives_the_same_decision(
     again = OperationInput.from_json(operation.to_json())
     first = after_attempt(operation, history, outcome, NOON)
     assert after_attempt(again, History.from_json(history.to_json()), outcome, NOON) == first
-    assert while_blocked(again, blocked, NOON) == while_blocked(operation, blocked, NOON)
+    assert while_blocked(again, blocked, NOON, FORM) == while_blocked(operation, blocked, NOON, FORM)
 
 
 @given(operations, histories, outcomes)

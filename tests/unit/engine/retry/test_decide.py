@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.base.names import FORM, Category, DeadLetterReason
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Refused, spread_seconds
 from durable_retry.engine.retry.decide import (
@@ -158,7 +158,7 @@ def test_an_attempt_that_never_left_costs_no_attempt() -> None:
     decision = after_attempt(an_operation(), a_history(4), outcome, NOON)
     assert isinstance(decision, Wait)
     assert 0.5 <= decision.delay_seconds <= 1
-    assert decision.reasons[0] == "attempt 5 never left this side and is not counted"
+    assert decision.reasons[0] == "attempt 5 failed on this side and is not counted"
     assert record(a_history(4), outcome, decision) == a_history(4).with_own_failure()
 
 
@@ -181,12 +181,12 @@ def test_failures_of_our_own_side_in_a_row_end_after_three_quarters_of_an_hour_a
         now = decision.until
     assert isinstance(decision, DeadLetter)
     assert decision.reason is DeadLetterReason.RETRIES_EXHAUSTED
-    assert decision.detail == "attempt 5 never left this side 20 times in a row: the worker failed"
+    assert decision.detail == "attempt 5 failed on this side 20 times in a row: the worker failed"
     assert 1_800 <= (now - NOON).total_seconds() <= 3_600
 
 
 def test_a_refused_attempt_waits_for_its_place_after_the_circuit_lets_calls_through() -> None:
-    decision = while_blocked(an_operation(), OPEN_FOR_20_S, NOON)
+    decision = while_blocked(an_operation(), OPEN_FOR_20_S, NOON, FORM)
     assert isinstance(decision, Wait)
     assert decision.kind is WaitKind.CIRCUIT
     assert after(20) <= decision.until <= after(20 + spread_seconds(0))
@@ -203,7 +203,7 @@ SPENT = BudgetPostponed(after(-1), reserved=False)
 
 
 def test_a_break_that_ended_while_the_refusal_was_on_its_way_still_spreads_those_who_wait() -> None:
-    decision = while_blocked(an_operation(), OVER, NOON)
+    decision = while_blocked(an_operation(), OVER, NOON, FORM)
     assert isinstance(decision, Wait)
     assert after(2) < decision.until <= after(2 + spread_seconds(100))
     assert len(decision.reasons) == 2
@@ -214,13 +214,13 @@ def test_a_break_that_ended_while_the_refusal_was_on_its_way_still_spreads_those
 def test_clocks_that_differ_do_not_make_a_blocked_attempt_ask_without_a_wait(
     blocked: Refused | BudgetPostponed, left: float | None, wait: float
 ) -> None:
-    decision = while_blocked(an_operation(deadline_in=left), blocked, NOON)
+    decision = while_blocked(an_operation(deadline_in=left), blocked, NOON, FORM)
     assert isinstance(decision, Wait)
     assert decision.until >= after(wait)
 
 
 def test_a_turn_that_is_reserved_is_taken_without_a_second_wait() -> None:
-    decision = while_blocked(an_operation(), BudgetPostponed(after(-1), reserved=True), NOON)
+    decision = while_blocked(an_operation(), BudgetPostponed(after(-1), reserved=True), NOON, FORM)
     assert isinstance(decision, Wait)
     assert decision.until < NOON
 
@@ -246,13 +246,13 @@ def test_an_attempt_has_its_own_time_cut_by_the_deadline(left: float | None, sec
 
 def test_a_place_in_the_release_moves_forward_to_make_the_deadline() -> None:
     crowded = Refused(base=after(20), waiting=1_000_000, until=after(20), reason="open")
-    decision = while_blocked(an_operation(deadline_in=30), crowded, NOON)
+    decision = while_blocked(an_operation(deadline_in=30), crowded, NOON, FORM)
     assert isinstance(decision, Wait)
     assert decision.until == after(28)
 
 
 def test_a_circuit_that_reopens_after_the_deadline_is_not_waited_for() -> None:
-    decision = while_blocked(an_operation(deadline_in=21), OPEN_FOR_20_S, NOON)
+    decision = while_blocked(an_operation(deadline_in=21), OPEN_FOR_20_S, NOON, FORM)
     assert isinstance(decision, DeadLetter)
     assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
     assert "the circuit of payments refuses attempts" in decision.detail
@@ -262,13 +262,13 @@ def test_a_circuit_that_reopens_after_the_deadline_is_not_waited_for() -> None:
     ("reserved", "then"), [(True, "this retry has its turn then"), (False, "it asks again then")]
 )
 def test_a_postponed_retry_waits_for_its_turn_and_says_why(*, reserved: bool, then: str) -> None:
-    decision = while_blocked(an_operation(), BudgetPostponed(after(9), reserved=reserved), NOON)
+    decision = while_blocked(an_operation(), BudgetPostponed(after(9), reserved=reserved), NOON, FORM)
     reason = f"the retry budget of payments is spent; {then}"
     assert decision == Wait(after(9), 9.0, (reason,), WaitKind.RETRY_BUDGET)
 
 
 def test_a_turn_after_the_deadline_is_not_waited_for() -> None:
-    decision = while_blocked(an_operation(), BudgetPostponed(after(3_599), reserved=False), NOON)
+    decision = while_blocked(an_operation(), BudgetPostponed(after(3_599), reserved=False), NOON, FORM)
     assert isinstance(decision, DeadLetter)
     assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
     assert "the retry budget of payments is spent; it asks again then" in decision.detail

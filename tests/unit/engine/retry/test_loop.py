@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.names import FORM, Category
 from durable_retry.engine.circuit import CircuitSettings, PermitMessage, Permitted, Refused
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.limits import LimitSettings, NeedsSlot, Slot, SlotPostponed
@@ -132,7 +132,7 @@ PROBE = Permitted(7, lease_id="op-test:1", lease_expires_at=later(15))
 
 
 def following(result: StepResult, state: RetryState | None = None) -> tuple[RetryState, object]:
-    return after(an_operation(), state or RetryState(), result, NOON)
+    return after(an_operation(), state or RetryState(), result, NOON, FORM)
 
 
 def test_a_success_ends_it_with_its_result() -> None:
@@ -199,7 +199,7 @@ def test_a_token_that_was_reserved_stays_reserved(before: int, reserved: int, pr
 
 
 def test_a_wait_that_is_not_begun_is_not_in_the_history() -> None:
-    state, action = after(an_operation(deadline_in=10), RetryState(), OPEN, NOON)
+    state, action = after(an_operation(deadline_in=10), RetryState(), OPEN, NOON, FORM)
     assert isinstance(action, DeadLetter)
     assert state.history.waits == ()
 
