@@ -1,12 +1,17 @@
 """Load the app's configuration: settings, `dependencies.toml`, handlers; once per process."""
 
+import functools
 import logging
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, Final, TextIO
+
+from durabletask import task
+from durabletask.internal import orchestrator_service_pb2 as pb
+from durabletask.worker import _OrchestrationExecutor
 
 from durable_retry.engine.base.validation import Problem
 from durable_retry.engine.config import Config, ConfigError, key_path, parse_config
@@ -66,12 +71,55 @@ def printing_mistakes(stderr: TextIO | None = None) -> Iterator[None]:
 
 
 def harden_runtime() -> None:
-    """Switch off two library defaults that are unsafe for untrusted input."""
+    """Switch off two library defaults that are unsafe for untrusted input, and mend one that loses tasks."""
     # By default the Durable codec instantiates the class that a JSON object names with the keys "__class__",
     # "__module__" and "__data__", also in data from callers and dependencies.
     os.environ.setdefault(STRICT_TYPING.name, STRICT_TYPING.default)
     # httpx logs whole URLs, and a query can contain confidential data.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    _keep_tasks_from_answers_of_another_kind()
+
+
+def _keep_tasks_from_answers_of_another_kind() -> None:
+    """Have the SDK's executor leave a task alone when what fires or answers belongs to another kind of task.
+
+    Azure Storage sends the messages of a turn before it stores the turn's history. When that fails and the
+    turn, run again, decides otherwise, one number is a timer's in the first run and a call's in the second.
+    The platform compares numbers only. The SDK sees that the kinds differ, but has forgotten the task by
+    then: its orchestration would wait for ever.
+    """
+    process = _OrchestrationExecutor.process_event
+    if hasattr(process, "__wrapped__"):
+        return
+
+    @functools.wraps(process)
+    def process_event(executor: Any, ctx: Any, event: pb.HistoryEvent) -> None:
+        if not _is_of_another_kind(ctx, event):
+            process(executor, ctx, event)
+
+    executors: Any = _OrchestrationExecutor
+    executors.process_event = process_event
+
+
+_ANSWERS: Final = frozenset(
+    {
+        *("taskCompleted", "taskFailed"),
+        *("subOrchestrationInstanceCompleted", "subOrchestrationInstanceFailed"),
+    }
+)
+
+
+def _is_of_another_kind(ctx: Any, event: pb.HistoryEvent) -> bool:
+    kind = event.WhichOneof("eventType")
+    if kind == "timerFired":
+        waiting = ctx._pending_tasks.get(event.timerFired.timerId)  # noqa: SLF001 - the SDK has no public way
+        return waiting is not None and not isinstance(waiting, task.TimerTask)
+    if kind in _ANSWERS:
+        number = getattr(event, kind).taskScheduledId
+        calls = ctx._entity_task_id_map.values()  # noqa: SLF001 - as above
+        is_call_of_entity = any(number == call_number for _, _, call_number in calls)
+        return is_call_of_entity or isinstance(ctx._pending_tasks.get(number), task.TimerTask)  # noqa: SLF001 - as above
+    return False
 
 
 def read_dependencies(settings: AppSettings) -> Config:

@@ -39,6 +39,8 @@ type Asked = tuple[str, int | str]
 _ABANDONED_SECONDS: Final = 5.0
 _KNOWN: Final = ("operation", "delivery")
 
+_TIMER: Final = "timer"
+
 _REPLAYED: Final = 0.1
 """How many turns of a small world are replayed from the beginning."""
 
@@ -206,13 +208,18 @@ class Hub:
     def _answer(
         self, asker: Asker, asked: Asked, event: pb.HistoryEvent, taken: Callable[[], None] = lambda: None
     ) -> None:
-        """Answer what an execution asked for, once. An answer to what no history holds comes again later."""
+        """Answer what an execution asked for, once. An answer to what no history holds comes again later.
+
+        The platform compares numbers only: what a lost turn asked for may answer something of another kind.
+        """
         known = self.instances.get(asker[0])
         if known is None or not known.is_running or known.asker != asker:
             return
         if asked in known.awaits:
             known.awaits.discard(asked)
             taken()
+            self._take(known, event)
+        elif _is_of_another_kind(asked, known.awaits):
             self._take(known, event)
         elif known.is_uncommitted:
             self._deliver(_ABANDONED_SECONDS, lambda: self._answer(asker, asked, event, taken))
@@ -322,7 +329,7 @@ class Hub:
         seconds += self.world.rng.choice((0.001, 0.05, 0.5, 3.0))
         if self.world.happens(self.world.chances.early):
             seconds -= self.world.rng.uniform(0, 1)
-        asked = ("timer", action.id)
+        asked = (_TIMER, action.id)
         instance.awaits.add(asked)
         self.world.later(max(0.0, seconds), self._answer, instance.asker, asked, fired)
 
@@ -476,6 +483,11 @@ class Hub:
     def _next_execution(self) -> int:
         self._executions += 1
         return self._executions
+
+
+def _is_of_another_kind(asked: Asked, awaits: set[Asked]) -> bool:
+    """Whether a timer fired whose number is a call's in the history, or the other way round."""
+    return any(number == asked[1] and (name == _TIMER) != (asked[0] == _TIMER) for name, number in awaits)
 
 
 async def _awaited[T](work: Awaitable[T]) -> T:

@@ -34,7 +34,7 @@ What holds then, each a function of its own:
 19. nothing_is_left               nothing runs, nothing is under way, nothing is noted as still to be done
 20. nothing_unexpected            no orchestration failed, a repeated turn is the same, no error went unheard
 
-Five defects that the app once had are brought back, to see how soon small worlds of two operations show them:
+Defects that the app once had are brought back, to see how soon small worlds of two operations show them:
 
 ======================  ==============================================  ======================
 defect                  what happens                                    worlds until it shows
@@ -44,6 +44,7 @@ one run number          a key used again loses its writes and events    5 (1 to 
 start race              two first posts of one key both get 202         6 (1 to 15)
 early timer             a retry comes up to a second early              10 (1 to 36)
 marker without token    a lost answer of storage looks like a call      40 (once in 400)
+another kind            a lost turn's timer takes the place of a call   170 (2 and 336)
 ======================  ==============================================  ======================
 
 A seed is a world: `python -m tests.simulation --seed 7` plays one again, `--log` prints what happened in it,
@@ -73,6 +74,7 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.services import submit
 from durable_retry.services.attempt import http_request as http_attempt
+from durable_retry.settings import configuration
 from durable_retry.settings.app import APP_ROOT
 from durable_retry.stores import operation_writes, tables
 from durable_retry.stores.operation_writes import Marked
@@ -134,6 +136,9 @@ DEFECTS: Final = (
         lambda: patch("durable_retry.services.attempt.attempt.insert_marker", _marker_without_token),
     ),
     Defect("start race", 100, lambda: patch.object(submit, "starts_are_atomic", lambda _hub: True)),
+    Defect(
+        "another kind", 1_500, lambda: patch.object(configuration, "_is_of_another_kind", lambda *_: False)
+    ),
     Defect("early timer", 200, lambda: patch.object(operation, "fired_early", lambda *_: False)),
 )
 

@@ -40,6 +40,29 @@ def test_the_key_is_claimed_before_anything_else_happens() -> None:
     assert stage.activities == []
 
 
+def test_a_timer_of_a_lost_turn_does_not_take_the_attempt_for_its_own() -> None:
+    """On Azure Storage a turn may first have set a timer, and have scheduled an attempt when it ran again."""
+    stage = Stage(an_operation(), failing(0))
+    stage.turn()
+    stage.turn()
+    answered, stage.inbox = stage.inbox, []
+    number = answered[0].taskCompleted.taskScheduledId
+    stage.inbox = [helpers.new_timer_fired_event(number, NOON.replace(tzinfo=None))]
+    stage.turn()
+    stage.inbox = answered
+    assert stage.run()["status"] == "succeeded"
+
+
+def test_an_answer_to_a_lost_turn_does_not_end_the_wait() -> None:
+    stage = Stage(an_operation(), failing(1))
+    stage.run_until_waiting()
+    (_, number) = stage.timers[0]
+    stage.inbox = [helpers.new_task_completed_event(number, json.dumps(outcome(2)))]
+    stage.run_until_waiting()
+    assert stage.made("attempt") == 1
+    assert stage.run()["attempt_count"] == 2
+
+
 def test_waits_are_shown_with_their_end_and_their_reasons() -> None:
     stage = Stage(an_operation(), failing(1))
     status = stage.run_until_waiting()

@@ -214,40 +214,40 @@ def test_the_state_survives_its_json_and_an_older_one_has_no_instant() -> None:
 
 def test_an_attempt_beyond_the_share_asks_for_a_slot_and_goes_with_it() -> None:
     limits = LimitSettings(max_concurrency=3)
-    state, action = after(an_operation(), RetryState(), NeedsSlot(limits), NOON)
+    state, action = after(an_operation(), RetryState(), NeedsSlot(limits), NOON, FORM)
     assert isinstance(action, RequestSlot)
     assert action.request.lease_id == "op-test:1"
     assert action.request.settings == limits
-    state, action = after(an_operation(), state, Slot("op-test:1"), NOON)
+    state, action = after(an_operation(), state, Slot("op-test:1"), NOON, FORM)
     assert isinstance(action, AttemptNow)
     assert state.admission.slot == Slot("op-test:1")
-    state, _ = after(an_operation(), state, an_outcome(Category.TRANSIENT), NOON)
+    state, _ = after(an_operation(), state, an_outcome(Category.TRANSIENT), NOON, FORM)
     assert state.admission.slot is None
 
 
 def test_a_postponed_attempt_waits_and_keeps_its_turn() -> None:
     postponed = SlotPostponed(2.5, reserved=True, reason="1 attempts per second")
-    state, action = after(an_operation(), RetryState(), postponed, NOON)
+    state, action = after(an_operation(), RetryState(), postponed, NOON, FORM)
     assert isinstance(action, Wait)
     assert (action.until, action.kind) == (NOON + in_seconds(2.5), WaitKind.LIMIT)
     assert "1 attempts per second" in action.reasons[0]
-    _, action = after(an_operation(), state, NeedsSlot(LimitSettings(rate_per_second=1)), NOON)
+    _, action = after(an_operation(), state, NeedsSlot(LimitSettings(rate_per_second=1)), NOON, FORM)
     assert isinstance(action, RequestSlot)
     assert (action.request.reserved, action.request.waited) == (True, True)
 
 
 def test_a_slot_is_asked_for_no_later_than_the_deadline() -> None:
     operation = replace(an_operation(), deadline_at=NOON + in_seconds(60))
-    _, action = after(operation, RetryState(), NeedsSlot(LimitSettings(rate_per_second=1)), NOON)
+    _, action = after(operation, RetryState(), NeedsSlot(LimitSettings(rate_per_second=1)), NOON, FORM)
     assert isinstance(action, RequestSlot)
     assert action.request.latest_seconds == 60 - operation.timeouts.connect_seconds
     late = SlotPostponed(59.0, reserved=False, reason="1 attempts per second")
-    _, action = after(operation, RetryState(), late, NOON)
+    _, action = after(operation, RetryState(), late, NOON, FORM)
     assert isinstance(action, DeadLetter)
 
 
 def test_the_slot_of_an_attempt_that_needs_a_probe_is_not_kept() -> None:
     state = RetryState(admission=AdmissionState(slot=Slot("op-test:1")))
-    state, action = after(an_operation(), state, NeedsProbe(CircuitSettings()), NOON)
+    state, action = after(an_operation(), state, NeedsProbe(CircuitSettings()), NOON, FORM)
     assert isinstance(action, RequestProbe)
     assert state.admission.slot is None
