@@ -20,7 +20,7 @@ from typing import Any, Final, assert_never
 import httpx
 
 from durable_retry import clock
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.names import FORM, OperationState
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.config import parse_config
 from durable_retry.engine.operations.operation import OperationInput, explicit_scope, operation_from
@@ -256,7 +256,7 @@ class _Run:
                 outcome = await attempt_handler(plan, self.handler, self._change)
             except Crash:
                 continue  # The task hub gives the attempt to another worker, under its number.
-            self.state, action = after(self.operation, self.state, outcome, clock.now())
+            self.state, action = after(self.operation, self.state, outcome, clock.now(), FORM)
             assert isinstance(action, Wait | Done | DeadLetter)  # noqa: S101 - no circuit, so no probe
             return action
         raise RuntimeError(f"the handler's process died {MAX_OWN_FAILURES - 1} times in attempt {number}")
