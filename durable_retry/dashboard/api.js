@@ -44,6 +44,9 @@ export const get = (path, query = {}, signal = undefined) => send("GET", path, {
 export const post = (path, body = {}) => send("POST", path, { body });
 export const remove = (path) => send("DELETE", path, {});
 
+/** The whole address of a path, for use outside this page. */
+export const addressOf = (path) => urlOf(path, {}).href;
+
 /** Part of a path, safe for any id. */
 export const segment = (text) => encodeURIComponent(text);
 

@@ -1,6 +1,6 @@
 // Pieces that several views are made of: badges, cards, dialogs, and lists with filters, pages and CSV files.
 
-import { go, h, link } from "./dom.js";
+import { go, h, link, toast } from "./dom.js";
 import { plural, words } from "./format.js";
 
 /** The states of an operation in the order of its life. */
@@ -38,6 +38,20 @@ export function figure(value, name, { href = null, kind = "", note = null } = {}
 }
 
 export const mono = (text) => h("code", {}, text);
+
+/** A button that puts a text into the clipboard; where the browser refuses that, a toast shows it. */
+export function copier(name, text) {
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      toast("Copied.");
+    } catch {
+      toast(text);
+    }
+  };
+  return button(name, copy, "quiet");
+}
+
 export const json = (value) => h("pre", { tabindex: "0" }, typeof value === "string" ? value : JSON.stringify(value, null, 2));
 export const button = (text, click, kind = "") => h("button", { type: "button", class: kind, on: { click } }, text);
 const SHORT = 14;
@@ -156,17 +170,18 @@ function save(columns, items, file) {
 
 /**
  * Filters over a list; a change goes to the address. A filter is {name, label} for text, with `choices`
- * [value, words] for a few, or with `instant` for a date and time in UTC. Those with `more` are folded away while unused.
+ * [value, words] for a few (a `required` one is always chosen), or with `instant` for a date and time in UTC. Those with
+ * `more` are folded away while unused.
  */
 export function filters(path, query, given) {
   const change = (name, isInstant) => (event) => {
     const value = event.target.value.trim();
     go(path, { ...query, cursor: null, [name]: isInstant && value ? new Date(`${value}Z`).toISOString() : value });
   };
-  const field = ({ name, label, choices, instant = false }) => {
+  const field = ({ name, label, choices, required = false, instant = false }) => {
     const shared = { id: `filter-${name}`, data: { follow: query[name] ?? "" }, on: { change: change(name, instant) } };
     const input = choices
-      ? h("select", shared, [["", "Any"], ...choices].map(([value, text]) => h("option", { value, selected: (query[name] ?? "") === value }, text)))
+      ? h("select", shared, [...(required ? [] : [["", "Any"]]), ...choices].map(([value, text]) => h("option", { value, selected: (query[name] ?? "") === value }, text)))
       : h("input", { ...shared, type: instant ? "datetime-local" : "text", value: (query[name] ?? "").slice(0, instant ? 16 : undefined), spellcheck: "false" });
     return h("div", { class: "field", data: { key: `filter-${name}` } }, h("label", { for: `filter-${name}` }, label), input);
   };

@@ -1,10 +1,10 @@
 // Operations as a list, and one of them with its timeline.
 
-import { get, post, segment } from "../api.js";
+import { addressOf, get, post, segment } from "../api.js";
 import { timeline } from "../charts.js";
 import { h, link, toast } from "../dom.js";
 import { ago, at, number, until, words } from "../format.js";
-import { ask, badge, button, card, circuitLink, deadLetterLink, facts, filters, FINISHED, json, mono, operationLink, pageQuery, pager, STATES, table, WAITING } from "../pieces.js";
+import { ask, badge, button, card, circuitLink, copier, deadLetterLink, facts, filters, FINISHED, json, mono, operationLink, pageQuery, pager, STATES, table, WAITING } from "../pieces.js";
 
 const COLUMNS = [
   { name: "State", cell: (one) => badge(one.status), text: (one) => one.status },
@@ -90,9 +90,20 @@ function dead(one) {
 }
 
 function content(one) {
-  if (one.handler && "input" in one) return card(`Input of ${one.handler}`, json(one.input), { key: "content" });
-  return one.request ? card("Request", json(one.request), { key: "content" }) : null;
+  const more = h("span", { class: "actions" }, copier("Copy as curl", curl(one)), copier("Copy as retryctl", retryctl(one)));
+  if (one.handler && "input" in one) return card(`Input of ${one.handler}`, json(one.input), { key: "content", more });
+  return one.request ? card("Request", json(one.request), { key: "content", more }) : null;
 }
+
+/** The same operation to be submitted again, under a key of its own. Credentials stay masked. */
+function submission(one) {
+  const what = one.handler ? { handler: one.handler, input: one.input } : { dependency: one.dependency, request: one.request };
+  return quoted(JSON.stringify(one.correlation_id ? { ...what, correlation_id: one.correlation_id } : what));
+}
+
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+const curl = (one) => `curl ${addressOf("operations")} -H 'Content-Type: application/json' -H "x-functions-key: $DURABLE_RETRY_KEY" -d ${submission(one)}`;
+const retryctl = (one) => `printf %s ${submission(one)} | python -m retryctl submit -`;
 
 function steps(one) {
   if (!one.steps?.length) return null;

@@ -35,7 +35,7 @@ export function outboxView({ path, query, reload }) {
     title: "Outbox",
     load: (signal) => get("outbox", { ...pageQuery(query, []), state: query.state ?? "pending" }, signal),
     render: (page) => [
-      filters(path, { state: "pending", ...query }, [{ name: "state", label: "State", choices: ["pending", "sent", "failed"].map((state) => [state, words(state)]) }]),
+      filters(path, { state: "pending", ...query }, [{ name: "state", label: "State", required: true, choices: ["pending", "sent", "failed"].map((state) => [state, words(state)]) }]),
       table("Events", [...COLUMNS, act], page.items, { keyOf: (one) => one.event_id, empty: `No event is ${query.state ?? "pending"}.` }),
       pager(path, query, page, FILE, "outbox"),
     ],

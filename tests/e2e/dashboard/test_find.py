@@ -1,6 +1,8 @@
 """Finding in a browser: one box over operations and dead letters, and filters that the address has."""
 
+import json
 import re
+import subprocess
 
 import pytest
 from playwright.sync_api import expect
@@ -28,6 +30,11 @@ def test_one_box_tells_why_something_did_not_go_through(window: Window, seen: Sy
 
     operations.nth(1).get_by_role("link", name=f"{key}-lost").click()
     expect(window.card("Request")).to_contain_text('"path": "/status/422"')
+    window.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    window.page.get_by_role("button", name="Copy as curl").click()
+    copied = eventually(lambda: window.page.evaluate("navigator.clipboard.readText()"), "it is copied")
+    answer = subprocess.run(["bash", "-c", copied], capture_output=True, text=True, check=True)  # noqa: S607
+    assert json.loads(answer.stdout)["operation_id"]
     expect(box).to_have_value("")
     window.page.go_back()
     expect(box).to_have_value(f"ORDER-{key}")
