@@ -23,7 +23,8 @@ from a further process, and all share the machine's cores. Numbers of different 
 the columns of one table do.
 
 `make bench ARGS="--operations 1000 peers"` runs the same jobs on this project, Restate, DBOS and durabletask.
-It installs them into `.bench/`, for which it needs npm.
+It installs them into `.bench/`, for which it needs npm. `workers` runs them on this project alone, with its
+functions in onebox's process and in worker processes.
 
 `make bench ARGS=guard` fails when a healthy operation costs over 1.2 times the recorded number of plain turns
 of the SDK (`bench/guard.json`). After a change that is worth its cost, `make bench ARGS=guard-record` records
@@ -42,10 +43,11 @@ BENCHMARKS: dict[str, Benchmark] = {
     "outbox": storage.measure_outbox,
     "telemetry": telemetry.measure,
     "peers": peers.measure,
+    "workers": peers.measure_workers,
     "guard": guard.compare,
     "guard-record": guard.record,
 }
-BY_NAME_ONLY = {"peers", "guard", "guard-record"}
+BY_NAME_ONLY = {"peers", "workers", "guard", "guard-record"}
 """Run only when named: the peers must be installed first, and the guard is a check."""
 
 HELP = f"of {', '.join(BENCHMARKS)}; the default is all but {', '.join(sorted(BY_NAME_ONLY))}"

@@ -87,7 +87,7 @@ async def measure(folder: Path, operations: int) -> list[Cost]:
     costs = []
     async with (
         target(folder) as target_url,
-        durable_retry(folder, target_url) as system,
+        durable_retry(0)(folder, target_url) as system,
         client_of("durable-retry", system, target_url, folder / "client.log", sys.executable) as do,
     ):
         await do(Work("warm", WARM_UP_OPERATIONS, HEALTHY))

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import statistics
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from bench.numbers import Row, Table, milliseconds, percentile
-from bench.peers.systems import PYTHON, SYSTEMS, Running, set_up, target
+from bench.peers.systems import FUNCTIONS, PYTHON, SYSTEMS, WORKERS, Running, System, set_up, target
 from scripts.processes import LOG_END, ROOT
 
 BACKOFF_SECONDS = 0.2
@@ -189,30 +189,43 @@ async def measure(folder: Path, operations: int) -> list[Table]:
         folder: Where the systems keep their data and logs.
         operations: How many jobs, at least 6.
     """
+    title = f"{operations} jobs on this project and its peers"
+    return await _measure(folder, operations, SYSTEMS, title, NOTES)
+
+
+async def measure_workers(folder: Path, operations: int) -> list[Table]:
+    """Runs the same jobs on this project, without and with worker processes."""
+    title = f"{operations} jobs, their functions in onebox's process and in worker processes"
+    return await _measure(folder, operations, WORKERS, title, NOTES[:4])
+
+
+async def _measure(
+    folder: Path, operations: int, systems: Mapping[str, System], title: str, notes: tuple[str, ...]
+) -> list[Table]:
     await asyncio.to_thread(set_up)
-    fast: dict[str, list[Outcome]] = {name: [] for name in SYSTEMS}
-    paced: dict[str, list[Outcome]] = {name: [] for name in SYSTEMS}
+    fast: dict[str, list[Outcome]] = {name: [] for name in systems}
+    paced: dict[str, list[Outcome]] = {name: [] for name in systems}
     paced_jobs = min(operations, MOST_PACED_JOBS)
     for number in range(ROUNDS):
-        for name in SYSTEMS:
+        for name, system in systems.items():
             # Each in a folder of its own: no round finds the data of another.
             (own := folder / f"{name}-{number}").mkdir()
             works = (Work("fast", operations), Work("paced", paced_jobs, per_second=PACE_PER_SECOND))
-            outcomes = await run(name, own, works)
+            outcomes = await run(name, system, own, works)
             fast[name].append(outcomes[0])
             paced[name].append(outcomes[1])
     return [
-        _table(f"{operations} jobs on this project and its peers", fast, NOTES),
+        _table(title, fast, notes),
         _table(f"{paced_jobs} of those jobs at {PACE_PER_SECOND:g} a second", paced, ()),
     ]
 
 
-async def run(name: str, folder: Path, works: tuple[Work, ...]) -> list[Outcome]:
+async def run(name: str, served: System, folder: Path, works: tuple[Work, ...]) -> list[Outcome]:
     """Starts a system, warms it up, and does the pieces of work one after the other."""
     async with (
         target(folder) as target_url,
-        SYSTEMS[name](folder, target_url) as system,
-        client_of(name, system, target_url, folder / "client.log") as do,
+        served(folder, target_url) as system,
+        client_of(name.partition(",")[0], system, target_url, folder / "client.log") as do,
     ):
         await do(Work("warm", WARM_UP_JOBS))
         return [await do(work) for work in works]
@@ -226,13 +239,16 @@ def _table(title: str, outcomes: dict[str, list[Outcome]], notes: tuple[str, ...
     def cpu(*groups: str) -> Quantity:
         return lambda one: sum(one.cpu_seconds.get(group, 0.0) for group in groups)
 
+    apart = (row("- worker processes", "ms", cpu(FUNCTIONS), milliseconds),)
+    has_apart = any(FUNCTIONS in one.cpu_seconds for each in outcomes.values() for one in each)
     rows = (
         row("jobs per second", "1/s", lambda one: one.jobs_per_second, lambda rate: f"{rate:.0f}"),
         row("submit latency p50", "ms", lambda one: percentile(one.submit_seconds, 50), milliseconds),
         row("retry late by p50", "ms", lambda one: percentile(one.late_seconds, 50), milliseconds),
         row("retry late by p99", "ms", lambda one: percentile(one.late_seconds, 99), milliseconds),
-        row("processor time of a job", "ms", cpu("worker", "store"), milliseconds),
+        row("processor time of a job", "ms", cpu("worker", FUNCTIONS, "store"), milliseconds),
         row("- worker", "ms", cpu("worker"), milliseconds),
+        *(apart if has_apart else ()),
         row("- store", "ms", cpu("store"), milliseconds),
         row("- the client, apart", "ms", cpu("client"), milliseconds),
         row("calls beyond the expected", "1", lambda one: one.unexpected_calls, lambda calls: f"{calls:.0f}"),

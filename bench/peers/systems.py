@@ -23,7 +23,9 @@ READY_SECONDS = 60
 REGISTER_SECONDS = 30
 POLL_SECONDS = 0.2
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-EMULATOR = "azurite"
+FUNCTIONS = "functions"
+APART = {"azurite": "store", "onebox.worker.child": FUNCTIONS}
+"""Groups of processes that another one has started, by a word of their commands."""
 
 DEPENDENCIES = """[dependencies.flaky]
 base_url = "{target_url}"
@@ -98,12 +100,14 @@ class Running:
     def cpu_seconds(self) -> dict[str, float]:
         """Returns the processor time, user and system, that each group has used so far.
 
-        onebox starts the storage emulator: that counts as the store, wherever it was started.
+        onebox starts the storage emulator: that counts as the store, wherever it was started. Its worker
+        processes are a group of their own.
         """
         used: dict[str, float] = {}
         for group, pids in self.groups.items():
             for pid in family(pids):
-                shown = "store" if EMULATOR in _command(pid) else group
+                command = _command(pid)
+                shown = next((apart for word, apart in APART.items() if word in command), group)
                 used[shown] = used.get(shown, 0.0) + _cpu_seconds(pid)
         return used
 
@@ -160,21 +164,32 @@ async def _serving(server: ServerProcess) -> AsyncIterator[int]:
         await asyncio.to_thread(server.stop)
 
 
-@asynccontextmanager
-async def durable_retry(folder: Path, target_url: str) -> AsyncIterator[Running]:
-    """This project on onebox at its defaults, but for the wait and for thresholds above half of the calls."""
-    dependencies = folder / "dependencies.toml"
-    dependencies.write_text(DEPENDENCIES.format(target_url=target_url))
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    command = [sys.executable, "-m", "onebox", "start", "--app", str(ROOT), "--port", str(port)]
-    server = ServerProcess(
-        [*command, "--data", str(folder / "data"), "--storage-ports", "free"],
-        ready_url=f"{url}/admin/host/status",
-        log=folder / "onebox.log",
-        env={"DEPENDENCIES_FILE": str(dependencies)},
-    )
-    async with _serving(server) as pid:
-        yield Running(url, {"worker": (pid,)})
+def durable_retry(processes: int) -> System:
+    """This project on onebox at its defaults, but for the wait and for thresholds above half of the calls.
+
+    Args:
+        processes: How many worker processes run the functions; 0: onebox's own process does.
+    """
+
+    @asynccontextmanager
+    async def run(folder: Path, target_url: str) -> AsyncIterator[Running]:
+        dependencies = folder / "dependencies.toml"
+        dependencies.write_text(DEPENDENCIES.format(target_url=target_url))
+        url = f"http://127.0.0.1:{(port := free_port())}"
+        command = [sys.executable, "-m", "onebox", "start", "--app", str(ROOT), "--port", str(port)]
+        server = ServerProcess(
+            [*command, "--data", str(folder / "data"), "--storage-ports", "free"],
+            ready_url=f"{url}/admin/host/status",
+            log=folder / "onebox.log",
+            env={
+                "DEPENDENCIES_FILE": str(dependencies),
+                "FUNCTIONS_WORKER_PROCESS_COUNT": str(processes),
+            },
+        )
+        async with _serving(server) as pid:
+            yield Running(url, {"worker": (pid,)})
+
+    return run
 
 
 @asynccontextmanager
@@ -240,12 +255,19 @@ async def plain(folder: Path, target_url: str) -> AsyncIterator[Running]:
         yield Running(f"127.0.0.1:{port}", {"worker": (worker,)})
 
 
+DURABLE_RETRY = "durable-retry"
 SYSTEMS: dict[str, System] = {
-    "durable-retry": durable_retry,
+    DURABLE_RETRY: durable_retry(0),
     "restate": restate,
     "dbos-sqlite": dbos,
     "durabletask-mem": durabletask,
     "plain-asyncio": plain,
+}
+
+WORKERS: dict[str, System] = {
+    DURABLE_RETRY: SYSTEMS[DURABLE_RETRY],
+    f"{DURABLE_RETRY}, 1 worker process": durable_retry(1),
+    f"{DURABLE_RETRY}, 2": durable_retry(2),
 }
 
 

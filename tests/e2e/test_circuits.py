@@ -45,6 +45,7 @@ def circuits(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> It
         AzureWebJobsStorage=storage.connection_string,
         DEPENDENCIES_FILE=str(SETTINGS),
         INTAKE_DEPENDENCY_LAG_SECONDS="1",
+        FUNCTIONS_WORKER_PROCESS_COUNT="0",  # its two workers are of another kind
     )
     port = str(httpx.URL(system.url).port)
     system.server.command = [sys.executable, "-m", "tests.support.two_workers", str(folder), port]

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import durabletask.internal.orchestrator_service_pb2_grpc as stubs
 import grpc
@@ -21,10 +22,21 @@ from durabletask.worker import TaskHubGrpcWorker
 
 from onebox.clock import Clock, SystemClock
 from onebox.hub import Hub, HubSettings
+from onebox.hub.local_channel import stop_serving
+from onebox.worker import wire
+from onebox.worker.child import Worker
+from onebox.worker.durable import BindingInputs
+from onebox.worker.functions import Catalogue
+from onebox.worker.link import Content, Handler, Link
+from onebox.worker.processes import WorkerProcesses
+from onebox.worker.remote import RemoteInvoker, client_calls
+from onebox.worker.runner import Runner
 from tests.integration.hub.durable_app import App, AppInvoker
 
 # The SDK's codec advises, once per process, to name types when decoding; its own worker is who does not.
 SDK_NOTICE = pytest.mark.filterwarnings("ignore:azure.functions .*expected_type:DeprecationWarning")
+
+_IN_WORKER = "the hub, from a worker process"  # an address that only its clients know
 
 _QUIET = logging.getLogger("durabletask.quiet")
 _QUIET.setLevel(logging.CRITICAL)
@@ -40,7 +52,7 @@ async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
 def in_memory_differs(reason: str) -> pytest.MarkDecorator:
     """Mark a case that Microsoft's in-memory backend is not held to, and say why."""
     not_run = pytest.mark.xfail(run=False, reason=f"the in-memory backend: {reason}")
-    both = ["hub", "hub_locally", pytest.param("in_memory", marks=not_run)]
+    both = ["hub", "hub_locally", "hub_in_worker", pytest.param("in_memory", marks=not_run)]
     return pytest.mark.parametrize("backend", both, indirect=True)
 
 
@@ -88,6 +100,45 @@ async def hub_backend(
             hub.serve_locally()
         async with client_of(hub.grpc_address, DEFAULT_FUNCTIONS_DATA_CONVERTER) as client:
             yield Backend(client, hub.grpc_address)
+
+
+class OneWorker:
+    """Calls over a link, in place of `WorkerProcesses`."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def call(
+        self, method: str, value: Any, parts: Sequence[bytes] = (), *, key: str | None = None
+    ) -> Content:
+        del key  # there is only one
+        return await self._link.call(method, value, parts)
+
+
+@asynccontextmanager
+async def worker_backend(folder: Path, app: App) -> AsyncIterator[Backend]:
+    """The hub runs functions over a link as in a worker process, and its client is there, too."""
+    ours, theirs = socket.socketpair()
+    there = AppInvoker(app)
+    runner, inputs = Runner(SystemClock(), None), BindingInputs()
+    await Worker(Catalogue(()), runner, there, inputs, lambda: None).serve(theirs)
+    handlers: dict[str, Handler] = {}
+    link = Link(handlers)
+    await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
+    here = RemoteInvoker(Catalogue(()), cast("WorkerProcesses", OneWorker(link)))
+    here.orchestrators, here.entities, here.activities = there.orchestrators, there.entities, there.activities
+    hub = Hub(folder / "hub.db", here, SystemClock(), HubSettings(chains=False))
+    await hub.start()
+    hub.serve_locally()
+    handlers[wire.CLIENT] = client_calls(hub.grpc_address)
+    try:
+        await link.call(wire.SERVE, [_IN_WORKER, "{}"])
+        async with client_of(_IN_WORKER, DEFAULT_FUNCTIONS_DATA_CONVERTER) as client:
+            yield Backend(client, _IN_WORKER)
+    finally:
+        await hub.stop()
+        link.cut()
+        stop_serving(_IN_WORKER)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
 
-from tests.integration.hub.backends import Backend, client_of, hub_backend, in_memory_server
+from tests.integration.hub.backends import Backend, client_of, hub_backend, in_memory_server, worker_backend
 from tests.integration.hub.sample_app import make_app
 
 
@@ -14,9 +14,13 @@ def in_memory() -> Iterator[tuple[InMemoryOrchestrationBackend, str]]:
         yield running
 
 
-@pytest.fixture(params=["hub", "hub_locally", "in_memory"])
+@pytest.fixture(params=["hub", "hub_locally", "hub_in_worker", "in_memory"])
 async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
     """Each backend in turn, empty, with the sample app."""
+    if request.param == "hub_in_worker":
+        async with worker_backend(tmp_path, make_app()) as made:
+            yield made
+        return
     if request.param != "in_memory":
         async with hub_backend(tmp_path, make_app(), locally=request.param == "hub_locally") as made:
             yield made

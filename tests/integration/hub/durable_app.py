@@ -12,6 +12,7 @@ from azure.durable_functions.worker import DurableFunctionsWorker
 
 from onebox.hub import InvocationFailedError
 from onebox.hub.invoker import TurnRequest
+from onebox.worker.durable import HistoryNeededError
 from onebox.worker.executors import Orchestrators
 
 
@@ -98,6 +99,8 @@ class AppInvoker:
         return True
 
     async def orchestrator(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse:
+        if request.missing:
+            raise HistoryNeededError  # the SDK replays
         self.turns += 1
         function = self._app.orchestrators_by_name[name]
         body = Body(base64.b64encode(request.serialized()).decode())

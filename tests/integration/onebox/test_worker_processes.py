@@ -120,6 +120,16 @@ def test_an_activity_that_ends_its_process_once_is_run_again(workers: OneboxProc
     pids_of(workers)
 
 
+def test_the_end_of_a_process_is_noticed_while_a_child_of_it_lives(
+    workers: OneboxProcess, tmp_path: Path
+) -> None:
+    start(workers, "one", "forks", {"activity": "forks_and_exits", "input": str(tmp_path)})
+    try:
+        assert output_of(workers, "forks") == 2
+    finally:
+        (tmp_path / "end").touch()
+
+
 def test_an_activity_that_always_ends_its_process_neither_spins_nor_stops_the_host(
     own_workers: OneboxProcess, tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ from azure_functions_runtime.http_v2 import HttpV2Registry
 
 from onebox import CannotStartError
 from onebox.clock import SystemClock
-from onebox.hub.invoker import InvocationFailedError
+from onebox.hub.invoker import InvocationFailedError, Invoker
 from onebox.hub.local_channel import Method, methods, serve_locally
 from onebox.logs import set_up_logs
 from onebox.worker import wire
@@ -101,20 +101,26 @@ class Worker:
 
     Args:
         catalogue: The app's functions; or why there are none.
+        runner: Runs them.
+        invoker: Runs durable ones for the hub.
+        inputs: Where to put what durable clients need.
         stop: Called when the host has no more work.
     """
 
     def __init__(
-        self, catalogue: Catalogue | CannotStartError, configuration: Configuration, stop: Callable[[], None]
+        self,
+        catalogue: Catalogue | CannotStartError,
+        runner: Runner,
+        invoker: Invoker,
+        inputs: BindingInputs,
+        stop: Callable[[], None],
     ) -> None:
-        seconds = configuration.timeout_seconds
         self._loaded = catalogue
+        self._functions: Mapping[str, Function] = {each.name: each for each in _those_of(catalogue)}
+        self._runner = runner
+        self._invoker = invoker
+        self._inputs = inputs
         self._stop = stop
-        functions = Catalogue(()) if isinstance(catalogue, CannotStartError) else catalogue
-        self._functions: Mapping[str, Function] = {each.name: each for each in functions}
-        self._runner = Runner(SystemClock(), None if seconds is None else timedelta(seconds=seconds))
-        self._inputs = BindingInputs()
-        self._invoker = DurableInvoker(functions, self._runner, self._inputs)
         self._clients_served = asyncio.Event()
         self._link: Link | None = None
 
@@ -246,7 +252,15 @@ async def _serve(
     descriptor: int,
     stop: Callable[[], Any],
 ) -> None:
-    await Worker(loaded, configuration, stop).serve(socket.socket(fileno=descriptor))
+    seconds = configuration.timeout_seconds
+    runner = Runner(SystemClock(), None if seconds is None else timedelta(seconds=seconds))
+    inputs = BindingInputs()
+    invoker = DurableInvoker(_those_of(loaded), runner, inputs)
+    await Worker(loaded, runner, invoker, inputs, stop).serve(socket.socket(fileno=descriptor))
+
+
+def _those_of(loaded: Catalogue | CannotStartError) -> Catalogue:
+    return Catalogue(()) if isinstance(loaded, CannotStartError) else loaded
 
 
 if __name__ == "__main__":

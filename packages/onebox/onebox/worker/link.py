@@ -74,6 +74,7 @@ class Link(asyncio.Protocol):
         self._transport: Any = None
         self._received = bytearray()
         self._unsent: list[bytes] = []
+        self._flushes_soon = False
         self._number = 0
         self._asked: dict[int, asyncio.Future[Content]] = {}
         self._answering: dict[int, asyncio.Task[None]] = {}
@@ -116,11 +117,10 @@ class Link(asyncio.Protocol):
         for answer in self._asked.values():
             answer.cancel()
 
-    def close(self) -> None:
-        """Send what waits to be sent, and hang up."""
+    def cut(self) -> None:
+        """Hang up at once: a process that the other side has started may hold its socket when it is gone."""
         if self._transport is not None:
-            self._flush()
-            self._transport.close()
+            self._transport.abort()
 
     def connection_made(self, transport: Any) -> None:
         """Begin; called by asyncio."""
@@ -139,6 +139,13 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what has come; called by asyncio."""
         self._received += data
+        self._flushes_soon = True  # what is answered at once needs no further pass
+        try:
+            self._take_frames()
+        finally:
+            self._flush()
+
+    def _take_frames(self) -> None:
         at, end = 0, len(self._received)
         while end - at >= _LENGTHS.size:
             length, header_length = _LENGTHS.unpack_from(self._received, at)
@@ -192,11 +199,13 @@ class Link(asyncio.Protocol):
         self._send(frame)
 
     def _send(self, frame: bytes) -> None:
-        if not self._unsent:
+        if not self._flushes_soon:
+            self._flushes_soon = True
             self._loop.call_soon(self._flush)
         self._unsent.append(frame)
 
     def _flush(self) -> None:
+        self._flushes_soon = False
         frames, self._unsent = self._unsent, []
         if frames and self.is_open:
             self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))

@@ -161,7 +161,7 @@ class WorkerProcesses:
     async def _start(self, slot: _Slot) -> Catalogue:
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-P", "-m", "onebox.worker.child", str(theirs.fileno())]
+            command = [sys.executable, *_same_path(), "-m", "onebox.worker.child", str(theirs.fileno())]
             slot.process = await asyncio.create_subprocess_exec(
                 *command, self._configuration.as_text(), pass_fds=[theirs.fileno()]
             )
@@ -204,7 +204,7 @@ class WorkerProcesses:
     def _note_end(self, slot: _Slot, what: str) -> None:
         slot.process = None
         if slot.link is not None:
-            slot.link.close()
+            slot.link.cut()
             slot.link = None
             self._obstacle = what
             _LOG.error("%s; it is started again in %.1f s", what, slot.pause.total_seconds())
@@ -232,7 +232,12 @@ class WorkerProcesses:
             process.kill()
             await process.wait()
         if slot.link is not None:
-            slot.link.close()
+            slot.link.cut()
+
+
+def _same_path() -> list[str]:
+    """Return what keeps Python from importing from the working directory, unless it does so here."""
+    return [] if {"", os.getcwd()} & set(sys.path) else ["-P"]  # noqa: PTH109 - as text, like its entries
 
 
 def _ending(code: int) -> str:

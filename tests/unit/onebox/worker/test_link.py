@@ -23,8 +23,8 @@ async def pair(
     try:
         yield asking, answering
     finally:
-        asking.close()
-        answering.close()
+        asking.cut()
+        answering.cut()
 
 
 async def echo(value: Any, parts: Sequence[bytes]) -> Content:
@@ -123,7 +123,7 @@ async def test_whoever_waits_when_the_other_side_ends_gets_an_error() -> None:
     async with pair({"works": works}, lost) as (asking, answering):
         call = asyncio.ensure_future(asking.call("works"))
         await began.wait()
-        answering.close()
+        answering.cut()
         with pytest.raises(WorkerLostError):
             await call
         assert lost == ["lost"]
