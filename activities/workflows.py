@@ -6,7 +6,7 @@ from durable_retry import clock
 from durable_retry.engine.base.names import BATCH_CLOSE, BATCH_STEP, LOOK_AT_CALL, START_CALL, SUBMIT
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.services.workflows import begin_call, look_at, start_batch_items, start_item
+from durable_retry.services.workflows import begin_call, look_at, refuse_item, start_batch_items, start_item
 from durable_retry.stores.task_hub import bind_hub
 from durable_retry.stores.workflows import close_batch, find_batch, note_ended
 
@@ -17,13 +17,17 @@ async def submit(request: dict, hub: str) -> dict:  # type: ignore[type-arg] # t
     """Start the operation of a saga's step, or return how it ended. Idempotent.
 
     Args:
-        request: `operation`, an `OperationInput`.
+        request: `operation`, an `OperationInput`; `wanted`: JSON pointers to the parts of its result that are
+            needed; `missing`: why it can never start, if it cannot.
         hub: Configuration of the durable client.
 
     Returns:
         `ending`: the JSON form of a `Completion`, or None while it runs.
     """
-    completion = await start_item(hub, OperationInput.from_json(request["operation"]), clock.now())
+    operation, now = OperationInput.from_json(request["operation"]), clock.now()
+    if (missing := request.get("missing")) is not None:
+        return {"ending": (await refuse_item(operation, missing, now)).to_json()}
+    completion = await start_item(hub, operation, now, request.get("wanted", ()))
     return {"ending": None if completion is None else completion.to_json()}
 
 

@@ -25,8 +25,8 @@ from durable_retry.engine.base.names import (
     SUBMIT,
 )
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows import BatchProgress, Over, Saga, saga_document
+from durable_retry.engine.references import MissingResultError
+from durable_retry.engine.workflows import BatchProgress, Do, Over, Saga, Undo, saga_document
 from durable_retry.stores.workflows import saga_progress
 
 from .steps import Steps, call_until_success
@@ -185,24 +185,32 @@ def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[s
                 ctx.continue_as_new({"saga": state.to_json()}, save_events=True)
                 return None
             looks += 1
-            completion = yield from _look_at_step(ctx, state.operation_of(action), reports)
+            completion = yield from _look_at_step(ctx, state, action, reports)
         state = state.after(action, completion)
     _show(ctx, state)
     return saga_document(state, ctx.current_utc_datetime.replace(tzinfo=UTC))
 
 
 def _look_at_step(
-    ctx: task.OrchestrationContext, operation: OperationInput, reports: CompletionReports
+    ctx: task.OrchestrationContext, state: Saga, action: Do | Undo, reports: CompletionReports
 ) -> Steps[Completion | None]:
     """Start an operation unless it was started before, and wait for its end until the next look is due."""
-    started = replace(operation, reports_to=ctx.instance_id)
-    answer = yield from call_until_success(ctx, SUBMIT, {"operation": started.to_json()})
+    operation, wanted = state.operation_of(action), state.wanted_of(action)
+    # Nobody refers to most steps: then the call is that of older histories.
+    call: dict[str, Any] = {"wanted": list(wanted)} if wanted else {}
+    try:
+        operation = state.filled_operation(action)
+    except MissingResultError as error:
+        call = {"missing": str(error)}
+    call["operation"] = replace(operation, reports_to=ctx.instance_id).to_json()
+    answer = yield from call_until_success(ctx, SUBMIT, call)
     if answer["ending"] is not None:
         return Completion.from_json(answer["ending"])
     while completions := (yield from reports.wait()):
         for completion in completions:
             if completion.operation_id == operation.operation_id:
-                return completion
+                # A report has no values: the next look, at once, reads them from the status document.
+                return None if wanted and completion.succeeded else completion
     return None
 
 

@@ -25,11 +25,19 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, model_validator
 
-from durable_retry.engine.base.json_forms import JsonRecord, to_rfc3339
+from durable_retry.engine.base.json_forms import Form, JsonRecord, to_rfc3339
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.validation import ResourceName, Strict, refuse
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    Problem,
+    ResourceName,
+    Strict,
+    pointer_of,
+    refuse,
+)
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.references import MissingResultError, Reference, filled, references_in
 
 MAX_ITEMS: Final = 1_000
 MAX_CONCURRENCY: Final = 100
@@ -158,6 +166,8 @@ class Step(JsonRecord):
         compensation: The operation that undoes it; None when nothing can or needs to.
         done: How the operation ended; None before.
         undone: How the compensation ended; None before, and when it was not needed.
+        wanted: JSON pointers to the parts of the operation's result that other operations of the saga refer
+            to; None when none does.
     """
 
     name: str
@@ -165,6 +175,7 @@ class Step(JsonRecord):
     compensation: OperationInput | None = None
     done: Completion | None = None
     undone: Completion | None = None
+    wanted: Annotated[tuple[str, ...] | None, Form(omits_none=True)] = None
 
     @property
     def stands(self) -> bool:
@@ -226,6 +237,7 @@ class Saga(JsonRecord):
         fingerprint: Of the request; two submissions under one key are compared by it.
         undoes_unknown: Whether the failed step is undone as well, if it may have acted. Not in sagas that
             began in older versions, whose histories have no such step.
+        has_references: Whether references to results are replaced; None means no, as in older versions.
     """
 
     saga_id: str
@@ -233,6 +245,7 @@ class Saga(JsonRecord):
     created_at: datetime
     fingerprint: str = ""
     undoes_unknown: bool = False
+    has_references: Annotated[bool | None, Form(omits_none=True)] = None
 
     @property
     def failed(self) -> bool:
@@ -276,6 +289,32 @@ class Saga(JsonRecord):
         if operation is None:
             raise ValueError(f"step {step.name} has nothing that undoes it")
         return operation
+
+    def filled_operation(self, action: Do | Undo) -> OperationInput:
+        """Return the operation to run for an action, with its references replaced by results.
+
+        Raises:
+            MissingResultError: A result is not there.
+        """
+        operation = self.operation_of(action)
+        if not self.has_references:
+            return operation
+        request = None if operation.request is None else dict(operation.request)
+        if request is not None and "json" in request:
+            request["json"] = filled(request["json"], self._result)
+        return replace(operation, request=request, input=filled(operation.input, self._result))
+
+    def wanted_of(self, action: Do | Undo) -> tuple[str, ...]:
+        """Return the pointers to the parts of an action's result that are needed later."""
+        return (self.steps[action.index].wanted or ()) if isinstance(action, Do) else ()
+
+    def _result(self, reference: Reference) -> Any:
+        step = next(step for step in self.steps if step.name == reference.step)
+        values = {} if step.done is None else step.done.values or {}
+        if reference.pointer not in values:
+            where = reference.pointer or "all of it"
+            raise MissingResultError(f"step {step.name} has no result at {where}, or too large a one")
+        return values[reference.pointer]
 
     def after(self, action: Do | Undo, completion: Completion) -> Self:
         """Return the saga after an action's operation has ended."""
@@ -347,6 +386,48 @@ class StepRequest(Strict):
     name: ResourceName
     operation: dict[str, Any]
     compensation: dict[str, Any] | None = None
+
+
+type References = Mapping[str, tuple[str, ...]]
+"""The JSON pointers that are referred to, by the name of the step."""
+
+
+def references_of(request: "SagaRequest") -> References:
+    """Return what the operations of a saga refer to.
+
+    Raises:
+        InvalidInputError: With every reference that is none, or to no earlier step; a compensation may also
+            refer to its own step.
+    """
+    names = [step.name for step in request.steps]
+    wanted: dict[str, set[str]] = {}
+    problems = []
+    for index, step in enumerate(request.steps):
+        for part, document, known in (
+            ("operation", step.operation, names[:index]),
+            ("compensation", step.compensation or {}, names[: index + 1]),
+        ):
+            for place, text in references_in_operation(document):
+                try:
+                    reference = Reference.parse(text)
+                except ValueError as error:
+                    problems.append(Problem(pointer_of("steps", index, part) + place, str(error)))
+                    continue
+                if reference.step in known:
+                    wanted.setdefault(reference.step, set()).add(reference.pointer)
+                else:
+                    detail = f"{reference.step!r} is no step before it"
+                    problems.append(Problem(pointer_of("steps", index, part) + place, detail))
+    if problems:
+        raise InvalidInputError(problems)
+    return {name: tuple(sorted(pointers)) for name, pointers in wanted.items()}
+
+
+def references_in_operation(document: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return pointer and text of the references in the body of an operation."""
+    request = document.get("request")
+    body = request.get("json") if isinstance(request, Mapping) else None
+    return [*references_in(body, "/request/json"), *references_in(document.get("input"), "/input")]
 
 
 class SagaRequest(Strict):

@@ -8,7 +8,7 @@ HTTP, message sources, batches, sagas, alerts and replays all use these three.
 """
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -135,20 +135,24 @@ def _name(request: OperationRequest, envelope: ParsedEnvelope, naming: Naming) -
     return naming.own
 
 
-def resolve(submission: Submission, *, source: str, now: datetime) -> OperationInput:
+def resolve(
+    submission: Submission, *, source: str, now: datetime, unknown: Collection[str] = ()
+) -> OperationInput:
     """Return the operation that a submission starts.
 
     Args:
         submission: Parsed.
         source: `http`, `queue`, ...
         now: Aware UTC instant; the deadline counts from it.
+        unknown: JSON pointers of values that are known later: the handler checks them when it runs.
 
     Raises:
         UnknownTargetError: Its dependency or handler is not configured.
         InvalidInputError: With everything else that is wrong with it.
     """
     request = submission.request
-    dependency, problems = _target_of(request)
+    dependency, found = _target_of(request)
+    problems = [each for each in found if not any(f"{each.pointer}/".startswith(f"{at}/") for at in unknown)]
     try:
         operation = operation_from(
             request,

@@ -7,7 +7,7 @@ They are parsed, named, validated and started like any other operation.
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -28,7 +28,14 @@ from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput, ScopedKey
 from durable_retry.engine.operations.request import ParsedEnvelope
 from durable_retry.engine.operations.status import is_finished
-from durable_retry.engine.workflows import BatchRequest, SagaRequest, Step, StepRequest
+from durable_retry.engine.workflows import (
+    BatchRequest,
+    References,
+    SagaRequest,
+    Step,
+    StepRequest,
+    references_in_operation,
+)
 from durable_retry.services.submit import (
     KeyReused,
     Naming,
@@ -61,7 +68,9 @@ class WorkflowRequest:
     tenant: str
     trace: TraceContext | None = None
 
-    def resolve(self, document: Any, place: str, now: datetime) -> OperationInput:
+    def resolve(
+        self, document: Any, place: str, now: datetime, unknown: Collection[str] = ()
+    ) -> OperationInput:
         """Return the operation of an item.
 
         Args:
@@ -69,6 +78,7 @@ class WorkflowRequest:
                 key is derived from the workflow's id and the place.
             place: Of the item in the workflow.
             now: Aware UTC instant.
+            unknown: JSON pointers of values that are known later.
 
         Raises:
             UnknownTargetError: Its dependency or handler is not configured.
@@ -76,7 +86,7 @@ class WorkflowRequest:
         """
         naming = Naming(tenant=self.tenant, own=ScopedKey(f"source:{self.source}", f"{self.id}.{place}"))
         submission = parse(ParsedEnvelope(document), naming, self.trace)
-        return resolve(submission, source=self.source, now=now)
+        return resolve(submission, source=self.source, now=now, unknown=unknown)
 
 
 def batch_items(workflow: WorkflowRequest, request: BatchRequest, now: datetime) -> list[Item]:
@@ -112,8 +122,16 @@ def _key_of(document: Any) -> str | None:
         return None
 
 
-def saga_steps(workflow: WorkflowRequest, request: SagaRequest, now: datetime) -> tuple[Step, ...]:
+def saga_steps(
+    workflow: WorkflowRequest, request: SagaRequest, references: References, now: datetime
+) -> tuple[Step, ...]:
     """Resolve every operation and every compensation.
+
+    Args:
+        workflow: The saga.
+        request: Its body.
+        references: Which results of its steps others refer to.
+        now: Aware UTC instant.
 
     Raises:
         InvalidInputError: With every mistake in all of them, each with its pointer.
@@ -126,7 +144,7 @@ def saga_steps(workflow: WorkflowRequest, request: SagaRequest, now: datetime) -
     if reader.problems:
         raise InvalidInputError(reader.problems)
     return tuple(
-        Step(name=name, operation=operation, compensation=compensation)
+        Step(name=name, operation=operation, compensation=compensation, wanted=references.get(name))
         for name, operation, compensation in found
         if operation is not None
     )
@@ -154,8 +172,9 @@ class _StepReader:
         return None if operation is None else replace(operation, undoes=self._workflow.id)
 
     def _read(self, document: dict[str, Any], pointer: str, place: str) -> OperationInput | None:
+        unknown = [at for at, _ in references_in_operation(document)]
         try:
-            operation = self._workflow.resolve(document, place, self._now)
+            operation = self._workflow.resolve(document, place, self._now, unknown)
         except InvalidInputError as error:
             self.problems.extend(Problem(pointer + each.pointer, each.detail) for each in error.problems)
             return None
@@ -168,7 +187,9 @@ class _StepReader:
 _KEY_REUSED = "the key belongs to another request"
 
 
-async def start_item(hub: str, operation: OperationInput, now: datetime) -> Completion | None:
+async def start_item(
+    hub: str, operation: OperationInput, now: datetime, wanted: Iterable[str] = ()
+) -> Completion | None:
     """Start an operation unless its key was used before, and return how it ended if it has.
 
     An operation that was started here reports its end to `operation.reports_to`. One that was submitted
@@ -178,6 +199,7 @@ async def start_item(hub: str, operation: OperationInput, now: datetime) -> Comp
         hub: Configuration of the durable client.
         operation: Resolved when the batch or the saga was accepted; its deadline counts from now.
         now: Aware UTC instant.
+        wanted: JSON pointers to the parts of its result that are needed.
 
     Returns:
         None while it runs.
@@ -190,20 +212,26 @@ async def start_item(hub: str, operation: OperationInput, now: datetime) -> Comp
         case Started():
             return None
         case Replayed(document):
-            return Completion.of(document)
+            return Completion.of(document, wanted)
         case KeyReused():
-            return await _refused(operation, now)
+            return await refuse_item(operation, _KEY_REUSED, now)
 
 
-async def _refused(operation: OperationInput, now: datetime) -> Completion:
-    """Store the dead letter of an operation whose key belongs to another request: it can never run."""
+async def refuse_item(operation: OperationInput, detail: str, now: datetime) -> Completion:
+    """Store the dead letter of an operation that can never run, and return its end.
+
+    Args:
+        operation: Of a batch or a saga.
+        detail: Why, for a person.
+        now: Aware UTC instant.
+    """
     is_compensation = operation.undoes is not None
     reason = DeadLetterReason.COMPENSATION_FAILED if is_compensation else DeadLetterReason.VALIDATION_FAILED
     entry = {
         "operation": operation.to_json(),
         "category": Category.MALFORMED.value,
         "reason": reason.value,
-        "detail": _KEY_REUSED,
+        "detail": detail,
         "attempts": [],
     }
     await keep_operation(entry, now)
@@ -211,7 +239,7 @@ async def _refused(operation: OperationInput, now: datetime) -> Completion:
         operation_id=operation.operation_id,
         status=OperationState.DEAD_LETTERED,
         category=Category.MALFORMED,
-        error=f"{reason.value}: {_KEY_REUSED}",
+        error=f"{reason.value}: {detail}",
     )
 
 

@@ -105,3 +105,45 @@ def test_every_mistake_in_a_saga_is_reported_with_its_pointer(system: System, ke
 
 def test_an_unknown_saga_is_not_found(system: System) -> None:
     assert system.client.get("/api/sagas/saga-nothing").status_code == 404
+
+
+def with_result(name: str, value: Any, undo: Any = None) -> dict[str, Any]:
+    def sending(sent: Any) -> dict[str, Any]:
+        return {"dependency": "flaky", "request": {"method": "POST", "path": "/echo", "json": sent}}
+
+    compensation = {} if undo is None else {"compensation": sending(undo)}
+    return {"name": name, "operation": sending(value), **compensation}
+
+
+def test_a_step_and_a_compensation_use_the_results_of_earlier_steps(system: System, key: str) -> None:
+    taken = {"$result": "reserve#/json/received/room"}
+    steps = [
+        with_result("reserve", {"room": key}, undo={"free": taken}),
+        with_result("charge", {"for": [taken]}),
+        step("ship", "/status/422"),
+    ]
+    document = over(system, submitted(system, key, *steps).json()["saga_id"])
+    assert (document["status"], document["undone"]) == ("compensated", ["reserve"])
+
+    def received(part: dict[str, Any]) -> Any:
+        return system.status(part["operation_id"])["result"]["json"]["received"]
+
+    assert received(document["steps"][1]) == {"for": [key]}
+    assert received(document["steps"][0]["compensation"]) == {"free": key}
+
+
+def test_a_step_whose_result_is_not_there_is_a_dead_letter_before_it_runs(system: System, key: str) -> None:
+    steps = [step("reserve"), with_result("charge", {"$result": "reserve#/json/nothing"})]
+    document = over(system, submitted(system, key, *steps).json()["saga_id"])
+    assert (document["status"], document["undone"]) == ("compensated", ["reserve"])
+    assert document["steps"][1]["error"] == (
+        "ValidationFailed: step reserve has no result at /json/nothing, or too large a one"
+    )
+    assert document["steps"][1]["effect"] == "none"
+
+
+def test_a_reference_that_leads_nowhere_is_refused_with_its_place(system: System, key: str) -> None:
+    answer = submitted(system, key, step("reserve"), with_result("charge", {"id": {"$result": "ship#"}}))
+    assert answer.status_code == 400
+    (error,) = answer.json()["errors"]
+    assert error["pointer"] == "/steps/1/operation/request/json/id"

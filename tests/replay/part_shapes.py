@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -219,7 +220,38 @@ def _sagas() -> dict[str, Shape]:
             lambda _name, _given: {"ending": None},
             _completing_each("saga-1", [f"op-do-{number}" for number in range(3)]),
         ),
+        "results": _saga_with_results(),
     }
+
+
+def _saga_with_results() -> Shape:
+    """Report the end of a step whose result the next one uses; the third needs one that is not there."""
+    looks: list[str] = []
+
+    def answer(_name: str, given: dict[str, Any]) -> Any:
+        operation_id = given["operation"]["operation_id"]
+        looks.append(operation_id)
+        if operation_id == "op-do-0" and looks.count(operation_id) == 1:
+            return {"ending": None}
+        if "missing" in given:
+            completion = Completion(
+                operation_id=operation_id, status=OperationState.DEAD_LETTERED, category=Category.MALFORMED
+            )
+            return {"ending": completion.to_json()}
+        values = {"/json/id": 7} if given.get("wanted") else None
+        return {"ending": replace(_completion(operation_id), values=values).to_json()}
+
+    plain = _three_steps()
+    steps = [
+        replace(plain.steps[0], wanted=("/json/id", "/json/none")),
+        *(
+            replace(step, operation=replace(step.operation, request=None, input={"$result": reference}))
+            for step, reference in zip(plain.steps[1:], ("s0#/json/id", "s0#/json/none"), strict=True)
+        ),
+    ]
+    saga = replace(plain, steps=tuple(steps), has_references=True)
+    given = {"saga": saga.to_json()}
+    return Shape("saga-1", given, answer, _completing_each("saga-1", ["op-do-0"]))
 
 
 def _saga(*failing: str) -> Shape:

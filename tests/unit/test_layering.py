@@ -58,6 +58,7 @@ ENGINE_PACKAGES: Final = (
     "operations",
     "dead_letters",
     "outbox",
+    "references",
     "workflows",
     "intake",
     "schedules",

@@ -4,14 +4,16 @@ Also the end of an operation whose input cannot be read: what its document shows
 record of its key.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
-from durable_retry.engine.base.json_forms import JsonRecord, to_rfc3339
+from durable_retry.engine.base.json_forms import Form, JsonRecord, to_rfc3339
 from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.text import cut_text
+from durable_retry.engine.base.validation import pointed_at
 
 _DAY_SECONDS: Final = 86_400.0
 
@@ -87,6 +89,9 @@ def _text(written: Mapping[str, Any], name: str) -> str | None:
 
 _ERROR_CHARS: Final = 300
 
+MAX_VALUES_CHARS: Final = 16_384
+"""Of all parts of one result, as JSON: they travel with the saga that needs them."""
+
 _REFUSALS: Final = frozenset(
     {Category.MALFORMED, Category.UNAUTHORIZED, Category.NOT_FOUND, Category.BUSINESS_RULE}
 )
@@ -105,6 +110,7 @@ class Completion(JsonRecord):
         error: Why it did not succeed, as one line; None when it did.
         handler_failed: Whether a handler failed in a way that says nothing of what it did before: by a bug,
             by a result that cannot be stored, or by an answer to one of its calls.
+        values: Of a success, the wanted parts of its result, by JSON pointer; None when there are none.
     """
 
     operation_id: str
@@ -113,6 +119,7 @@ class Completion(JsonRecord):
     attempt_count: int = 0
     error: str | None = None
     handler_failed: bool = False
+    values: Annotated[Mapping[str, Any] | None, Form(omits_none=True)] = None
 
     @property
     def succeeded(self) -> bool:
@@ -126,8 +133,13 @@ class Completion(JsonRecord):
         return not self.succeeded and self.attempt_count > 0 and not refused
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Self | None:
-        """Return the end that a status document shows; None when the operation has not ended."""
+    def of(cls, document: Mapping[str, Any], wanted: Iterable[str] = ()) -> Self | None:
+        """Return the end that a status document shows; None when the operation has not ended.
+
+        Args:
+            document: The status document.
+            wanted: JSON pointers to the parts of the result that are needed.
+        """
         status = OperationState(document["status"])
         if status not in FINISHED:
             return None
@@ -140,7 +152,18 @@ class Completion(JsonRecord):
             attempt_count=document["attempt_count"],
             error=_error(status, dead_letter),
             handler_failed=_has_handler_failed(document, dead_letter),
+            values=_values(document.get("result"), wanted),
         )
+
+
+def _values(result: Any, wanted: Iterable[str]) -> dict[str, Any] | None:
+    """Return what pointers point at; what is missing, or too large with the others, is left out."""
+    values: dict[str, Any] = {}
+    for pointer in wanted:
+        for value in pointed_at(result, pointer):
+            if len(json.dumps({**values, pointer: value})) <= MAX_VALUES_CHARS:
+                values[pointer] = value
+    return values or None
 
 
 def _has_handler_failed(document: Mapping[str, Any], dead_letter: Mapping[str, Any]) -> bool:

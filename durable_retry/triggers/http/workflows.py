@@ -22,6 +22,7 @@ from durable_retry.engine.workflows import (
     Saga,
     SagaRequest,
     SagaState,
+    references_of,
 )
 from durable_retry.services.workflows import WorkflowRequest, batch_items, saga_steps
 from durable_retry.settings.app import app_settings
@@ -250,14 +251,16 @@ async def submit_saga(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     """Start a saga."""
     document = read_body(req, limit_bytes=app_settings().max_batch_bytes)
     request = validated(SagaRequest, document)
+    references = references_of(request)
     workflow = workflow_of(req, SAGA_SOURCE)
     now = clock.now()
     saga = Saga(
         saga_id=workflow.id,
-        steps=saga_steps(workflow, request, now),
+        steps=saga_steps(workflow, request, references, now),
         created_at=now,
         fingerprint=fingerprint(SAGA_SOURCE, document),
         undoes_unknown=True,
+        has_references=True if references else None,
     )
     await _note_saga(hub, saga)
     is_started = await start_instance(hub, SAGA, saga.saga_id, {"saga": saga.to_json()}, again=False)

@@ -1,13 +1,25 @@
 """The rules of batches and sagas."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, validated
-from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.workflows import BatchProgress, Do, Effect, Saga, SagaRequest, SagaState, Step, Undo
+from durable_retry.engine.operations.completion import MAX_VALUES_CHARS, Completion
+from durable_retry.engine.references import MissingResultError
+from durable_retry.engine.workflows import (
+    BatchProgress,
+    Do,
+    Effect,
+    Saga,
+    SagaRequest,
+    SagaState,
+    Step,
+    Undo,
+    references_of,
+)
 from tests.support.builders import NOON, an_operation
 
 
@@ -104,3 +116,95 @@ def test_two_steps_cannot_have_one_name() -> None:
 
 def test_a_step_takes_how_its_operations_ended() -> None:
     assert a_step().ended(SUCCEEDED, REFUSED) == a_step(done=SUCCEEDED, undone=REFUSED)
+
+
+def a_saga_of(*steps: dict[str, Any]) -> SagaRequest:
+    return validated(SagaRequest, {"steps": list(steps)})
+
+
+def refers(text: Any) -> dict[str, Any]:
+    return {"dependency": "d", "request": {"method": "POST", "json": {"id": {"$result": text}}}}
+
+
+def test_the_results_that_a_saga_needs_are_those_it_refers_to() -> None:
+    request = a_saga_of(
+        {"name": "reserve", "operation": {}, "compensation": refers("reserve#/json/id")},
+        {"name": "charge", "operation": {"handler": "h", "input": {"$result": "reserve#"}}},
+        {"name": "ship", "operation": {"request": "?"}, "compensation": refers("charge#/value")},
+    )
+    assert references_of(request) == {"reserve": ("", "/json/id"), "charge": ("/value",)}
+
+
+def test_references_that_lead_nowhere_are_all_reported() -> None:
+    request = a_saga_of(
+        {"name": "reserve", "operation": refers("reserve#/json/id")},
+        {"name": "charge", "operation": refers("ship#"), "compensation": refers("charge")},
+        {"name": "ship", "operation": {}},
+    )
+    with pytest.raises(InvalidInputError) as refused:
+        references_of(request)
+    assert [(each.pointer, each.detail[:30]) for each in refused.value.problems] == [
+        ("/steps/0/operation/request/json/id", "'reserve' is no step before it"),
+        ("/steps/1/operation/request/json/id", "'ship' is no step before it"),
+        ("/steps/1/compensation/request/json/id", "'charge' is no reference: writ"),
+    ]
+
+
+def a_referring_saga(values: dict[str, Any] | None, **more: Any) -> Saga:
+    done = replace(SUCCEEDED, values=values)
+    call = {"method": "POST", "path": "", "query": {}, "headers": {}}
+    first = Step(name="charge", operation=an_operation(), done=done, wanted=("/json/id",))
+    second = an_operation(
+        request=call | {"json": {"id": {"$result": "charge#/json/id"}}},
+        input=[{"$result": "charge#/json/id"}],
+    )
+    third = an_operation(request=call)
+    return Saga(
+        saga_id="saga-1",
+        steps=(first, Step(name="mail", operation=second), Step(name="log", operation=third)),
+        created_at=NOON,
+        **more,
+    )
+
+
+def test_a_step_gets_the_results_that_it_refers_to() -> None:
+    saga = a_referring_saga({"/json/id": "ch-1"}, has_references=True)
+    operation = saga.filled_operation(Do(1))
+    assert operation.request is not None
+    assert (operation.request["json"], operation.input) == ({"id": "ch-1"}, ["ch-1"])
+    assert saga.filled_operation(Do(2)) == saga.steps[2].operation
+    assert (saga.wanted_of(Do(0)), saga.wanted_of(Undo(0)), saga.wanted_of(Do(1))) == (("/json/id",), (), ())
+    assert Saga.from_json(saga.to_json()) == saga
+
+
+@pytest.mark.parametrize("values", [None, {"/json": 1}])
+def test_a_result_that_is_not_there_is_named(values: dict[str, Any] | None) -> None:
+    saga = a_referring_saga(values, has_references=True)
+    with pytest.raises(MissingResultError, match="step charge has no result at /json/id"):
+        saga.filled_operation(Do(1))
+    unfinished = saga.with_steps((replace(saga.steps[0], done=None), *saga.steps[1:]))
+    with pytest.raises(MissingResultError):
+        unfinished.filled_operation(Do(1))
+
+
+def test_a_saga_without_references_is_taken_as_it_is_written() -> None:
+    saga = a_referring_saga(None)
+    assert saga.filled_operation(Do(1)) == saga.steps[1].operation
+    assert "has_references" not in saga.to_json()
+
+
+def test_an_end_has_the_parts_of_the_result_that_are_wanted() -> None:
+    document = {
+        "operation_id": "op-1",
+        "status": "succeeded",
+        "attempt_count": 1,
+        "attempts": [],
+        "dead_letter": None,
+        "result": {"json": {"id": 7, "large": "x" * MAX_VALUES_CHARS}},
+    }
+    ended = Completion.of(document, ["/json/id", "/json/large", "/json/none"])
+    assert ended is not None
+    assert ended.values == {"/json/id": 7}
+    without = Completion.of(document)
+    assert without is not None
+    assert "values" not in without.to_json()

@@ -275,3 +275,19 @@ def test_a_masked_credential_is_missing_and_any_other_header_is_not() -> None:
     assert problem.pointer == "/request/headers/X-Api-Key"
     assert list(missing_credentials(WITH_CREDENTIALS)) == []
     assert list(missing_credentials(None)) == []
+
+
+def test_a_step_has_a_key_made_of_the_one_that_is_sent() -> None:
+    assert an_operation(key="k").step_key("charge") == "k~charge"
+    assert an_operation(key="k", downstream_key="k.2").step_key("charge") == "k.2~charge"
+    long = an_operation(key="k" * 255).step_key("charge")
+    assert long.startswith("sha256-")
+    assert long != an_operation(key="k" * 255).step_key("mail")
+
+
+def test_a_replay_continues_the_steps_of_the_run_that_it_names() -> None:
+    assert an_operation(run=5).remembered_run == 5
+    continued = an_operation(run=7, steps_run=5)
+    assert continued.remembered_run == 5
+    assert OperationInput.from_json(continued.to_json()).steps_run == 5
+    assert "steps_run" not in an_operation().to_json()
