@@ -1,4 +1,6 @@
-"""Retention: delete what is past its time, in bounded steps; the next run continues where this one stopped.
+"""Retention: delete what is past its time, step by step until nothing is left or the time of a run is up.
+
+The next run continues where this one stopped.
 
     sent events     event row --> with the last one commit row and location --> entry in the list of sent
     events batches         rows of the batch --> entry in the list of batches
@@ -11,9 +13,10 @@ person has to handle their dead letters.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import batched
 from typing import Final
 
@@ -21,6 +24,7 @@ import grpc
 from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
 
+from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import ORCHESTRATIONS, outbox_instance
 from durable_retry.engine.dead_letters.record import Status
@@ -34,6 +38,7 @@ from durable_retry.stores import steps, tables
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
 from durable_retry.stores.dead_letters.records import Intent, find_dead_letter, left_over, remove_archived
 from durable_retry.stores.operation_writes import (
+    FIRST,
     marked_runs,
     read_removal_cursor,
     remove_commit,
@@ -43,6 +48,7 @@ from durable_retry.stores.operation_writes import (
 from durable_retry.stores.operations import is_over
 from durable_retry.stores.outbox import events_of, find_event, remove_event
 from durable_retry.stores.outbox_index import (
+    CommitNote,
     EndedEvent,
     drop_commit_note,
     drop_entry,
@@ -66,12 +72,19 @@ _log = logging.getLogger(__name__)
 
 INTENTS_PER_RUN: Final = 200
 
+SECONDS_OF_A_KIND: Final = 25.0
+"""How long one run goes on with one kind of what is past its time: all kinds together stay below
+`functionTimeout`, and a backlog of one does not keep the others waiting."""
+
+_REMOVED_AT_ONCE: Final = 16
+"""Requests to storage take their time on the way, and the account serves many at once."""
+
 SETTLED_AFTER: Final = timedelta(minutes=2)
 """A younger intent belongs to a change that is still under way."""
 
 
 async def run_maintenance(hub: str, now: datetime) -> None:
-    """Run one step of every kind of retention.
+    """Run every kind of retention, each until nothing is left for it or its time is up.
 
     Raises:
         TaskHubUnavailableError: Something is left for the next run.
@@ -80,16 +93,22 @@ async def run_maintenance(hub: str, now: datetime) -> None:
     finished = await finish_left_over(hub, now)
     swept = await sweep_failed(hub, now)
     cancelled = await sweep_terminated(hub, now)
-    markers = await remove_attempt_markers(hub, now - MARKERS_KEPT)
-    forgotten = await remove_steps(hub, now - MARKERS_KEPT, now)
+    old = now - MARKERS_KEPT
+    markers = await _to_the_end(partial(remove_attempt_markers, hub, old), read_removal_cursor, FIRST)
+    forgotten = await _to_the_end(
+        partial(remove_steps, hub, old, now), steps.read_removal_cursor, steps.FIRST
+    )
     removed = purged = batches = sent = commits = 0
     if settings.archived_for is not None:
-        removed = await remove_archived_dead_letters(now - settings.archived_for)
+        before = now - settings.archived_for
+        removed = await _drained(partial(remove_archived_dead_letters, before), DEAD_LETTERS_PER_STEP)
     if settings.sent_for is not None:
-        sent = await remove_sent_events(now - settings.sent_for)
-        commits = await remove_old_commits(now - settings.sent_for)
+        before = now - settings.sent_for
+        sent = await _drained(partial(remove_sent_events, before), EVENTS_PER_STEP)
+        commits = await _drained(partial(remove_old_commits, before), COMMITS_PER_STEP)
     if settings.history_for is not None:
-        batches = await remove_batches(now - settings.history_for)
+        before = now - settings.history_for
+        batches = await _drained(partial(remove_batches, before), BATCHES_PER_STEP)
         purged = await purge_histories(hub, now - settings.history_for)
     if swept:
         _log.error("%d operations whose orchestration failed are dead letters now", swept)
@@ -101,6 +120,31 @@ async def run_maintenance(hub: str, now: datetime) -> None:
             "purged %d histories",
             *counts,
         )
+
+
+type _Step = Callable[[], Awaitable[int]]
+
+
+async def _drained(step: _Step, most: int) -> int:
+    """Repeat a step while it handles as many as it takes at once; return how many it handled in all."""
+    until, handled = clock.monotonic_seconds() + SECONDS_OF_A_KIND, [await step()]
+    while handled[-1] >= most and clock.monotonic_seconds() < until:
+        handled.append(await step())
+    return sum(handled)
+
+
+async def _to_the_end(step: _Step, cursor: Callable[[], Awaitable[str]], first: str) -> int:
+    """Repeat a step until its cursor is back at the beginning; return how many it removed in all."""
+    until, removed = clock.monotonic_seconds() + SECONDS_OF_A_KIND, await step()
+    while clock.monotonic_seconds() < until and await cursor() != first:
+        removed += await step()
+    return removed
+
+
+async def _all[T](remove: Callable[[T], Awaitable[None]], found: Iterable[T]) -> None:
+    """Remove what was found, a few at once."""
+    for few in batched(found, _REMOVED_AT_ONCE, strict=False):
+        await asyncio.gather(*map(remove, few))
 
 
 async def finish_left_over(hub: str, now: datetime) -> int:
@@ -137,8 +181,7 @@ async def remove_sent_events(created_before: datetime) -> int:
         Number of entries handled; `EVENTS_PER_STEP` means that there may be more.
     """
     entries = await list_older(EventState.SENT, created_before, EVENTS_PER_STEP)
-    for entry in entries:
-        await _remove(entry)
+    await _all(_remove, entries)
     return len(entries)
 
 
@@ -164,10 +207,13 @@ async def remove_old_commits(committed_before: datetime) -> int:
         Number of rows handled; `COMMITS_PER_STEP` means that there may be more.
     """
     notes = await list_old_commits(committed_before, COMMITS_PER_STEP)
-    for note in notes:
-        await remove_commit(note.outbox_id, note.location)
-        await drop_commit_note(note)
+    await _all(_remove_commit, notes)
     return len(notes)
+
+
+async def _remove_commit(note: CommitNote) -> None:
+    await remove_commit(note.outbox_id, note.location)
+    await drop_commit_note(note)
 
 
 BATCHES_PER_STEP: Final = 20
@@ -265,8 +311,7 @@ async def remove_attempt_markers(hub: str, marked_before: datetime) -> int:
         old = run.before(marked_before)
         if len(old) == len(run.marked) and not await is_over(hub, run.operation_id):
             old.pop()
-        for attempt in old:
-            await remove_marker(run.name, attempt)
+        await _all(partial(remove_marker, run.name), old)
         removed += len(old)
     await write_removal_cursor(following)
     return removed

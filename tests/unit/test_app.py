@@ -34,6 +34,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("AzureWebJobsStorage", "UseDevelopmentStorage=true")
     monkeypatch.delenv("DEPENDENCIES_FILE", raising=False)
     monkeypatch.setattr("durable_retry.settings.configuration._config", None)
+    monkeypatch.setattr("durable_retry.handlers._handlers", {})
     (tmp_path / "services.toml").write_text(DEPENDENCIES)
     _forget()
     yield

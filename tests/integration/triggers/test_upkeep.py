@@ -1,6 +1,7 @@
 """The watch and the maintenance, against real storage and a task hub."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -148,6 +149,33 @@ async def test_archived_dead_letters_go_after_their_time_and_others_stay(
     assert await count_dead_letters(DeadLetterFilter(status=Status.ARCHIVED)) == 1
     assert await count_dead_letters(DeadLetterFilter(status=Status.OPEN)) == 2
     assert await due(NOW - timedelta(days=30), 10) == []
+
+
+async def many_archived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep five, archived long ago, of which a step removes two."""
+    settle_on(monkeypatch, archived_for=timedelta(days=30), history_for=None)
+    monkeypatch.setattr(retention, "DEAD_LETTERS_PER_STEP", 2)
+    for number in range(5):
+        old = await keep(number)
+        await move_dead_letter(old, lambda record: archived(record, NOW - timedelta(days=31)))
+
+
+async def test_one_run_removes_all_that_is_past_its_time(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await many_archived(monkeypatch)
+    await run_maintenance(hub.binding, NOW)
+    assert await count_dead_letters(DeadLetterFilter()) == 0
+
+
+async def test_a_run_whose_time_is_up_leaves_the_rest_to_the_next(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await many_archived(monkeypatch)
+    seconds = itertools.count(step=retention.SECONDS_OF_A_KIND)
+    with clock.reading(clock.now, lambda: next(seconds)):
+        await run_maintenance(hub.binding, NOW)
+    assert await count_dead_letters(DeadLetterFilter()) == 3
 
 
 async def test_a_crash_in_the_middle_of_a_removal_is_made_up(

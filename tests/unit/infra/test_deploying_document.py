@@ -54,6 +54,7 @@ def test_the_worked_example_adds_up() -> None:
         "memory": (gigabyte_seconds - 100_000) * 0.000026,
         "storage requests": 40_000_000 * 0.004 / 10_000,
         "telemetry": 5 * 2.76,
+        "the always-ready instance": 2 * 30 * 24 * 3_600 * 0.000004,
     }
     for start, dollars in items.items():
         assert row_of(PAGE, start)[-1] == f"{dollars:.2f}"

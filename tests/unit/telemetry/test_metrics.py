@@ -1,11 +1,11 @@
 """The table of metrics: what receivers see is what it says, and what the document says."""
 
 import re
-import time
 from typing import Any
 
 import pytest
 
+from durable_retry import clock
 from durable_retry.telemetry import metrics
 from durable_retry.telemetry.metrics import METRICS, Kind, Metric
 from scripts.processes import ROOT
@@ -69,12 +69,10 @@ def test_durations_are_in_seconds_and_have_buckets_that_grow(metric: Metric) -> 
         assert metric.unit == "s"
 
 
-def test_a_reading_is_shown_until_the_next_one_is_overdue(
-    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reading_is_shown_until_the_next_one_is_overdue(recorded: Recorded) -> None:
     metrics.show_gauges({metrics.OUTBOX_LAG.name: [(7.0, {})]})
     assert recorded.points(metrics.OUTBOX_LAG) == [({}, 7.0)]
-    later_seconds = time.monotonic() + metrics.SHOWN_SECONDS
-    monkeypatch.setattr(time, "monotonic", lambda: later_seconds)
-    assert recorded.points(metrics.OUTBOX_LAG) == []
+    later_seconds = clock.monotonic_seconds() + metrics.SHOWN_SECONDS
+    with clock.reading(clock.now, lambda: later_seconds):
+        assert recorded.points(metrics.OUTBOX_LAG) == []
     assert metrics.latest("never read") == ()
