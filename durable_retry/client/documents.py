@@ -89,6 +89,15 @@ class EventNote(BaseModel):
     state: str
 
 
+class StepNote(BaseModel):
+    """A remembered step of a handler."""
+
+    name: str
+    status: str
+    attempts: int
+    result: Any
+
+
 class Operation(BaseModel):
     """The status document of an operation; fields that a later version adds are left out."""
 
@@ -110,6 +119,7 @@ class Operation(BaseModel):
     handler: str | None = None
     request: dict[str, Any] | None = None
     input: Any = None
+    steps: list[StepNote] | None = None
 
     @property
     def is_finished(self) -> bool:

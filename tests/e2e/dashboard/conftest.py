@@ -24,7 +24,12 @@ def browser() -> Iterator[Browser]:
 def seen(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[System]:
     """An app with something to see of everything."""
     assert browser.is_connected()
-    system = System(tmp_path_factory.mktemp("dashboard"), target, DEPENDENCIES_FILE=str(SETTINGS))
+    system = System(
+        tmp_path_factory.mktemp("dashboard"),
+        target,
+        DEPENDENCIES_FILE=str(SETTINGS),
+        HANDLERS="tests.support.handlers",
+    )
     system.server.start()
     event = {"type": "charge.completed", "queue": "dashboard-events", "data": {}}
     system.until(system.accepted("fine", "/echo", on_success=[event]), "succeeded")

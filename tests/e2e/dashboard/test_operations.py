@@ -71,6 +71,17 @@ def test_an_operation_is_cancelled_after_asking(window: Window, seen: System, ke
     expect(window.page.locator(".headline .badge")).to_have_text("Cancelled")
 
 
+def test_an_operation_shows_the_steps_of_its_handler(window: Window, seen: System, key: str) -> None:
+    body = {"handler": "book-trip", "input": {"max_attempts": 1, "hotel_attempts": 9}, "key": key}
+    operation_id = seen.client.post("/api/operations", json=body).json()["operation_id"]
+    seen.until(operation_id, "dead_lettered")
+    window.open(f"operations/{operation_id}")
+    steps = window.card("Steps")
+    expect(steps.locator("tbody tr")).to_have_count(2)
+    expect(steps.locator("tbody tr").first).to_contain_text(f"flight {key}~flight")
+    expect(steps.locator("tbody tr").last).to_contain_text("Failed")
+
+
 def test_text_of_callers_is_text(window: Window, seen: System, key: str) -> None:
     evil = "<img src=x onerror=alert(1)>"
     operation_id = seen.accepted(f"{key}<b>", "/echo", correlation_id=evil)
