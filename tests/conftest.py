@@ -10,6 +10,7 @@ import pytest
 
 from scripts.processes import ROOT, running
 from tests.support.azurite import Storage, use_account
+from tests.support.semantics import reason_for_own_terms
 from tests.support.target import Target
 
 STRICT_TYPING = "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING"
@@ -27,11 +28,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what holds with the task hub's own terms only; its mark says why."""
+    """Leave out what holds with the task hub's own terms only."""
     for item in items if config.getoption("--semantics") else []:
-        mark = item.get_closest_marker("own_terms")
-        if mark is not None:
-            item.add_marker(pytest.mark.skip(reason=mark.args[0]))
+        reason = reason_for_own_terms(item)
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -69,7 +69,6 @@ class Stage:
         self.longest_history = 0
         self.whole_seconds = False
         self.before_turn: Callable[[Stage], None] = lambda _stage: None
-        self._worker = DurableFunctionsWorker()
         self._begin(json.dumps({"operation": operation.to_json(), "form": form}))
 
     def run(self) -> Any:
@@ -115,7 +114,7 @@ class Stage:
         self.before_turn(self)
         request = self.request()
         encoded = base64.b64encode(request.SerializeToString()).decode()
-        answer = self._worker.execute_orchestration_request(self.orchestrator, encoded)
+        answer = DurableFunctionsWorker().execute_orchestration_request(self.orchestrator, encoded)
         response = pb.OrchestratorResponse.FromString(base64.b64decode(answer))
         self.turns += 1
         self.past.extend(request.newEvents)

@@ -1,0 +1,59 @@
+"""The tests that need the task hub's own terms: `pytest --semantics azure` leaves them out.
+
+Found by running all of tests/e2e with five times as many lost turns and twenty times as many doubled
+activities. What else may fail with the usual shares, rarely, is of the same kinds.
+"""
+
+from typing import Final
+
+import pytest
+
+COUNTS: Final = "counts calls: an activity runs at least once, and a lost turn schedules it again"
+TIMES: Final = "compares instants: a turn runs again later, and clocks of machines differ"
+SOON: Final = "purges or reads at once what is stored a moment after the message that tells of it"
+
+OWN_TERMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    COUNTS: {
+        "test_batches": ("a_repeated_batch_redoes_nothing", "a_large_batch_", "an_operation_that_was_"),
+        "test_categories": (
+            *("a_failure_ends_as_its_category_says", "a_passing_trouble_is_retried_"),
+            *("a_redirect_is_not_followed", "a_503_that_names_a_wait_is_throttling"),
+        ),
+        "test_circuits": (
+            *("a_dependency_that_dies_", "a_disabled_circuit_", "a_reset_forgets_"),
+            *("retries_beyond_the_budget_", "the_intake_of_a_dependency_", "a_wait_for_the_circuit_ends_"),
+        ),
+        "test_crash": ("what_waits_and_what_is_in_an_attempt_", "a_duplicate_after_a_kill_"),
+        "test_dead_letters": ("a_replay_keeps_the_key_",),
+        "test_duplicates": ("a_duplicate_of_a_waiting_", "the_same_key_for_another_", "fifty_clients_"),
+        "test_handlers": ("the_shipped_handler_keeps_its_order_",),
+        "test_operations": ("an_operation_that_fails_twice_", "500_operations_at_once_"),
+        "test_outbox": ("events_to_a_queue_arrive_", "an_undeliverable_event_", "pages_of_the_outbox_"),
+        "test_policies": ("an_operation_waits_as_long_",),
+        "test_queue": ("an_operation_put_on_the_queue_", "a_message_seen_twice_"),
+        "test_sources": ("a_key_made_of_fields_",),
+        "test_steering": ("a_cancelled_operation_ends_its_wait_",),
+        "test_telemetry": ("one_trace_leads_",),
+    },
+    TIMES: {
+        "test_categories": ("a_requested_wait_is_kept_", "a_deadline_before_the_next_attempt_"),
+        "test_circuits": ("one_429_pauses_",),
+        "test_memory": ("a_record_goes_when_its_time_is_over_", "an_operation_without_end_"),
+        "test_operations": ("no_retry_arrives_before_its_time",),
+    },
+    SOON: {
+        "test_memory": ("a_purged_", "an_orchestration_started_again_after_", "a_purge_right_after_"),
+        "test_sagas": ("a_compensation_that_cannot_succeed_",),
+    },
+}
+"""Beginnings of names, without `test_`, by reason and file."""
+
+
+def reason_for_own_terms(item: pytest.Item) -> str | None:
+    """Return why a test needs the task hub's own terms; None when it does not."""
+    name = item.name.removeprefix("test_")
+    for reason, files in OWN_TERMS.items():
+        beginnings = files.get(item.path.stem, ())
+        if "e2e" in item.path.parts and beginnings and name.startswith(beginnings):
+            return reason
+    return None
