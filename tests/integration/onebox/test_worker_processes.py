@@ -1,6 +1,7 @@
 """The functions in processes of their own: FUNCTIONS_WORKER_PROCESS_COUNT."""
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -154,10 +155,27 @@ def test_the_work_of_a_process_that_is_killed_goes_to_another(workers: OneboxPro
     (first,) = eventually(lambda: list(notes.iterdir()) or None, "it runs")
     os.kill(int(first.name), signal.SIGKILL)
     workers.until_logged(f"worker process {first.name} was ended by SIGKILL")
+    workers.until_logged(r"work on '\d+' failed, again in 0\.1 s: the process at the other end ended\n\[")
     eventually(lambda: len(list(notes.iterdir())) == 2, "it runs again")
     (tmp_path / "until").touch()
     assert output_of(workers, "killed") != int(first.name)
     assert int(first.name) not in pids_of(workers)
+
+
+@pytest.mark.long
+def test_processes_that_are_killed_at_random_lose_and_double_nothing(own_workers: OneboxProcess) -> None:
+    draws = random.Random(15)  # noqa: S311 # draws whom to kill
+    for number in range(120):
+        path = f"/runtime/webhooks/durabletask/orchestrators/count/added-{number}"
+        assert own_workers.client.post(path, json=f"key-{number % 3}").status_code == 202
+        if number % 20 == 10:
+            running = [each["pid"] for each in described(own_workers) if each["state"] == "Running"]
+            for pid in draws.sample(running, min(1, len(running))):
+                os.kill(pid, signal.SIGKILL)
+    outputs = [output_of(own_workers, f"added-{number}") for number in range(120)]
+    for key in range(3):  # each addition was seen once, by one orchestration
+        assert sorted(outputs[key::3]) == list(range(1, 41))
+    assert sum(each["restarts"] for each in described(own_workers)) >= 3
 
 
 def test_a_request_whose_process_ends_is_answered_with_an_error(workers: OneboxProcess) -> None:

@@ -11,7 +11,7 @@ from onebox.clock import Clock
 from onebox.faults import FaultPoint, FaultPoints
 from onebox.hub.database import Transaction, is_entity
 from onebox.hub.dispatch import Key, Timers, WorkQueue
-from onebox.hub.invoker import Invoker
+from onebox.hub.invoker import InvocationLostError, Invoker
 from onebox.hub.model import Effects, Lane, now_us, to_datetime
 from onebox.hub.reading import Reader
 from onebox.hub.settings import HubSettings
@@ -232,7 +232,9 @@ class Engine:
         count = min(self._failures[key], _DOUBLINGS)
         self._failures[key] += 1
         delay_us = min(_FIRST_RETRY_US * 2**count, _LONGEST_RETRY_US)
-        _LOGGER.warning("work on '%s' failed, again in %.1f s", key, delay_us / 1e6, exc_info=error)
+        is_lost = isinstance(error, InvocationLostError)
+        why, trace = (f": {error}", None) if is_lost else ("", error)
+        _LOGGER.warning("work on '%s' failed, again in %.1f s%s", key, delay_us / 1e6, why, exc_info=trace)
         if isinstance(key, str):
             self.workers.cache.drop(key)
         self._timers.add_retry(now_us(self._clock) + delay_us, key)

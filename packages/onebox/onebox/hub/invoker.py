@@ -25,6 +25,10 @@ class InvocationFailedError(Exception):
         self.stack_trace = stack_trace
 
 
+class InvocationLostError(Exception):
+    """Whoever ran an invocation is gone, and nobody knows how far it came: the work item is tried again."""
+
+
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
     """One turn of an orchestrator.

@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
+from onebox.hub.invoker import InvocationLostError
+
 _LENGTHS: Final = struct.Struct(">II")
 _UNEXPECTED: Final = "unexpected"
 _COMPACT: Final = (",", ":")
@@ -27,7 +29,7 @@ type Handler = Callable[[Any, Sequence[bytes]], Awaitable[Content]]
 """Answers a call, or raises `RefusedError`."""
 
 
-class WorkerLostError(Exception):
+class WorkerLostError(InvocationLostError):
     """The process at the other end is gone: whether it did what was asked is not known."""
 
 
