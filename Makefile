@@ -1,5 +1,5 @@
 # Durable Retry. Each target sets up what it needs first; `make setup` is quick when nothing changed.
-.PHONY: setup run test test-long demo bench format
+.PHONY: setup run test test-long demo bench docs format
 .DEFAULT_GOAL := test
 export PYTHON
 
@@ -25,6 +25,9 @@ demo: setup
 
 bench: setup
 	@$(PY) -m bench $(ARGS)
+
+docs: setup
+	@$(PY) -m sphinx -q -W --keep-going -b html docs .site && echo "docs: .site/index.html"
 
 format: setup
 	@$(PY) -m ruff format . && $(PY) -m ruff check --fix .

@@ -121,7 +121,7 @@ class HandlerRun:
         waits: Seconds of each wait between two attempts.
         reasons: Why each wait was that long.
         dead_letter: Its category, reason and detail; None when it succeeded.
-        writes: JSON forms of the `TableWrite`s that would commit with the result.
+        writes: JSON form of each `TableWrite` that would commit with the result.
         events: JSON forms of the events that would be sent.
         steps: As the status document shows them.
         seconds: From the beginning to the end, by the clock of the run.

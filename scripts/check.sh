@@ -13,11 +13,15 @@ if [ "$#" -gt 0 ]; then
 fi
 $py -m mypy . &
 types=$!
-trap 'kill "$types" 2>/dev/null || true' EXIT
+# The site is built anew, and a warning fails it.
+$py -m sphinx -q -W --keep-going -E -b html docs .site &
+site=$!
+trap 'kill "$types" "$site" 2>/dev/null || true' EXIT
 # The rules are covered branch by branch, and a branch that no fast test takes fails the check.
 $py -m coverage erase
 $py -m coverage run -m pytest -m "not long" -n 2 --dist worksteal tests/unit tests/property
 wait "$types"
+wait "$site"
 $py -m coverage combine --quiet
 if ! report=$($py -m coverage report --show-missing --skip-covered --fail-under=100); then
     printf '%s\n' "$report" "check: durable_retry/engine/ has branches that neither tests/unit nor tests/property take." >&2

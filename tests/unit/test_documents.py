@@ -81,7 +81,8 @@ def test_every_document_is_reached_from_the_index() -> None:
         if page.name not in reached:
             reached.add(page.name)
             open_ends += [target for link in page.links() if (target := target_of(page, link)[0])]
-    assert {document.name for document in documents()} <= reached
+    contents_of_the_site = "docs/index.md"  # Sphinx fails when it lacks a page.
+    assert {document.name for document in documents()} <= reached | {contents_of_the_site}
 
 
 def test_the_readme_stays_short_and_leads_to_the_index() -> None:
