@@ -122,6 +122,8 @@ class HandlerFailure(Exception):  # noqa: N818 - `classify` of a dependency may 
 class Transient(HandlerFailure):
     """The same call may succeed later.
 
+        raise Transient("the warehouse is counting its stock", retry_after=30)
+
     Args:
         message: Shown in the attempt; never put a secret here.
         retry_after: Seconds in which not to try again; None leaves it to the policy.
@@ -133,7 +135,14 @@ class Transient(HandlerFailure):
 
 
 class Throttled(HandlerFailure):
-    """The dependency wants fewer calls: all calls to it pause for `retry_after` seconds."""
+    """The dependency wants fewer calls: all calls to it pause for `retry_after` seconds.
+
+        raise Throttled("the quota of this minute is used up", retry_after=20)
+
+    Args:
+        message: Shown in the attempt; never put a secret here.
+        retry_after: Seconds in which nobody calls it; None leaves the next try to the policy.
+    """
 
     def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -141,7 +150,10 @@ class Throttled(HandlerFailure):
 
 
 class Rejected(HandlerFailure):
-    """The same call will never succeed: the operation becomes a dead letter at once."""
+    """The same call will never succeed: the operation becomes a dead letter at once.
+
+    raise Rejected("order 7 was cancelled by the customer")
+    """
 
 
 type WriteMode = Literal["replace", "merge", "insert", "delete"]
@@ -299,6 +311,8 @@ class Step:
 class Call:
     """One attempt, as a handler gets it.
 
+        answer = await call.client.post("/parcels", json={"order": order.number})
+
     Attributes:
         key: The idempotency key, the same on every attempt and every replay.
         attempt: Number of this attempt, from 1.
@@ -364,6 +378,9 @@ def operation_handler(
     name: str, *, dependency: str, input_model: type[BaseModel]
 ) -> Callable[[HandlerFunction], HandlerFunction]:
     """Register an async function as the handler of operations that name it.
+
+        @operation_handler("ship-order", dependency="warehouse", input_model=ShipOrder)
+        async def ship_order(order: ShipOrder, call: Call) -> Shipment: ...
 
     Args:
         name: What operations put into `handler`.

@@ -48,6 +48,8 @@ class Crash(BaseException):
 class Slow:
     """An answer that takes time.
 
+        FakeDependency(Slow(30, {"parcel": "p-1"}))
+
     Attributes:
         seconds: How far the clock moves; beyond the attempt's time, the attempt is cut off.
         answer: What comes then.
@@ -151,6 +153,8 @@ async def run_handler(
     **submitted: Any,
 ) -> HandlerRun:
     """Run a handler's operation to its end.
+
+        run = await run_handler("ship-order", {"number": 7}, FakeDependency(503, {"parcel": "p-1"}))
 
     Args:
         handler: Its name, or the registered function.

@@ -183,6 +183,9 @@ def _arguments(request: _Request) -> dict[str, Any]:
 class Client:
     """The API, with calls that block.
 
+        with Client("http://localhost:7071") as client:
+            submitted = client.submit(handler="ship-order", input={"number": 7}, key="order-7")
+
     Args:
         url: Of the app, such as `http://localhost:7071`; with a path where a route prefix was chosen, such as
             `https://shop.example.com/api/retries`.
@@ -290,7 +293,11 @@ class Client:
 
 
 class AsyncClient:
-    """The API, with calls to await; arguments, answers and errors are those of `Client`."""
+    """The API, with calls to await; arguments, answers and errors are those of `Client`.
+
+    async with AsyncClient("http://localhost:7071") as client:
+        operation = await client.wait(operation_id, timeout_seconds=60)
+    """
 
     def __init__(
         self,

@@ -203,6 +203,9 @@ class UnreachableError(ApiError):
 class OperationFailed(Exception):  # noqa: N818 - said where it is raised: `except OperationFailed`
     """An operation that did not succeed.
 
+        except OperationFailed as failed:
+            log.warning("%s: %s, dead letter %s", failed.reason, failed.detail, failed.dead_letter_id)
+
     Attributes:
         operation_id: Of the operation; "" when it was never started.
         status: `dead_lettered` or `cancelled`; `refused` when it was never started.

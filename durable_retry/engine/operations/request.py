@@ -315,6 +315,8 @@ class HttpCall(Strict):
 class Event(Strict):
     """A follow-up message: to a storage `queue`, or to `dependency` + `path` as a webhook.
 
+        Event.to_queue("order-events", "order.placed", {"order": 7})
+
     Attributes:
         type: What happened, e.g. `order.placed`.
         queue: Name of a storage queue.
