@@ -29,13 +29,14 @@ async def test_an_entity_id_is_no_instance_id(backend: Backend) -> None:
 
 @in_memory_differs("an event starts an instance that waits for its time")
 async def test_starts_no_earlier_than_asked(backend: Backend) -> None:
-    start_at = datetime.now(UTC) + timedelta(seconds=0.3)
+    start_at = datetime.now(UTC) + timedelta(seconds=1)
     instance_id = await backend.client.schedule_new_orchestration("two_events", start_at=start_at)
     await backend.client.raise_orchestration_event(instance_id, "second", data=2)
     await backend.client.raise_orchestration_event(instance_id, "first", data=1)
     waiting = await backend.client.get_orchestration_state(instance_id)
     assert waiting is not None
-    assert waiting.runtime_status is OrchestrationStatus.PENDING
+    if datetime.now(UTC) < start_at:  # a busy machine may have taken longer
+        assert waiting.runtime_status is OrchestrationStatus.PENDING
     state = await backend.finished(instance_id)
     assert state.last_updated_at.replace(tzinfo=UTC) >= start_at
     assert state.get_output() == [1, 2]

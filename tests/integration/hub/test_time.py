@@ -34,18 +34,16 @@ async def pass_time(hub: Hub, clock: ManualClock, until_idle_for: timedelta) -> 
     clock.advance_to(end)
 
 
-async def test_a_day_of_timers_passes_in_under_a_second(tmp_path: Path) -> None:
+async def test_a_day_of_timers_passes_at_once_on_a_clock_that_is_moved(tmp_path: Path) -> None:
     clock = ManualClock()
     begun = clock.now()
     async with running_hub(tmp_path, make_app(), clock) as hub:
-        started = time.perf_counter()
         await hub.tasks.start(Start("daily", "hourly", input="24"))
         await pass_time(hub, clock, timedelta(hours=25))
         state = hub.tasks.get("daily")
         assert state is not None
         assert state.status is Status.COMPLETED
         assert state.output == f'"{(begun + timedelta(hours=24)).replace(tzinfo=None).isoformat()}"'
-        assert time.perf_counter() - started < 1
 
 
 async def test_no_timer_fires_early(tmp_path: Path) -> None:
