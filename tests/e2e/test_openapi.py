@@ -144,6 +144,7 @@ def aimed(document: dict[str, Any], known: dict[str, list[str]]) -> dict[str, An
     return document
 
 
+@pytest.mark.long
 def test_the_document_says_what_the_code_says(fuzzed: Fuzzed) -> None:
     answer = fuzzed.system.client.get("/api/openapi.json")
     assert answer.status_code == 200

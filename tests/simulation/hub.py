@@ -446,10 +446,10 @@ class Hub:
             self._deliver(seconds, lambda: self._call_entity(asker, called))
 
     def _call_entity(self, asker: Asker, called: pb.EntityOperationCalledEvent) -> None:
+        entity = called.targetInstanceId.value
+        before = self.states.get(entity)
         try:
-            result = self._operate(
-                called.targetInstanceId.value, called.operation, json.loads(called.input.value)
-            )
+            result = self._operate(entity, called.operation, json.loads(called.input.value))
         except ValueError as error:
             failed = pb.EntityOperationFailedEvent(
                 requestId=called.requestId, failureDetails=helpers.new_failure_details(error)
@@ -461,6 +461,9 @@ class Hub:
             answer = pb.HistoryEvent(eventId=-1, entityOperationCompleted=done)
         seconds = self.world.rng.uniform(0.005, 0.3)
         self._deliver(seconds, lambda: self._answer(asker, ("entity", called.requestId), answer))
+        if self.world.happens(self.world.chances.unstored):
+            self.states[entity] = before
+            self._deliver(self.world.rng.uniform(1, 30), lambda: self._call_entity(asker, called))
 
     def _operate(self, entity: str, operation: str, input_: Any) -> Any:
         _, name, key = entity.split("@", 2)

@@ -211,7 +211,7 @@ MISTAKES: Final = (
 @pytest.mark.parametrize(
     ("seed", "operations"),
     [
-        pytest.param(2, FEW, id="2"),
+        pytest.param(2, FEW, id="2", marks=pytest.mark.long),
         pytest.param(3, OPERATIONS, id="3", marks=pytest.mark.long),
         pytest.param(FRESH, OPERATIONS, id="fresh", marks=pytest.mark.long),
     ],

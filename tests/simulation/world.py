@@ -46,6 +46,8 @@ class Chances:
         uncommitted: A turn's messages go out and its history does not commit; it runs again later, by another
             clock. So does Azure Storage when the row's lease is lost.
         called_twice: The call of an entity is delivered twice.
+        unstored: An entity's answer goes out and its state is not stored; the call comes again up to half a
+            minute later. So does Azure Storage, which sends messages before it writes a state.
         early: A timer fires up to a second early: a queue hides a message for whole seconds.
         skewed: A worker's clock is up to 30 s wrong, for all of its life. In every fourth world
             only, since by one clock things hold to the millisecond.
@@ -67,6 +69,7 @@ class Chances:
     late: float = 0.03
     uncommitted: float = 0.01
     called_twice: float = 0.05
+    unstored: float = 0.003
     early: float = 0.1
     skewed: float = 0.5
     refused: float = 0.5

@@ -47,8 +47,10 @@ RECORD_MOVES: Final[Mapping[tuple[RecordState, RecordMove], RecordState]] = {
     (RecordState.IN_PROGRESS, RecordMove.FAIL): RecordState.ABSENT,
     (RecordState.COMPLETED, RecordMove.EXPIRE): RecordState.ABSENT,
     (RecordState.COMPLETED, RecordMove.REOPEN): RecordState.IN_PROGRESS,
+    (RecordState.COMPLETED, RecordMove.COMPLETE): RecordState.COMPLETED,
 }
-"""Every legal move and its end. An absent record is completed when it was lost and the work was not."""
+"""Every legal move and its end. An absent record is completed when it was lost and the work was not, a
+completed one when the claim of a later run was answered and its state was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +130,7 @@ def claim(
     """Claim a key, before any side effect.
 
     Every claim that changes the owner or the start gives a higher run number. The same start that claims
-    again, because its turn ran twice, keeps its number.
+    again, because its turn ran twice, keeps its number; also when the state of its first claim was lost.
 
     Args:
         record: As it stands; None when absent.
@@ -146,7 +148,7 @@ def claim(
         fingerprint=fingerprint,
         claimed_at=now,
         lease_until=None if lease_seconds is None else now + timedelta(seconds=lease_seconds),
-        run=_run_after(record, now),
+        run=_run_after(record, accepted_at or now),
         accepted_at=accepted_at,
     )
     state = state_of(record, now)
@@ -201,9 +203,12 @@ def complete(
     """
     state = state_of(record, now)
     live = None if state is RecordState.ABSENT else record
-    # A higher number than the record's is no mistake: an older version of the entity drops it when it writes.
-    is_lost = live is not None and (live.owner != owner or (run or live.run) < live.run)
-    if live is not None and (is_lost or state is RecordState.COMPLETED):
+    if live is not None and live.owner != owner and (run or 0) > live.run:
+        # The claim of this run was answered, and its state was lost: the run before it is over all the same.
+        live = None
+    # A higher number of the same owner is no mistake: an older version of the entity drops it when it writes.
+    is_over = live is not None and (live.owner != owner or (run or live.run) < live.run)
+    if live is not None and (is_over or state is RecordState.COMPLETED):
         return live
     finished = Record(
         state=RecordState.COMPLETED,
@@ -237,14 +242,15 @@ def _moved(state: RecordState, move: RecordMove, after: Record) -> Record:
     return after
 
 
-def _run_after(record: Record | None, now: datetime) -> int:
+def _run_after(record: Record | None, accepted_at: datetime) -> int:
     """Return the number of the next run: milliseconds since 1970, above that of the record's run.
 
     A clock, and not a counter, because an expired record is deleted: the number must grow all the same. The
-    record lives for `ttl_seconds` after the end, longer than the clocks of the machines differ.
+    record lives for `ttl_seconds` after the end, longer than the clocks of the machines differ. It is the
+    instant of the start, so that a claim whose state was lost gets the same number when it comes again.
     """
     last = 0 if record is None else record.run
-    return max(last + 1, int(now.timestamp() * 1000))
+    return max(last + 1, int(accepted_at.timestamp() * 1000))
 
 
 def _is_expired(record: Record, now: datetime) -> bool:

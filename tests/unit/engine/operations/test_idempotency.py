@@ -180,6 +180,20 @@ def test_the_same_start_that_claims_again_keeps_its_run_number() -> None:
     assert (again.answer, again.record.run) == (ClaimAnswer.CLAIMED, first.run)
 
 
+def test_a_claim_whose_state_was_lost_gets_the_same_number_again() -> None:
+    first = claimed(accepted_at=NOON, at=1)
+    assert claimed(accepted_at=NOON, at=20).record.run == first.record.run
+
+
+def test_the_end_of_a_replay_whose_claim_was_lost_is_kept() -> None:
+    dead = completed(IN_PROGRESS, document=DEAD)
+    claim_ = claimed(dead, owner="one.dl-1", replay=True, at=1, accepted_at=after(1))
+    ended = completed(dead, owner="one.dl-1", run=claim_.record.run, at=5)
+    assert (ended.document, ended.owner, ended.expires_at) == (DONE, "one.dl-1", after(65))
+    # The lost claim comes again.
+    assert claimed(ended, owner="one.dl-1", replay=True, at=9, accepted_at=after(1)).record == ended
+
+
 def test_another_start_of_the_owner_waits_for_the_completion_of_the_one_before() -> None:
     first = claimed(accepted_at=NOON).record
     second = claimed(first, at=10, accepted_at=after(9))
