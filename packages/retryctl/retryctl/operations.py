@@ -1,5 +1,6 @@
 """Commands about operations and the events of their outbox."""
 
+import json
 import os
 from argparse import Namespace
 from collections.abc import Mapping
@@ -105,7 +106,7 @@ def resend_event(api: Api, args: Namespace, screen: Screen) -> int:
 
 
 def operation_text(document: Mapping[str, Any]) -> str:
-    """Return the lines that describe an operation, its attempts and its end."""
+    """Return the lines that describe an operation, its attempts, its steps and its end."""
     correlation_id = document["correlation_id"]
     head = facts(
         (
@@ -118,7 +119,14 @@ def operation_text(document: Mapping[str, Any]) -> str:
             ("next attempt", document["next_attempt_at"]),
         )
     )
-    return "\n".join([head, *map(attempt_text, document["attempts"]), *_end_lines(document)])
+    steps = map(_step_text, document.get("steps", ()))
+    return "\n".join([head, *map(attempt_text, document["attempts"]), *steps, *_end_lines(document)])
+
+
+def _step_text(step: Mapping[str, Any]) -> str:
+    """Return one line for a remembered step of a handler."""
+    line = f"step {cell(step['name'])}  {step['status']}  attempts: {step['attempts']}"
+    return line if step["result"] is None else f"{line}  {cell(json.dumps(step['result']))}"
 
 
 def attempt_text(attempt: Mapping[str, Any]) -> str:
