@@ -168,8 +168,8 @@ class Mistake:
     patch: Callable[[], Any]
 
 
-def _key_of_each_attempt(plan: Any) -> dict[str, str]:
-    return {"Idempotency-Key": f"{plan.operation.key}-{plan.number}"}
+def _key_of_each_attempt(plan: Any, key: str) -> dict[str, str]:
+    return {"Idempotency-Key": f"{key}-{plan.number}"}
 
 
 async def _says_that_it_was_kept(*_given: Any) -> str:
@@ -189,7 +189,7 @@ def _run_without_its_replay(operation: OperationInput) -> str:
 
 
 MISTAKES: Final = (
-    Mistake("one_effect_per_key", lambda: patch.object(http_attempt, "_own_headers", _key_of_each_attempt)),
+    Mistake("one_effect_per_key", lambda: patch.object(http_attempt, "own_headers", _key_of_each_attempt)),
     Mistake("nothing_unsafe_twice", lambda: patch.object(http_attempt, "needs_marker", lambda _plan: False)),
     Mistake(
         "no_early_attempt", lambda: patch.object(http_attempt, "parse_retry_after", lambda *_, **__: None)
