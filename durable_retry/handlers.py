@@ -152,7 +152,10 @@ class Throttled(HandlerFailure):
 class Rejected(HandlerFailure):
     """The same call will never succeed: the operation becomes a dead letter at once.
 
-    raise Rejected("order 7 was cancelled by the customer")
+        raise Rejected("order 7 was cancelled by the customer")
+
+    Args:
+        message: Shown in the attempt; never put a secret here.
     """
 
 

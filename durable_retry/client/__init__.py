@@ -293,10 +293,12 @@ class Client:
 
 
 class AsyncClient:
-    """The API, with calls to await; arguments, answers and errors are those of `Client`.
+    """The API, with calls to await.
 
-    async with AsyncClient("http://localhost:7071") as client:
-        operation = await client.wait(operation_id, timeout_seconds=60)
+        async with AsyncClient("http://localhost:7071") as client:
+            operation = await client.wait(operation_id, timeout_seconds=60)
+
+    Arguments, answers and errors are those of `Client`.
     """
 
     def __init__(

@@ -34,16 +34,13 @@ from durable_retry.services.failures import sweep_failed, sweep_terminated
 from durable_retry.services.replay import finish_replay
 from durable_retry.settings.app import function_name
 from durable_retry.settings.maintenance import maintenance_settings
-from durable_retry.stores import steps, tables
+from durable_retry.stores import operation_writes, steps, tables
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
 from durable_retry.stores.dead_letters.records import Intent, find_dead_letter, left_over, remove_archived
 from durable_retry.stores.operation_writes import (
-    FIRST,
     marked_runs,
-    read_removal_cursor,
     remove_commit,
     remove_marker,
-    write_removal_cursor,
 )
 from durable_retry.stores.operations import is_over
 from durable_retry.stores.outbox import events_of, find_event, remove_event
@@ -94,10 +91,8 @@ async def run_maintenance(hub: str, now: datetime) -> None:
     swept = await sweep_failed(hub, now)
     cancelled = await sweep_terminated(hub, now)
     old = now - MARKERS_KEPT
-    markers = await _to_the_end(partial(remove_attempt_markers, hub, old), read_removal_cursor, FIRST)
-    forgotten = await _to_the_end(
-        partial(remove_steps, hub, old, now), steps.read_removal_cursor, steps.FIRST
-    )
+    markers = await _to_the_end(partial(remove_attempt_markers, hub, old), operation_writes.TABLE)
+    forgotten = await _to_the_end(partial(remove_steps, hub, old, now), steps.TABLE)
     removed = purged = batches = sent = commits = 0
     if settings.archived_for is not None:
         before = now - settings.archived_for
@@ -133,10 +128,10 @@ async def _drained(step: _Step, most: int) -> int:
     return sum(handled)
 
 
-async def _to_the_end(step: _Step, cursor: Callable[[], Awaitable[str]], first: str) -> int:
-    """Repeat a step until its cursor is back at the beginning; return how many it removed in all."""
+async def _to_the_end(step: _Step, table: str) -> int:
+    """Repeat a step until its table's cursor is back at the beginning; return how many it removed in all."""
     until, removed = clock.monotonic_seconds() + SECONDS_OF_A_KIND, await step()
-    while clock.monotonic_seconds() < until and await cursor() != first:
+    while clock.monotonic_seconds() < until and await tables.read_removal_cursor(table) != tables.FIRST:
         removed += await step()
     return removed
 
@@ -305,7 +300,9 @@ async def remove_attempt_markers(hub: str, marked_before: datetime) -> int:
     Raises:
         TaskHubUnavailableError: The task hub did not answer; the next run begins at the same cursor.
     """
-    runs, following = await marked_runs(await read_removal_cursor(), MARKERS_PER_STEP)
+    runs, following = await marked_runs(
+        await tables.read_removal_cursor(operation_writes.TABLE), MARKERS_PER_STEP
+    )
     removed = 0
     for run in runs:
         old = run.before(marked_before)
@@ -313,7 +310,7 @@ async def remove_attempt_markers(hub: str, marked_before: datetime) -> int:
             old.pop()
         await _all(partial(remove_marker, run.name), old)
         removed += len(old)
-    await write_removal_cursor(following)
+    await tables.write_removal_cursor(operation_writes.TABLE, following)
     return removed
 
 
@@ -332,13 +329,15 @@ async def remove_steps(hub: str, changed_before: datetime, now: datetime) -> int
     Raises:
         TaskHubUnavailableError: The task hub did not answer; the next run begins at the same cursor.
     """
-    found, following = await steps.remembered_steps(await steps.read_removal_cursor(), STEPS_PER_STEP)
+    found, following = await steps.remembered_steps(
+        await tables.read_removal_cursor(steps.TABLE), STEPS_PER_STEP
+    )
     removed = 0
     for remembered in found:
         if remembered.changed_at < changed_before and not await _are_needed(hub, remembered, now):
             await steps.forget_steps(remembered)
             removed += 1
-    await steps.write_removal_cursor(following)
+    await tables.write_removal_cursor(steps.TABLE, following)
     return removed
 
 

@@ -39,7 +39,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import Any, Final
 from uuid import uuid4
 
@@ -60,11 +59,6 @@ from durable_retry.stores.outbox_index import (
 )
 
 TABLE: Final = "AttemptMarkers"
-
-FIRST: Final = "op"
-"""Sorts before every operation's markers and after the row of the removal's cursor."""
-
-_CURSOR_ROW_KEYS: Final = {"PartitionKey": "!removal", "RowKey": "place"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,27 +156,11 @@ async def marked_runs(after: str, limit: int) -> tuple[list[MarkedRun], str]:
         limit: Maximum number of markers to read.
 
     Returns:
-        The runs, and the cursor of the next call: `FIRST` when these were the last.
+        The runs, and the cursor of the next call: `tables.FIRST` when these were the last.
     """
     only = ("PartitionKey", "RowKey", "marked_at")
-    rows = await tables.rows_after(TABLE, after, limit=limit, only=only)
-    runs = [_run(name, of_run) for name, of_run in groupby(rows, lambda row: str(row["PartitionKey"]))]
-    if len(rows) < limit:
-        return runs, FIRST
-    # The last run may have more markers than were read; the next page repeats it, unless it fills this page.
-    whole = runs[:-1] or runs
-    return whole, whole[-1].name
-
-
-async def read_removal_cursor() -> str:
-    """Return the cursor of the last removal."""
-    row = await tables.read(TABLE, *_CURSOR_ROW_KEYS.values())
-    return FIRST if row is None else str(row["after"])
-
-
-async def write_removal_cursor(after: str) -> None:
-    """Store the cursor of a removal."""
-    await tables.merge(TABLE, {**_CURSOR_ROW_KEYS, "after": after})
+    found, following = await tables.partitions_after(TABLE, after, limit=limit, only=only)
+    return [_run(name, rows) for name, rows in found], following
 
 
 def _run(name: str, rows: Iterable[tables.Row]) -> MarkedRun:

@@ -9,10 +9,9 @@ A row is written in the version that was read (etag), so that of two executions 
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import Any, Final
 
 from azure.core.exceptions import ServiceResponseError
@@ -25,10 +24,6 @@ from durable_retry.stores import tables
 
 TABLE: Final = "HandlerSteps"
 
-FIRST: Final = "op"
-"""Sorts before every operation's steps and after the row of the removal's cursor."""
-
-_CURSOR_ROW_KEYS: Final = {"PartitionKey": "!removal", "RowKey": "place"}
 _TRIES: Final = 10
 
 type StepRule = Callable[[StepRecord | None], StepRecord]
@@ -111,16 +106,11 @@ async def remembered_steps(after: str, limit: int) -> tuple[list[RememberedSteps
         limit: Maximum number of rows to read.
 
     Returns:
-        The operations, and the cursor of the next call: `FIRST` when these were the last.
+        The operations, and the cursor of the next call: `tables.FIRST` when these were the last.
     """
     only = ("PartitionKey", "RowKey", "changed_at", "dead_letter_id")
-    rows = await tables.rows_after(TABLE, after, limit=limit, only=only)
-    found = [_of_one(name, of_one) for name, of_one in groupby(rows, lambda row: str(row["PartitionKey"]))]
-    if len(rows) < limit:
-        return found, FIRST
-    # The last operation may have more steps than were read; the next page repeats it, unless it fills this.
-    whole = found[:-1] or found
-    return whole, whole[-1].operation_id
+    found, following = await tables.partitions_after(TABLE, after, limit=limit, only=only)
+    return [_of_one(name, rows) for name, rows in found], following
 
 
 async def forget_steps(steps: RememberedSteps) -> None:
@@ -129,26 +119,12 @@ async def forget_steps(steps: RememberedSteps) -> None:
         await tables.delete(TABLE, steps.operation_id, row_key)
 
 
-async def read_removal_cursor() -> str:
-    """Return the cursor of the last removal."""
-    row = await tables.read(TABLE, *_CURSOR_ROW_KEYS.values())
-    return FIRST if row is None else str(row["after"])
-
-
-async def write_removal_cursor(after: str) -> None:
-    """Store the cursor of a removal."""
-    await tables.merge(TABLE, {**_CURSOR_ROW_KEYS, "after": after})
-
-
-def _of_one(operation_id: str, rows: Iterable[tables.Row]) -> RememberedSteps:
-    given = list(rows)
+def _of_one(operation_id: str, rows: Sequence[tables.Row]) -> RememberedSteps:
     return RememberedSteps(
         operation_id,
-        tuple(str(row["RowKey"]) for row in given),
-        max(
-            (from_rfc3339(str(row["changed_at"])) for row in given), default=datetime.min.replace(tzinfo=UTC)
-        ),
-        frozenset(str(row["dead_letter_id"]) for row in given),
+        tuple(str(row["RowKey"]) for row in rows),
+        max((from_rfc3339(str(row["changed_at"])) for row in rows), default=datetime.min.replace(tzinfo=UTC)),
+        frozenset(str(row["dead_letter_id"]) for row in rows),
     )
 
 

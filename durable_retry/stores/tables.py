@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -262,6 +262,46 @@ async def rows_after(
         return [dict(entity) for entity in islice(found, limit)]
 
     return await _run(table, query)
+
+
+FIRST: Final = "op"
+"""Sorts before every operation's partition and after the row of the removal's cursor."""
+
+_CURSOR_ROW_KEYS: Final = {"PartitionKey": "!removal", "RowKey": "place"}
+
+
+async def partitions_after(
+    table: str, after: str, *, limit: int, only: Sequence[str]
+) -> tuple[list[tuple[str, list[Row]]], str]:
+    """Return the partitions of operations behind a given one, whole, each with its rows in key order.
+
+    Args:
+        table: Its name.
+        after: Exclusive lower bound.
+        limit: The most rows to read.
+        only: Names of the properties to return, the keys among them.
+
+    Returns:
+        The partitions, and the cursor of the next call: `FIRST` when these were the last.
+    """
+    rows = await rows_after(table, after, limit=limit, only=only)
+    found = [(key, list(group)) for key, group in groupby(rows, lambda row: str(row["PartitionKey"]))]
+    if len(rows) < limit:
+        return found, FIRST
+    # The last partition may have more rows than were read; the next page repeats it, unless it fills this.
+    whole = found[:-1] or found
+    return whole, whole[-1][0]
+
+
+async def read_removal_cursor(table: str) -> str:
+    """Return the cursor at which the next removal from a table begins."""
+    row = await read(table, *_CURSOR_ROW_KEYS.values())
+    return FIRST if row is None else str(row["after"])
+
+
+async def write_removal_cursor(table: str, after: str) -> None:
+    """Store the cursor of a removal."""
+    await merge(table, {**_CURSOR_ROW_KEYS, "after": after})
 
 
 async def transact(table: str, changes: Sequence[Change]) -> bool:

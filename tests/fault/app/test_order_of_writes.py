@@ -26,22 +26,6 @@ pytestmark = pytest.mark.long
 QUEUE = "order-of-writes"
 INSTANCES = "/runtime/webhooks/durabletask/instances"
 
-DEPENDENCIES = """
-[defaults.circuit]
-enabled = false
-
-[defaults.timeouts]
-connect_seconds = 10
-attempt_seconds = 20
-
-[dependencies.flaky]
-base_url = "${FLAKY_TARGET_URL}"
-
-[dependencies.unsafe]
-base_url = "${FLAKY_TARGET_URL}"
-idempotency = { header = "" }
-"""
-
 
 @dataclass(frozen=True)
 class Cut:
@@ -121,7 +105,7 @@ def lived(life: Life) -> None:
 
 @pytest.fixture(scope="module")
 def life(tmp_path_factory: pytest.TempPathFactory, azurite: Storage) -> Iterator[Life]:
-    life = Life(tmp_path_factory.mktemp("lives"), azurite, DEPENDENCIES)
+    life = Life(tmp_path_factory.mktemp("lives"), azurite)
     try:
         lived(life)
         life.begin_again()

@@ -15,22 +15,6 @@ from durable_retry.engine.operations.operation import explicit_scope, operation_
 from tests.support.azurite import Storage
 from tests.support.crash.held_life import HeldLife
 
-DEPENDENCIES = """
-[defaults.circuit]
-enabled = false
-
-[defaults.timeouts]
-connect_seconds = 10
-attempt_seconds = 20
-
-[dependencies.flaky]
-base_url = "${FLAKY_TARGET_URL}"
-
-[dependencies.unsafe]
-base_url = "${FLAKY_TARGET_URL}"
-idempotency = { header = "" }
-"""
-
 
 @dataclass(frozen=True)
 class Cut:
@@ -86,7 +70,7 @@ CUTS = [
 @pytest.fixture(scope="module")
 def life(tmp_path_factory: pytest.TempPathFactory, azurite: Storage) -> Iterator[HeldLife]:
     folder = tmp_path_factory.mktemp("lives")
-    life = HeldLife(folder, azurite, DEPENDENCIES, "tests.support.step_handlers")
+    life = HeldLife(folder, azurite, "tests.support.step_handlers")
     try:
         points: dict[str, list[str]] = {"step.before": [], "step.after": []}
         for cut in CUTS:

@@ -8,14 +8,8 @@ import pytest
 from durable_retry.services import retention
 from durable_retry.services.retention import MARKERS_KEPT, remove_attempt_markers, run_maintenance
 from durable_retry.services.submit import submit
-from durable_retry.stores.operation_writes import (
-    FIRST,
-    Marked,
-    insert_marker,
-    marked_runs,
-    read_removal_cursor,
-    write_outcome,
-)
+from durable_retry.stores import operation_writes, tables
+from durable_retry.stores.operation_writes import Marked, insert_marker, marked_runs, write_outcome
 from durable_retry.stores.task_hub import wait_for_operation
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
@@ -34,7 +28,7 @@ def markers_of_its_own(
 
 
 async def names() -> list[str]:
-    return [run.name for run in (await marked_runs(FIRST, 1_000))[0]]
+    return [run.name for run in (await marked_runs(tables.FIRST, 1_000))[0]]
 
 
 async def removed(hub: TaskHubStage) -> int:
@@ -74,7 +68,7 @@ async def test_of_an_operation_that_retries_for_ever_the_old_markers_go_and_the_
     for attempt in (1, 2, 3):
         await insert_marker("op-endless", attempt, OLD)
     assert await removed(hub) == 2
-    assert [tuple(run.marked) for run in (await marked_runs(FIRST, 10))[0]] == [(3,)]
+    assert [tuple(run.marked) for run in (await marked_runs(tables.FIRST, 10))[0]] == [(3,)]
     assert await insert_marker("op-endless", 3, NOW) == Marked(None)
 
 
@@ -82,7 +76,7 @@ async def test_a_young_marker_stays_and_the_old_ones_before_it_go(hub: TaskHubSt
     await insert_marker("op-both", 1, OLD)
     await insert_marker("op-both", 2, NOW)
     assert await removed(hub) == 1
-    assert [tuple(run.marked) for run in (await marked_runs(FIRST, 10))[0]] == [(2,)]
+    assert [tuple(run.marked) for run in (await marked_runs(tables.FIRST, 10))[0]] == [(2,)]
 
 
 async def test_an_outcome_that_was_noted_too_late_goes_as_well(hub: TaskHubStage) -> None:
@@ -101,10 +95,10 @@ async def test_each_step_is_bounded_and_goes_on_behind_the_last(
         await insert_marker("op-b-many", attempt, OLD)
     await insert_marker("op-c-last", 1, OLD)
     steps = [await removed(hub)]
-    while await read_removal_cursor() != FIRST:
+    while await tables.read_removal_cursor(operation_writes.TABLE) != tables.FIRST:
         steps.append(await removed(hub))
     assert max(steps) <= 3
     assert await names() == ["op-a-young-0", "op-a-young-1", "op-b-many"]
-    while await removed(hub) or await read_removal_cursor() != FIRST:
+    while await removed(hub) or await tables.read_removal_cursor(operation_writes.TABLE) != tables.FIRST:
         pass
     assert await names() == ["op-a-young-0", "op-a-young-1"]

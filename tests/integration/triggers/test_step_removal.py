@@ -15,12 +15,13 @@ from durable_retry.engine.operations.steps import Execution, begin
 from durable_retry.services import retention
 from durable_retry.services.retention import MARKERS_KEPT, remove_steps, run_maintenance
 from durable_retry.services.submit import submit
+from durable_retry.stores import steps, tables
 from durable_retry.stores.dead_letters.records import (
     change_dead_letter,
     dead_letter_id_of,
     keep_operation,
 )
-from durable_retry.stores.steps import change_step, read_removal_cursor, steps_shown
+from durable_retry.stores.steps import change_step, steps_shown
 from durable_retry.stores.task_hub import wait_for_operation
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
@@ -96,5 +97,5 @@ async def test_a_bounded_number_is_looked_at_each_time(
     for name in ("op-a", "op-b"):
         await remember(name)
     assert await removed(hub) == 1
-    assert await read_removal_cursor() == "op-a"
+    assert await tables.read_removal_cursor(steps.TABLE) == "op-a"
     assert await removed(hub) == 1

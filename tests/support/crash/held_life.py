@@ -13,6 +13,22 @@ from tests.support.app import System
 from tests.support.azurite import Storage
 from tests.support.target import Target
 
+_DEPENDENCIES = """
+[defaults.circuit]
+enabled = false
+
+[defaults.timeouts]
+connect_seconds = 10
+attempt_seconds = 20
+
+[dependencies.flaky]
+base_url = "${FLAKY_TARGET_URL}"
+
+[dependencies.unsafe]
+base_url = "${FLAKY_TARGET_URL}"
+idempotency = { header = "" }
+"""
+
 
 class HeldLife:
     """An app that was killed while operations stood still, see `tests.support.crash.held_app`.
@@ -21,11 +37,11 @@ class HeldLife:
         system: The app.
     """
 
-    def __init__(self, folder: Path, storage: Storage, dependencies: str, handlers: str = "") -> None:
+    def __init__(self, folder: Path, storage: Storage, handlers: str = "") -> None:
         self._target = Target(folder)
         self._target.server.start()
         file = folder / "dependencies.toml"
-        file.write_text(dependencies)
+        file.write_text(_DEPENDENCIES)
         self._holds = folder / "holds.json"
         self.system = System(
             folder,
