@@ -1,7 +1,7 @@
 // Editing what a dead letter sends before it is replayed, with what changed in view.
 
 import { post } from "./api.js";
-import { go, h, toast } from "./dom.js";
+import { h, toast } from "./dom.js";
 import { card } from "./pieces.js";
 
 const MOST_CELLS = 4_000_000;
@@ -66,26 +66,29 @@ export function editor(one, place, { done }) {
   const note = h("input", { id: "edit-note", autocomplete: "off", maxlength: "4000" });
   const problem = h("p", { id: "edit-problem", class: "problem", role: "alert" });
   const changes = h("pre", { class: "diff", tabindex: "0", "aria-label": "Changes" });
-  const submit = h("button", { type: "submit", class: "main" }, "Replay edited");
+  const submit = h("button", { type: "submit", class: "main" });
   const look = () => {
     const [, mistake] = parsed(name, area.value);
     problem.textContent = mistake ?? "";
-    submit.disabled = mistake !== null || area.value === before;
+    submit.disabled = mistake !== null;
+    submit.textContent = area.value === before ? "Replay unedited" : "Replay edited";
     changes.replaceChildren(...lines(before, area.value));
   };
   area.addEventListener("input", look);
   look();
+  const editsOf = () => {
+    const [edited] = parsed(name, area.value);
+    if (name === "request") keepEmptied(value, edited);
+    return { [name]: edited, ...(sameKey.checked ? { downstream_key: "same" } : {}) };
+  };
   const send = async (event) => {
     event.preventDefault();
     submit.disabled = true;
-    const [edited] = parsed(name, area.value);
-    if (name === "request") keepEmptied(value, edited);
+    const isEdited = area.value !== before;
     try {
-      const chosen = sameKey.checked ? { downstream_key: "same" } : {};
-      const answer = await post(`${place}/replay`, { [name]: edited, ...chosen, ...(note.value ? { note: note.value } : {}) });
-      toast("Replaying the edited request.");
+      await post(`${place}/replay`, { ...(isEdited ? editsOf() : {}), ...(note.value ? { note: note.value } : {}) });
+      toast(isEdited ? "Replaying it as edited." : "Replaying it as it was.");
       done();
-      go(`operations/${encodeURIComponent(answer.operation_id)}`);
     } catch (error) {
       problem.textContent = [error.message, ...error.lines].join("\n");
       submit.disabled = false;

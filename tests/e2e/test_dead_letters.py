@@ -138,7 +138,12 @@ def test_an_archived_dead_letter_is_out_of_the_way_until_it_is_restored(system: 
 def test_groups_and_summary_count_what_is_open(system: System, key: str) -> None:
     first = failed(system, f"{key}-1", "/status/451")
     failed(system, f"{key}-2", "/status/451")
+    failed(system, f"{key}-3", "/status/410")
     groups = system.client.get("/api/dead-letters/groups", params={"limit": 200}).json()["items"]
+    assert [one["count"] for one in groups] == sorted((one["count"] for one in groups), reverse=True)
+    start = system.client.get("/api/dead-letters/groups", params={"limit": 1}).json()
+    rest = system.client.get("/api/dead-letters/groups", params={"cursor": start["next_cursor"]}).json()
+    assert [one["group"] for one in [*start["items"], *rest["items"]]] == [one["group"] for one in groups]
     (group,) = [one for one in groups if one["group"] == first["group"]]
     assert (group["count"], group["sample"]["reason"]) == (2, "RejectedByDependency")
     before = system.client.get("/api/dead-letters/summary").json()

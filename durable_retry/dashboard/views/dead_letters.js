@@ -100,15 +100,45 @@ export function deadLetterView({ parameters: [id], query, path, reload }) {
   const place = `dead-letters/${segment(id)}`;
   return {
     title: "Dead letter",
-    load: (signal) => get(place, {}, signal),
+    seconds: 2,
+    load: (signal) => withOutcome(place, signal),
     render: (one) => [
       headline(one, place, path, query, reload),
       h("p", { class: "detail", data: { key: "detail" } }, one.detail),
-      query.edit && one.status === "open" ? editor(one, place, { done: reload }) : content(one),
+      outcome(one),
+      query.edit && one.status === "open" ? editor(one, place, { done: () => go(path) }) : content(one),
       one.attempts.length ? card("Attempts", timeline({ ...one, operation_id: null })) : null,
       replays(one), notes(one, place, reload), about(one),
     ],
   };
+}
+
+/** The dead letter and, once it was replayed, the operation that replays it; null while nobody can tell. */
+async function withOutcome(place, signal) {
+  const one = await get(place, {}, signal);
+  const last = one.replays.at(-1);
+  if (one.status !== "replayed" || last.dead_letter_id) return one;
+  const operation = await get(`operations/${segment(last.operation_id)}`, {}, signal).catch((error) => {
+    if (error.status === 0) throw error;
+    return null;
+  });
+  return { ...one, operation };
+}
+
+/** How the latest replay goes, or went; a replayed event is judged by itself: its operation has long succeeded. */
+function outcome(one) {
+  const last = one.replays.at(-1);
+  if (one.status !== "replayed") return null;
+  const { operation } = one;
+  const event = operation?.events?.find((sent) => sent.event_id === one.request?.event?.id);
+  const state = last.dead_letter_id ? "dead_lettered" : (event?.state ?? operation?.status);
+  const attempts = operation && !event && !last.dead_letter_id ? plural(operation.attempt_count, "attempt") : null;
+  return card("Outcome of the replay", h("p", { class: "outcome", role: "status" },
+    state ? badge(state) : h("span", { class: "dim" }, "Not known any more"),
+    attempts ? h("span", {}, attempts) : null,
+    operation?.next_attempt_at ? h("span", { class: "countdown" }, "next attempt ", until(operation.next_attempt_at)) : null,
+    operationLink(last.operation_id, "Look at the operation"),
+    last.dead_letter_id ? deadLetterLink(last.dead_letter_id, "Look at the new dead letter") : null), { key: "outcome" });
 }
 
 /** Do something to the dead letter, and say how it went. */
@@ -134,7 +164,8 @@ function headline(one, place, path, query, reload) {
   return h("div", { class: "headline", data: { key: "headline" } },
     h("div", { class: "headline-words" }, badge(one.status), h("strong", {}, words(one.reason)), h("span", { class: "key" }, one.key)),
     h("div", { class: "actions" },
-      isOpen ? button("Replay", replay, "main") : null,
+      // The editor has a button of its own that replays, so that what is sent is what is seen.
+      isOpen && !query.edit ? button("Replay", replay, "main") : null,
       isOpen ? h("a", { class: "button", href: link(path, query.edit ? {} : { edit: "1" }) }, query.edit ? "Leave the editor" : "Edit and replay") : null,
       one.status === "archived"
         ? button("Restore", () => act(place, "restore", {}, "Restored.", reload))

@@ -10,7 +10,7 @@ import azure.functions as func
 from pydantic import BaseModel, Field, model_validator
 
 from durable_retry import clock
-from durable_retry.engine.base.json_forms import from_rfc3339, optional_to_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import optional_to_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.validation import Strict, refuse
 from durable_retry.engine.dead_letters.record import (
@@ -75,7 +75,7 @@ WITHOUT_DEPENDENCY: Final = "(none)"
 """Stands for a dependency where a message names none that is configured."""
 
 _CURSOR: Final = re.compile(r"[0-9]{17}dl-[0-9a-f]{32}")
-_GROUP_CURSOR: Final = re.compile(r"(.{20,32})\|(g-[0-9a-f]{16})")
+_GROUP_CURSOR: Final = re.compile(r"([0-9]{1,9})\|(g-[0-9a-f]{16})")
 
 
 def _list_cursor(text: str) -> str:
@@ -84,11 +84,11 @@ def _list_cursor(text: str) -> str:
     return text
 
 
-def _group_cursor(text: str) -> tuple[datetime, str]:
+def _group_cursor(text: str) -> tuple[int, str]:
     found = _GROUP_CURSOR.fullmatch(text)
     if found is None:
         raise ValueError(text)
-    return from_rfc3339(found[1]), found[2]
+    return -int(found[1]), found[2]
 
 
 STATUS: Final = one_of("status", Status)
@@ -192,7 +192,7 @@ class DeadLetterGroup(BaseModel):
 
 
 class DeadLetterGroupPage(BaseModel):
-    """A page of groups, the one seen last first."""
+    """A page of groups, the largest first."""
 
     items: list[DeadLetterGroup]
     next_cursor: str | None
@@ -268,9 +268,13 @@ async def get_dead_letters(query: Query) -> func.HttpResponse:
     errors=(AWAY,),
 )
 async def get_dead_letter_groups(query: Query) -> func.HttpResponse:
-    """List the root causes of open dead letters, the one seen last first."""
+    """List the root causes of open dead letters, the one with the most of them first.
+
+    A cause whose count changes between two pages may be on both of them, or on none.
+    """
     limit, after = query[LIMIT], query[GROUP_CURSOR]
-    groups = [group for group in await read_groups() if after is None or _position(group) < after]
+    ordered = sorted(await read_groups(), key=_position)
+    groups = [group for group in ordered if after is None or _position(group) > after]
     shown_groups = groups[:limit]
     following = _cursor_of(shown_groups[-1]) if len(groups) > limit else None
     return page_answer([_shown_group(group) for group in shown_groups], following)
@@ -364,9 +368,9 @@ def _shown_group(group: Group) -> dict[str, Any]:
     }
 
 
-def _position(group: Group) -> tuple[datetime, str]:
-    return group.last_seen_at, group.group
+def _position(group: Group) -> tuple[int, str]:
+    return -group.count, group.group
 
 
 def _cursor_of(group: Group) -> str:
-    return f"{to_rfc3339(group.last_seen_at)}|{group.group}"
+    return f"{group.count}|{group.group}"

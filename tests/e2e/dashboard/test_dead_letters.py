@@ -16,8 +16,9 @@ def test_a_dead_letter_is_edited_and_replayed_with_what_changed_in_view(
     window.open(f"dead-letters/{found}")
     expect(window.card("Request")).to_contain_text("/status/422")
     window.page.get_by_role("link", name="Edit and replay").click()
+    expect(window.button("Replay unedited")).to_be_enabled()
+    expect(window.page.locator("button.main")).to_have_count(1)
     replay = window.button("Replay edited")
-    expect(replay).to_be_disabled()
     area = window.page.get_by_label("Request (JSON)")
     text = area.input_value()
     area.fill(text + ",")
@@ -28,7 +29,10 @@ def test_a_dead_letter_is_edited_and_replayed_with_what_changed_in_view(
     expect(window.page.locator(".diff .new")).to_have_text(re.compile("/echo"))
     window.page.get_by_label("Note (optional)").fill("it moved")
     replay.click()
-    expect(window.page.locator(".headline .badge")).to_have_text("Succeeded")
+    expect(window.page.locator(".headline .badge")).to_have_text("Replayed")
+    outcome = window.card("Outcome of the replay")
+    expect(outcome.locator(".badge")).to_have_text("Succeeded")
+    expect(outcome.get_by_role("link", name="Look at the operation")).to_be_visible()
     kept = shown(seen, found)
     assert kept["status"] == "replayed"
     assert [replayed["note"] for replayed in kept["replays"]] == ["it moved"]
