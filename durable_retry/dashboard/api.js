@@ -29,6 +29,8 @@ export const key = {
   set(text) {
     if (text) sessionStorage.setItem(KEY, text);
     else sessionStorage.removeItem(KEY);
+    known.clear();
+    seldom.clear();
     settle({ needsKey: false });
   },
 };
@@ -38,6 +40,32 @@ function settle(change) {
   Object.assign(connection, change);
   if (isNews) connection.dispatchEvent(new Event("change"));
 }
+
+/** How many answers said something new: a page that hears nothing new asks less often. */
+export const news = { count: 0 };
+
+// Documents by address, with the tag that the API knows each version by. A 304 stands for the one in here.
+const known = new Map();
+const MOST_KNOWN = 40;
+
+function remember(href, etag, document) {
+  news.count++;
+  known.delete(href);
+  if (etag) known.set(href, { etag, document });
+  if (known.size > MOST_KNOWN) known.delete(known.keys().next().value);
+}
+
+/** GET a document that seldom changes: asked for once a minute at most. */
+export async function getSeldom(path, signal = undefined) {
+  const kept = seldom.get(path);
+  if (kept && performance.now() < kept.until) return kept.document;
+  const document = await get(path, {}, signal);
+  seldom.set(path, { document, until: performance.now() + SELDOM_MS });
+  return document;
+}
+
+const seldom = new Map();
+const SELDOM_MS = 60_000;
 
 /** GET a document. `query` may hold nulls, which are left out. */
 export const get = (path, query = {}, signal = undefined) => send("GET", path, { query, signal });
@@ -51,11 +79,16 @@ export const addressOf = (path) => urlOf(path, {}).href;
 export const segment = (text) => encodeURIComponent(text);
 
 async function send(method, path, { query = {}, body, signal }) {
-  const response = await answered(method, urlOf(path, query), body, signal);
+  const url = urlOf(path, query);
+  const held = method === "GET" ? known.get(url.href) : undefined;
+  const response = await answered(method, url, body, signal, held?.etag);
   learnClock(response.headers.get("date"));
   settle({ awaySince: null, lastAnswer: Date.now(), needsKey: response.status === 401 });
+  if (response.status === 304) return held.document;
   const document = await read(response);
-  if (response.ok || document?.parts) return document;
+  if (method === "GET") remember(url.href, response.ok ? response.headers.get("etag") : null, document);
+  else news.count++;
+  if (response.ok) return document;
   throw new ApiError(response.status, document, document?.detail ?? said(response.status));
 }
 
@@ -67,9 +100,10 @@ function urlOf(path, query) {
   return url;
 }
 
-async function answered(method, url, body, signal) {
+async function answered(method, url, body, signal, etag) {
   const headers = { Accept: "application/json" };
   if (key.get()) headers["x-functions-key"] = key.get();
+  if (etag) headers["If-None-Match"] = etag;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const patience = AbortSignal.timeout(PATIENCE_MS);
   const options = { method, headers, cache: "no-store", body: body === undefined ? undefined : JSON.stringify(body) };

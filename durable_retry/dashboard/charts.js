@@ -43,7 +43,7 @@ const [CALL_WIDTH, CALL_HEIGHT, ROOM] = [100, 100, 6];
 /**
  * The chart of a window from the data of `GET circuits`.
  *
- * `threshold` is the share of failures that opens the circuit; undefined draws no mark.
+ * `threshold` is the share of failures that opens the circuit; null draws no mark.
  */
 export function callWindow({ bucket_seconds: seconds, buckets }, threshold) {
   const most = Math.max(1, ...buckets.map((bucket) => bucket.calls));

@@ -81,16 +81,22 @@ function ticking(instant, kind, prefix = "") {
 function timeText(instant, kind, prefix) {
   const seconds = (now() - Date.parse(instant)) / 1000;
   if (kind === "ago") return seconds < 1 ? "just now" : `${coarse(seconds)} ago`;
-  return seconds > 0 ? "due now" : `${prefix}${coarse(-seconds + 0.999)}`;
+  return seconds > 0 ? DUE : `${prefix}${coarse(-seconds + 0.999)}`;
 }
 
-/** Let all ticking times on the page tick. */
+const DUE = "due now";
+
+/** Let all ticking times on the page tick; a `due` event tells when one that counts down has come. */
 export function startTicking() {
   setInterval(() => {
     if (document.hidden) return;
+    let isDue = false;
     for (const one of document.querySelectorAll("time[data-tick]")) {
       const text = timeText(one.getAttribute("datetime"), one.dataset.tick, one.dataset.prefix);
-      if (one.textContent !== text) one.textContent = text;
+      if (one.textContent === text) continue;
+      one.textContent = text;
+      isDue ||= text === DUE;
     }
+    if (isDue) document.dispatchEvent(new Event("due"));
   }, 1_000);
 }

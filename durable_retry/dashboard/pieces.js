@@ -13,7 +13,6 @@ export const badge = (state) => h("span", { class: `badge is-${state}` }, words(
 
 /** Why something cannot be shown. */
 export function notice(error) {
-  if (error.isLoading) return h("p", { class: "loading-part" }, "Loading…");
   const isMissing = error.status === 404;
   return h("div", { class: `notice ${isMissing ? "calm" : "bad"}`, role: "status" },
     h("strong", {}, isMissing ? "Not found" : "Not available"), h("span", {}, ` ${error.message}`),

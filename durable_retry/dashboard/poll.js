@@ -1,7 +1,9 @@
-// Asking again and again: no sooner than wanted, never for long, less often when it fails, not while hidden.
+// Asking again and again: less often while nothing changes or it fails, not while hidden.
 
-import { get } from "./api.js";
+import { get, news } from "./api.js";
 
+const SLOWER = 1.5; // After each answer that says nothing new, up to the pace below.
+const QUIET_MS = 15_000;
 const LONGEST_MS = 60_000;
 const SHARE = 8; // A task that takes a second is asked for every 8 seconds at most.
 
@@ -10,6 +12,8 @@ export class Poller {
   #timer = null;
   #abort = new AbortController();
   #failures = 0;
+  #unchanged = 0;
+  #ended = -Infinity;
   #running = false;
   #stopped = false;
 
@@ -17,14 +21,26 @@ export class Poller {
     this.task = task;
     this.interval = seconds * 1000;
     this.seen = () => !document.hidden && this.soon();
+    this.due = () => this.#hurry();
     document.addEventListener("visibilitychange", this.seen);
+    document.addEventListener("due", this.due);
     this.soon();
   }
 
-  /** Run as soon as possible. */
+  /** Run as soon as possible, and at the first pace again. */
   soon() {
+    this.#after(0);
+  }
+
+  /** Run at the first pace again: an instant on the page has come, so something is about to change. */
+  #hurry() {
+    this.#after(Math.max(0, this.#ended + this.interval - performance.now()));
+  }
+
+  #after(pause) {
+    this.#unchanged = 0;
     clearTimeout(this.#timer);
-    if (!this.#running && !this.#stopped) this.#timer = setTimeout(() => this.#run(), 0);
+    if (!this.#running && !this.#stopped) this.#timer = setTimeout(() => this.#run(), pause);
   }
 
   stop() {
@@ -32,16 +48,20 @@ export class Poller {
     clearTimeout(this.#timer);
     this.#abort.abort();
     document.removeEventListener("visibilitychange", this.seen);
+    document.removeEventListener("due", this.due);
   }
 
   async #run() {
     if (document.hidden) return; // `seen` takes it up again.
     this.#running = true;
     const began = performance.now();
+    const before = news.count;
     const succeeded = await this.#try();
     this.#running = false;
+    this.#ended = performance.now();
     this.#failures = succeeded ? 0 : this.#failures + 1;
-    if (!this.#stopped) this.#timer = setTimeout(() => this.#run(), this.#pause(performance.now() - began));
+    this.#unchanged = news.count === before ? this.#unchanged + 1 : 0;
+    if (!this.#stopped) this.#timer = setTimeout(() => this.#run(), this.#pause(this.#ended - began));
   }
 
   async #try() {
@@ -54,7 +74,8 @@ export class Poller {
   }
 
   #pause(took) {
-    if (this.#failures === 0) return Math.min(LONGEST_MS, Math.max(this.interval, took * SHARE));
+    const pace = Math.max(this.interval, Math.min(QUIET_MS, this.interval * SLOWER ** this.#unchanged));
+    if (this.#failures === 0) return Math.min(LONGEST_MS, Math.max(pace, took * SHARE));
     const backoff = Math.min(LONGEST_MS, this.interval * 2 ** Math.min(this.#failures, 6));
     return backoff * (0.75 + Math.random() / 2);
   }

@@ -24,6 +24,7 @@ HTTP = {
     "preview_policy": ("POST", "policies/preview"),
     "list_dependencies": ("GET", "dependencies"),
     "get_health": ("GET", "health"),
+    "get_overview": ("GET", "overview"),
     "get_openapi": ("GET", "openapi.json"),
     "get_dashboard": ("GET", "dashboard"),
     "get_dashboard_file": ("GET", "dashboard/{*path}"),

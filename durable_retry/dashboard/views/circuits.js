@@ -1,24 +1,27 @@
 // The circuits of dependencies: cards, a table, and one circuit with its window, changes and switches.
 
-import { get, post, segment } from "../api.js";
+import { get, getSeldom, post, segment } from "../api.js";
 import { callWindow } from "../charts.js";
 import { h, link, toast } from "../dom.js";
 import { ago, at, duration, number, percent, until, words } from "../format.js";
 import { ask, badge, button, card, circuitLink, facts, mono, operationLink, pager, table } from "../pieces.js";
 import { atLeast, COUNT_SECONDS, countedOperations, Paced, waitingIn, WINDOWS } from "../poll.js";
 
-/** Every circuit with its dependency's `settings`; null when those do not answer. */
-export async function circuitsWithSettings(signal) {
+/** Every circuit, with the ratio of failures that opens it; null when that does not answer. */
+async function circuitsWithRatios(signal) {
   const [circuits, dependencies] = await Promise.all([
     get("circuits", {}, signal),
-    get("dependencies", {}, signal).catch(() => ({ items: [] })),
+    getSeldom("dependencies", signal).catch(() => ({ items: [] })),
   ]);
-  const settings = new Map(dependencies.items.map((one) => [one.name, one]));
-  const all = circuits.items.map((circuit) => ({ ...circuit, settings: settings.get(circuit.dependency) ?? null }));
-  return all.sort((a, b) => URGENCY[a.state] - URGENCY[b.state] || a.dependency.localeCompare(b.dependency));
+  const ratios = new Map(dependencies.items.map((one) => [one.name, one.circuit.failure_ratio]));
+  return byUrgency(circuits.items.map((circuit) => ({ ...circuit, opens_at_ratio: ratios.get(circuit.dependency) ?? null })));
 }
 
-/** Unhealthy ones come first. */
+/** Circuits in a new list, the unhealthy ones first. */
+export function byUrgency(circuits) {
+  return [...circuits].sort((a, b) => URGENCY[a.state] - URGENCY[b.state] || a.dependency.localeCompare(b.dependency));
+}
+
 const URGENCY = { open: 0, forced_open: 0, half_open: 1, disabled: 2, closed: 3 };
 
 /** A card that leads to the circuit's page. `counted` is the summary of operations; null when not known. */
@@ -59,7 +62,7 @@ export function next(circuit) {
 
 /** The failure ratio beside the ratio at which the circuit opens. */
 export function ratioBar(circuit) {
-  const threshold = circuit.settings?.circuit?.failure_ratio ?? null;
+  const threshold = circuit.opens_at_ratio;
   const style = (ratio) => ({ width: `${Math.round((ratio ?? 0) * 100)}%` });
   return h("span", { class: "ratio", "aria-hidden": "true" }, h("span", { class: "ratio-fill", style: style(circuit.failure_ratio) }),
     threshold === null ? null : h("span", { class: "ratio-mark", style: { left: `${threshold * 100}%` } }));
@@ -83,7 +86,7 @@ export function circuitsView({ path, query }) {
   return {
     title: "Circuits",
     load: async (signal, update) => {
-      const circuits = await circuitsWithSettings(signal);
+      const circuits = await circuitsWithRatios(signal);
       counted.ask(signal, () => update(circuits));
       return circuits;
     },
@@ -113,12 +116,11 @@ export function circuitView({ parameters: [name], reload }) {
   };
   return {
     title: name,
-    seconds: 3,
     load: (signal, update) => load(path, name, slow, signal, update),
     render: (circuit) => [
       headline(circuit, path, reload),
       trip(circuit),
-      card("Window", [callWindow(circuit.window, circuit.settings?.circuit.failure_ratio), ratioBar(circuit), numbers(circuit)]),
+      card("Window", [callWindow(circuit.window, circuit.opens_at_ratio), ratioBar(circuit), numbers(circuit)]),
       waiting(circuit), audit(circuit), settings(circuit),
     ],
   };
@@ -127,11 +129,11 @@ export function circuitView({ parameters: [name], reload }) {
 async function load(path, name, slow, signal, update) {
   const [circuit, dependencies] = await Promise.all([
     get(path, {}, signal),
-    get("dependencies", {}, signal).catch(() => ({ items: [] })),
+    getSeldom("dependencies", signal).catch(() => ({ items: [] })),
   ]);
   const settings = dependencies.items.find((one) => one.name === name) ?? null;
   const known = ({ value }) => (value?.error ? null : value);
-  const data = () => ({ ...circuit, settings, waits: known(slow.waits), counted: known(slow.counted) });
+  const data = () => ({ ...circuit, settings, opens_at_ratio: settings?.circuit.failure_ratio ?? null, waits: known(slow.waits), counted: known(slow.counted) });
   for (const one of Object.values(slow)) one.ask(signal, () => update(data()));
   return data();
 }
@@ -161,7 +163,7 @@ function headline(circuit, path, reload) {
 /** The window that opened it: a new epoch begins without calls, and the question is what went before. */
 function trip(circuit) {
   if (!circuit.tripped_by || !["open", "half_open"].includes(circuit.state)) return null;
-  return card("What opened it", callWindow(circuit.tripped_by, circuit.settings?.circuit.failure_ratio));
+  return card("What opened it", callWindow(circuit.tripped_by, circuit.opens_at_ratio));
 }
 
 function numbers(circuit) {

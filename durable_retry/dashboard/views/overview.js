@@ -5,62 +5,49 @@ import { stateBars } from "../charts.js";
 import { go, h, link } from "../dom.js";
 import { ago, coarse, now, number, plural, until, words } from "../format.js";
 import { badge, card, deadLetterLink, figure, notice, operationLink, STATES } from "../pieces.js";
-import { atLeast, COUNT_SECONDS, countedOperations, Paced, waitingIn, WINDOWS } from "../poll.js";
-import { circuitCard, circuitsWithSettings } from "./circuits.js";
-
-const SHOWN = 8;
-/** Stands for an answer that is still to come. */
-const LOADING = { error: { status: 404, message: "", isLoading: true } };
+import { atLeast, waitingIn, WINDOWS } from "../poll.js";
+import { byUrgency, circuitCard } from "./circuits.js";
 
 export function overviewView({ query }) {
   const minutes = WINDOWS.find(([value]) => value === Number(query.minutes))?.[0] ?? WINDOWS[0][0];
-  const counted = new Paced((signal) => countedOperations(minutes, signal), COUNT_SECONDS);
-  const parts = {};
   return {
     title: "Overview",
     hideTitle: true,
-    load: (signal, update) => loadAll(parts, counted, signal, update),
-    render: (data) => [figures(data), operations(data, minutes), dependencies(data), h("div", { class: "pair" }, groups(data), outbox(data)), lately(data)],
+    load: async (signal) => partsOf(await get("overview", { window_seconds: minutes * 60 }, signal)),
+    render: (data) => [figures(data), operations(data, minutes), dependencies(data), h("div", { class: "pair" }, groups(data.letters), outbox(data.outbox)), lately(data)],
   };
 }
 
-/** Each part answers or fails for itself, and shows when it is there; only when nobody answers at all does the whole fail. */
-async function loadAll(parts, counted, signal, update) {
-  const data = () => ({ ...parts, counted: counted.value ?? LOADING });
-  const asked = {
-    circuits: circuitsWithSettings(signal),
-    groups: get("dead-letters/groups", { limit: SHOWN }, signal),
-    summary: get("dead-letters/summary", {}, signal),
-    letters: get("dead-letters", { status: "open", limit: SHOWN }, signal),
-    outbox: get("outbox", { state: "pending", limit: 200 }, signal),
-    failed: get("outbox", { state: "failed", limit: 50 }, signal),
-    health: get("health", {}, signal),
+/** Each part stands for itself: one that did not answer is `{error}`. */
+function partsOf({ operations: counted, circuits, dead_letters: letters, outbox: events, health, unavailable }) {
+  const orError = (name, part) => part ?? { error: { status: 503, message: `The API could not read it (${unavailable[name]}).` } };
+  return {
+    counted: orError("operations", counted), circuits: orError("circuits", circuits && byUrgency(circuits)),
+    letters: orError("dead_letters", letters), outbox: orError("outbox", events), health: orError("health", health),
   };
-  for (const name of Object.keys(asked)) parts[name] ??= LOADING;
-  counted.ask(signal, () => update(data()));
-  const answers = await Promise.all(Object.entries(asked).map(async ([name, answer]) => {
-    const value = await answer.catch((error) => ({ error }));
-    if (value.error?.status !== 0 || parts[name] === LOADING) parts[name] = value;
-    update(data());
-    return value;
-  }));
-  if (answers.every((answer) => answer.error?.status === 0)) throw answers[0].error;
-  return data();
 }
 
-function figures({ counted, circuits, summary, outbox, failed, health }) {
+function figures({ counted, circuits, letters, outbox, health }) {
   const ailing = circuits.error ? null : circuits.filter((one) => ["open", "half_open", "forced_open"].includes(one.state)).length;
   const sick = health.error ? [] : Object.entries(health.parts ?? {}).filter(([, part]) => !part.healthy).map(([name]) => words(name).toLowerCase());
-  const lag = oldest(outbox);
   return h("div", { class: "figures", data: { key: "figures" } },
     figure(present(counted, ({ running }) => running), "under way", { href: link("operations", { status: "running" }), kind: "is-running", note: pendingNote(counted) }),
     figure(present(counted, waitingIn), "waiting", { href: link("operations", { status: waitingMost(counted) }), kind: waitingIn(counted.unfinished?.by_status) ? "is-waiting_retry" : "", note: heldNote(counted) }),
     figure(ailing === null ? "–" : number(ailing), ailing === 1 ? "circuit not closed" : "circuits not closed", { href: link("circuits"), kind: ailing ? "is-open" : "" }),
-    figure(summary.error ? "–" : number(summary.open), "open dead letters",
-      { href: link("dead-letters", { status: "open" }), kind: summary.open ? "is-dead_lettered" : "", note: summary.oldest_at ? ["oldest ", ago(summary.oldest_at)] : null }),
-    figure(outbox.error ? "–" : lag ? coarse(lag.seconds) : "0 s", "outbox lag",
-      { href: link("outbox", failed.items?.length ? { state: "failed" } : {}), note: failed.items?.length ? h("span", { class: "alarm" }, atLeast(number(failed.items.length), !failed.next_cursor), " failed") : null }),
+    figure(letters.error ? "–" : number(letters.open), "open dead letters",
+      { href: link("dead-letters", { status: "open" }), kind: letters.open ? "is-dead_lettered" : "", note: letters.oldest_at ? ["oldest ", ago(letters.oldest_at)] : null }),
+    lagFigure(outbox),
     sick.length ? figure("Unhealthy", sick.join(", "), { kind: "is-dead_lettered" }) : null);
+}
+
+/** The age of the oldest pending event; past the threshold of its alert it is an alarm. */
+function lagFigure(outbox) {
+  const seconds = outbox.oldest ? Math.max(0, (now() - Date.parse(outbox.oldest.pending_since)) / 1000) : 0;
+  const isLate = outbox.alarm_lag_seconds > 0 && seconds > outbox.alarm_lag_seconds;
+  const limit = isLate ? h("span", { class: "alarm" }, `over ${coarse(outbox.alarm_lag_seconds)} `) : null;
+  const failed = outbox.failed ? h("span", { class: "alarm" }, atLeast(number(outbox.failed), outbox.failed_complete), " failed") : null;
+  return figure(outbox.error ? "–" : coarse(seconds), "outbox lag",
+    { href: link("outbox", outbox.failed ? { state: "failed" } : {}), kind: isLate ? "is-dead_lettered" : "", note: limit || failed ? [limit, failed] : null });
 }
 
 /** A count of what has not ended; a dash while it is not known. */
@@ -104,39 +91,33 @@ function dependencies({ circuits, counted }) {
   return card("Dependencies", h("div", { class: "circuits" }, cards), { more: h("a", { href: link("circuits") }, "All"), kind: "bare" });
 }
 
-function groups({ groups: found }) {
+function groups(letters) {
   const more = h("a", { href: link("dead-letters") }, "All");
-  if (found.error) return card("Dead letters by cause", notice(found.error), { more });
-  if (!found.items.length) return card("Dead letters by cause", h("p", { class: "empty" }, "No dead letter is open."), { more });
+  if (letters.error) return card("Dead letters by cause", notice(letters.error), { more });
+  if (!letters.groups.length) return card("Dead letters by cause", h("p", { class: "empty" }, "No dead letter is open."), { more });
   const row = (group) => h("li", { data: { key: group.group } },
     h("a", { class: "group", href: link("dead-letters", { status: "open", group: group.group }) },
       h("strong", { class: "count" }, number(group.count)),
       h("span", { class: "group-words" }, h("span", {}, words(group.sample.reason), " ", h("span", { class: "dim" }, group.sample.dependency ?? "no dependency")), h("small", {}, group.sample.detail)),
       h("small", { class: "dim ages" }, h("span", {}, "first ", ago(group.first_seen_at)), h("span", {}, "last ", ago(group.last_seen_at)))));
-  return card("Dead letters by cause", h("ul", { class: "groups" }, found.items.map(row)), { more });
+  return card("Dead letters by cause", h("ul", { class: "groups" }, letters.groups.map(row)), { more });
 }
 
-function oldest(outbox) {
-  if (outbox.error || !outbox.items.length) return null;
-  const first = outbox.items.reduce((a, b) => (a.pending_since < b.pending_since ? a : b));
-  return { event: first, seconds: Math.max(0, (now() - Date.parse(first.pending_since)) / 1000) };
-}
-
-function outbox({ outbox: pending, failed }) {
-  const more = h("a", { href: link("outbox", failed.items?.length ? { state: "failed" } : {}) }, "All");
-  if (pending.error) return card("Outbox", notice(pending.error), { more });
-  const first = oldest(pending);
-  const waiting = first
-    ? h("p", {}, `${atLeast(number(pending.items.length), !pending.next_cursor)} pending, the oldest of these `, ago(first.event.pending_since), ": ", operationLink(first.event.operation_id, first.event.type))
+function outbox(events) {
+  const more = h("a", { href: link("outbox", events.failed ? { state: "failed" } : {}) }, "All");
+  if (events.error) return card("Outbox", notice(events.error), { more });
+  const { oldest } = events;
+  const waiting = oldest
+    ? h("p", {}, `${atLeast(number(events.pending), events.pending_complete)} pending, the oldest of these `, ago(oldest.pending_since), ": ", operationLink(oldest.operation_id, oldest.type))
     : h("p", { class: "empty" }, "Nothing is waiting to be sent.");
-  const bad = (failed.items ?? []).slice(0, SHOWN).map((event) => h("li", { data: { key: event.event_id } },
+  const bad = events.latest_failed.map((event) => h("li", { data: { key: event.event_id } },
     badge("failed"), h("span", {}, operationLink(event.operation_id, event.type), " ", h("small", { class: "dim" }, event.detail ?? "")), ago(event.created_at)));
   return card("Outbox", [waiting, bad.length ? h("ul", { class: "lines" }, bad) : null], { more });
 }
 
 function lately({ counted, letters }) {
   const soon = counted.unfinished?.next_attempts ?? [];
-  const lost = letters.items ?? [];
+  const lost = letters.latest ?? [];
   if (!soon.length && !lost.length) return null;
   const next = (one) => h("li", { data: { key: one.operation_id } }, badge(one.status), operationLink(one.operation_id, one.key), h("span", { class: "dim" }, one.dependency), until(one.next_attempt_at));
   const ended = (one) => h("li", { data: { key: one.id } }, deadLetterLink(one.id, one.key ?? one.id),

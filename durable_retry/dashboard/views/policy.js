@@ -1,6 +1,6 @@
 // What a retry policy would do: every wait, and whether it fits the deadline.
 
-import { get, post } from "../api.js";
+import { getSeldom, post } from "../api.js";
 import { go, h, s } from "../dom.js";
 import { coarse, duration, number } from "../format.js";
 import { card, fieldOf, figure, notice } from "../pieces.js";
@@ -17,7 +17,7 @@ export function policyView({ path, query }) {
     title: "Policy",
     seconds: 60,
     load: async (signal) => {
-      const dependencies = await get("dependencies", {}, signal);
+      const dependencies = await getSeldom("dependencies", signal);
       return { dependencies, preview: await ask(query, dependencies.items[0]?.name) };
     },
     render: ({ dependencies, preview }) => [form(path, query, dependencies.items), preview.error ? notice(preview.error) : answer(preview)],

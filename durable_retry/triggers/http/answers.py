@@ -1,7 +1,8 @@
 """JSON answers, and problem documents (RFC 9457) for everything that is not a success."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import sha256
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -82,6 +83,46 @@ def json_answer(
     return func.HttpResponse(
         json.dumps(document), status_code=status, headers=dict(headers or {}), mimetype=_JSON_TYPE
     )
+
+
+def etag_of(document: Any, without: Collection[str] = ()) -> str:
+    """Return the weak entity tag of a document: the same while it says the same.
+
+    Args:
+        document: What is answered.
+        without: Names of fields, at any depth, that change with the time of asking alone.
+    """
+    text = json.dumps(_steady(document, without) if without else document)
+    return f'W/"{sha256(text.encode()).hexdigest()[:24]}"'
+
+
+def _steady(value: Any, without: Collection[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _steady(each, without) for name, each in value.items() if name not in without}
+    return [_steady(each, without) for each in value] if isinstance(value, list) else value
+
+
+def is_known(condition: str | None, etag: str) -> bool:
+    """Return whether a caller has this version (`If-None-Match`; RFC 9110, 13.1.2: compared weakly)."""
+    known = [tag.strip().removeprefix("W/") for tag in (condition or "").split(",")]
+    return etag.removeprefix("W/") in known or "*" in known
+
+
+def unless_known(answer: func.HttpResponse, condition: str | None) -> func.HttpResponse:
+    """Return a document with its entity tag, or 304 without a body where the caller has this version.
+
+    Args:
+        answer: Any; one that is no success stays as it is. One with an `ETag` keeps that.
+        condition: `If-None-Match` of the request; None when there is none.
+    """
+    if answer.status_code != HTTPStatus.OK:
+        return answer
+    etag = answer.headers.get("ETag")
+    if etag is None:
+        etag = answer.headers["ETag"] = f'W/"{sha256(answer.get_body()).hexdigest()[:24]}"'
+    if not is_known(condition, etag):
+        return answer
+    return func.HttpResponse(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": etag})
 
 
 def page_answer(items: Iterable[Mapping[str, Any]], next_cursor: str | None) -> func.HttpResponse:

@@ -20,7 +20,7 @@ from durable_retry.engine.dependency import Dependency
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit import CircuitEntity, start_release
 from durable_retry.stores.circuit_cache import circuit_time
-from durable_retry.triggers.http.answers import ConflictError, json_answer, page_answer, required
+from durable_retry.triggers.http.answers import ConflictError, etag_of, json_answer, required
 from durable_retry.triggers.http.documents import UtcInstant
 from durable_retry.triggers.http.routes import (
     AWAY,
@@ -40,6 +40,9 @@ _PRINCIPAL: Final = "x-ms-client-principal-name"
 """Set by App Service authentication, which strips what a caller sends under this name."""
 _UNAUTHENTICATED: Final = "api"
 _YEAR_SECONDS: Final = 31_536_000.0
+MOVING: Final = frozenset({"from"})
+"""Fields of a circuit's document that change with the time of asking alone."""
+
 _RELEASING: Final = frozenset({ManualControl.CLOSE, ManualControl.DISABLE, ManualControl.RESET})
 """After these, operations that wait for the circuit are woken."""
 
@@ -132,16 +135,23 @@ class ManualControlBody(Strict):
 @routes.get("circuits", answers=page(CircuitPage), errors=(AWAY,))
 async def list_circuits(hub: str) -> func.HttpResponse:
     """Show the circuit of every dependency."""
-    known = [dependency for _, dependency in sorted(dependencies().dependencies.items())]
-    items = await asyncio.gather(*(_view(hub, each) for each in known))
+    items = await circuit_documents(hub)
     # A file holds the dependencies, so they are few: one page has them all.
-    return page_answer(items, None)
+    page = {"items": items, "next_cursor": None}
+    return json_answer(page, headers={"ETag": etag_of(page, MOVING)})
+
+
+async def circuit_documents(hub: str) -> list[dict[str, Any]]:
+    """Return the document of every circuit, by name."""
+    known = [dependency for _, dependency in sorted(dependencies().dependencies.items())]
+    return await asyncio.gather(*(_view(hub, each) for each in known))
 
 
 @routes.get("circuits/{dependency}", answers=shown(CircuitDocument), errors=(MISSING, AWAY))
 async def get_circuit(dependency: str, hub: str) -> func.HttpResponse:
     """Show the circuit of a dependency."""
-    return json_answer(await _view(hub, _find(dependency)))
+    document = await _view(hub, _find(dependency))
+    return json_answer(document, headers={"ETag": etag_of(document, MOVING)})
 
 
 _CONTROL: Final[Declaration] = {

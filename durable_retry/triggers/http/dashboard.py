@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import azure.functions as func
 
-from durable_retry.triggers.http.answers import required
+from durable_retry.triggers.http.answers import is_known, required
 from durable_retry.triggers.http.routes import MISSING, OK, RouteAnswer, Routes, header
 
 routes = Routes("the app")
@@ -103,15 +103,9 @@ def _page(request: func.HttpRequest) -> func.HttpResponse:
 def _answer(request: func.HttpRequest, path: str) -> func.HttpResponse:
     found = required(static_files(FOLDER).get(path), "file of this name")
     headers = _HEADERS | {"ETag": found.etag}
-    if _is_known(header(request, "If-None-Match"), found.etag):
+    if is_known(header(request, "If-None-Match"), found.etag):
         return func.HttpResponse(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return func.HttpResponse(found.content, headers=headers | {"Content-Type": found.content_type})
-
-
-def _is_known(condition: str | None, etag: str) -> bool:
-    """Whether the client has this version (RFC 9110, 13.1.2: compared weakly)."""
-    known = [tag.strip().removeprefix("W/") for tag in (condition or "").split(",")]
-    return etag in known or "*" in known
 
 
 def _static_file(path: Path) -> StaticFile:

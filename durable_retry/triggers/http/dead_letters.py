@@ -38,6 +38,7 @@ from durable_retry.stores.tables import StorageRefusedError
 from durable_retry.triggers.http.answers import (
     ConflictError,
     NotFoundError,
+    etag_of,
     json_answer,
     page_answer,
     required,
@@ -73,6 +74,9 @@ routes = Routes("dead letters", REFUSALS)
 
 WITHOUT_DEPENDENCY: Final = "(none)"
 """Stands for a dependency where a message names none that is configured."""
+
+MOVING: Final = frozenset({"oldest_age_seconds"})
+"""Fields of the numbers that change with the time of asking alone."""
 
 _CURSOR: Final = re.compile(r"[0-9]{17}dl-[0-9a-f]{32}")
 _GROUP_CURSOR: Final = re.compile(r"([0-9]{1,9})\|(g-[0-9a-f]{16})")
@@ -277,7 +281,7 @@ async def get_dead_letter_groups(query: Query) -> func.HttpResponse:
     groups = [group for group in ordered if after is None or _position(group) > after]
     shown_groups = groups[:limit]
     following = _cursor_of(shown_groups[-1]) if len(groups) > limit else None
-    return page_answer([_shown_group(group) for group in shown_groups], following)
+    return page_answer([shown_group(group) for group in shown_groups], following)
 
 
 @routes.get(
@@ -285,13 +289,19 @@ async def get_dead_letter_groups(query: Query) -> func.HttpResponse:
 )
 async def get_dead_letter_summary() -> func.HttpResponse:
     """Count open dead letters and give the age of the oldest."""
+    document = await summary_document()
+    return json_answer(document, headers={"ETag": etag_of(document, MOVING)})
+
+
+async def summary_document() -> dict[str, Any]:
+    """Return the numbers of open dead letters."""
     summary, now = await read_summary(), clock.now()
     by_dependency = {
         name or WITHOUT_DEPENDENCY: _shown_count(count, now) for name, count in summary.by_dependency.items()
     }
     by_reason = {name: _shown_count(count, now) for name, count in summary.by_reason.items()}
-    document = _shown_count(summary.total, now)
-    return json_answer({**document, "by_reason": by_reason, "by_dependency": by_dependency})
+    total = _shown_count(summary.total, now)
+    return {**total, "by_reason": by_reason, "by_dependency": by_dependency}
 
 
 @routes.get("dead-letters/{dead_letter_id}", answers=shown(DeadLetterDocument), errors=(MISSING, AWAY))
@@ -358,7 +368,8 @@ def _shown_count(count: OpenCount, now: datetime) -> dict[str, Any]:
     }
 
 
-def _shown_group(group: Group) -> dict[str, Any]:
+def shown_group(group: Group) -> dict[str, Any]:
+    """Return the document of a group."""
     return {
         "group": group.group,
         "count": group.count,

@@ -13,13 +13,15 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from durable_retry.triggers.http.documents import ProblemDocument
-from durable_retry.triggers.http.parameters import Parameter
+from durable_retry.triggers.http.parameters import IF_NONE_MATCH, Parameter
 from durable_retry.triggers.http.routes import (
     AWAY,
     CONFLICT,
     INVALID,
     KEY_REUSED,
     MISSING,
+    NOT_MODIFIED,
+    OK,
     TOO_LARGE,
     Route,
     RouteAnswer,
@@ -62,6 +64,7 @@ PROBLEMS: Final[Mapping[HTTPStatus, str]] = {
 HEADERS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "Location": ("Where its status is.", {"type": "string"}),
     "Retry-After": ("Seconds after which to look, or to send it again.", {"type": "string"}),
+    "ETag": ("Of this version, weak: send it back as `If-None-Match`.", {"type": "string"}),
     "Idempotent-Replayed": ("The key was used before: nothing was started.", {"const": "true"}),
     "Preference-Applied": ("The wait that was granted.", {"type": "string"}),
 }
@@ -70,6 +73,9 @@ _SECURITY: Final = {
     "key": {"type": "apiKey", "in": "header", "name": "x-functions-key"},
     "code": {"type": "apiKey", "in": "query", "name": "code"},
 }
+_NOT_MODIFIED: Final = RouteAnswer(
+    NOT_MODIFIED, "It says what the version that was named says.", headers=("ETag",), media_type=""
+)
 _NO_KEY: Final = {"description": "The key is missing or wrong. The host's own answer, without a body."}
 
 
@@ -134,6 +140,8 @@ def _operation(route: Route) -> dict[str, Any]:
         if route.takes_cloud_events:
             content["application/cloudevents+json"] = {"schema": _cloud_event_with(route.body)}
             described["requestBody"]["description"] = _BINARY_CLOUD_EVENT
+    if route.is_conditional:
+        described["parameters"].append(_parameter(IF_NONE_MATCH))
     if route.anonymous:
         described["security"] = []
     return described
@@ -141,17 +149,22 @@ def _operation(route: Route) -> dict[str, Any]:
 
 def _responses(route: Route) -> Iterator[tuple[str, dict[str, Any]]]:
     for answer in route.answers:
-        yield str(answer.status.value), _response(answer)
+        headers = (
+            (*answer.headers, "ETag") if route.is_conditional and answer.status is OK else answer.headers
+        )
+        yield str(answer.status.value), _response(answer, headers)
+    if route.is_conditional:
+        yield str(NOT_MODIFIED.value), _response(_NOT_MODIFIED, _NOT_MODIFIED.headers)
     for status in route.problems:
         yield str(status.value), _problem(status)
     if not route.anonymous:
         yield str(HTTPStatus.UNAUTHORIZED.value), _NO_KEY
 
 
-def _response(answer: RouteAnswer) -> dict[str, Any]:
+def _response(answer: RouteAnswer, headers: Iterable[str]) -> dict[str, Any]:
     is_json = answer.media_type == "application/json"
     schema = _ref(answer.model) if answer.model is not None else {"type": "object"} if is_json else {}
-    response: dict[str, Any] = {"description": answer.description, "headers": _headers(answer.headers)}
+    response: dict[str, Any] = {"description": answer.description, "headers": _headers(headers)}
     if answer.media_type:
         response["content"] = {answer.media_type: {"schema": schema}}
     return response

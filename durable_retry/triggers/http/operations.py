@@ -16,7 +16,7 @@ from durable_retry.services.operation_search import (
 )
 from durable_retry.stores.operations import find_status, operation_summary
 from durable_retry.stores.task_hub import InstanceEndedError, raise_event
-from durable_retry.triggers.http.answers import ConflictError, json_answer, page_answer, required
+from durable_retry.triggers.http.answers import ConflictError, etag_of, json_answer, page_answer, required
 from durable_retry.triggers.http.documents import (
     OperationDocument,
     OperationPage,
@@ -64,6 +64,9 @@ WORDS: Final = text(
     "and in whatever case. The operation of exactly this key or id is read at once and is on the first page.",
 )
 WINDOW: Final = whole_number("window_seconds", 60, 604_800, 900, "How far back.")
+
+MOVING: Final = frozenset({"counted_at", "from", "to"})
+"""Fields of a summary that change with the time of asking alone."""
 
 _WAITING: Final = frozenset({OperationState.WAITING_RETRY.value, OperationState.WAITING_CIRCUIT.value})
 
@@ -118,7 +121,8 @@ def _without_content(document: dict[str, Any]) -> dict[str, Any]:
 @routes.get("operations/summary", parameters=(WINDOW,), answers=shown(OperationSummary), errors=(AWAY,))
 async def summarize_operations(query: Query, hub: str) -> func.HttpResponse:
     """Count operations by state, lately and now."""
-    return json_answer(await operation_summary(hub, query[WINDOW]))
+    document = await operation_summary(hub, query[WINDOW])
+    return json_answer(document, headers={"ETag": etag_of(document, MOVING)})
 
 
 @routes.get("operations/{operation_id}", answers=shown(OperationDocument), errors=(MISSING, AWAY))

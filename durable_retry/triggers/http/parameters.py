@@ -121,4 +121,7 @@ KEY: Final = _header(
     "Idempotency-Key",
     "An RFC 8941 string, or bare: 1 to 255 visible ASCII characters. The same key is the same work.",
 )
+IF_NONE_MATCH: Final = _header(
+    "If-None-Match", "`ETag` of an earlier answer: 304 without a body while the document says the same."
+)
 PREFER: Final = _header("Prefer", "`wait=N`: answer with the end when it comes within N <= 30 s.")

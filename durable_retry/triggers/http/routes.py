@@ -27,8 +27,8 @@ from durable_retry.settings.app import app_settings
 from durable_retry.stores.tables import REFUSED_STATUSES
 from durable_retry.stores.task_hub import TaskHubUnavailableError, bind_hub
 from durable_retry.triggers.http import answers as answer_with
-from durable_retry.triggers.http.answers import BodyTooLargeError
-from durable_retry.triggers.http.parameters import CURSOR, LIMIT, Parameter
+from durable_retry.triggers.http.answers import BodyTooLargeError, unless_known
+from durable_retry.triggers.http.parameters import CURSOR, IF_NONE_MATCH, LIMIT, Parameter
 
 type Verb = Literal["GET", "POST", "DELETE"]
 type RouteFunction = Callable[..., Awaitable[func.HttpResponse]]
@@ -42,7 +42,10 @@ MISSING: Final = HTTPStatus.NOT_FOUND
 CONFLICT: Final = HTTPStatus.CONFLICT
 TOO_LARGE: Final = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 KEY_REUSED: Final = HTTPStatus.UNPROCESSABLE_ENTITY
+NOT_MODIFIED: Final = HTTPStatus.NOT_MODIFIED
 AWAY: Final = HTTPStatus.SERVICE_UNAVAILABLE
+
+_JSON: Final = "application/json"
 
 PAGING: Final = (LIMIT, CURSOR)
 
@@ -128,7 +131,7 @@ class RouteAnswer:
     description: str
     model: type[BaseModel] | None = None
     headers: tuple[str, ...] = ()
-    media_type: str = "application/json"
+    media_type: str = _JSON
 
 
 def page(model: type[BaseModel]) -> tuple[RouteAnswer, ...]:
@@ -182,6 +185,12 @@ class Route:
     def problems(self) -> tuple[HTTPStatus, ...]:
         """The status of every problem document that it can answer."""
         return (INVALID, *(() if self.body is None else (TOO_LARGE,)), *self.errors)
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether it answers 304 to a caller that has the present version of a document."""
+        is_document = any(answer.status is OK and answer.media_type == _JSON for answer in self.answers)
+        return self.method == "GET" and is_document
 
     @property
     def path_parameters(self) -> list[str]:
@@ -268,12 +277,13 @@ def _answering(route: Route, function: RouteFunction, refusals: Refusals) -> Rou
             given["query"] = read_query(route.parameters, req.params)
             if "body" in names:
                 given["body"] = _body(route, req)
-            return await function(**{name: given.get(name) for name in names})
+            answer = await function(**{name: given.get(name) for name in names})
+            return unless_known(answer, header(req, IF_NONE_MATCH.name)) if route.is_conditional else answer
         except Exception as error:
-            answer = _problem_of(error, refusals)
-            if answer is None:
+            refusal = _problem_of(error, refusals)
+            if refusal is None:
                 raise  # A defect of the app.
-            return answer
+            return refusal
 
     async def with_hub(req: func.HttpRequest, hub: str) -> func.HttpResponse:
         return await call(req, hub)

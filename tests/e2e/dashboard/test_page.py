@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Request, Route, expect
 
 from tests.e2e.dashboard.conftest import SETTINGS
 from tests.support.app import System, dead_letter, operation
@@ -28,27 +28,71 @@ def test_a_lost_connection_is_shown_with_its_time_and_found_again(window: Window
 
 @pytest.mark.long
 def test_a_part_that_is_missing_is_named_beside_those_that_work(window: Window) -> None:
-    window.page.route("**/api/outbox?**", lambda route: route.fulfill(status=503))
+    def without_outbox(route: Route) -> None:
+        overview = route.fetch().json()
+        unavailable = {"outbox": "ServiceRequestError"}
+        route.fulfill(json=overview | {"outbox": None, "unavailable": unavailable})
+
+    window.page.route("**/api/overview?**", without_outbox)
     window.open()
-    expect(window.card("Outbox")).to_contain_text("The API answered 503")
+    expect(window.card("Outbox")).to_contain_text("could not read it (ServiceRequestError)")
     expect(window.card("Dependencies")).to_contain_text("patient")
 
 
-@pytest.mark.long
-def test_a_hidden_page_asks_nothing(window: Window) -> None:
-    window.open("operations")
-    hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true})"
-    window.page.evaluate(hide % "true")
-    window.page.wait_for_load_state("networkidle")
+HIDE = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true})"
+
+
+def asked_in(window: Window, seconds: int) -> list[str]:
+    """The requests of so many seconds of the page's own clock, each answered before it goes on."""
     asked: list[str] = []
-    window.page.on("request", lambda request: asked.append(request.url))
-    window.page.wait_for_timeout(
-        6_000
-    )  # The absence of something can only be waited for: a poll is due at 5 s.
-    assert asked == []
-    window.page.evaluate(hide % "false")
-    with window.page.expect_response(re.compile("/api/operations")):
-        window.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+    def note(request: Request) -> None:
+        asked.append(request.url)
+
+    window.page.on("request", note)
+    for _ in range(seconds):
+        window.page.clock.run_for(1_000)
+        window.page.wait_for_load_state("networkidle")
+    window.page.remove_listener("request", note)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("view", "most"),
+    [
+        pytest.param("", 6, id="overview"),
+        pytest.param("operations", 6, id="operations", marks=pytest.mark.long),
+        pytest.param("circuits", 14, id="circuits", marks=pytest.mark.long),
+        pytest.param("dead-letters", 18, id="dead-letters", marks=pytest.mark.long),
+        pytest.param("outbox", 6, id="outbox", marks=pytest.mark.long),
+    ],
+)
+def test_a_page_asks_seldom_and_a_hidden_one_never(
+    browser: Browser, seen: System, view: str, most: int
+) -> None:
+    """In 30 s an overview made 54 requests once, each an execution in Azure."""
+    with Window(browser, seen.url) as window:
+        window.page.clock.install()
+        window.open(view)
+        assert 1 <= len(asked_in(window, 30)) <= most
+        window.page.evaluate(HIDE % "true")
+        assert asked_in(window, 60) == []
+        window.page.evaluate(HIDE % "false")
+        with window.page.expect_response(re.compile("/api/")):
+            window.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+            window.page.clock.run_for(1)
+
+
+def test_what_is_known_is_not_sent_again_and_asked_for_less_often(browser: Browser, seen: System) -> None:
+    with Window(browser, seen.url) as window:
+        answers: list[int] = []
+        window.page.clock.install()
+        window.page.on("response", lambda answer: answers.append(answer.status))
+        window.open("outbox?state=sent")
+        answers.clear()
+        assert len(asked_in(window, 60)) <= 6
+        assert set(answers) == {304}
+        expect(window.page.locator("tbody tr").first).to_be_visible()
 
 
 def test_the_keyboard_is_enough(window: Window, seen: System) -> None:

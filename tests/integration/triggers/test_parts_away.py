@@ -73,7 +73,16 @@ class App:
         answers = await asyncio.gather(*(self._call(name) for name in called))
         return dict(zip(called, answers, strict=True))
 
+    async def document(self, name: str) -> dict[str, Any]:
+        """Call a function, and return the document that it answers."""
+        document: dict[str, Any] = json.loads((await self._answer(name)).get_body())
+        return document
+
     async def _call(self, name: str) -> tuple[int, str]:
+        answer = await self._answer(name)
+        return answer.status_code, json.loads(answer.get_body()).get("type", "")
+
+    async def _answer(self, name: str) -> func.HttpResponse:
         trigger = self.functions[name].get_trigger().get_dict_repr()
         request = func.HttpRequest(
             trigger["methods"][0].value,
@@ -83,8 +92,8 @@ class App:
         )
         bindings = {each.name for each in self.functions[name].get_bindings()}
         given = {"hub": self.hub} if "hub" in bindings else {}
-        answer = await self.functions[name].get_user_function()(req=request, **given)
-        return answer.status_code, json.loads(answer.get_body()).get("type", "")
+        answer: func.HttpResponse = await self.functions[name].get_user_function()(req=request, **given)
+        return answer
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +137,19 @@ async def test_the_answer_names_the_storage_or_the_task_hub(app: App) -> None:
 async def test_a_route_that_needs_no_part_answers_all_the_same(app: App) -> None:
     answers = await app.answers({"list_dependencies", "preview_policy"})
     assert {status for status, _ in answers.values()} == {200}
+
+
+async def test_the_overview_names_the_parts_that_are_away_and_shows_the_others(app: App) -> None:
+    everything_away = await app.document("get_overview")
+    assert everything_away["unavailable"].keys() == {"operations", "circuits", "dead_letters", "outbox"}
+    assert everything_away["health"]["status"] == "unhealthy"
+    with task_hub_stage() as stage:
+        app.hub = stage.binding
+        overview = await app.document("get_overview")
+    assert overview["unavailable"].keys() == {"dead_letters", "outbox"}
+    assert [overview[name] for name in overview["unavailable"]] == [None, None]
+    assert overview["operations"]["operations"] == 0
+    assert "payments" in [circuit["dependency"] for circuit in overview["circuits"]]
 
 
 async def test_with_a_task_hub_only_the_storage_is_missed(app: App) -> None:

@@ -7,10 +7,10 @@ from azure.core.exceptions import HttpResponseError, ServiceRequestError
 
 from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict
 from durable_retry.stores.task_hub import TaskHubUnavailableError
-from durable_retry.triggers.http.answers import ConflictError, NotFoundError, json_answer
+from durable_retry.triggers.http.answers import ConflictError, NotFoundError, etag_of, json_answer
 from durable_retry.triggers.http.api import table
 from durable_retry.triggers.http.parameters import LIMIT
-from durable_retry.triggers.http.routes import ACCEPTED, AWAY, CONFLICT, Query, RouteAnswer, Routes
+from durable_retry.triggers.http.routes import ACCEPTED, AWAY, CONFLICT, OK, Query, RouteAnswer, Routes
 
 DONE = (RouteAnswer(ACCEPTED, "Done."),)
 
@@ -99,6 +99,45 @@ def _raising(defect: Exception) -> Any:
         raise defect
 
     return order
+
+
+def asked(**headers: str) -> func.HttpRequest:
+    return func.HttpRequest("GET", "http://localhost/api/orders", headers=headers, body=b"")
+
+
+async def test_a_document_that_the_caller_has_is_not_sent_again() -> None:
+    routes = Routes("orders")
+    amounts = [3, 3, 4]
+
+    async def orders() -> func.HttpResponse:
+        return json_answer({"amount": amounts.pop(0)})
+
+    registered: Any = routes.get("orders", answers=(RouteAnswer(OK, "All."),))(orders)
+    first = await registered(asked())
+    again = await registered(asked(**{"If-None-Match": first.headers["ETag"]}))
+    changed = await registered(asked(**{"If-None-Match": first.headers["ETag"]}))
+    assert (again.status_code, again.get_body(), again.headers["ETag"]) == (304, b"", first.headers["ETag"])
+    assert (changed.status_code, changed.headers["ETag"] != first.headers["ETag"]) == (200, True)
+
+
+async def test_what_changes_with_the_time_of_asking_alone_is_not_news() -> None:
+    def document(at: int, amount: int) -> dict[str, Any]:
+        return {"counted_at": at, "amount": amount, "parts": [{"from": at, "amount": amount}]}
+
+    def tag(at: int, amount: int) -> str:
+        return etag_of(document(at, amount), {"counted_at", "from"})
+
+    assert tag(1, 5) == tag(2, 5) != tag(2, 6)
+    assert etag_of(document(1, 5)) != etag_of(document(2, 5))
+
+
+async def test_a_refusal_has_no_version() -> None:
+    routes = Routes("orders")
+    registered: Any = routes.get("orders", answers=(RouteAnswer(OK, "All."),))(
+        _raising(NotFoundError("order"))
+    )
+    answer = await registered(asked(**{"If-None-Match": "*"}))
+    assert (answer.status_code, "ETag" in answer.headers) == (404, False)
 
 
 def test_only_a_function_that_takes_it_is_bound_to_the_durable_client() -> None:
