@@ -7,9 +7,9 @@ from secrets import randbelow
 from tests.simulation.invariants import broken
 from tests.simulation.shrink import found_in, shrunk
 from tests.simulation.story import simulated
+from tests.simulation.world import small_size
 
 OPERATIONS = 200
-SMALL = 2
 SEEDS = 1_000_000_000
 
 
@@ -19,8 +19,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="the one world to run; without it they are drawn")
     parser.add_argument("--seeds", type=int, default=1, help="how many worlds to run")
     parser.add_argument("--operations", type=int, default=OPERATIONS, help="of each world")
-    small = f"worlds of {SMALL} operations and minutes: twenty a second"
-    parser.add_argument("--small", dest="operations", action="store_const", const=SMALL, help=small)
+    small = "worlds of one to four operations and minutes: twenty a second"
+    parser.add_argument("--small", action="store_true", help=small)
     parser.add_argument("--log", action="store_true", help="print what happened")
     parser.add_argument("--digest", action="store_true", help="print only what two runs of a seed share")
     parser.add_argument("--without", default="", help="kinds of trouble that never happen: early,skewed")
@@ -31,7 +31,8 @@ def main() -> int:
 
 def _run(seed: int, options: argparse.Namespace) -> int:
     without = tuple(filter(None, options.without.split(",")))
-    story = simulated(seed, options.operations, without=without)
+    operations = small_size(seed) if options.small else options.operations
+    story = simulated(seed, operations, without=without)
     if options.digest:
         sys.stdout.write(f"{story.world.digest()}\n")
         return 0
@@ -41,7 +42,7 @@ def _run(seed: int, options: argparse.Namespace) -> int:
     sys.stdout.write(f"seed {seed}: {len(story.ends)} runs of operations, {story.world.deaths} crashes\n")
     for name, contradictions in found.items():
         sys.stdout.write("".join(f"  {name}: {each}\n" for each in contradictions[:10]))
-    finding = found_in(seed, options.operations, without=without) if found and not options.log else None
+    finding = found_in(seed, operations, without=without) if found and not options.log else None
     if finding is not None:
         sys.stdout.write(f"the smallest such world: {shrunk(finding)}")
     return 1 if found else 0

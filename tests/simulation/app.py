@@ -174,7 +174,7 @@ class App:
                 patch.dict(handler_registry._handlers, {"reserve": _HANDLER}),
                 patch.dict("os.environ", {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}),
                 clock.reading(self.world.local_now),
-                using(parse_config(DEPENDENCIES, {})),
+                using(_CONFIG),
                 _quiet(),
                 *defects,
             ):
@@ -237,6 +237,7 @@ def _without_hub(activity: Callable[[dict[str, Any]], Awaitable[Any]]) -> Activi
 _HANDLER: Final = handler_registry.Handler(
     name="reserve", dependency="stock", input_model=Order, function=reserve
 )
+_CONFIG: Final = parse_config(DEPENDENCIES, {})
 _ORCHESTRATORS: Final = {
     names.OPERATION: operation.operation,
     names.OUTBOX: outbox.outbox,

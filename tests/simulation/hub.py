@@ -1,8 +1,7 @@
 """A task hub in memory, on the world's clock: it delivers what it was given, late, twice and in any order.
 
-Orchestrators and entities run through the SDK's own executors. An activity runs at least once, on any
-worker; the answer that comes first counts. Signals, events and calls of entities may come twice and overtake
-each other.
+Orchestrators run as `turns` says. An activity runs at least once, on any worker; the answer that comes first
+counts. Signals, events and calls of entities may come twice and overtake each other.
 
 It is no kinder than Azure Storage: a turn's messages may go out while its history does not commit, and the
 turn runs again later by another clock; a start looks first and writes later; an event for an ended instance
@@ -17,13 +16,31 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from azure.durable_functions.testing import execute_entity
-from azure.durable_functions.testing.entity import EntitySignalAction
 from durabletask.client import OrchestrationStatus
 from durabletask.internal import helpers
-from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry.engine.base.names import ATTEMPT
+from tests.simulation.entities import Signal, operate
+from tests.simulation.history import (
+    Action,
+    CallActivity,
+    CallEntity,
+    Completed,
+    End,
+    Event,
+    Failed,
+    Fired,
+    Raised,
+    Refused,
+    Replied,
+    SendEvent,
+    SetTimer,
+    SignalEntity,
+    StartChild,
+    Started,
+    Turn,
+    TurnBegan,
+)
 from tests.simulation.turns import Session, Turns
 from tests.simulation.world import START, Execution, World
 
@@ -40,9 +57,10 @@ _ABANDONED_SECONDS: Final = 5.0
 _KNOWN: Final = ("operation", "delivery")
 
 _TIMER: Final = "timer"
+_ENTITY: Final = "entity"
 
-_REPLAYED: Final = 0.1
-"""How many turns of a small world are replayed from the beginning."""
+_REPLAYED: Final = 0.01
+"""How many turns of a small world the SDK replays from the beginning."""
 
 
 @dataclass
@@ -60,6 +78,7 @@ class Instance:
         said_to_end_at: When the messages of its last turn first went out; None before.
         is_uncommitted: Whether its last turn's messages went out and its history did not commit.
         awaits: What its history asks for and has no answer to.
+        is_crossed: Whether something got an answer of another kind; what comes of that, the SDK must say.
     """
 
     instance_id: str
@@ -69,8 +88,8 @@ class Instance:
     updated_at: datetime
     execution: int
     runs: int = 1
-    past: list[pb.HistoryEvent] = field(default_factory=list)
-    inbox: list[pb.HistoryEvent] = field(default_factory=list)
+    past: list[Event] = field(default_factory=list)
+    inbox: list[Event] = field(default_factory=list)
     status: OrchestrationStatus = OrchestrationStatus.RUNNING
     custom_status: str | None = None
     output: str | None = None
@@ -80,6 +99,7 @@ class Instance:
     is_uncommitted: bool = False
     awaits: set[Asked] = field(default_factory=set)
     session: Session | None = None
+    is_crossed: bool = False
 
     @property
     def asker(self) -> Asker:
@@ -93,12 +113,12 @@ class Instance:
 
 @dataclass(eq=False)
 class Doing:
-    """An activity that was scheduled; `done` once it has been answered."""
+    """An activity that was scheduled with JSON; `done` once it has been answered."""
 
     asker: Asker
     task_id: int
     name: str
-    given: dict[str, Any]
+    given: str
     done: bool = False
 
 
@@ -115,6 +135,7 @@ class Hub:
         on_entity: Called for every operation of an entity: id, operation, input, state before and after.
         attempts: All executions of the activity `attempt`.
         under_way: Messages and activities that will still cause something; timers and expiries do not count.
+        compared: How many turns were executed twice.
     """
 
     world: World
@@ -127,6 +148,7 @@ class Hub:
     states: dict[str, Any] = field(default_factory=dict)
     attempts: list[Execution] = field(default_factory=list)
     under_way: int = 0
+    compared: int = 0
     _executions: int = 0
     _turn_at: datetime = START
     _running: dict[str, list[Doing]] = field(default_factory=dict)
@@ -147,7 +169,7 @@ class Hub:
         instance = Instance(instance_id, name, input_, now, now, self._next_execution())
         instance.runs = 1 if known is None else known.runs + 1
         self.instances[instance_id] = instance
-        instance.inbox = [helpers.new_execution_started_event(name, instance_id, input_)]
+        instance.inbox = [Started(name, instance_id, input_)]
         self._turn_soon(instance)
         return True
 
@@ -199,14 +221,14 @@ class Hub:
     def _event(self, instance_id: str, name: str, data: str | None) -> None:
         instance = self.instances.get(instance_id)
         if instance is not None and instance.is_running:
-            self._take(instance, helpers.new_event_raised_event(name, data))
+            self._take(instance, Raised(name, data))
 
-    def _take(self, instance: Instance, event: pb.HistoryEvent) -> None:
+    def _take(self, instance: Instance, event: Event) -> None:
         instance.inbox.append(event)
         self._turn_soon(instance)
 
     def _answer(
-        self, asker: Asker, asked: Asked, event: pb.HistoryEvent, taken: Callable[[], None] = lambda: None
+        self, asker: Asker, asked: Asked, event: Event, taken: Callable[[], None] = lambda: None
     ) -> None:
         """Answer what an execution asked for, once. An answer to what no history holds comes again later.
 
@@ -220,6 +242,7 @@ class Hub:
             taken()
             self._take(known, event)
         elif _is_of_another_kind(asked, known.awaits):
+            known.is_crossed = True
             self._take(known, event)
         elif known.is_uncommitted:
             self._deliver(_ABANDONED_SECONDS, lambda: self._answer(asker, asked, event, taken))
@@ -246,41 +269,40 @@ class Hub:
     def _turn(self, instance: Instance) -> None:
         instance.turn_due = False
         self._turn_at = self.world.now() + self._skew()
-        new = [helpers.new_orchestrator_started_event(self._turn_at), *instance.inbox]
-        response = self._executed(instance, new)
+        new = [TurnBegan(self._turn_at), *instance.inbox]
+        turn = self._executed(instance, new)
         if self.world.happens(self.world.chances.turn_lost):
             instance.session = None
-            if list(self._replayed(instance, new).actions) != list(response.actions):
-                self.world.mistake("a repeated turn differs", instance.instance_id)
+            self._compare(instance, turn, self._replayed(instance, new))
             self._repeat(instance)
             return
         if self.world.happens(self.world.chances.uncommitted):
-            self._send_uncommitted(instance, response)
+            self._send_uncommitted(instance, turn)
             self._repeat(instance)
             return
         instance.is_uncommitted = False
         instance.past.extend(new)
         instance.inbox = []
         instance.updated_at = self.world.now()
-        if response.customStatus.value:
-            instance.custom_status = response.customStatus.value
-        for action in response.actions:
+        if turn.custom_status:
+            instance.custom_status = turn.custom_status
+        for action in turn.actions:
             self._act(instance, action)
 
     def _repeat(self, instance: Instance) -> None:
         instance.turn_due = True
         self._deliver(self.world.rng.uniform(1, 30), lambda: self._turn(instance))
 
-    def _send_uncommitted(self, instance: Instance, response: pb.OrchestratorResponse) -> None:
+    def _send_uncommitted(self, instance: Instance, turn: Turn) -> None:
         """Do what a turn asks for without a word of it in its instance's history."""
         self.world.note("uncommitted", instance.instance_id)
         instance.session = None
         instance.is_uncommitted = instance.is_repeated = True
         forgotten = replace(instance, past=[], inbox=[], awaits=set())
-        for action in response.actions:
-            if not action.HasField("completeOrchestration"):
+        for action in turn.actions:
+            if not isinstance(action, End):
                 self._act(forgotten, action)
-            elif action.completeOrchestration.orchestrationStatus == pb.ORCHESTRATION_STATUS_COMPLETED:
+            elif OrchestrationStatus(action.status) is OrchestrationStatus.COMPLETED:
                 instance.said_to_end_at = instance.said_to_end_at or self.world.now()
 
     def _skew(self) -> timedelta:
@@ -288,95 +310,87 @@ class Hub:
         workers = self.world.workers
         return self.world.rng.choice(workers).skew if workers else timedelta(0)
 
-    def _executed(self, instance: Instance, new: list[pb.HistoryEvent]) -> pb.OrchestratorResponse:
-        if not self.world.scale.is_small or self.world.happens(_REPLAYED):
-            instance.session = None
+    def _executed(self, instance: Instance, new: list[Event]) -> Turn:
+        if not self.world.scale.is_small or instance.is_crossed:
             return self._replayed(instance, new)
-        session = instance.session = instance.session or self._turns.begun(
-            instance.name, instance.instance_id
-        )
-        return self._turns.continued(session, instance.past, new)
+        if instance.session is None:
+            instance.session = self._turns.begun(instance.name, instance.instance_id)
+        turn = instance.session.continued(instance.past, new)
+        if self.world.happens(_REPLAYED):
+            self._compare(instance, turn, self._replayed(instance, new))
+        return turn
 
-    def _replayed(self, instance: Instance, new: list[pb.HistoryEvent]) -> pb.OrchestratorResponse:
-        request = pb.OrchestratorRequest(
-            instanceId=instance.instance_id, pastEvents=instance.past, newEvents=new
-        )
-        return self._turns.replayed(instance.name, request)
+    def _replayed(self, instance: Instance, new: list[Event]) -> Turn:
+        return self._turns.replayed(instance.name, instance.instance_id, instance.past, new)
 
-    def _act(self, instance: Instance, action: pb.OrchestratorAction) -> None:
-        match action.WhichOneof("orchestratorActionType"):
-            case "scheduleTask":
+    def _compare(self, instance: Instance, one: Turn, other: Turn) -> None:
+        self.compared += 1
+        if one != other:
+            self.world.mistake("a repeated turn differs", instance.instance_id, one, other)
+
+    def _act(self, instance: Instance, action: Action) -> None:
+        match action:
+            case CallActivity():
                 self._schedule(instance, action)
-            case "createTimer":
+            case SetTimer():
                 self._set_timer(instance, action)
-            case "sendEntityMessage":
-                self._message_entity(instance, action)
-            case "createSubOrchestration":
+            case CallEntity():
+                self._ask_entity(instance, action)
+            case SignalEntity():
+                instance.past.append(action)
+                self.signal(action.entity, action.operation, json.loads(action.input))
+            case StartChild():
                 self._start_child(instance, action)
-            case "sendEvent":
-                self._send_event(instance, action)
-            case "completeOrchestration":
-                self._complete(instance, action.completeOrchestration)
-            case other:
-                raise NotImplementedError(other)
+            case SendEvent():
+                instance.past.append(action)
+                self.raise_event(action.instance_id, action.name, action.data)
+            case End():
+                self._complete(instance, action)
 
-    def _set_timer(self, instance: Instance, action: pb.OrchestratorAction) -> None:
-        fire_at = action.createTimer.fireAt.ToDatetime()
-        instance.past.append(helpers.new_timer_created_event(action.id, fire_at))
-        fired = helpers.new_timer_fired_event(action.id, fire_at)
+    def _set_timer(self, instance: Instance, timer: SetTimer) -> None:
+        instance.past.append(timer)
         # The message is hidden for so long by the clock of who sends it.
-        seconds = (fire_at.replace(tzinfo=UTC) - self._turn_at).total_seconds()
+        seconds = (timer.fire_at.replace(tzinfo=UTC) - self._turn_at).total_seconds()
         seconds += self.world.rng.choice((0.001, 0.05, 0.5, 3.0))
         if self.world.happens(self.world.chances.early):
             seconds -= self.world.rng.uniform(0, 1)
-        asked = (_TIMER, action.id)
+        asked = (_TIMER, timer.number)
         instance.awaits.add(asked)
+        fired = Fired(timer.number, timer.fire_at)
         self.world.later(max(0.0, seconds), self._answer, instance.asker, asked, fired)
 
-    def _start_child(self, instance: Instance, action: pb.OrchestratorAction) -> None:
-        child = action.createSubOrchestration
-        created = helpers.new_sub_orchestration_created_event(
-            action.id, child.name, child.instanceId, child.input.value
-        )
-        instance.past.append(created)
+    def _start_child(self, instance: Instance, child: StartChild) -> None:
+        instance.past.append(child)
         # Nobody waits for it here; one of that name that runs already does the same work.
         self._deliver(
             self.world.rng.uniform(0.01, 0.5),
-            lambda: self.start(child.name, child.instanceId, child.input.value, replaces_ended=True),
+            lambda: self.start(child.name, child.instance_id, child.input, replaces_ended=True),
         )
 
-    def _send_event(self, instance: Instance, action: pb.OrchestratorAction) -> None:
-        sent = action.sendEvent
-        body = pb.EventSentEvent(instanceId=sent.instance.instanceId, name=sent.name, input=sent.data)
-        instance.past.append(pb.HistoryEvent(eventId=action.id, eventSent=body))
-        self.raise_event(sent.instance.instanceId, sent.name, sent.data.value)
-
-    def _complete(self, instance: Instance, done: pb.CompleteOrchestrationAction) -> None:
-        if done.orchestrationStatus == pb.ORCHESTRATION_STATUS_CONTINUED_AS_NEW:
-            instance.past, instance.input, instance.session = [], self._newer(done.result.value), None
+    def _complete(self, instance: Instance, end: End) -> None:
+        status = OrchestrationStatus(end.status)
+        if status is OrchestrationStatus.CONTINUED_AS_NEW:
+            instance.past, instance.input, instance.session = [], self._newer(end.result or ""), None
+            instance.is_crossed = False
             instance.awaits.clear()
             instance.execution = self._next_execution()
-            started = helpers.new_execution_started_event(instance.name, instance.instance_id, instance.input)
-            instance.inbox = [started, *done.carryoverEvents]
+            instance.inbox = [Started(instance.name, instance.instance_id, instance.input), *end.carried]
             self._turn_soon(instance)
             return
-        instance.status = OrchestrationStatus(done.orchestrationStatus)
-        instance.output = done.result.value or None
+        instance.status = status
+        instance.output = end.result
         self.world.note("ends", instance.instance_id, instance.status.name)
         if instance.status is not OrchestrationStatus.COMPLETED:
-            text = f"{done.failureDetails.errorType}: {done.failureDetails.errorMessage}"
-            self.world.mistake("an orchestration failed", instance.instance_id, text)
+            self.world.mistake("an orchestration failed", instance.instance_id, end.failure)
         self.on_end(instance)
 
     # Activities.
 
-    def _schedule(self, instance: Instance, action: pb.OrchestratorAction) -> None:
-        name, text = action.scheduleTask.name, action.scheduleTask.input.value
-        instance.past.append(helpers.new_task_scheduled_event(action.id, name, text))
-        instance.awaits.add((name, action.id))
-        doing = Doing(instance.asker, action.id, name, json.loads(self._newer(text)))
+    def _schedule(self, instance: Instance, call: CallActivity) -> None:
+        instance.past.append(call)
+        instance.awaits.add((call.name, call.number))
         self.under_way += 1
-        self._dispatch(doing)
+        self._dispatch(Doing(instance.asker, call.number, call.name, self._newer(call.input)))
 
     def _dispatch(self, doing: Doing) -> None:
         """Give an activity to a worker; when none is up, a little later."""
@@ -386,9 +400,10 @@ class Hub:
             self.world.later(1.0, self._dispatch, doing)
             return
         worker = self.world.rng.choice(self.world.workers)
-        work = self.activities[doing.name](json.loads(json.dumps(doing.given)), worker.name)
+        given = json.loads(doing.given)
+        work = self.activities[doing.name](given, worker.name)
         self._running.setdefault(worker.name, []).append(doing)
-        execution = Execution(doing.given)
+        execution = Execution(given)
         if doing.name == ATTEMPT:
             self.attempts.append(execution)
         task = self.world.run(worker, _awaited(work), execution)
@@ -415,9 +430,9 @@ class Hub:
             running[:] = [each for each in running if each is not doing]
         self.under_way -= 1
         event = (
-            helpers.new_task_completed_event(doing.task_id, json.dumps(task.result()))
+            Completed(doing.task_id, json.dumps(task.result()))
             if failure is None
-            else helpers.new_task_failed_event(doing.task_id, _as_exception(failure))
+            else Failed(doing.task_id, helpers.new_failure_details(_as_exception(failure)))
         )
 
         def taken() -> None:
@@ -429,59 +444,42 @@ class Hub:
 
     # Entities.
 
-    def _message_entity(self, instance: Instance, action: pb.OrchestratorAction) -> None:
-        message = action.sendEntityMessage
-        if message.HasField("entityOperationSignaled"):
-            signaled = message.entityOperationSignaled
-            instance.past.append(pb.HistoryEvent(eventId=action.id, entityOperationSignaled=signaled))
-            input_ = json.loads(signaled.input.value)
-            self.signal(signaled.targetInstanceId.value, signaled.operation, input_)
-            return
-        called = message.entityOperationCalled
-        instance.past.append(pb.HistoryEvent(eventId=action.id, entityOperationCalled=called))
-        instance.awaits.add(("entity", called.requestId))
+    def _ask_entity(self, instance: Instance, call: CallEntity) -> None:
+        instance.past.append(call)
+        instance.awaits.add((_ENTITY, call.request_id))
         asker = instance.asker
         for _ in range(2 if self.world.happens(self.world.chances.called_twice) else 1):
             seconds = self.world.rng.uniform(0.005, 0.3)
-            self._deliver(seconds, lambda: self._call_entity(asker, called))
+            self._deliver(seconds, lambda: self._call_entity(asker, call))
 
-    def _call_entity(self, asker: Asker, called: pb.EntityOperationCalledEvent) -> None:
-        entity = called.targetInstanceId.value
-        before = self.states.get(entity)
+    def _call_entity(self, asker: Asker, call: CallEntity) -> None:
+        before = self.states.get(call.entity)
+        answer: Event
         try:
-            result = self._operate(entity, called.operation, json.loads(called.input.value))
+            result = self._operate(call.entity, call.operation, json.loads(call.input))
         except ValueError as error:
-            failed = pb.EntityOperationFailedEvent(
-                requestId=called.requestId, failureDetails=helpers.new_failure_details(error)
-            )
-            answer = pb.HistoryEvent(eventId=-1, entityOperationFailed=failed)
+            answer = Refused(call.request_id, helpers.new_failure_details(error))
         else:
-            output = helpers.get_string_value(json.dumps(result))
-            done = pb.EntityOperationCompletedEvent(requestId=called.requestId, output=output)
-            answer = pb.HistoryEvent(eventId=-1, entityOperationCompleted=done)
+            answer = Replied(call.request_id, json.dumps(result))
         seconds = self.world.rng.uniform(0.005, 0.3)
-        self._deliver(seconds, lambda: self._answer(asker, ("entity", called.requestId), answer))
+        self._deliver(seconds, lambda: self._answer(asker, (_ENTITY, call.request_id), answer))
         if self.world.happens(self.world.chances.unstored):
-            self.states[entity] = before
-            self._deliver(self.world.rng.uniform(1, 30), lambda: self._call_entity(asker, called))
+            self.states[call.entity] = before
+            self._deliver(self.world.rng.uniform(1, 30), lambda: self._call_entity(asker, call))
 
     def _operate(self, entity: str, operation: str, input_: Any) -> Any:
-        _, name, key = entity.split("@", 2)
         before = self.states.get(entity)
-        done = execute_entity(self.entities[name], operation, input_, before, entity_key=key)
-        self.states[entity] = json.loads(self._newer(json.dumps(done.get_state())))
-        self.on_entity(entity, operation, input_, before, self.states[entity])
-        for action in done.actions:
-            if isinstance(action, EntitySignalAction):
-                self._later_signal(action)
-        return done.get_result()
+        done = operate(self.entities[entity.split("@", 2)[1]], entity, operation, input_, before)
+        after = self.states[entity] = json.loads(self._newer(json.dumps(done.state)))
+        self.on_entity(entity, operation, input_, before, after)
+        for signal in done.signals:
+            self._later_signal(signal)
+        return done.result
 
-    def _later_signal(self, signal: EntitySignalAction) -> None:
-        at = signal.scheduled_time
-        assert at is not None, "entities here signal only themselves, and only later"
-        due = at.replace(tzinfo=UTC) if at.tzinfo is None else at
-        seconds = max(0.0, (due - self.world.now()).total_seconds()) + 0.001
-        self.world.later(seconds, self._operate, str(signal.entity_id), signal.operation, signal.get_input())
+    def _later_signal(self, signal: Signal) -> None:
+        assert signal.at is not None, "entities here signal only themselves, and only later"
+        seconds = max(0.0, (signal.at - self.world.now()).total_seconds()) + 0.001
+        self.world.later(seconds, self._operate, signal.entity, signal.operation, signal.input)
 
     def _next_execution(self) -> int:
         self._executions += 1

@@ -24,7 +24,7 @@ from durable_retry.settings.intake import intake_settings
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.triggers.http import circuits, dead_letters, operations, replays, submissions, workflows
 from tests.simulation.app import App
-from tests.simulation.world import LATEST_SECONDS, Worker, World, acting
+from tests.simulation.world import Worker, World, acting
 
 ROUTES = {
     "submit": submissions.submit_operation,
@@ -82,8 +82,7 @@ class People:
             await asyncio.sleep(1)
         worker = self.world.rng.choice(self.world.workers)
         task = self.world.run(worker, work(worker))
-        while not task.done() and worker.alive:  # noqa: ASYNC110 - as above
-            await asyncio.sleep(0.05)
+        await worker.outlives(task)
         return task.result() if task.done() else None
 
     async def call(self, route: str, body: Any = None, **parameters: str) -> tuple[int, Any]:
@@ -216,7 +215,10 @@ class People:
         """Submit a batch with a bad item, and perhaps again under its key."""
         rng = self.world.rng
         await asyncio.sleep(rng.uniform(0, self.world.scale.storm_seconds * 0.7))
-        items = [self.body_of(number * 1_000 + place) for place in range(rng.randint(2, 8))]
+        items = [
+            self.body_of(number * 1_000 + place)
+            for place in range(rng.randint(*self.world.scale.batch_items))
+        ]
         items.insert(rng.randrange(len(items)), {"dependency": "nobody"})
         body = {"items": items, "max_concurrency": rng.randint(1, 3)}
         for _ in range(rng.choice([1, 2])):
@@ -229,7 +231,10 @@ class People:
         """Start a saga whose last step may be refused."""
         rng = self.world.rng
         await asyncio.sleep(rng.uniform(0, self.world.scale.storm_seconds * 0.7))
-        steps = [_step(number, place, rng.random() < 0.2) for place in range(rng.randint(1, 4))]
+        steps = [
+            _step(number, place, rng.random() < 0.2)
+            for place in range(rng.randint(1, self.world.scale.saga_steps))
+        ]
         for _ in range(rng.choice([1, 2])):
             status, answer = await self.call("saga", {"steps": steps}, key=f"saga-{number}")
             assert status == _ACCEPTED, answer
@@ -281,7 +286,7 @@ class People:
 
         Changes by hand hold in the order of their arrival, and an opening may come minutes after its closing.
         """
-        await asyncio.sleep(LATEST_SECONDS)
+        await asyncio.sleep(self.world.scale.latest_seconds)
         for dependency in ("payments", "ledger", "mail", "stock"):
             breaker = breaker_from_json(self.app.hub.states.get(f"@circuit_breaker@{dependency}"))
             if breaker.state is CircuitState.FORCED_OPEN:

@@ -48,7 +48,7 @@ another kind            a lost turn's timer takes the place of a call   170 (2 a
 ======================  ==============================================  ======================
 
 A seed is a world: `python -m tests.simulation --seed 7` plays one again, `--log` prints what happened in it,
-`--seeds 100` plays others, and `--small` plays worlds of few operations and minutes. When something does not
+`--seeds 100` plays others, and `--small` plays worlds of one to four operations and of minutes. When something does not
 hold, the command looks for the smallest and calmest world of that seed in which it does not hold either.
 """
 
@@ -81,10 +81,12 @@ from durable_retry.stores.operation_writes import Marked
 from orchestrators import operation
 from orchestrators.operation import Run
 from tests.simulation import __main__ as simulation
+from tests.simulation import hub
 from tests.simulation.invariants import INVARIANTS, broken
 from tests.simulation.shrink import found_in, shrunk
 from tests.simulation.story import simulated
-from tests.simulation.world import Chances
+from tests.simulation.turns import LightContext
+from tests.simulation.world import Chances, small_size
 
 OPERATIONS: Final = 150
 FEW: Final = 40
@@ -146,6 +148,8 @@ ROUGH: Final = range(3, 60, 3)
 """Worlds in which trouble is thrice as likely."""
 
 SMALL_WORLDS: Final = range(1_000, 1_040)
+
+COMPARED_WORLDS: Final = range(2_000, 2_012)
 
 WORLDS_DRAWN: Final = 10_000
 
@@ -224,7 +228,21 @@ def test_everything_holds_in_a_world_where_nothing_goes_smoothly(seed: int, oper
 def test_everything_holds_in_small_worlds() -> None:
     for seed in SMALL_WORLDS:
         again = f"python -m tests.simulation --small --seed {seed}"
-        assert broken(simulated(seed, simulation.SMALL)) == {}, f"play it again with: {again}"
+        assert broken(simulated(seed, small_size(seed))) == {}, f"play it again with: {again}"
+
+
+def test_light_turns_ask_for_what_replayed_turns_ask_for() -> None:
+    with patch.object(hub, "_REPLAYED", 1.0):
+        for seed in COMPARED_WORLDS:
+            story = simulated(seed, small_size(seed))
+            assert not story.world.mistakes
+            assert story.app.hub.compared > 0
+
+
+def test_a_light_turn_that_asks_for_something_else_is_seen() -> None:
+    unlike = patch.object(LightContext, "new_uuid", lambda _context: "another")
+    with patch.object(hub, "_REPLAYED", 1.0):
+        assert simulated(COMPARED_WORLDS[0], 1, unlike).world.mistakes
 
 
 @pytest.mark.long
@@ -237,11 +255,11 @@ def test_a_mistake_in_the_app_is_seen(mistake: Mistake) -> None:
 @pytest.mark.long
 def test_a_failure_shrinks_to_what_it_needs() -> None:
     mistake = patch("activities.operation.keep_operation", _says_that_it_was_kept)
-    worlds = (found_in(seed, simulation.SMALL, mistake) for seed in SMALL_WORLDS)
+    worlds = (found_in(seed, small_size(seed), mistake) for seed in SMALL_WORLDS)
     found = next(each for each in worlds if each is not None)
     smallest = shrunk(found, mistake)
     assert smallest.invariant == found.invariant
-    assert smallest.operations <= simulation.SMALL
+    assert smallest.operations <= found.operations
     assert len(smallest.without) > len(fields(Chances)) / 2
     assert smallest.lines
     assert found_in(found.seed, smallest.operations, mistake, without=smallest.without) == smallest
@@ -254,7 +272,7 @@ def test_everything_holds_in_ten_thousand_small_worlds(stretch: int) -> None:
     first = randbelow(simulation.SEEDS)
     sys.stdout.write(f"stretch {stretch} begins with the seed {first}\n")
     for seed in range(first, first + WORLDS_DRAWN // STRETCHES):
-        found = found_in(seed, simulation.SMALL)
+        found = found_in(seed, small_size(seed))
         assert found is None, shrunk(found)
 
 
@@ -262,7 +280,7 @@ def test_everything_holds_in_ten_thousand_small_worlds(stretch: int) -> None:
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_defect_of_before_is_found_again(defect: Defect) -> None:
-    worlds = (broken(simulated(seed, simulation.SMALL, defect.patch())) for seed in range(defect.bound))
+    worlds = (broken(simulated(seed, small_size(seed), defect.patch())) for seed in range(defect.bound))
     assert any(worlds)
 
 

@@ -16,12 +16,12 @@ from hashlib import sha256
 from random import Random
 from typing import Any, Final, Never, Self
 
+from tests.simulation.virtual_loop import tasks_left
+
 START: Final = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 
-LATEST_SECONDS: Final = 600
-"""No message is under way for longer."""
-
 _SKEW_SECONDS: Final = 30.0
+_PAUSES: Final = 0.5
 _SHORT_SECONDS: Final = (0.001, 0.02)
 _DEAD_SECONDS: Final = (1.0, 20.0)
 _ROUGH: Final = 3
@@ -92,6 +92,7 @@ class Chances:
         rough = 1 if seed % 3 else _ROUGH
         usual = cls()
         chances = {each.name: getattr(usual, each.name) * rough for each in fields(cls)}
+        chances["again"] = usual.again  # A second life is no trouble, and twice the work.
         return cls(**{name: 0.0 if name in without else chance for name, chance in chances.items()})
 
     @classmethod
@@ -103,6 +104,13 @@ class Chances:
 SMALL_OPERATIONS: Final = 10
 """A world of fewer operations is a small one: a storm of minutes, dozens of worlds in a second."""
 
+_SIZES: Final = (1, 1, 1, 2, 2, 3, 4)
+
+
+def small_size(seed: int) -> int:
+    """Return how many operations the small world of a seed has."""
+    return Random(seed).choice(_SIZES)  # noqa: S311 - chance, not secrets
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
@@ -111,6 +119,9 @@ class Scale:
     Attributes:
         operations: Submitted one by one; batches, sagas and malformed messages come on top.
         storm_seconds: So long do dependencies flap; afterwards all of them are well.
+        latest_seconds: No message is under way for longer.
+        batch_items: The least and the most of a batch's good items.
+        saga_steps: The most steps of a saga.
         calm_looks: Minutes in a row without anything under way, after which the world is at rest. Sweeps act
             after two to five minutes.
         operator_seconds: Between two looks at the dead letters.
@@ -119,6 +130,9 @@ class Scale:
 
     operations: int
     storm_seconds: float = 3_600.0
+    latest_seconds: float = 600.0
+    batch_items: tuple[int, int] = (2, 8)
+    saga_steps: int = 4
     calm_looks: int = 20
     operator_seconds: tuple[float, float] = (120, 400)
     electrician_seconds: tuple[float, float] = (300, 900)
@@ -129,10 +143,13 @@ class Scale:
             return cls(operations=operations)
         return cls(
             operations=operations,
-            storm_seconds=300.0,
+            storm_seconds=200.0,
+            latest_seconds=200.0,
+            batch_items=(1, 3),
+            saga_steps=2,
             calm_looks=7,
-            operator_seconds=(40, 200),
-            electrician_seconds=(60, 600),
+            operator_seconds=(40, 120),
+            electrician_seconds=(60, 400),
         )
 
     @property
@@ -152,12 +169,27 @@ class Worker:
         alive: False for ever once it has died.
         lock: Stands for what is shared in one process and by nobody else.
         skew: How far its clock is ahead.
+        waiting: Futures of those who wait for what it does; done when it dies.
     """
 
     name: str
     skew: timedelta = timedelta(0)
     alive: bool = True
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+
+    async def outlives(self, task: asyncio.Task[Any]) -> None:
+        """Wait until one of its tasks has ended, or it has died."""
+        over = asyncio.get_running_loop().create_future()
+        self.waiting.append(over)
+
+        def ended(_task: object) -> None:
+            if not over.done():
+                self.waiting.remove(over)
+                over.set_result(None)
+
+        task.add_done_callback(ended)
+        await over
 
 
 @dataclass
@@ -215,7 +247,6 @@ class World:
     log: list[str] = field(default_factory=list)
     over: bool = False
     _born: int = 0
-    _kept: list[asyncio.Task[Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)  # noqa: S311 - chance, not secrets
@@ -274,7 +305,7 @@ class World:
     def delay_seconds(self) -> float:
         """Draw how long a message is under way: most are quick, some overtake others, some are very late."""
         if self.happens(self.chances.late):
-            return self.rng.uniform(10, LATEST_SECONDS)
+            return self.rng.uniform(10, self.scale.latest_seconds)
         return self.rng.uniform(0.005, 0.3) if self.happens(0.9) else self.rng.uniform(0.3, 5)
 
     def later(self, seconds: float, act: Callable[..., object], *given: Any) -> None:
@@ -293,6 +324,9 @@ class World:
         """Let a worker die, and another come up in its place a little later."""
         self.note("dies", worker.name)
         worker.alive = False
+        for future in worker.waiting:
+            future.set_result(None)
+        worker.waiting.clear()
         self.deaths += 1
         self.workers.remove(worker)
         self.later(self.rng.uniform(*_DEAD_SECONDS), self.give_birth)
@@ -305,14 +339,10 @@ class World:
         """Run something on a worker; the task never ends when the worker dies before it."""
         before = acting.set(worker), executing.set(execution)
         try:
-            task = asyncio.get_running_loop().create_task(work)
+            return asyncio.get_running_loop().create_task(work)
         finally:
             acting.reset(before[0])
             executing.reset(before[1])
-        self._kept.append(task)
-        if len(self._kept) > 1_000:
-            self._kept = [each for each in self._kept if not each.done()]
-        return task
 
     async def point(self) -> None:
         """A place between two effects."""
@@ -323,7 +353,7 @@ class World:
             return
         if worker.alive and self.happens(self.chances.crash):
             self.kill(worker)
-        if worker.alive:
+        if worker.alive and self.happens(_PAUSES):
             await asyncio.sleep(self.rng.uniform(*_SHORT_SECONDS))
         if not worker.alive:
             await self._limbo()
@@ -338,7 +368,7 @@ class World:
     async def end(self) -> None:
         """Let go of whatever dead workers left."""
         self.over = True
-        while left := [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]:
+        while left := tasks_left():
             for task in left:
                 task.cancel()
             await asyncio.sleep(0.001)
