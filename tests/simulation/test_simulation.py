@@ -48,8 +48,8 @@ another kind            a lost turn's timer takes the place of a call   170 (2 a
 ======================  ==============================================  ======================
 
 A seed is a world: `python -m tests.simulation --seed 7` plays one again, `--log` prints what happened in it,
-`--seeds 100` plays others, and `--small` plays worlds of one to four operations and of minutes. When something does not
-hold, the command looks for the smallest and calmest world of that seed in which it does not hold either.
+`--seeds 100` plays others, and `--small` plays worlds of one to four operations and of minutes. When
+something does not hold, the command looks for the smallest and calmest such world of that seed.
 """
 
 import json
