@@ -31,6 +31,7 @@ from durable_retry.settings.app import (
 )
 from durable_retry.settings.configuration import load_app, printing_mistakes
 from durable_retry.settings.telemetry import receivers_in
+from durable_retry.stores.metrics import WRITER
 from durable_retry.telemetry import start_telemetry
 from durable_retry.triggers.events.sources import SOURCES
 from durable_retry.triggers.http.api import has_route
@@ -91,6 +92,7 @@ def register(
             raise SettingsError(problems)
     use_registration(chosen)
     start_telemetry(receivers_in(os.environ))
+    WRITER.begin()
     load_app()
     builders = list(_functions())
     with printing_mistakes():

@@ -5,6 +5,7 @@ The next run continues where this one stopped.
     sent events     event row --> with the last one commit row and location --> entry in the list of sent
     events batches         rows of the batch --> entry in the list of batches
     dead letters    archived ones only: record --> list rows --> entry in the order of deletion
+    metrics         minutes --> hours; then whole days
     steps           rows of an operation whose record is gone, and that no dead letter may replay
 
 The list entry is deleted last, so the next step repeats what a crash interrupted. Failed events stay: a
@@ -31,6 +32,7 @@ from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.operations.idempotency import RecordState, state_of
 from durable_retry.engine.outbox import EventState, outbox_id_of
 from durable_retry.services.failures import sweep_failed, sweep_terminated
+from durable_retry.services.metrics import ROWS_PER_STEP, fold_metrics, remove_old_metrics
 from durable_retry.services.replay import finish_replay
 from durable_retry.settings.app import function_name
 from durable_retry.settings.maintenance import maintenance_settings
@@ -93,6 +95,9 @@ async def run_maintenance(hub: str, now: datetime) -> None:
     old = now - MARKERS_KEPT
     markers = await _to_the_end(partial(remove_attempt_markers, hub, old), operation_writes.TABLE)
     forgotten = await _to_the_end(partial(remove_steps, hub, old, now), steps.TABLE)
+    await fold_metrics(now, SECONDS_OF_A_KIND)
+    if settings.metrics_for is not None:
+        await _drained(partial(remove_old_metrics, now - settings.metrics_for), ROWS_PER_STEP)
     removed = purged = batches = sent = commits = 0
     if settings.archived_for is not None:
         before = now - settings.archived_for

@@ -215,6 +215,13 @@ SENT_EVENT_RETENTION_DAYS: Final = Number(
     "days",
     most=_DAYS_OF_A_CENTURY,
 )
+METRICS_RETENTION_DAYS: Final = Number(
+    "METRICS_RETENTION_DAYS",
+    "How long metrics over time are kept, by days that have ended; 0 = for ever.",
+    7,
+    "days",
+    most=_DAYS_OF_A_CENTURY,
+)
 
 # Telemetry. The names are OpenTelemetry's, Application Insights' and the Python worker's; their packages read
 # more of OpenTelemetry's standard settings than these.
@@ -350,6 +357,11 @@ CATALOGUE: Final[Mapping[str, tuple[Setting, ...]]] = {
         WORKER_OPENTELEMETRY,
         WORKER_DISTRIBUTION,
     ),
-    "Retention": (DEAD_LETTER_RETENTION_DAYS, HISTORY_RETENTION_DAYS, SENT_EVENT_RETENTION_DAYS),
+    "Retention": (
+        DEAD_LETTER_RETENTION_DAYS,
+        HISTORY_RETENTION_DAYS,
+        SENT_EVENT_RETENTION_DAYS,
+        METRICS_RETENTION_DAYS,
+    ),
 }
 """Settings by what they are for, in the order of the reference."""

@@ -19,6 +19,7 @@ from durable_retry.settings.catalogue import (
     ALERT_WEBHOOK,
     DEAD_LETTER_RETENTION_DAYS,
     HISTORY_RETENTION_DAYS,
+    METRICS_RETENTION_DAYS,
     SENT_EVENT_RETENTION_DAYS,
 )
 from durable_retry.settings.setting import Number
@@ -44,6 +45,7 @@ class MaintenanceSettings:
         archived_for: How long archived dead letters are kept; None: for ever.
         history_for: How long finished orchestrations and batches are kept, from their start; None: for ever.
         sent_for: How long sent events are kept, from their operation's success; None: for ever.
+        metrics_for: How long metrics over time are kept; None: for ever.
     """
 
     thresholds: Thresholds = field(default_factory=Thresholds)
@@ -51,6 +53,7 @@ class MaintenanceSettings:
     archived_for: timedelta | None = timedelta(days=DEAD_LETTER_RETENTION_DAYS.default)
     history_for: timedelta | None = timedelta(days=HISTORY_RETENTION_DAYS.default)
     sent_for: timedelta | None = timedelta(days=SENT_EVENT_RETENTION_DAYS.default)
+    metrics_for: timedelta | None = timedelta(days=METRICS_RETENTION_DAYS.default)
 
 
 def read_maintenance_settings(environ: Mapping[str, str]) -> MaintenanceSettings:
@@ -71,6 +74,7 @@ def read_maintenance_settings(environ: Mapping[str, str]) -> MaintenanceSettings
         archived_for=_days(DEAD_LETTER_RETENTION_DAYS, environ, problems),
         history_for=_days(HISTORY_RETENTION_DAYS, environ, problems),
         sent_for=_days(SENT_EVENT_RETENTION_DAYS, environ, problems),
+        metrics_for=_days(METRICS_RETENTION_DAYS, environ, problems),
     )
     if problems:
         raise SettingsError(tuple(problems))

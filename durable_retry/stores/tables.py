@@ -370,11 +370,11 @@ def _quoted(text: str) -> str:
 
 
 async def _run[T](table: str, action: Callable[[TableClient], T]) -> T:
-    return await run_in_pool(partial(_with_table, table, action))
+    return await run_in_pool(partial(with_table, table, action))
 
 
-def _with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
-    """Do something with a table; when it is missing, make it and do it again."""
+def with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
+    """Do something with a table on the caller's thread; when it is missing, make it and do it again."""
     service = _service()
     client = service.get_table_client(table)
     try:

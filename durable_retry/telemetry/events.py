@@ -15,6 +15,7 @@ from durable_retry.engine.circuit import CircuitState
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.telemetry import metrics, spans
+from durable_retry.telemetry.minutes import MINUTES
 from durable_retry.telemetry.spans import (
     ATTEMPT,
     ATTEMPT_COUNT,
@@ -42,6 +43,11 @@ FAILURE: Final = "failure"
 NOT_SENT: Final = "not_sent"
 """Outcomes of attempts. `not_sent`: never sent, the attempt is made again under its number."""
 
+_OPEN: Final = frozenset({CircuitState.OPEN, CircuitState.FORCED_OPEN})
+
+STARTED: Final = "started"
+"""Outcome of a submission that was accepted as a new operation."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -54,6 +60,8 @@ def submitted(operation: OperationInput, outcome: str) -> None:
     """
     labels = {DEPENDENCY: operation.dependency, SOURCE: operation.source, OUTCOME: outcome}
     metrics.record(metrics.SUBMISSIONS, 1, labels)
+    if outcome == STARTED:
+        MINUTES.started(operation.dependency)
     _log.debug(
         "operation %s (key %s): %s",
         operation.operation_id,
@@ -74,8 +82,12 @@ def attempted(operation: OperationInput, outcome: AttemptOutcome) -> None:
     """Record an attempt that has ended."""
     name = outcome_name(outcome)
     category = None if outcome.category is None else outcome.category.value
-    labels = {DEPENDENCY: dependency_label(operation.dependency), OUTCOME: name, CATEGORY: category}
+    dependency = dependency_label(operation.dependency)
+    labels = {DEPENDENCY: dependency, OUTCOME: name, CATEGORY: category}
     metrics.record(metrics.ATTEMPT_DURATION, outcome.duration_ms / 1_000, present(labels))
+    if outcome.counted and outcome.number > 1:
+        metrics.record(metrics.RETRIES, 1, {DEPENDENCY: dependency})
+    MINUTES.attempted(dependency, outcome.number, category, outcome.duration_ms, counted=name != NOT_SENT)
     _log.log(
         logging.DEBUG if category is None else logging.INFO,
         "operation %s (key %s): attempt %d of %s: %s",
@@ -124,6 +136,7 @@ def wait_over(operation: OperationInput, kind: str, seconds: float) -> None:
         seconds: Actual length.
     """
     metrics.record(metrics.WAIT_DURATION, seconds, {DEPENDENCY: operation.dependency, WAIT_KIND: kind})
+    MINUTES.waited(operation.dependency, kind, seconds)
     _log.debug(
         "operation %s (key %s): waited %.1f s (%s)",
         operation.operation_id,
@@ -153,6 +166,7 @@ def _record_end(document: Mapping[str, Any], trace: TraceContext | None) -> None
     seconds = (from_rfc3339(document["updated_at"]) - from_rfc3339(document["created_at"])).total_seconds()
     labels = {DEPENDENCY: document["dependency"], STATUS: status}
     metrics.record(metrics.OPERATION_DURATION, seconds, labels)
+    MINUTES.ended(document["dependency"], status, seconds)
     spans.operation_ended(document, trace)
     details = {
         STATUS: status,
@@ -183,6 +197,8 @@ def circuit_moved(dependency: str, before: CircuitState, after: CircuitState, re
     """
     labels = {DEPENDENCY: dependency, CIRCUIT_STATE_BEFORE: before.value, CIRCUIT_STATE: after.value}
     metrics.record(metrics.CIRCUIT_MOVES, 1, labels)
+    if after in _OPEN:
+        MINUTES.opened(dependency)
     _log.warning("circuit of %s: %s, was %s: %s", dependency, after, before, reason, extra=labels)
 
 

@@ -73,6 +73,13 @@ ATTEMPT_DURATION: Final = Metric(
     "Attempts and how long each took: success, failure with its category, or not_sent.",
     _CALL_BUCKETS,
 )
+RETRIES: Final = Metric(
+    "durable_retry.retries",
+    Kind.COUNTER,
+    "{retry}",
+    (DEPENDENCY,),
+    "Attempts after the first: attempts divided by attempts less these is the retry amplification.",
+)
 WAIT_DURATION: Final = Metric(
     "durable_retry.wait.duration",
     Kind.HISTOGRAM,
@@ -142,6 +149,7 @@ OUTBOX_LAG: Final = Metric(
 METRICS: Final = (
     SUBMISSIONS,
     ATTEMPT_DURATION,
+    RETRIES,
     WAIT_DURATION,
     OPERATION_DURATION,
     CIRCUIT_MOVES,

@@ -204,9 +204,9 @@ class App:
             self.full_until = self.world.seconds + self.world.rng.uniform(1, 60)
             self.world.note("storage is full")
         if self.world.seconds < self.full_until:
-            done = tables._with_table(table, lambda client: action(cast("Any", Full(client))))
+            done = tables.with_table(table, lambda client: action(cast("Any", Full(client))))
         else:
-            done = tables._with_table(table, action)
+            done = tables.with_table(table, action)
         await self.world.point()
         if fails:
             raise ServiceResponseError("the storage's answer was lost")

@@ -50,6 +50,7 @@ ENGINE: Final = f"{LIBRARY}.engine"
 ENGINE_PACKAGES: Final = (
     "base",
     "alerts",
+    "metrics",
     "circuit",
     "limits",
     "retry",

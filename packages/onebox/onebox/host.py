@@ -1,6 +1,7 @@
 """The host: puts the components together, starts them in order, and stops them in the other."""
 
 import asyncio
+import atexit
 import logging
 import os
 import signal
@@ -37,6 +38,7 @@ _LOG = logging.getLogger("onebox")
 _DRAIN_SECONDS = 3
 _HUB_SECONDS = 3.0
 _HUB_GRACE_SECONDS = 2.0  # to commit and close, once nothing runs
+_EXIT_SECONDS = 1.5  # for what the app runs at exit
 _LAST_RESORT_SECONDS = 9.5
 # The SDK registers its own functions in every app under this prefix.
 _BUILT_IN = "BuiltIn__"
@@ -139,6 +141,8 @@ class Host:
         finally:
             if processes is not None:
                 await processes.stop()
+            else:
+                await _run_exit_functions()
             if (executor := get_threadpool_executor()) is not None:
                 executor.shutdown(wait=False, cancel_futures=True)
 
@@ -188,6 +192,15 @@ async def _first_of(asked: asyncio.Event, serving: asyncio.Task[None]) -> None:
     asking = asyncio.ensure_future(asked.wait())
     await asyncio.wait([asking, serving], return_when=asyncio.FIRST_COMPLETED)
     asking.cancel()
+
+
+async def _run_exit_functions() -> None:
+    """Run what the app registered with `atexit` while its storage still answers, as in a worker process."""
+    try:
+        async with asyncio.timeout(_EXIT_SECONDS):
+            await asyncio.to_thread(atexit._run_exitfuncs)  # noqa: SLF001 - there is no public name
+    except TimeoutError:
+        _LOG.warning("a function that the app runs at exit takes long: its storage stops meanwhile")
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:

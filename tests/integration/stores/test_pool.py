@@ -34,7 +34,7 @@ class SlowStorage:
 @pytest.fixture
 async def slow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SlowStorage]:
     storage = SlowStorage(threading.Event())
-    monkeypatch.setattr(tables, "_with_table", storage.answer)
+    monkeypatch.setattr(tables, "with_table", storage.answer)
     monkeypatch.setattr(queues, "_send", storage.answer)
     monkeypatch.setattr(tables, "WAIT_SECONDS", 0.05)
     yield storage

@@ -1,0 +1,273 @@
+"""Metrics over time in a table, one partition for each day, UTC.
+
+    m|DEPENDENCY|HHMM|WORKER   a minute in one process, written again while it goes on
+    h|DEPENDENCY|HH            an hour of all processes in cells of five minutes, folded from its minutes
+
+A process writes in the background, every few seconds while something happens, and once more at its end.
+"""
+
+import asyncio
+import atexit
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import batched, groupby
+from operator import methodcaller
+from typing import Any, Final
+
+from azure.core import MatchConditions
+from azure.data.tables import UpdateMode
+
+from durable_retry.engine.metrics import CELL, Figures, floored
+from durable_retry.stores import tables
+from durable_retry.telemetry.minutes import MINUTES, Minutes, Unsaved
+
+TABLE: Final = "RetryMetrics"
+
+FLUSH_SECONDS: Final = 5.0
+"""What a process that is killed can lose."""
+_MOST_FLUSH_SECONDS: Final = 60.0
+"""Pause between writes while storage is away."""
+_AT_ONCE: Final = 90
+"""Changes in one transaction; the service takes 100."""
+_LEAVE_SECONDS: Final = 3.0
+"""How long the end of a process waits for a write that is under way."""
+
+_HOUR: Final = timedelta(hours=1)
+_KEYS: Final = ("PartitionKey", "RowKey")
+
+_log = logging.getLogger(__name__)
+
+type Cell = tuple[str, datetime, Figures]
+"""Dependency, beginning of the minute or of the five minutes, and what happened."""
+
+
+class MetricsWriter:
+    """Writes the minutes of this process on a thread of its own, which sleeps while nothing happens."""
+
+    def __init__(self, minutes: Minutes) -> None:
+        self._minutes = minutes
+        self._worker = uuid.uuid4().hex[:12]
+        self._changed = threading.Event()
+        self._ending = threading.Event()
+        self._writing = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Write from now on; the thread starts with the first change."""
+        self._minutes.when_changed(self._wake)
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        """Write what is left and stop."""
+        self._minutes.when_changed(None)
+        self._ending.set()
+        self._changed.set()
+        if self._writing.acquire(timeout=_LEAVE_SECONDS):
+            self._writing.release()
+            self.flush()
+
+    def flush(self) -> bool:
+        """Write every unwritten change; False when storage did not take all of them."""
+        with self._writing:
+            unsaved = self._minutes.unsaved()
+            for day, of_day in groupby(unsaved, lambda one: _day(_instant(one.minute))):
+                for some in batched(of_day, _AT_ONCE, strict=False):
+                    changes = [self._change(day, one) for one in some]
+                    try:
+                        tables.with_table(TABLE, methodcaller("submit_transaction", changes))
+                    except Exception as error:  # noqa: BLE001 - the minutes stay, and are written later
+                        _log.warning("metrics were not written: %s: %s", type(error).__name__, error)
+                        return False
+                    self._minutes.saved(some)
+        return True
+
+    def _change(self, day: str, one: Unsaved) -> tables.Change:
+        row_key = f"m|{one.dependency}|{_instant(one.minute):%H%M}|{self._worker}"
+        row = {"PartitionKey": day, "RowKey": row_key, "figures": one.figures}
+        return ("upsert", row, {"mode": UpdateMode.REPLACE})
+
+    def _wake(self) -> None:
+        self._changed.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        pause_seconds = FLUSH_SECONDS
+        while not self._ending.is_set():
+            self._changed.wait()
+            if self._ending.wait(pause_seconds):
+                return
+            self._changed.clear()
+            if self.flush():
+                pause_seconds = FLUSH_SECONDS
+            else:
+                pause_seconds = min(2 * pause_seconds, _MOST_FLUSH_SECONDS)
+                self._changed.set()
+
+
+WRITER: Final = MetricsWriter(MINUTES)
+"""Of this process."""
+
+
+async def read_cells(
+    dependencies: Sequence[str], begin: datetime, end: datetime, folded_until: datetime
+) -> list[Cell]:
+    """Return what happened in a range, in no order.
+
+    Args:
+        dependencies: Their names.
+        begin: Start of the range; an hour's cells are returned whole.
+        end: Its end, exclusive.
+        folded_until: Minutes before this instant are folded.
+    """
+    reads = []
+    for day in _days(begin, end):
+        if begin < folded_until:
+            reads.append(_hours(day, dependencies))
+        first = max(begin, folded_until, day)
+        last = min(end, day + timedelta(days=1) - timedelta(minutes=1))
+        if first <= last:
+            reads.extend(_minutes(day, each, first, last) for each in dependencies)
+    return [cell for cells in await asyncio.gather(*reads) for cell in cells]
+
+
+async def _hours(day: datetime, dependencies: Sequence[str]) -> list[Cell]:
+    # One query for a few dependencies: their hours stand side by side.
+    after = f"h|{min(dependencies)}|" if dependencies else "h|"
+    before = f"h|{max(dependencies)}|~" if dependencies else "h|"
+    page = await tables.rows_between(TABLE, _day(day), after=after, before=before)
+    cells: list[Cell] = []
+    for row in page.rows:
+        _, dependency, hour = row["RowKey"].split("|")
+        if dependency in dependencies:
+            at = day + timedelta(hours=int(hour))
+            cells.extend(
+                (dependency, at + timedelta(minutes=int(minute)), Figures.from_json(figures))
+                for minute, figures in _cells_of(row).items()
+            )
+    return cells
+
+
+async def _minutes(day: datetime, dependency: str, first: datetime, last: datetime) -> list[Cell]:
+    page = await tables.rows_between(
+        TABLE,
+        _day(day),
+        after=f"m|{dependency}|{first:%H%M}",
+        before=f"m|{dependency}|{last:%H%M}|~",
+    )
+    return [(dependency, _minute_of(day, row), _figures_of(row)) for row in page.rows]
+
+
+_UNKNOWN_SINCE: Final = timedelta(days=1)
+"""How far back to look for minutes that were never folded, where nothing was folded yet."""
+
+
+async def read_folded_until(now: datetime) -> datetime:
+    """Return the instant before which minutes are folded."""
+    text = await tables.read_removal_cursor(TABLE)
+    if text == tables.FIRST:
+        return floored(now - _UNKNOWN_SINCE, _HOUR)
+    return datetime.fromisoformat(text)
+
+
+async def fold_hour(hour: datetime) -> int:
+    """Fold the minutes of an hour into one row for each dependency, and note that they are.
+
+    Each transaction adds some minutes to the row and deletes them, so nothing counts twice after a crash.
+
+    Args:
+        hour: Its beginning; no process writes minutes of it any more.
+
+    Returns:
+        Number of minute rows that were folded.
+
+    Raises:
+        StorageRefusedError: Somebody else folds the same hour; the next run looks again.
+    """
+    page = await tables.rows_between(TABLE, _day(hour), after="m|", before="m|~", only=_KEYS)
+    names = {
+        key.split("|")[1]
+        for key in (row["RowKey"] for row in page.rows)
+        if key.split("|")[2][:2] == f"{hour:%H}"
+    }
+    folded = sum([await _fold(hour, name) for name in sorted(names)])
+    await tables.write_removal_cursor(TABLE, (hour + _HOUR).isoformat())
+    return folded
+
+
+async def _fold(hour: datetime, dependency: str) -> int:
+    begin = f"m|{dependency}|{hour:%H}"
+    page = await tables.rows_between(TABLE, _day(hour), after=begin, before=f"{begin}~")
+    for some in batched(page.rows, _AT_ONCE, strict=False):
+        await _fold_rows(hour, dependency, some)
+    return len(page.rows)
+
+
+async def _fold_rows(hour: datetime, dependency: str, rows: Iterable[tables.Row]) -> None:
+    keys = {"PartitionKey": _day(hour), "RowKey": f"h|{dependency}|{hour:%H}"}
+    stored = await tables.read_version(TABLE, *keys.values())
+    cells = {} if stored is None else _cells_of(stored.row)
+    merged = {minute: Figures.from_json(figures) for minute, figures in cells.items()}
+    deletions: list[tables.Change] = []
+    for row in rows:
+        minute = str(floored(_minute_of(hour, row), CELL).minute)
+        merged.setdefault(minute, Figures()).add(_figures_of(row))
+        deletions.append(("delete", {name: row[name] for name in _KEYS}))
+    text = json.dumps({minute: figures.to_json() for minute, figures in merged.items()})
+    written = {**keys, **tables.packed("cells", text)}
+    change: tables.Change = ("create", written)
+    if stored is not None:
+        condition = {"etag": stored.etag, "match_condition": MatchConditions.IfNotModified}
+        change = ("update", written, {"mode": UpdateMode.REPLACE, **condition})
+    if not await tables.transact(TABLE, [change, *deletions]):
+        raise tables.StorageRefusedError(f"{keys['RowKey']} was written meanwhile")
+
+
+async def remove_before(instant: datetime, limit: int) -> int:
+    """Delete rows of days that ended before an instant, the oldest first.
+
+    Args:
+        instant: Of the present, less what is kept.
+        limit: The most rows.
+
+    Returns:
+        Number of deleted rows; `limit` means that there may be more.
+    """
+    found = await tables.rows_after(TABLE, "!~", limit=limit, only=_KEYS)
+    old = [row for row in found if row["PartitionKey"] < _day(instant)]
+    for _, of_day in groupby(old, lambda row: str(row["PartitionKey"])):
+        for some in batched(of_day, _AT_ONCE, strict=False):
+            await tables.transact(TABLE, [("delete", {name: row[name] for name in _KEYS}) for row in some])
+    return len(old)
+
+
+def _days(begin: datetime, end: datetime) -> list[datetime]:
+    first = floored(begin, timedelta(days=1))
+    return [first + timedelta(days=number) for number in range((end - first) // timedelta(days=1) + 1)]
+
+
+def _day(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%d}"
+
+
+def _instant(minute: int) -> datetime:
+    return datetime.fromtimestamp(minute * 60, UTC)
+
+
+def _minute_of(day: datetime, row: tables.Row) -> datetime:
+    text = row["RowKey"].split("|")[2]
+    return day.replace(hour=int(text[:2]), minute=int(text[2:]))
+
+
+def _figures_of(row: tables.Row) -> Figures:
+    return Figures.from_json(json.loads(row["figures"]))
+
+
+def _cells_of(row: tables.Row) -> dict[str, Any]:
+    cells: dict[str, Any] = json.loads(tables.unpacked("cells", row))
+    return cells

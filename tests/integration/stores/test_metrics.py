@@ -1,0 +1,158 @@
+"""Metrics in tables: written in the background, folded, read and removed."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.core.exceptions import ServiceResponseError
+
+from durable_retry import clock
+from durable_retry.engine.metrics import summed
+from durable_retry.services.metrics import FOLDED_AFTER, fold_metrics, metrics_between, remove_old_metrics
+from durable_retry.stores import metrics, tables
+from durable_retry.stores.metrics import MetricsWriter, read_cells, read_folded_until
+from durable_retry.telemetry.minutes import Minutes
+from scripts.processes import eventually
+
+pytestmark = pytest.mark.usefixtures("any_tables")
+
+EVENING = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+
+
+class Worker:
+    """One process with minutes of its own, and the clock of all."""
+
+    now: datetime = EVENING
+
+    def __init__(self) -> None:
+        self.minutes = Minutes()
+        self.writer = MetricsWriter(self.minutes)
+
+    def attempts(
+        self, *instants: datetime, dependency: str = "payments", category: str | None = None
+    ) -> None:
+        for instant in instants:
+            Worker.now = instant
+            self.minutes.attempted(dependency, 1, category, 40.0, counted=True)
+
+    def wrote_attempts(self, *instants: datetime, **more: Any) -> None:
+        for instant in instants:
+            self.attempts(instant, **more)
+            assert self.writer.flush()
+
+
+@pytest.fixture(autouse=True)
+def own_table(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    name = "".join(letter for letter in request.node.name if letter.isalnum())[:60]
+    monkeypatch.setattr(metrics, "TABLE", name)
+    with clock.reading(lambda: Worker.now):
+        yield
+
+
+def minutes_after(*numbers: int) -> list[datetime]:
+    return [EVENING + number * MINUTE for number in numbers]
+
+
+async def attempts_by_point(begin: datetime, end: datetime, *names: str) -> list[tuple[str, int]]:
+    found = await metrics_between(names or ("payments",), begin, end, end)
+    return [(point["at"][11:16], point["attempts"]) for point in found["points"] if point["attempts"]]
+
+
+async def test_minutes_of_two_workers_add_up_and_are_written_as_often_as_wanted() -> None:
+    one, other = Worker(), Worker()
+    one.attempts(*minutes_after(0, 0, 1))
+    assert one.writer.flush()
+    one.attempts(*minutes_after(1))
+    other.attempts(*minutes_after(1))
+    assert one.writer.flush()
+    assert one.writer.flush()
+    assert other.writer.flush()
+    found = await attempts_by_point(EVENING, EVENING + 2 * MINUTE)
+    assert found == [("22:00", 2), ("22:01", 3)]
+
+
+async def test_a_range_over_midnight_and_two_dependencies() -> None:
+    worker = Worker()
+    worker.attempts(*minutes_after(118, 119, 120, 121))
+    worker.attempts(*minutes_after(119), dependency="other")
+    assert worker.writer.flush()
+    begin, end = minutes_after(119, 121)
+    assert await attempts_by_point(begin, end, "payments") == [("23:59", 1), ("00:00", 1)]
+    found = await metrics_between(("other", "payments"), begin, end, end)
+    assert found["total"]["attempts"] == 3
+    assert [(one["dependency"], one["attempts"]) for one in found["dependencies"]] == [
+        ("other", 1),
+        ("payments", 2),
+    ]
+
+
+async def test_folding_keeps_every_figure_and_leaves_one_row_for_an_hour() -> None:
+    one, other = Worker(), Worker()
+    for worker in (one, other):
+        worker.wrote_attempts(*minutes_after(*range(0, 70, 3)), category="transient")
+        worker.wrote_attempts(*minutes_after(4), dependency="other")
+    end = EVENING + 2 * HOUR
+    before = await metrics_between(("other", "payments"), EVENING, end, end)
+    assert await fold_metrics(EVENING + HOUR + FOLDED_AFTER, 60.0) > 0
+    assert await read_folded_until(end) == EVENING + HOUR
+    folded = await metrics_between(("other", "payments"), EVENING, end, end)
+    assert folded["step_seconds"] == 300
+    assert (folded["total"], folded["dependencies"]) == (before["total"], before["dependencies"])
+    page = await tables.rows_between(metrics.TABLE, "2026-03-04")
+    hours = [row["RowKey"] for row in page.rows if not row["RowKey"].startswith("m|payments|23")]
+    assert hours == ["h|other|22", "h|payments|22"]
+    assert await fold_metrics(EVENING + HOUR + FOLDED_AFTER, 60.0) == 0  # nothing more is due
+
+
+async def test_many_rows_of_an_hour_are_folded_in_several_steps_and_a_repeated_one_adds_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics, "_AT_ONCE", 7)
+    worker = Worker()
+    worker.wrote_attempts(*minutes_after(*range(60)))
+    assert await metrics.fold_hour(EVENING) == 60
+    assert await metrics.fold_hour(EVENING) == 0
+    cells = await read_cells(["payments"], EVENING, EVENING + HOUR, EVENING + HOUR)
+    assert summed(figures for _, _, figures in cells).attempts == 60
+    assert len(cells) == 12
+
+
+async def test_old_days_are_removed_and_the_place_of_folding_stays() -> None:
+    worker = Worker()
+    worker.wrote_attempts(*minutes_after(0, 1, 24 * 60))
+    await metrics.fold_hour(EVENING)
+    assert await remove_old_metrics(EVENING + HOUR) == 0
+    assert await remove_old_metrics(EVENING + timedelta(days=1)) == 1
+    assert await read_folded_until(EVENING) == EVENING + HOUR
+    assert (await tables.rows_between(metrics.TABLE, "2026-03-04")).rows == []
+    assert len((await tables.rows_between(metrics.TABLE, "2026-03-05")).rows) == 1
+
+
+async def test_what_storage_did_not_take_is_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any) -> None:
+        raise ServiceResponseError("away")
+
+    worker = Worker()
+    worker.attempts(*minutes_after(0))
+    with monkeypatch.context() as outage:
+        outage.setattr(tables, "with_table", away)
+        assert not worker.writer.flush()
+    worker.attempts(*minutes_after(1))
+    assert worker.writer.flush()
+    assert await attempts_by_point(EVENING, EVENING + 2 * MINUTE) == [("22:00", 1), ("22:01", 1)]
+
+
+async def test_a_thread_writes_by_itself_and_the_end_writes_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "FLUSH_SECONDS", 0.05)
+    worker = Worker()
+    worker.writer.begin()
+    worker.attempts(*minutes_after(0))
+    eventually(lambda: not worker.minutes.unsaved(), "the thread has written")
+    monkeypatch.setattr(metrics, "FLUSH_SECONDS", 600.0)
+    worker.attempts(*minutes_after(1, 2))
+    worker.writer.end()
+    assert worker.minutes.unsaved() == []
+    found = await attempts_by_point(EVENING, EVENING + 3 * MINUTE)
+    assert found == [("22:00", 1), ("22:01", 1), ("22:02", 1)]
