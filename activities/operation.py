@@ -6,12 +6,13 @@ import azure.durable_functions as df
 
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import TraceContext
-from durable_retry.engine.base.names import ATTEMPT, COMMIT, DEAD_LETTER
+from durable_retry.engine.base.names import ATTEMPT, COMMIT, DEAD_LETTER, OperationState
 from durable_retry.engine.operations.operation import OperationInput, outbox_id_for
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, blocked_to_json
 from durable_retry.services.attempt.attempt import attempt_operation
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
+from durable_retry.stores.operation_notes import note_state
 from durable_retry.stores.operation_writes import commit_success
 from durable_retry.stores.tables import StorageRefusedError
 from durable_retry.stores.task_hub import bind_hub, read_record
@@ -90,7 +91,11 @@ async def dead_letter(entry: dict) -> str:  # type: ignore[type-arg] # the worke
     if "unreadable" in entry:
         given, detail = entry["unreadable"], entry["detail"]
         return await keep_unreadable(entry["operation_id"], given, detail, clock.now())
-    return await keep_operation(entry, clock.now())
+    dead_letter_id = await keep_operation(entry, clock.now())
+    errors = [attempt["error"] for attempt in entry["attempts"][-1:] if attempt["error"]]
+    error = "\n".join((*errors, entry["reason"], entry["detail"]))
+    note_state(OperationInput.from_json(entry["operation"]), OperationState.DEAD_LETTERED, error)
+    return dead_letter_id
 
 
 blueprint.activity_trigger(input_name="entry", activity=DEAD_LETTER)(dead_letter)

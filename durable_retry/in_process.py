@@ -24,6 +24,7 @@ from durable_retry.engine.operations.request import ParsedEnvelope
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.services.submit import KeyReused, Naming, Replayed, parse, resolve, submit
 from durable_retry.settings.app import function_name
+from durable_retry.stores.operation_notes import note_steered
 from durable_retry.stores.operations import find_status
 from durable_retry.stores.task_hub import InstanceEndedError, raise_event, wait_for_operation
 
@@ -186,6 +187,7 @@ class Operations:
             return False
         try:
             await raise_event(self.hub, operation_id, CANCEL_EVENT, {})
+            note_steered(document)
         except InstanceEndedError:
             return False
         return True

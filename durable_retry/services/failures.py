@@ -15,12 +15,13 @@ from typing import Any, Final
 from durabletask.client import OrchestrationStatus
 
 from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.operations.completion import unreadable_completion, unreadable_document
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import STEPS_RUN
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
+from durable_retry.stores.operation_notes import note_state, note_steered
 from durable_retry.stores.operations import document_of, operation_of
 from durable_retry.stores.task_hub import (
     Instance,
@@ -95,6 +96,7 @@ async def _complete_terminated(hub: str, operation_id: str, now: datetime) -> bo
     except (KeyError, TypeError, ValueError):
         completion = unreadable_completion(instance.input, document, now)
     await complete_record(hub, operation_id, completion)
+    note_steered(document)
     return True
 
 
@@ -127,6 +129,7 @@ async def keep_failed(instance: Instance, now: datetime) -> KeptFailure:
     operation = replace(operation, steps_run=None if steps_run == 1 else steps_run)
     entry = {"operation": operation.to_json(), "attempts": document["attempts"], **letter}
     dead_letter_id = await keep_operation(entry, now)
+    note_state(operation, OperationState.DEAD_LETTERED, detail)
     ended = document | {"dead_letter": {"id": dead_letter_id, **letter}}
     return KeptFailure(dead_letter_id, _completion(operation, ended, now))
 

@@ -1,27 +1,24 @@
-"""Find operations: by key and id at once, by anything else by looking through the task hub.
+"""Find operations: by key, id and correlation id at once, by anything else in the index, the newest first.
 
 A key has a few scopes (`engine.operations.operation`), and each gives one id: reading those costs the same
-however many operations there are.
+however many operations there are, and so does a correlation id, which has rows of its own.
 
-For anything else the task hub has no index. It filters by status and time of creation, and backends return
-what they find in different orders. So a search goes back in time, window by window: it reads the previews of
-a window, sorts them, and reads the documents of those that may match. A window that holds too many is made
-shorter, and the next one is longer when it held few. One page reads a bounded number; its cursor continues
-where it stopped.
+Everything else reads the index (`stores.operation_index`) back in time: all operations, or those that failed
+where only they can match, or both where the words of an error count. What may match is read from the task hub
+and shown if it does. One page reads a bounded number of each; its cursor continues where it stopped.
 """
 
 import asyncio
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
-from durable_retry import clock
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
+from durable_retry.engine.base.names import FINISHED, OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
 from durable_retry.engine.base.text import mentions
 from durable_retry.engine.operations.operation import (
     FIELDS_SCOPE,
@@ -32,24 +29,23 @@ from durable_retry.engine.operations.operation import (
 )
 from durable_retry.engine.operations.status import last_error
 from durable_retry.settings.intake import TIMER, intake_settings
-from durable_retry.stores.operations import OperationPreview, find_status, runtimes_of, scan_operations
+from durable_retry.stores.operation_index import Entry, Kind, buckets, named
+from durable_retry.stores.operation_notes import write_noted
+from durable_retry.stores.operations import find_status
 
-MAX_READ: Final = 10_000
-"""Previews per page."""
+MAX_READ: Final = 20_000
+"""Entries of the index per page."""
+
+_MAX_ROWS: Final = 2_000
+"""Rows of the index per page; the partition that is begun is read to its end."""
 
 _MAX_DOCUMENTS: Final = 400
-"""Documents per page; before its first turn an operation has no preview, so each is read."""
+"""Documents per page."""
 
-_MAX_WINDOWS: Final = 24
 _READS_AT_ONCE: Final = 16
 
-_FIRST_ROOM: Final = 400
-"""Most operations of the first window; each further window of a page may hold twice as many."""
-
-_FIRST_SPAN: Final = timedelta(hours=1)
-_SHORTEST_SPAN: Final = timedelta(milliseconds=1)
-_LONGEST_SPAN: Final = timedelta(days=3_650)
-_SHORTER: Final = 8
+_MOST_NAMED: Final = 20
+"""Of the operations whose correlation id is what somebody searches for, shown first on the first page."""
 
 _KAFKA: Final = "kafka"
 _WITHOUT_PLACE: Final = (TIMER, "event_grid")
@@ -87,13 +83,11 @@ class OperationFilter:
     created_after: datetime | None = None
     created_before: datetime | None = None
 
-    def may_match(self, preview: OperationPreview) -> bool:
-        """Return whether an operation may match, as far as its preview shows."""
-        known = ((self.status, preview.status), (self.dependency, preview.dependency))
-        if any(None not in pair and pair[0] != pair[1] for pair in known):
-            return False
-        return not preview.is_whole or self._fits(
-            {name: getattr(preview, name) for name in (*_EXACT, "operation_id")}, preview.last_error
+    def may_match(self, entry: Entry) -> bool:
+        """Return whether an operation may match, as far as the index shows; its time is not looked at."""
+        is_over = entry.status in FINISHED
+        return not (is_over and self.status not in (None, entry.status)) and self._fits(
+            {name: getattr(entry, name) for name in (*_EXACT, "operation_id")}, entry.error
         )
 
     def matches(self, document: Mapping[str, Any]) -> bool:
@@ -139,22 +133,71 @@ async def find_operations(
         BadCursorError: The cursor was not given out here.
         TaskHubUnavailableError: The task hub did not answer.
     """
+    if cursor is None:
+        await write_noted()
+    if wanted.key is None and wanted.correlation_id is not None:
+        return await _of_correlation_id(hub, wanted, wanted.correlation_id, limit, cursor)
     place = _Place(before=wanted.created_before) if cursor is None else _Place.read(cursor)
     if wanted.key is not None:
-        named = await _documents(hub, _named_ids(wanted.key, tenant))
-        return _one_page([one for one in named if _is_wanted(wanted, one)], place, limit)
-    named = []
+        found = await _documents(hub, _named_ids(wanted.key, tenant))
+        return _one_page([one for one in found if _is_wanted(wanted, one)], place, limit)
+    found = []
     if wanted.words is not None and cursor is None:
-        named = await _documents(hub, _named_ids(wanted.words, tenant))
-        named = [one for one in named if _is_wanted(wanted, one)][:limit]
-        if any(one["operation_id"] == wanted.words for one in named):
-            return OperationPage(named, None)
-        place = replace(place, shown=tuple(one["operation_id"] for one in named))
-    search = _Search(hub, wanted, limit - len(named), place)
+        found = await _documents(hub, [*_named_ids(wanted.words, tenant), *await _correlated(wanted.words)])
+        found = list({one["operation_id"]: one for one in found if _is_wanted(wanted, one)}.values())[:limit]
+        if any(one["operation_id"] == wanted.words for one in found):
+            return OperationPage(found, None)
+        place = replace(place, shown=tuple(one["operation_id"] for one in found))
+    search = _Search(hub, wanted, limit - len(found), place)
     following = await search.run()
-    found = [*named, *search.found]
+    found += search.found
     found.sort(key=_created_at, reverse=True)
     return OperationPage(found, None if following is None else following.text())
+
+
+async def _correlated(words: str) -> list[str]:
+    return (await named(words, limit=_MOST_NAMED, cursor=None)).operation_ids
+
+
+async def _of_correlation_id(
+    hub: str, wanted: OperationFilter, correlation_id: str, limit: int, cursor: str | None
+) -> OperationPage:
+    """Return a page of the operations of one correlation id, whose rows give their ids."""
+    place = None if cursor is None else _read_cursor(cursor, _NAMED)
+    found: list[dict[str, Any]] = []
+    read = 0
+    while True:
+        page = await named(correlation_id, limit=limit - len(found), cursor=place)
+        documents = await _documents(hub, dict.fromkeys(page.operation_ids))
+        found += (one for one in documents if _is_wanted(wanted, one))
+        read, place = read + len(page.operation_ids), page.cursor
+        if place is None or len(found) == limit or read >= _MAX_DOCUMENTS:
+            return OperationPage(found, None if place is None else _cursor_text([_NAMED, place]))
+
+
+_NAMED: Final = "named"
+
+
+def _read_cursor(cursor: str, kind: str) -> Any:
+    """Return what `_cursor_text` wrote behind its kind.
+
+    Raises:
+        BadCursorError: It was not given out here.
+    """
+    try:
+        found, place = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
+        if found != kind:
+            raise BadCursorError(_NOT_OURS)
+    except (binascii.Error, UnicodeError, ValueError, TypeError) as error:
+        raise BadCursorError(_NOT_OURS) from error
+    return place
+
+
+def _cursor_text(parts: list[Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
+
+
+_NOT_OURS: Final = "this cursor was not given out here"
 
 
 def _named_ids(name: str, tenant: str) -> list[str]:
@@ -208,13 +251,11 @@ class _Place:
     Attributes:
         before: Exclusive, but for ids that sort before `last_id`; None for the newest.
         last_id: The last operation that was looked at; "" when all of the instant remain.
-        span: Length of the next window; None for all that is left.
         shown: Ids that an earlier page showed out of turn.
     """
 
     before: datetime | None = None
     last_id: str = ""
-    span: timedelta | None = None
     shown: tuple[str, ...] = ()
 
     @classmethod
@@ -224,36 +265,44 @@ class _Place:
         Raises:
             BadCursorError: It was not given out here.
         """
+        parts = _read_cursor(cursor, _INDEX)
         try:
-            before, last_id, span_seconds, shown = json.loads(
-                base64.urlsafe_b64decode(cursor.encode("ascii"))
-            )
-            span = None if span_seconds is None else _span(timedelta(seconds=span_seconds))
+            before, last_id, shown = parts
             return cls(
                 before=None if before is None else from_rfc3339(before),
                 last_id="" + last_id,
-                span=span,
                 shown=tuple("" + one for one in shown),
             )
-        except (binascii.Error, UnicodeError, ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise BadCursorError("this cursor was not given out here") from error
+        except (ValueError, TypeError, OverflowError) as error:
+            raise BadCursorError(_NOT_OURS) from error
 
     def text(self) -> str:
         """Return the cursor."""
         before = None if self.before is None else to_rfc3339(self.before)
-        span_seconds = None if self.span is None else self.span.total_seconds()
-        parts = [before, self.last_id, span_seconds, self.shown]
-        return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
+        return _cursor_text([_INDEX, [before, self.last_id, self.shown]])
 
     def is_before(self, created_at: datetime, operation_id: str) -> bool:
         """Return whether an operation has not been looked at yet."""
         return self.before is None or (created_at, operation_id) < (self.before, self.last_id)
 
+    @property
+    def first(self) -> datetime | None:
+        """The newest instant of which something may be left; None for the newest of all."""
+        return self.before if self.before is None or self.last_id else self.before - _MICROSECOND
 
-def _span(span: timedelta) -> timedelta:
-    if not _SHORTEST_SPAN <= span <= 2 * _LONGEST_SPAN:
-        raise ValueError(span)
-    return span
+
+_INDEX: Final = "index"
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+_FAILED_ONLY: Final = frozenset(
+    {
+        OperationState.WAITING_RETRY,
+        OperationState.WAITING_CIRCUIT,
+        OperationState.DEAD_LETTERED,
+        OperationState.CANCELLED,
+    }
+)
+"""An operation in one of these is in the list of those that failed."""
 
 
 @dataclass(slots=True)
@@ -264,11 +313,11 @@ class _Search:
         hub: Configuration of the durable client.
         wanted: The filter.
         limit: Most documents to find.
-        place: Where the next window ends.
+        place: Where the next partition of the index begins.
         found: The documents so far, the newest first.
-        read: Previews that were read.
+        rows: Rows of the index that were read.
+        entries: Entries in them.
         documents: Documents that were read.
-        room: The most that the next window may hold.
     """
 
     hub: str
@@ -276,93 +325,73 @@ class _Search:
     limit: int
     place: _Place
     found: list[dict[str, Any]] = field(default_factory=list)
-    read: int = 0
+    rows: int = 0
+    entries: int = 0
     documents: int = 0
-    room: int = _FIRST_ROOM
 
     async def run(self) -> _Place | None:
         """Fill the page; return where the next one begins, None at the end of all."""
         if self.limit == 0:
             return self.place
-        for _ in range(_MAX_WINDOWS):
-            begin = self._begin()
-            window = await self._window(begin)
-            if window is None:
-                self._shorten()
-            else:
-                left = await self._take(window)
-                is_last = begin is None or begin == self.wanted.created_after
-                if left or (self._is_full and not is_last):
-                    return self.place
-                if is_last:
-                    return None
-                self._go_back(begin, len(window))
-            if self.read >= MAX_READ:
-                break
-        return self.place
+        after = self.wanted.created_after
+        async for begin, entries in self._partitions():
+            left = await self._take(entries)
+            if left:
+                return self.place
+            if after is not None and begin <= after:
+                return None
+            self.place = replace(self.place, before=begin, last_id="")
+            if self._is_full or self.rows >= _MAX_ROWS or self.entries >= MAX_READ:
+                return self.place
+        return None
 
     @property
     def _is_full(self) -> bool:
         return len(self.found) == self.limit or self.documents >= _MAX_DOCUMENTS
 
-    def _begin(self) -> datetime | None:
-        """Return the beginning of the next window, inclusive; None for the beginning of all."""
-        after, span = self.wanted.created_after, self.place.span
-        if span is None or span > _LONGEST_SPAN:
-            return after
-        begin = (self.place.before or clock.now()) - span
-        return begin if after is None else max(begin, after)
+    async def _partitions(self) -> AsyncIterator[tuple[datetime, list[Entry]]]:
+        """Iterate over the lists that the search needs, joined, by partitions of one time."""
+        if self.wanted.status in _FAILED_ONLY:
+            kinds = [Kind.FAILED]
+        else:
+            kinds = [Kind.ALL] if self.wanted.words is None else [Kind.ALL, Kind.FAILED]
+        lists = [buckets(kind, self.place.first) for kind in kinds]
+        heads = [await anext(each, None) for each in lists]
+        while present := [head for head in heads if head is not None]:
+            newest = max(begin for begin, _, _ in present)
+            joined: dict[tuple[datetime, str], Entry] = {}
+            for number, head in enumerate(heads):
+                if head is None or head[0] != newest:
+                    continue
+                self.rows += head[1]
+                self.entries += len(head[2])
+                for entry in head[2]:
+                    known = joined.get(entry.position)
+                    if known is None or known.noted_us <= entry.noted_us:
+                        joined[entry.position] = entry
+                heads[number] = await anext(lists[number], None)
+            yield newest, [joined[position] for position in sorted(joined, reverse=True)]
 
-    async def _window(self, begin: datetime | None) -> list[OperationPreview] | None:
-        """Return the operations of the next window, the newest first; None when it holds too many."""
-        # A backend may leave out what was created at the bound itself, and others of that instant are wanted.
-        before = self.place.before
-        until = before + timedelta(microseconds=1) if before is not None and self.place.last_id else before
-        is_shortest = self.place.span is not None and self.place.span <= _SHORTEST_SPAN
-        window = []
-        async for one in scan_operations(
-            self.hub,
-            runtime_statuses=runtimes_of(self.wanted.status),
-            created_after=begin,
-            created_before=until,
-        ):
-            self.read += 1
-            if self.place.is_before(one.created_at, one.operation_id) and one.created_at >= (begin or _EVER):
-                window.append(one)
-            if len(window) > self.room and not is_shortest:
-                return None
-        return sorted(window, key=_position, reverse=True)
-
-    async def _take(self, window: list[OperationPreview]) -> bool:
+    async def _take(self, entries: Iterable[Entry]) -> bool:
         """Read the documents of those that may match until the page is full; return whether any are left."""
-        shown = self.place.shown
-        rest = [one for one in window if one.operation_id not in shown and self.wanted.may_match(one)]
+        rest = [
+            one
+            for one in entries
+            if one.operation_id not in self.place.shown
+            and self.place.is_before(*one.position)
+            and self.wanted.is_in_time(one.created_at)
+            and self.wanted.may_match(one)
+        ]
         while rest and not self._is_full:
             missing = self.limit - len(self.found)
             taken, rest = rest[:missing], rest[missing:]
             documents = await _documents(self.hub, (one.operation_id for one in taken))
-            # One that has changed since its preview was read may not match any more.
-            self.found += filter(self.wanted.matches, documents)
+            # A replay is accepted anew: its operation is in the index twice, and shown where it is now.
+            present = {(_created_at(one), one["operation_id"]): one for one in documents}
+            for position in (one.position for one in taken):
+                document = present.get(position)
+                if document is not None and self.wanted.matches(document):
+                    self.found.append(document)
             self.documents += len(taken)
             self.place = replace(self.place, before=taken[-1].created_at, last_id=taken[-1].operation_id)
         return bool(rest)
-
-    def _shorten(self) -> None:
-        span = self.place.span
-        shorter = _FIRST_SPAN if span is None or span > _LONGEST_SPAN else span / _SHORTER
-        self.place = replace(self.place, span=max(shorter, _SHORTEST_SPAN))
-
-    def _go_back(self, begin: datetime | None, held: int) -> None:
-        """Continue with the window before; it is longer when this one held few."""
-        span = self.place.span
-        if span is not None:
-            span = min(2 * _LONGEST_SPAN, span * (_SHORTER if held * _SHORTER < self.room else 2))
-        self.place = replace(self.place, before=begin, last_id="", span=span)
-        self.room = min(2 * self.room, MAX_READ // 2)
-
-
-_EVER: Final = datetime.min.replace(tzinfo=UTC)
-
-
-def _position(preview: OperationPreview) -> tuple[datetime, str]:
-    return preview.created_at, preview.operation_id

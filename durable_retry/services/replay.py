@@ -58,6 +58,7 @@ from durable_retry.stores.dead_letters.records import (
     move_dead_letter,
     settle,
 )
+from durable_retry.stores.operation_notes import note_accepted
 from durable_retry.stores.outbox import NoSuchEventError
 from durable_retry.stores.task_hub import TaskHubUnavailableError, read_operation, read_record, start_instance
 from durable_retry.telemetry import events, spans
@@ -89,6 +90,8 @@ async def start_replay(hub: str, operation: OperationInput) -> bool:
     await _check_key(hub, operation)
     with spans.submission(operation) as (span, traced):
         is_ours = await _start_or_wait(hub, traced)
+        if is_ours:
+            note_accepted(operation)
         outcome = "started" if is_ours else "replayed"
         span.set_attribute(OUTCOME, outcome)
         events.submitted(operation, outcome)

@@ -33,6 +33,7 @@ from durable_retry.engine.operations.idempotency import RecordState, state_of
 from durable_retry.engine.outbox import EventState, outbox_id_of
 from durable_retry.services.failures import sweep_failed, sweep_terminated
 from durable_retry.services.metrics import ROWS_PER_STEP, fold_metrics, remove_old_metrics
+from durable_retry.services.operation_index import add_lost, remove_old
 from durable_retry.services.replay import finish_replay
 from durable_retry.settings.app import function_name
 from durable_retry.settings.maintenance import maintenance_settings
@@ -98,6 +99,7 @@ async def run_maintenance(hub: str, now: datetime) -> None:
     await fold_metrics(now, SECONDS_OF_A_KIND)
     if settings.metrics_for is not None:
         await _drained(partial(remove_old_metrics, now - settings.metrics_for), ROWS_PER_STEP)
+    await add_lost(hub, now)
     removed = purged = batches = sent = commits = 0
     if settings.archived_for is not None:
         before = now - settings.archived_for
@@ -109,7 +111,8 @@ async def run_maintenance(hub: str, now: datetime) -> None:
     if settings.history_for is not None:
         before = now - settings.history_for
         batches = await _drained(partial(remove_batches, before), BATCHES_PER_STEP)
-        purged = await purge_histories(hub, now - settings.history_for)
+        purged = await purge_histories(hub, before)
+        await remove_old(hub, before)
     if swept:
         _log.error("%d operations whose orchestration failed are dead letters now", swept)
     counts = (finished, cancelled, removed, sent, commits, batches, markers, forgotten, purged)

@@ -41,6 +41,7 @@ from durable_retry.engine.operations.status import is_finished
 from durable_retry.handlers import Handler, find_handler, registered_handlers
 from durable_retry.settings.app import platform_queue_prefixes
 from durable_retry.settings.configuration import dependencies, find_dependency
+from durable_retry.stores.operation_notes import note_accepted
 from durable_retry.stores.operations import document_of
 from durable_retry.stores.task_hub import (
     TaskHubUnavailableError,
@@ -314,6 +315,8 @@ async def submit(hub: str, operation: OperationInput, *, is_new_key: bool = Fals
     """
     with spans.submission(operation) as (span, traced):
         outcome = await _submit(hub, traced, is_new_key=is_new_key)
+        if isinstance(outcome, Started):
+            note_accepted(operation)
         word = _OUTCOMES[type(outcome)]
         span.set_attribute(OUTCOME, word)
         events.submitted(operation, word)

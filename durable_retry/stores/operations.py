@@ -1,9 +1,8 @@
 """Operations as clients see them: the status document of one, previews of many, counts by state.
 
-A document comes from the orchestration, or from the idempotency record once that is complete. Lists and
-counts read the custom status only: inputs and outputs are the largest part of an instance, and the custom
-status has everything that a list filters by and a summary counts. Counts are bounded scans of the task hub,
-cached for a short time.
+A document comes from the orchestration, or from the idempotency record once that is complete. Counts read the
+custom status only: inputs and outputs are the largest part of an instance. They are bounded scans of the task
+hub, cached for a short time.
 """
 
 import asyncio
@@ -31,7 +30,6 @@ from durable_retry.engine.operations.status import (
     Window,
     by_status,
     is_finished,
-    last_error,
     running_document,
 )
 from durable_retry.engine.outbox import outbox_id_of
@@ -153,16 +151,6 @@ _ACTIVE: Final = frozenset(
 NOT_ENDED: Final = _ACTIVE | {OrchestrationStatus.PENDING}
 """Task hub statuses of operations that have not ended."""
 
-_RUNTIMES: Final[Mapping[OperationState, frozenset[OrchestrationStatus]]] = {
-    OperationState.PENDING: NOT_ENDED,
-    OperationState.RUNNING: _ACTIVE,
-    OperationState.WAITING_RETRY: _ACTIVE,
-    OperationState.WAITING_CIRCUIT: _ACTIVE,
-    OperationState.SUCCEEDED: frozenset({OrchestrationStatus.COMPLETED}),
-    OperationState.DEAD_LETTERED: frozenset({OrchestrationStatus.COMPLETED, OrchestrationStatus.FAILED}),
-    OperationState.CANCELLED: frozenset({OrchestrationStatus.COMPLETED, OrchestrationStatus.TERMINATED}),
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationPreview:
@@ -172,35 +160,19 @@ class OperationPreview:
         operation_id: Its id.
         created_at: Aware UTC instant of its start.
         status: None when it is not in the custom status.
-        is_whole: Whether the attributes below are known: not before the first turn, and not all of them of
-            operations that older versions ran.
         dependency: None when it is not known.
         key: None when it is not known.
-        correlation_id: None when it has none, or it is not known.
-        source: None when it is not known.
-        handler: None when it has none, or it is not known.
         attempt_count: Attempts so far.
         next_attempt_at: RFC 3339 instant; None while it does not wait.
-        last_error: "" while nothing failed.
     """
 
     operation_id: str
     created_at: datetime
     status: OperationState | None
-    is_whole: bool
     dependency: str | None
     key: str | None
-    correlation_id: str | None
-    source: str | None
-    handler: str | None
     attempt_count: int
     next_attempt_at: str | None
-    last_error: str
-
-
-def runtimes_of(status: OperationState | None) -> frozenset[OrchestrationStatus]:
-    """Return the task hub statuses that operations in a state can have; empty for any."""
-    return frozenset() if status is None else _RUNTIMES[status]
 
 
 async def scan_operations(
@@ -234,15 +206,10 @@ def _preview(instance: OrchestrationState) -> OperationPreview:
         operation_id=instance.instanceId,
         created_at=instance.createdTimestamp.ToDatetime(tzinfo=UTC),
         status=_status(OrchestrationStatus(instance.orchestrationStatus), shown),
-        is_whole="source" in shown,
         dependency=shown.get("dependency"),
         key=shown.get("key"),
-        correlation_id=shown.get("correlation_id"),
-        source=shown.get("source"),
-        handler=shown.get("handler"),
         attempt_count=shown.get("attempt_count", 0),
         next_attempt_at=shown.get("next_attempt_at"),
-        last_error=last_error(shown),
     )
 
 

@@ -38,7 +38,7 @@ from durable_retry.handlers import Call as HandlerCall
 from durable_retry.handlers import Event, Outcome, TableWrite, Throttled
 from durable_retry.services.attempt import http_client as downstream
 from durable_retry.settings.configuration import harden_runtime, using
-from durable_retry.stores import tables, task_hub
+from durable_retry.stores import operation_notes, tables, task_hub
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
@@ -167,6 +167,8 @@ class App:
                 patch.object(tables, "_run", self._run),
                 patch.object(tables, "_service", lambda: self.tables),
                 patch("durable_retry.services.outbox.send_message", self.queues.send_message),
+                # Lists are read by no invariant, and their index is written beside every operation.
+                patch.object(operation_notes, "_note", lambda *_: None),
                 downstream.sending_over(lambda _: network),
                 patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),
                 patch("durable_retry.stores.dead_letters.index.counter_lock", _lock_of_worker),

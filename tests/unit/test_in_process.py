@@ -122,7 +122,16 @@ class Hub:
         self.waited.append(seconds)
 
 
-RUNNING = {"operation_id": "op-1", "status": "running"}
+RUNNING = {
+    "operation_id": "op-1",
+    "key": "order-7",
+    "dependency": "payments",
+    "source": "app",
+    "correlation_id": None,
+    "status": "running",
+    "created_at": "2030-01-01T12:00:00Z",
+    "updated_at": "2030-01-01T12:00:00Z",
+}
 DONE = {"operation_id": "op-1", "status": "succeeded", "result": {"value": 7}}
 DEAD = {"operation_id": "op-1", "status": "dead_lettered", "dead_letter": {"id": "dl-1"}}
 

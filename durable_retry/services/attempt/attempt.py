@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Final
 
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
-from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.circuit import CallHealth, Permitted, call_health
 from durable_retry.engine.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput
@@ -32,6 +33,7 @@ from durable_retry.services.attempt.http_request import (
 )
 from durable_retry.settings.configuration import find_dependency
 from durable_retry.stores.circuit_cache import CircuitCache, circuit_of
+from durable_retry.stores.operation_notes import note_state
 from durable_retry.stores.operation_writes import insert_marker, remove_marker, write_outcome
 from durable_retry.telemetry import events as telemetry
 from durable_retry.telemetry import spans
@@ -55,7 +57,7 @@ async def attempt_operation(
         number: Which one, from 1.
         admission: What the operation has reached in the admission of this attempt.
     """
-    return await attempt_if_admitted(
+    answer = await attempt_if_admitted(
         hub,
         find_dependency(operation.dependency),
         operation,
@@ -63,6 +65,17 @@ async def attempt_operation(
         admission=admission,
         attempt=partial(make_attempt, operation, number),
     )
+    if not isinstance(answer, AttemptOutcome):
+        note_state(operation, OperationState.WAITING_CIRCUIT)
+    elif answer.category is not None:
+        note_state(operation, OperationState.WAITING_RETRY, answer.error)
+    elif number > 1 or admission != _AT_ONCE:
+        note_state(operation, OperationState.SUCCEEDED)
+    return answer
+
+
+_AT_ONCE: Final = AdmissionState(asks_for_slot=True)
+"""Nothing has held the attempt up."""
 
 
 async def attempt_if_admitted(

@@ -14,6 +14,7 @@ from durable_retry.services.operation_search import (
     OperationFilter,
     find_operations,
 )
+from durable_retry.stores.operation_notes import note_steered
 from durable_retry.stores.operations import find_status, operation_summary
 from durable_retry.stores.task_hub import InstanceEndedError, raise_event
 from durable_retry.triggers.http.answers import ConflictError, etag_of, json_answer, page_answer, required
@@ -80,7 +81,7 @@ _WAITING: Final = frozenset({OperationState.WAITING_RETRY.value, OperationState.
     answers=(
         RouteAnswer(
             OK,
-            f"A page, the newest first, of what the task hub still has. It looks at about {MAX_READ:,} "
+            f"A page, the newest first. It looks at about {MAX_READ:,} "
             "operations, so it may be short or empty while `next_cursor`, which looks further, is not null.",
             OperationPage,
         ),
@@ -142,6 +143,7 @@ async def cancel_operation(operation_id: str, hub: str) -> func.HttpResponse:
     if is_finished(document):
         raise _conflict(document, "is finished and cannot be cancelled")
     await raise_event(hub, operation_id, CANCEL_EVENT, {})
+    note_steered(document)
     return _accepted(document)
 
 

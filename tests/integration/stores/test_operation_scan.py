@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.operations.status import last_error
 from durable_retry.services.submit import submit
 from durable_retry.stores import task_hub as instance_pages
 from durable_retry.stores.operations import (
     OperationPreview,
     find_status,
-    runtimes_of,
     scan_operations,
 )
 from durable_retry.stores.task_hub import client_for, read_operation, wait_for_operation
@@ -68,10 +66,8 @@ async def test_a_preview_agrees_with_the_status_document(task_hub: TaskHubStage)
     for operation_id, preview in previews.items():
         document = await find_status(task_hub.binding, operation_id)
         assert document is not None
-        names = ("status", "dependency", "attempt_count", "key", "correlation_id", "source")
+        names = ("status", "dependency", "attempt_count", "key")
         assert [getattr(preview, name) for name in names] == [document[name] for name in names]
-        assert preview.last_error == last_error(document)
-        assert operation_id in await seen(task_hub, runtime_statuses=runtimes_of(preview.status))
     states = {operation_id: preview.status for operation_id, preview in previews.items()}
     assert states == {
         "op-good": OperationState.SUCCEEDED,

@@ -1,0 +1,321 @@
+"""The index of operations: what lists and searches read, the newest first, at a cost that stays the same.
+
+A task hub cannot give that: Azure Storage has no index of status, time or name, and reads every instance.
+
+    PK `all-<newest first>`     RK <writer>-<n>   operations, many to a row
+    PK `failed-<newest first>`  the same: those that failed, were held up, or ended otherwise than well
+    PK `named-<shard>`          RK <hash>-<newest first>-<id>    one row per operation with a correlation id
+    PK `writer`                 RK <writer>    a process that holds entries not written yet, and since when
+
+A partition of the first two kinds holds what was created in `BUCKET_SECONDS`. Its rows are in no order, so it
+is read whole; partitions are in the order of time.
+
+Many entries share a row (`stores.operation_notes`), so an operation without a correlation id costs far less
+than a row. An entry says where to look; what is true of the operation is in its status document.
+"""
+
+import asyncio
+import json
+import uuid
+import zlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from hashlib import sha256
+from itertools import batched, groupby
+from typing import Any, Final, Self
+
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import FINISHED, OperationState
+from durable_retry.stores import tables
+
+TABLE: Final = "OperationIndex"
+
+BUCKET_SECONDS: Final = 10
+
+_ENTRIES_PER_ROW: Final = 500
+_BYTES_PER_PROPERTY: Final = 60_000
+
+_ROWS_AT_ONCE: Final = 100
+_LAST_BUCKET: Final = 10**11 - 1
+_LAST_INSTANT_US: Final = 10**17 - 1
+_MICROSECOND: Final = timedelta(microseconds=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_WRITERS: Final = "writer"
+
+
+class Kind(StrEnum):
+    """Which operations a list has."""
+
+    ALL = "all"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One operation in the index.
+
+    Attributes:
+        operation_id: Which.
+        created_at: Aware UTC instant of the status document.
+        key: Of the operation, like the four below.
+        dependency: See `key`.
+        handler: None for a request.
+        source: See `key`.
+        correlation_id: None when it has none.
+        status: When it was noted; None of one that was just accepted.
+        error: The last one then, cut; "" for none.
+        noted_us: Microseconds since 1970; of two entries of one operation the later one counts.
+    """
+
+    operation_id: str
+    created_at: datetime
+    key: str
+    dependency: str
+    handler: str | None
+    source: str
+    correlation_id: str | None
+    status: OperationState | None = None
+    error: str = ""
+    noted_us: int = 0
+
+    @property
+    def position(self) -> tuple[datetime, str]:
+        """What lists are ordered by."""
+        return self.created_at, self.operation_id
+
+    def to_json(self) -> list[Any]:
+        """Return the stored form."""
+        parts = [
+            self.operation_id,
+            us_of(self.created_at),
+            self.key,
+            self.dependency,
+            self.handler,
+            self.source,
+        ]
+        status = None if self.status is None else self.status.value
+        return [*parts, self.correlation_id, status, self.error, self.noted_us]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> Self:
+        """Read what `to_json` wrote; newer versions may append members."""
+        operation_id, created_us, key, dependency, handler, source, correlation_id = data[:7]
+        status, error, noted_us = data[7:10]
+        return cls(
+            operation_id=operation_id,
+            created_at=_EPOCH + created_us * _MICROSECOND,
+            key=key,
+            dependency=dependency,
+            handler=handler,
+            source=source,
+            correlation_id=correlation_id,
+            status=None if status is None else OperationState(status),
+            error=error,
+            noted_us=noted_us,
+        )
+
+
+async def write_entries(name: str, held: Iterable[tuple[Kind, Entry]]) -> None:
+    """Write entries, as few rows as their partitions allow.
+
+    Args:
+        name: Unique to this call: the row keys begin with it.
+        held: Entries and their lists.
+    """
+    grouped: dict[tuple[Kind, int], list[Entry]] = defaultdict(list)
+    named_rows: dict[str, dict[str, tables.Row]] = defaultdict(dict)
+    for kind, entry in held:
+        grouped[kind, _bucket(entry.created_at)].append(entry)
+        if kind is Kind.ALL and entry.correlation_id:
+            row = _named_row(entry, entry.correlation_id)
+            named_rows[row["PartitionKey"]][row["RowKey"]] = row
+    writes = [
+        tables.merge(
+            TABLE, {"PartitionKey": _partition(*where), "RowKey": f"{name}-{number}"} | _packed(some)
+        )
+        for where, entries in grouped.items()
+        for number, some in enumerate(batched(entries, _ENTRIES_PER_ROW, strict=False))
+    ]
+    writes += [
+        _upsert(few)
+        for rows in named_rows.values()
+        for few in batched(rows.values(), _ROWS_AT_ONCE, strict=False)
+    ]
+    await asyncio.gather(*writes)
+
+
+async def _upsert(rows: tuple[tables.Row, ...]) -> None:
+    if len(rows) == 1:
+        await tables.merge(TABLE, rows[0])
+    else:
+        await tables.transact(TABLE, [("upsert", row) for row in rows])
+
+
+async def write_since(name: str, since: datetime) -> None:
+    """Say that a process may lose what it noted since an instant."""
+    await tables.merge(TABLE, {"PartitionKey": _WRITERS, "RowKey": name, "since": to_rfc3339(since)})
+
+
+async def gaps(since_before: datetime) -> dict[str, datetime]:
+    """Return processes that may have lost entries, and since when, if that is before an instant."""
+    page = await tables.rows_between(TABLE, _WRITERS)
+    found = {str(row["RowKey"]): from_rfc3339(row["since"]) for row in page.rows}
+    return {name: since for name, since in found.items() if since < since_before}
+
+
+async def close_gap(name: str) -> None:
+    """Forget a process whose entries were added."""
+    await tables.delete(TABLE, _WRITERS, name)
+
+
+async def buckets(kind: Kind, before: datetime | None) -> AsyncIterator[tuple[datetime, int, list[Entry]]]:
+    """Iterate over a list, one partition at a time, the newest first.
+
+    Args:
+        kind: Which list.
+        before: Begin with the partition of this instant; None for the newest.
+
+    Yields:
+        The beginning of the partition's time, the rows that it has, and its entries, the newest first; of
+        each operation the entry that was noted last.
+    """
+    async for name, rows in _partitions(kind, before):
+        yield _begin_of(name), len(rows), _folded(rows)
+
+
+async def _partitions(kind: Kind, before: datetime | None) -> AsyncIterator[tuple[str, list[tables.Row]]]:
+    prefix = f"{kind.value}-"
+    after = prefix if before is None else _partition(kind, _bucket(before) + 1)
+    limit = _FEWEST_ROWS
+    while True:
+        rows = await tables.rows_after(TABLE, after, limit=limit)
+        found = [(name, list(group)) for name, group in groupby(rows, lambda row: str(row["PartitionKey"]))]
+        is_end = len(rows) < limit
+        # The last partition may have more rows than were read: the next request begins with it.
+        whole = found if is_end or (len(found) == 1 and limit == _MOST_ROWS) else found[:-1]
+        for name, group in whole:
+            if not name.startswith(prefix):
+                return
+            yield name, group
+            after = name
+        if is_end:
+            return
+        limit = min(4 * limit, _MOST_ROWS)
+
+
+_FEWEST_ROWS: Final = 20
+_MOST_ROWS: Final = 2_000
+
+
+def _folded(rows: Iterable[tables.Row]) -> list[Entry]:
+    latest: dict[tuple[datetime, str], Entry] = {}
+    for row in rows:
+        for entry in _unpacked(row):
+            known = latest.get(entry.position)
+            if known is None or known.noted_us <= entry.noted_us:
+                latest[entry.position] = entry
+    return [latest[position] for position in sorted(latest, reverse=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPage:
+    """Ids of operations, the newest first; `cursor` continues behind them, None at the end."""
+
+    operation_ids: list[str]
+    cursor: str | None
+
+
+async def named(correlation_id: str, *, limit: int, cursor: str | None) -> NamedPage:
+    """Return operations of a correlation id; the cost depends on the page alone.
+
+    Args:
+        correlation_id: The whole.
+        limit: The most ids.
+        cursor: Of the page before; None for the first.
+    """
+    digest = _digest(correlation_id)
+    page = await tables.rows_between(
+        TABLE, _shard(digest), after=f"{digest}-", before=f"{digest}.", limit=limit, cursor=cursor
+    )
+    return NamedPage([row["RowKey"].split("-", 2)[2] for row in page.rows], page.cursor)
+
+
+async def remove_older(
+    kind: Kind, before: datetime, is_needed: Callable[[Entry], Awaitable[bool]]
+) -> AsyncIterator[int]:
+    """Remove the partitions that end before an instant, one at each step; yield how many entries it had.
+
+    Args:
+        kind: Which list.
+        before: Aware UTC instant.
+        is_needed: Whether an entry stays all the same; asked for entries of operations that had not ended.
+    """
+    async for name, rows in _partitions(kind, before - timedelta(seconds=BUCKET_SECONDS)):
+        entries = _folded(rows)
+        open_ = [entry for entry in entries if entry.status is not None and entry.status not in FINISHED]
+        kept = [entry for entry in open_ if await is_needed(entry)]
+        if kept and len(kept) == len(entries) and len(rows) == 1:
+            continue
+        if kept:
+            keys = {"PartitionKey": name, "RowKey": f"kept-{uuid.uuid4().hex}"}
+            await tables.merge(TABLE, keys | _packed(kept))
+        if kind is Kind.ALL:
+            named_rows = [_named_row(each, each.correlation_id) for each in entries if each.correlation_id]
+            await asyncio.gather(*(_delete(row) for row in named_rows))
+        await asyncio.gather(*(_delete(row) for row in rows))
+        yield len(entries)
+
+
+async def _delete(row: tables.Row) -> None:
+    await tables.delete(TABLE, row["PartitionKey"], row["RowKey"])
+
+
+def _packed(entries: Iterable[Entry]) -> tables.Row:
+    """Return the properties of a row."""
+    text = json.dumps([entry.to_json() for entry in entries], separators=(",", ":"))
+    data = zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
+    parts = range(0, len(data), _BYTES_PER_PROPERTY)
+    return {f"entries_{number}": data[at : at + _BYTES_PER_PROPERTY] for number, at in enumerate(parts)}
+
+
+def _unpacked(row: tables.Row) -> Iterator[Entry]:
+    parts: list[bytes] = []
+    while (part := row.get(f"entries_{len(parts)}")) is not None:
+        parts.append(part)
+    text = zlib.decompress(b"".join(parts)).decode("utf-8", "surrogatepass")
+    return map(Entry.from_json, json.loads(text))
+
+
+def _named_row(entry: Entry, correlation_id: str) -> tables.Row:
+    digest = _digest(correlation_id)
+    newest_first = f"{_LAST_INSTANT_US - us_of(entry.created_at):017d}"
+    return {"PartitionKey": _shard(digest), "RowKey": f"{digest}-{newest_first}-{entry.operation_id}"}
+
+
+def _digest(correlation_id: str) -> str:
+    return sha256(correlation_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _shard(digest: str) -> str:
+    return f"named-{digest[0]}"
+
+
+def us_of(instant: datetime) -> int:
+    """Return microseconds since 1970."""
+    return (instant - _EPOCH) // _MICROSECOND
+
+
+def _bucket(instant: datetime) -> int:
+    return us_of(instant) // (BUCKET_SECONDS * 1_000_000)
+
+
+def _partition(kind: Kind, bucket: int) -> str:
+    return f"{kind.value}-{_LAST_BUCKET - bucket:011d}"
+
+
+def _begin_of(partition: str) -> datetime:
+    bucket = _LAST_BUCKET - int(partition.rpartition("-")[2])
+    return _EPOCH + timedelta(seconds=bucket * BUCKET_SECONDS)

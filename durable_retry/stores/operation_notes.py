@@ -1,0 +1,211 @@
+"""Notes for the index of operations: collected in memory, written together at most once a second.
+
+No operation waits for the index, or fails with it. A process that ends before it has written leaves its row
+under `writer` of the index, and upkeep adds what it lost from the task hub (`services.retention`). What a
+process accepts after a pause is written within 50 ms; what comes in the second after that is announced there:
+the row is written at the beginning of a busy time, renewed during it, and deleted after it.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from durable_retry import clock
+from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.stores.operation_index import Entry, Kind, close_gap, us_of, write_entries, write_since
+
+ERROR_CHARS: Final = 300
+"""Characters of an error that the index has."""
+
+_SOON_SECONDS: Final = 0.05
+_PAUSE_SECONDS: Final = 1.0
+_RENEWED_SECONDS: Final = 30.0
+_MOST_HELD: Final = 20_000
+"""Entries that wait for storage. What is beyond that is dropped, and added by upkeep."""
+
+_DROPPED_WITHIN: Final = timedelta(seconds=5)
+"""Far longer than an operation takes from its acceptance to its note."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Writer:
+    """What one event loop has collected.
+
+    Attributes:
+        name: Of its rows.
+        held: Entries that are not written yet, oldest first.
+        written: Writes so far.
+        timer: Of the next write; None while none is planned.
+        last_write: When it began, in the loop's seconds.
+        renewed: When its row under `writer` was last written, in the loop's seconds; None while it has none.
+        dropped_since: Since when entries were dropped, as too many waited for storage; None while none were.
+        lock: One write at a time.
+        tasks: Under way.
+    """
+
+    name: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    held: list[tuple[Kind, Entry]] = field(default_factory=list)
+    written: int = 0
+    timer: asyncio.TimerHandle | None = None
+    last_write: float = float("-inf")
+    renewed: float | None = None
+    dropped_since: datetime | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+
+_writers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Writer] = WeakKeyDictionary()
+
+
+def note_accepted(operation: OperationInput) -> None:
+    """Note an operation that was started. Returns at once; the entry is written within a second."""
+    _note(Kind.ALL, _entry(operation))
+
+
+def note_state(operation: OperationInput, status: OperationState, error: str | None = None) -> None:
+    """Note an operation that failed or was held up, or how it ended after that. Returns at once."""
+    _note(Kind.FAILED, _entry(operation, status=status, error=(error or "")[:ERROR_CHARS]))
+
+
+def note_document(document: Mapping[str, Any], error: str) -> None:
+    """Note an operation by its status document; it may be in the index already. Returns at once.
+
+    Args:
+        document: Its status document.
+        error: `engine.operations.status.last_error` of it.
+    """
+    entry = _entry_of(document, error)
+    _note(Kind.ALL, entry)
+    if error or entry.status in _ENDED_OTHERWISE:
+        _note(Kind.FAILED, entry)
+
+
+def note_steered(document: Mapping[str, Any]) -> None:
+    """Note an operation that somebody cancels or has cancelled, by its status document. Returns at once."""
+    _note(Kind.FAILED, _entry_of(document, ""))
+
+
+_ENDED_OTHERWISE: Final = (OperationState.DEAD_LETTERED, OperationState.CANCELLED)
+
+
+def _entry_of(document: Mapping[str, Any], error: str) -> Entry:
+    return Entry(
+        operation_id=document["operation_id"],
+        created_at=from_rfc3339(document["created_at"]),
+        key=document["key"],
+        dependency=document["dependency"],
+        handler=document.get("handler"),
+        source=document["source"],
+        correlation_id=document["correlation_id"],
+        status=OperationState(document["status"]),
+        error=error[:ERROR_CHARS],
+        noted_us=us_of(from_rfc3339(document["updated_at"])),
+    )
+
+
+def _entry(operation: OperationInput, **more: Any) -> Entry:
+    return Entry(
+        operation_id=operation.operation_id,
+        created_at=operation.created_at,
+        key=operation.key,
+        dependency=operation.dependency,
+        handler=operation.handler,
+        source=operation.source,
+        correlation_id=operation.correlation_id,
+        noted_us=us_of(clock.now()),
+        **more,
+    )
+
+
+def _note(kind: Kind, entry: Entry) -> None:
+    loop = asyncio.get_running_loop()
+    writer = _writers.setdefault(loop, _Writer())
+    writer.held.append((kind, entry))
+    wait = max(_SOON_SECONDS, writer.last_write + _PAUSE_SECONDS - loop.time())
+    if writer.timer is not None and writer.timer.when() <= loop.time() + _PAUSE_SECONDS:
+        return
+    _plan(writer, loop, wait)
+    if wait > _SOON_SECONDS and writer.renewed is None:
+        _run(writer, _announce(writer, loop))
+
+
+def _plan(writer: _Writer, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+    if writer.timer is not None:
+        writer.timer.cancel()
+
+    def begin() -> None:
+        writer.timer = None
+        _run(writer, _write_held(writer, loop))
+
+    writer.timer = loop.call_later(seconds, begin)
+
+
+def _run(writer: _Writer, work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.get_running_loop().create_task(work)
+    writer.tasks.add(task)
+    task.add_done_callback(writer.tasks.discard)
+
+
+async def write_noted() -> None:
+    """Write what this event loop has noted, so that a list that is read next shows it; never raises."""
+    loop = asyncio.get_running_loop()
+    writer = _writers.get(loop)
+    if writer is not None and (writer.held or writer.lock.locked()):
+        await _write_held(writer, loop)
+
+
+async def _write_held(writer: _Writer, loop: asyncio.AbstractEventLoop) -> None:
+    async with writer.lock:
+        held, writer.held = writer.held, []
+        if held:
+            writer.last_write = loop.time()
+        try:
+            writer.written += 1
+            await write_entries(f"{writer.name}-{writer.written}", held)
+            await _renew(writer, loop, is_idle=not held)
+        except Exception as error:  # noqa: BLE001 - no operation waits for the index, or fails with it
+            _hold_again(writer, held)
+            _log.warning("the index of operations cannot be written: %s", type(error).__name__)
+    if writer.timer is None and (writer.held or writer.renewed is not None):
+        _plan(writer, loop, _PAUSE_SECONDS if writer.held else _RENEWED_SECONDS)
+
+
+def _hold_again(writer: _Writer, held: list[tuple[Kind, Entry]]) -> None:
+    every = [*held, *writer.held]
+    dropped, writer.held = every[:-_MOST_HELD], every[-_MOST_HELD:]
+    if dropped and writer.dropped_since is None:
+        writer.dropped_since = clock.now() - _DROPPED_WITHIN
+
+
+async def _announce(writer: _Writer, loop: asyncio.AbstractEventLoop) -> None:
+    async with writer.lock:
+        try:
+            await write_since(writer.name, clock.now() - _DROPPED_WITHIN)
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.warning("the index of operations cannot be written: %s", type(error).__name__)
+        else:
+            writer.renewed = loop.time()
+
+
+async def _renew(writer: _Writer, loop: asyncio.AbstractEventLoop, *, is_idle: bool) -> None:
+    """Renew the writer's row while it is busy; delete it when nothing came for a while."""
+    if writer.dropped_since is not None:
+        await write_since(f"{writer.name}-{writer.written}", writer.dropped_since)
+        writer.dropped_since = None
+    if writer.renewed is None:
+        return
+    if is_idle:
+        writer.renewed = None
+        await close_gap(writer.name)
+    elif loop.time() - writer.renewed >= _RENEWED_SECONDS:
+        await write_since(writer.name, clock.now() - _DROPPED_WITHIN)
+        writer.renewed = loop.time()

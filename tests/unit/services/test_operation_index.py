@@ -1,0 +1,114 @@
+"""Upkeep of the index: what processes lost is added, what is past its time is removed."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry import clock
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import OperationState
+from durable_retry.services import operation_index
+from durable_retry.services.operation_index import LOST_AFTER, add_lost, remove_old
+from durable_retry.stores import tables
+from durable_retry.stores.operation_index import (
+    TABLE,
+    Entry,
+    Kind,
+    buckets,
+    gaps,
+    named,
+    write_entries,
+    write_since,
+)
+from durable_retry.stores.operations import OperationPreview
+from tests.support.builders import NOON
+from tests.support.tables import TablesInMemory
+
+
+def entry(operation_id: str, age: timedelta, **more: Any) -> Entry:
+    given = {"key": "k", "dependency": "payments", "handler": None, "source": "http", "correlation_id": None}
+    return Entry(operation_id=operation_id, created_at=NOON - age, **(given | more))
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
+    account = TablesInMemory()
+    monkeypatch.setattr(tables, "_service", lambda: account)
+    monkeypatch.setattr(clock, "now", lambda: NOON)
+    return account
+
+
+async def listed(kind: Kind = Kind.ALL) -> list[str]:
+    return [one.operation_id async for _, _, entries in buckets(kind, None) for one in entries]
+
+
+@pytest.mark.usefixtures("account")
+async def test_what_an_ended_process_lost_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    ages = {"op-known": 7, "op-lost": 6, "op-old": 90}
+    asked: list[tuple[Any, Any]] = []
+
+    async def scan(_hub: str, *, created_after: Any, created_before: Any) -> AsyncIterator[OperationPreview]:
+        asked.append((created_after, created_before))
+        for operation_id in ("op-known", "op-lost"):
+            yield OperationPreview(
+                operation_id=operation_id,
+                created_at=NOON,
+                status=None,
+                dependency=None,
+                key=None,
+                attempt_count=0,
+                next_attempt_at=None,
+            )
+
+    async def find(_hub: str, operation_id: str) -> dict[str, Any]:
+        assert operation_id == "op-lost"
+        created_at = to_rfc3339(NOON - timedelta(minutes=ages[operation_id]))
+        return {
+            "operation_id": operation_id,
+            "key": "k",
+            "dependency": "payments",
+            "source": "http",
+            "correlation_id": None,
+            "status": "succeeded",
+            "attempts": [],
+            "dead_letter": None,
+            "created_at": created_at,
+            "updated_at": created_at,
+        }
+
+    monkeypatch.setattr(operation_index, "scan_operations", scan)
+    monkeypatch.setattr(operation_index, "find_status", find)
+    for name in ("op-known", "op-old"):
+        await write_entries(name, [(Kind.ALL, entry(name, timedelta(minutes=ages[name])))])
+    await write_since("lively", NOON)
+    assert await add_lost("", NOON) == 0
+    since = NOON - timedelta(minutes=8)
+    await write_since("gone", since)
+    assert await add_lost("", NOON) == 1
+    assert await listed() == ["op-lost", "op-known", "op-old"]
+    assert asked == [(since, NOON - LOST_AFTER)]
+    assert list(await gaps(NOON + LOST_AFTER)) == ["lively"]
+
+
+async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
+    account: TablesInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def is_over(_hub: str, operation_id: str) -> bool:
+        return operation_id != "op-waits"
+
+    monkeypatch.setattr(operation_index, "is_over", is_over)
+    waiting = {"status": OperationState.WAITING_RETRY}
+    for age in (1, 8, 9):
+        name, old = f"op-{age}", timedelta(days=age)
+        held = [(Kind.ALL, entry(name, old, correlation_id="c")), (Kind.FAILED, entry(name, old, **waiting))]
+        await write_entries(name, held)
+    await write_entries("w", [(Kind.FAILED, entry("op-waits", timedelta(days=8), **waiting))])
+    for expected in (4, 0):  # Two of all, and two of those that failed beside the one that stays.
+        removed = await remove_old("", NOON - timedelta(days=7))
+        assert removed == expected + (expected > 0)
+    assert await listed() == ["op-1"]
+    assert await listed(Kind.FAILED) == ["op-1", "op-waits"]
+    assert (await named("c", limit=5, cursor=None)).operation_ids == ["op-1"]
+    assert len(account.rows(TABLE)) == 4

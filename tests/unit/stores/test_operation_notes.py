@@ -1,0 +1,157 @@
+"""Notes of operations on their way into the index, with storage in memory that may be away."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.core.exceptions import ServiceResponseError
+
+from durable_retry import clock
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import OperationState
+from durable_retry.stores import operation_notes, tables
+from durable_retry.stores.operation_index import TABLE, Entry, Kind, buckets, gaps
+from durable_retry.stores.operation_notes import (
+    note_accepted,
+    note_document,
+    note_state,
+    note_steered,
+    write_noted,
+)
+from tests.support.builders import NOON, an_operation
+from tests.support.tables import TablesInMemory
+
+FAR = timedelta(days=1)
+
+
+@dataclass
+class Storage:
+    """The account, which can be away."""
+
+    account: TablesInMemory = field(default_factory=TablesInMemory)
+    is_away: bool = False
+    requests: int = 0
+
+    async def run(self, table: str, action: Callable[[Any], Any]) -> Any:
+        self.requests += 1
+        if self.is_away:
+            raise ServiceResponseError("the storage is away")
+        return tables.with_table(table, action)
+
+    def rows(self, prefix: str) -> list[dict[str, Any]]:
+        return [row for row in self.account.rows(TABLE) if row["PartitionKey"].startswith(prefix)]
+
+
+@pytest.fixture
+def storage(monkeypatch: pytest.MonkeyPatch) -> Storage:
+    storage = Storage()
+    monkeypatch.setattr(tables, "_run", storage.run)
+    monkeypatch.setattr(tables, "_service", lambda: storage.account)
+    monkeypatch.setattr(clock, "now", lambda: NOON)
+    return storage
+
+
+async def listed(kind: Kind = Kind.ALL) -> list[Entry]:
+    return [entry async for _, _, entries in buckets(kind, None) for entry in entries]
+
+
+async def test_many_notes_are_one_row(storage: Storage) -> None:
+    for number in range(100):
+        note_accepted(an_operation(operation_id=f"op-{number}"))
+    assert storage.requests == 0
+    await write_noted()
+    assert len(storage.rows("all-")) == 1
+    assert len(await listed()) == 100
+
+
+async def test_a_note_is_written_by_itself(storage: Storage) -> None:
+    note_accepted(an_operation())
+    await until_written(storage)
+    assert storage.rows("writer") == []
+
+
+async def test_an_entry_has_what_lists_filter_by(storage: Storage) -> None:
+    operation = an_operation(correlation_id="order-42")
+    note_accepted(operation)
+    note_state(operation, OperationState.WAITING_RETRY, "timed out " + 400 * "x")
+    note_state(operation, OperationState.SUCCEEDED)
+    await write_noted()
+    (accepted,), (failed,) = await listed(), await listed(Kind.FAILED)
+    assert (accepted.key, accepted.correlation_id, accepted.status) == (operation.key, "order-42", None)
+    assert accepted.created_at == operation.created_at
+    assert (failed.status, failed.error) == (OperationState.SUCCEEDED, "")
+    assert len(storage.rows("named-")) == 1
+
+
+@pytest.mark.usefixtures("storage")
+async def test_a_document_that_was_lost_is_noted_with_its_end() -> None:
+    document = {
+        "operation_id": "op-1",
+        "key": "k",
+        "dependency": "payments",
+        "source": "http",
+        "correlation_id": None,
+        "status": "dead_lettered",
+        "created_at": to_rfc3339(NOON),
+        "updated_at": to_rfc3339(NOON),
+    }
+    note_document(document, "422 Unprocessable")
+    note_document({**document, "operation_id": "op-2", "status": "succeeded"}, "")
+    note_steered({**document, "operation_id": "op-3", "status": "running"})
+    await write_noted()
+    assert [(one.operation_id, one.status) for one in await listed()] == [
+        ("op-2", OperationState.SUCCEEDED),
+        ("op-1", OperationState.DEAD_LETTERED),
+    ]
+    failed = {one.operation_id: one.error for one in await listed(Kind.FAILED)}
+    assert failed == {"op-1": "422 Unprocessable", "op-3": ""}
+
+
+async def test_what_waits_for_storage_is_announced_and_written_later(storage: Storage) -> None:
+    note_accepted(an_operation(operation_id="op-1"))
+    await until_written(storage)
+    note_accepted(an_operation(operation_id="op-2"))  # Within a second of the first, so it has to wait.
+    await writer_is_idle()
+    (row,) = storage.rows("writer")
+    assert datetime.fromisoformat(row["since"]) <= NOON
+    assert await gaps(NOON + FAR) == {row["RowKey"]: NOON - timedelta(seconds=5)}
+    assert await gaps(NOON - FAR) == {}
+    storage.is_away = True
+    await write_noted()
+    storage.is_away = False
+    await write_noted()
+    assert {one.operation_id for one in await listed()} == {"op-1", "op-2"}
+    await operation_notes._write_held(operation_notes._writers[loop()], loop())  # Nothing came for a while.
+    assert storage.rows("writer") == []
+
+
+async def test_what_is_too_much_to_hold_is_left_to_upkeep(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operation_notes, "_MOST_HELD", 3)
+    storage.is_away = True
+    for number in range(5):
+        note_accepted(an_operation(operation_id=f"op-{number}"))
+    await write_noted()
+    storage.is_away = False
+    await write_noted()
+    assert {one.operation_id for one in await listed()} == {"op-2", "op-3", "op-4"}
+    assert len(await gaps(NOON + FAR)) == 1
+
+
+async def until_written(storage: Storage) -> None:
+    async with asyncio.timeout(30):
+        while not storage.rows("all-"):  # noqa: ASYNC110 # the timer of the loop fires when it likes
+            await asyncio.sleep(0.01)
+    await writer_is_idle()
+
+
+def loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+async def writer_is_idle() -> None:
+    await asyncio.gather(*operation_notes._writers[loop()].tasks)
