@@ -8,6 +8,7 @@ import { Poller } from "./poll.js";
 import { circuitsView, circuitView } from "./views/circuits.js";
 import { bulkReplaysView, bulkReplayView, deadLettersView, deadLetterView, newReplayView } from "./views/dead_letters.js";
 import { findView } from "./views/find.js";
+import { metricsView } from "./views/metrics.js";
 import { operationsView, operationView } from "./views/operations.js";
 import { outboxView } from "./views/outbox.js";
 import { overviewView } from "./views/overview.js";
@@ -28,6 +29,7 @@ const VIEWS = [
   [/^replays\/([^/]+)$/, bulkReplayView],
   [/^circuits$/, circuitsView],
   [/^circuits\/([^/]+)$/, circuitView],
+  [/^metrics$/, metricsView],
   [/^outbox$/, outboxView],
   [/^policy$/, policyView],
   [/^batches$/, batchesView],

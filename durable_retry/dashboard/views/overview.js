@@ -3,10 +3,11 @@
 import { get } from "../api.js";
 import { stateBars } from "../charts.js";
 import { go, h, link } from "../dom.js";
-import { ago, coarse, now, number, plural, until, words } from "../format.js";
+import { ago, coarse, now, number, percent, plural, until, words } from "../format.js";
 import { badge, card, deadLetterLink, figure, notice, operationLink, STATES } from "../pieces.js";
 import { atLeast, waitingIn, WINDOWS } from "../poll.js";
 import { byUrgency, circuitCard } from "./circuits.js";
+import { inMs, rateOf } from "./metrics.js";
 
 export function overviewView({ query }) {
   const minutes = WINDOWS.find(([value]) => value === Number(query.minutes))?.[0] ?? WINDOWS[0][0];
@@ -14,20 +15,20 @@ export function overviewView({ query }) {
     title: "Overview",
     hideTitle: true,
     load: async (signal) => partsOf(await get("overview", { window_seconds: minutes * 60 }, signal)),
-    render: (data) => [figures(data), operations(data, minutes), dependencies(data), h("div", { class: "pair" }, groups(data.letters), outbox(data.outbox)), lately(data)],
+    render: (data) => [figures(data, minutes), operations(data, minutes), dependencies(data), h("div", { class: "pair" }, groups(data.letters), outbox(data.outbox)), lately(data)],
   };
 }
 
 /** Each part stands for itself: one that did not answer is `{error}`. */
-function partsOf({ operations: counted, circuits, dead_letters: letters, outbox: events, health, unavailable }) {
+function partsOf({ operations: counted, circuits, dead_letters: letters, outbox: events, metrics, health, unavailable }) {
   const orError = (name, part) => part ?? { error: { status: 503, message: `The API could not read it (${unavailable[name]}).` } };
   return {
     counted: orError("operations", counted), circuits: orError("circuits", circuits && byUrgency(circuits)),
-    letters: orError("dead_letters", letters), outbox: orError("outbox", events), health: orError("health", health),
+    metrics: orError("metrics", metrics), letters: orError("dead_letters", letters), outbox: orError("outbox", events), health: orError("health", health),
   };
 }
 
-function figures({ counted, circuits, letters, outbox, health }) {
+function figures({ counted, circuits, letters, outbox, metrics, health }, minutes) {
   const ailing = circuits.error ? null : circuits.filter((one) => ["open", "half_open", "forced_open"].includes(one.state)).length;
   const sick = health.error ? [] : Object.entries(health.parts ?? {}).filter(([, part]) => !part.healthy).map(([name]) => words(name).toLowerCase());
   return h("div", { class: "figures", data: { key: "figures" } },
@@ -37,7 +38,20 @@ function figures({ counted, circuits, letters, outbox, health }) {
     figure(letters.error ? "–" : number(letters.open), "open dead letters",
       { href: link("dead-letters", { status: "open" }), kind: letters.open ? "is-dead_lettered" : "", note: letters.oldest_at ? ["oldest ", ago(letters.oldest_at)] : null }),
     lagFigure(outbox),
+    throughput(metrics, minutes), latency(metrics, minutes),
     sick.length ? figure("Unhealthy", sick.join(", "), { kind: "is-dead_lettered" }) : null);
+}
+
+function throughput(metrics, minutes) {
+  const seconds = (Date.parse(metrics.to) - Date.parse(metrics.from)) / 1000;
+  const [rate, unit] = metrics.error ? ["–", "min"] : rateOf(metrics.ended, seconds);
+  return figure(rate, `operations ended per ${unit}`,
+    { href: link("metrics", { minutes }), note: metrics.error ? null : [number(metrics.attempts), " attempts, ", percent(metrics.attempts ? metrics.failures / metrics.attempts : null), " failed"] });
+}
+
+function latency({ error, attempt_ms: attempt, operation_ms: operation }, minutes) {
+  return figure(error ? "–" : inMs(attempt.p95), "p95 of attempts",
+    { href: link("metrics", { minutes }), note: error || operation.p95 === null ? null : `whole operations ${inMs(operation.p95)}` });
 }
 
 /** The age of the oldest pending event; past the threshold of its alert it is an alarm. */

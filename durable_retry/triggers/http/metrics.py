@@ -1,14 +1,14 @@
 """HTTP: metrics of dependencies over time."""
 
 from datetime import timedelta
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import azure.functions as func
 from pydantic import BaseModel, Field
 
 from durable_retry import clock
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.metrics import LONGEST_RANGE, SHORTEST_RANGE
+from durable_retry.engine.metrics import LONGEST_RANGE, MINUTE, SHORTEST_RANGE, floored
 from durable_retry.services.metrics import metrics_between
 from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry.spans import QUEUE
@@ -81,6 +81,18 @@ class MetricsDocument(BaseModel):
     points: list[MetricPoint]
 
 
+async def metrics_glance(window_seconds: int) -> dict[str, Any]:
+    """Return the figures of all dependencies together over the last seconds, in whole minutes."""
+    now = clock.now()
+    begin = floored(now - timedelta(seconds=window_seconds), MINUTE)
+    found = await metrics_between(_known(), begin, now, now)
+    return {"from": found["from"], "to": found["to"], **found["total"]}
+
+
+def _known() -> list[str]:
+    return [*sorted(dependencies().dependencies), QUEUE]
+
+
 DEPENDENCY: Final = text(
     "dependency", "A name in `dependencies.toml`, or `queue` for events to queues; every one when missing."
 )
@@ -100,7 +112,7 @@ async def get_metrics(query: Query) -> func.HttpResponse:
     problems = []
     if not SHORTEST_RANGE <= end - begin <= LONGEST_RANGE:
         problems.append(Problem("/from", "must be a minute to seven days before `to`"))
-    known = [*sorted(dependencies().dependencies), QUEUE]
+    known = _known()
     wanted = query[DEPENDENCY]
     if wanted is not None and wanted not in known:
         problems.append(Problem("/dependency", f"must be one of {', '.join(known)}"))

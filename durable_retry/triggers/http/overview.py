@@ -29,6 +29,7 @@ from durable_retry.triggers.http import circuits, dead_letters, operations
 from durable_retry.triggers.http.answers import etag_of, json_answer
 from durable_retry.triggers.http.dead_letters import DeadLetterGroup, DeadLetterSummary
 from durable_retry.triggers.http.documents import OperationSummary, UtcInstant
+from durable_retry.triggers.http.metrics import MetricFigures, metrics_glance
 from durable_retry.triggers.http.operations import WINDOW
 from durable_retry.triggers.http.outbox import OutboxEvent
 from durable_retry.triggers.http.routes import AWAY, OK, Query, RouteAnswer, Routes, shown
@@ -111,6 +112,13 @@ class OutboxGlance(BaseModel):
     ]
 
 
+class MetricsGlance(MetricFigures):
+    """Throughput and latency of all dependencies together, in whole minutes."""
+
+    begins_at: Annotated[UtcInstant, Field(alias="from")]
+    ends_at: Annotated[UtcInstant, Field(alias="to")]
+
+
 class OverviewDocument(BaseModel):
     """How the app is; a part that did not answer is null, and `unavailable` has its failure."""
 
@@ -118,6 +126,7 @@ class OverviewDocument(BaseModel):
     circuits: list[CircuitGlance] | None
     dead_letters: OpenDeadLettersGlance | None
     outbox: OutboxGlance | None
+    metrics: MetricsGlance | None
     health: HealthDocument | None
     unavailable: Annotated[dict[str, str], Field(description="Kind of failure by part.")]
 
@@ -166,6 +175,7 @@ async def get_overview(query: Query, hub: str) -> func.HttpResponse:
         "circuits": _circuits(hub),
         "dead_letters": _dead_letters(),
         "outbox": _outbox(),
+        "metrics": metrics_glance(query[WINDOW]),
         "health": _health(hub),
     }
     answered = dict(zip(parts, await asyncio.gather(*map(_answered, parts.values())), strict=True))

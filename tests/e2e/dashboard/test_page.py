@@ -130,6 +130,8 @@ VIEWS = (
     "replays/new",
     "circuits",
     "circuits/patient",
+    "metrics",
+    "metrics?dependency=flaky&minutes=15",
     "outbox?state=sent",
     "policy",
     "batches",

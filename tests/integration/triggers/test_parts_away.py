@@ -51,6 +51,7 @@ NEEDS_STORAGE_ONLY: Final = {
     "archive_dead_letter",
     "restore_dead_letter",
     "note_dead_letter",
+    "get_metrics",
     "list_outbox",
     "get_batch",
     "list_all_batches",
@@ -141,13 +142,19 @@ async def test_a_route_that_needs_no_part_answers_all_the_same(app: App) -> None
 
 async def test_the_overview_names_the_parts_that_are_away_and_shows_the_others(app: App) -> None:
     everything_away = await app.document("get_overview")
-    assert everything_away["unavailable"].keys() == {"operations", "circuits", "dead_letters", "outbox"}
+    assert everything_away["unavailable"].keys() == {
+        "operations",
+        "circuits",
+        "dead_letters",
+        "outbox",
+        "metrics",
+    }
     assert everything_away["health"]["status"] == "unhealthy"
     with task_hub_stage() as stage:
         app.hub = stage.binding
         overview = await app.document("get_overview")
-    assert overview["unavailable"].keys() == {"dead_letters", "outbox"}
-    assert [overview[name] for name in overview["unavailable"]] == [None, None]
+    assert overview["unavailable"].keys() == {"dead_letters", "outbox", "metrics"}
+    assert [overview[name] for name in overview["unavailable"]] == [None, None, None]
     assert overview["operations"]["operations"] == 0
     assert "payments" in [circuit["dependency"] for circuit in overview["circuits"]]
 
