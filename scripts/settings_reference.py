@@ -19,6 +19,7 @@ import onebox.cli
 import onebox.environment
 import retryctl.api
 import scripts.run
+from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.config import (
@@ -27,6 +28,7 @@ from durable_retry.engine.config import (
     DependencyTable,
     IdempotencyTable,
     LimitsTable,
+    MaskingTable,
     RetryBudgetTable,
     TimeoutsTable,
     WebhookTable,
@@ -89,6 +91,7 @@ TABLES: Final[Mapping[str, tuple[type[BaseModel], type]]] = {
     "limits": (LimitsTable, LimitSettings),
     "idempotency": (IdempotencyTable, IdempotencySettings),
     "webhook": (WebhookTable, WebhookTable),
+    "masking": (MaskingTable, Masking),
 }
 """Table -> the model that validates it, and the class that says what its keys mean."""
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from durable_retry.engine.base.masking import CONTENTS, MASKED, Masking, Show
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.validation import (
@@ -93,11 +94,26 @@ def _failure_name_problem(name: str) -> str | None:
     )
 
 
+def _masked_field_problem(name: str) -> str | None:
+    if not re.search(r"[A-Za-z0-9]", name):
+        return "must name a field; * stands for any text beside letters or digits"
+    return None
+
+
+def _masked_pointer_problem(pointer: str) -> str | None:
+    first = pointer.partition("/")[2].partition("/")[0]
+    if pointer_problem(pointer) is None and first not in CONTENTS:
+        return f"must begin with /{', /'.join(CONTENTS)}"
+    return pointer_problem(pointer)
+
+
 type BaseUrl = Annotated[str, checked(_base_url_problem)]
 type ConfigHeaderName = Annotated[str, checked(config_header_problem)]
 type ConfigHeaderValue = Annotated[str, checked(header_value_problem)]
 type FailureName = Annotated[str, checked(_failure_name_problem)]
 type WebhookSecret = Annotated[str, checked(_webhook_secret_problem)]
+type MaskedField = Annotated[str, checked(_masked_field_problem)]
+type MaskedPointer = Annotated[str, checked(_masked_pointer_problem)]
 type Pointer = Annotated[str, checked(pointer_problem)]
 
 
@@ -172,6 +188,14 @@ class WebhookTable(Strict):
     secrets: Annotated[list[WebhookSecret], Field(max_length=10)] = Field(default_factory=list)
 
 
+class MaskingTable(Strict):
+    """`masking`; see `engine.base.masking.Masking`."""
+
+    show: Literal["masked", "none", "all"] = "masked"
+    fields: Annotated[list[MaskedField], Field(max_length=100)] = Field(default_factory=list)
+    pointers: Annotated[list[MaskedPointer], Field(max_length=100)] = Field(default_factory=list)
+
+
 class DefaultsTable(Strict):
     """`[defaults]`: the values that every dependency starts from."""
 
@@ -185,6 +209,7 @@ class DefaultsTable(Strict):
     idempotency: IdempotencyTable = Field(default_factory=IdempotencyTable)
     classify: dict[FailureName, CategoryName] = Field(default_factory=dict)
     webhook: WebhookTable = Field(default_factory=WebhookTable)
+    masking: MaskingTable = Field(default_factory=MaskingTable)
 
 
 class DependencyTable(DefaultsTable):
@@ -260,10 +285,12 @@ class Config:
     Attributes:
         dependencies: By name.
         warnings: What is allowed and may not be meant.
+        masking: Of what belongs to no dependency.
     """
 
     dependencies: Mapping[str, Dependency]
     warnings: tuple[Problem, ...] = ()
+    masking: Masking = MASKED
 
 
 def parse_config(
@@ -290,7 +317,7 @@ def parse_config(
         error = ConfigError(reader.problems)
         error.file_name = file_name
         raise error
-    return Config(dependencies, tuple(reader.warnings))
+    return Config(dependencies, tuple(reader.warnings), reader.masking)
 
 
 def key_path(pointer: str) -> str:
@@ -316,6 +343,7 @@ class _Reader:
         self.function_timeout_seconds = function_timeout_seconds
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
+        self.masking = MASKED
 
     def read(self, text: str) -> dict[str, Dependency]:
         try:
@@ -329,6 +357,7 @@ class _Reader:
             guess = did_you_mean(name, known)
             self.problems.append(Problem(pointer_of(name), f"is not a known table{guess}"))
         defaults = self._table(DefaultsTable, document.get("defaults", {}), ("defaults",))
+        self.masking = _masking(defaults.written.get("masking", {}))
         tables = document.get("dependencies", {})
         if not isinstance(tables, dict):
             self.problems.append(Problem("/dependencies", "must be a table"))
@@ -395,6 +424,7 @@ class _Reader:
             idempotency=_idempotency(tables["idempotency"]),
             classify={failure: Category(category) for failure, category in tables["classify"].items()},
             webhook_secrets=tuple(Secret(text) for text in tables["webhook"].get("secrets", ())),
+            masking=_masking(tables["masking"]),
         )
 
     def _headers(self, name: str, headers: Mapping[str, str]) -> dict[str, str | Secret]:
@@ -417,6 +447,11 @@ class _Reader:
 
 def _in_toml(detail: str) -> str:
     return detail.replace("an object", "a table")
+
+
+def _masking(table: Mapping[str, Any]) -> Masking:
+    fields, pointers = tuple(table.get("fields", ())), tuple(table.get("pointers", ()))
+    return Masking(Show(table.get("show", Show.MASKED)), fields, pointers)
 
 
 def _idempotency(table: Mapping[str, Any]) -> IdempotencySettings:

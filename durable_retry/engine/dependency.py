@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import MASK, Secret
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
@@ -58,6 +59,7 @@ class Dependency:
         classify: Status code or exception name to category; takes precedence over the built-in table.
         webhook_secrets: Secrets that sign the events sent there as webhooks, newest first; empty means
             unsigned.
+        masking: What people see of requests, inputs and errors.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Dependency:
     idempotency: IdempotencySettings = field(default_factory=IdempotencySettings)
     classify: Mapping[str, Category] = field(default_factory=dict)
     webhook_secrets: tuple[Secret, ...] = ()
+    masking: Masking = field(default_factory=Masking)
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that clients may see: secrets masked."""
@@ -92,6 +95,11 @@ class Dependency:
             },
             "classify": {name: category.value for name, category in self.classify.items()},
             "webhook": {"secrets": [MASK for _ in self.webhook_secrets]},
+            "masking": {
+                "show": self.masking.show.value,
+                "fields": list(self.masking.fields),
+                "pointers": list(self.masking.pointers),
+            },
         }
 
 

@@ -39,6 +39,7 @@ from durable_retry.engine.dead_letters.replay import (
     edited_operation,
     is_masked,
     needs_new_key,
+    unmasked,
 )
 from durable_retry.engine.intake import DATA_PREFIX, Arrival
 from durable_retry.engine.operations.completion import written_operation
@@ -47,6 +48,7 @@ from durable_retry.engine.operations.operation import OperationInput, visible, w
 from durable_retry.services.intake import intake
 from durable_retry.services.outbox import resend, was_resent
 from durable_retry.services.submit import KeyReused, check_target, submit
+from durable_retry.settings.configuration import masking_of
 from durable_retry.stores.dead_letters.records import (
     Intent,
     NoSuchDeadLetterError,
@@ -247,8 +249,9 @@ def prepare(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepa
 
     Raises:
         UnknownTargetError: Its dependency or handler is not known.
-        InvalidInputError: With everything else that is wrong with it.
+        InvalidInputError: With everything else that is wrong with it, such as a mask left in what was edited.
     """
+    edits = unmasked(edits, record, masking_of(record.dependency))
     if record.operation is None:
         return _of_message(record, edits)
     if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:

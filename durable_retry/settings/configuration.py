@@ -13,6 +13,7 @@ from durabletask import task
 from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.worker import _OrchestrationExecutor
 
+from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.validation import Problem
 from durable_retry.engine.config import Config, ConfigError, key_path, parse_config
 from durable_retry.engine.dependency import Dependency
@@ -161,6 +162,12 @@ def dependencies() -> Config:
 def find_dependency(name: str) -> Dependency | None:
     """Return a dependency by name, or None."""
     return dependencies().dependencies.get(name)
+
+
+def masking_of(dependency: str | None) -> Masking:
+    """Return the rules for what people see of a dependency; without one, or an unknown one, the defaults."""
+    found = None if dependency is None else find_dependency(dependency)
+    return dependencies().masking if found is None else found.masking
 
 
 @contextmanager

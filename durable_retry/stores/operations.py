@@ -33,6 +33,7 @@ from durable_retry.engine.operations.status import (
     running_document,
 )
 from durable_retry.engine.outbox import outbox_id_of
+from durable_retry.settings.configuration import masking_of
 from durable_retry.stores.outbox import events_of
 from durable_retry.stores.steps import steps_shown
 from durable_retry.stores.task_hub import Instance, Selection, instances_of, read_operation, read_record
@@ -107,7 +108,8 @@ async def _with_steps(document: dict[str, Any]) -> dict[str, Any]:
     run = document.pop(STEPS_RUN, None)  # A document of an older version has none: there were no steps.
     state = OperationState(document["status"])
     steps = [] if run is None else await steps_shown(document["operation_id"], run, state)
-    return document | {"steps": steps}
+    masking = masking_of(document["dependency"])
+    return document | {"steps": [{**step, "result": masking.value(step["result"])} for step in steps]}
 
 
 def document_of(instance: Instance) -> dict[str, Any]:
@@ -134,7 +136,8 @@ def document_of(instance: Instance) -> dict[str, Any]:
 def whole_document_of(instance: Instance) -> dict[str, Any]:
     """Return the status document of an instance with `request`, or `handler` and `input`."""
     try:
-        content = content_of(instance.input["operation"])
+        operation = instance.input["operation"]
+        content = content_of(operation, masking_of(operation["dependency"]))
     except (KeyError, TypeError, AttributeError):
         content = {}  # The input cannot be read, which the document says.
     return document_of(instance) | content

@@ -244,3 +244,29 @@ def test_the_timers_run_in_the_host(system: System) -> None:
     for timer in ("watch", "maintenance", "record_cleaning"):
         eventually(lambda timer=timer: f"{timer} Succeeded" in system.log()[before:], f"{timer} ran")  # type: ignore[misc] # a default binds it
     assert "Traceback" not in system.log()[before:]
+
+
+def test_secrets_are_masked_wherever_people_look_and_an_edited_replay_keeps_them(
+    system: System, key: str
+) -> None:
+    request = {
+        "method": "POST",
+        "path": "/fail/1",
+        "json": {"amount": 1, "card": {"number": "42", "pin": "7"}},
+    }
+    body = {"dependency": "masked", "key": key, "retry": ONCE, "request": request}
+    accepted = system.client.post("/api/operations", json=body).json()
+    letter = dead_letter_of(system, accepted["operation_id"])
+    masked = {"amount": 1, "card": {"number": "***", "pin": "***"}}
+    assert letter["request"]["json"] == masked
+    assert system.status(accepted["operation_id"])["request"]["json"] == masked
+    assert listed(system, key=key)[0]["request"]["json"] == masked
+
+    status, problem = act(system, letter, "replay", {"request": {"json": {"note": "***"}}})
+    assert (status, problem["errors"][0]["pointer"]) == (400, "/request/json/note")
+    edited = {**letter["request"], "json": {**masked, "amount": 2}}
+    assert act(system, letter, "replay", {"request": edited, "downstream_key": "same"})[0] == 202
+    received = system.until_replayed(letter, "succeeded")["result"]["json"]["received"]
+    assert received == {"amount": 2, "card": {"number": "42", "pin": "7"}}
+    changes = system.client.get(f"/api/dead-letters/{letter['id']}").json()["replays"][0]["changes"]
+    assert changes == [{"pointer": "/request/json/amount", "before": 1, "after": 2}]

@@ -19,6 +19,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from durable_retry.engine.base.json_forms import JsonRecord, from_rfc3339, optional_to_rfc3339, to_rfc3339
+from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.operations.operation import content_of, without_credentials
 
@@ -110,13 +111,13 @@ class Replay(JsonRecord):
     replay_id: str | None = None
     dead_letter_id: str | None = None
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self, masking: Masking) -> dict[str, Any]:
         """Return one item of a document's `replays`."""
         return {
             "operation_id": self.operation_id,
             "requested_at": to_rfc3339(self.requested_at),
             "note": self.note,
-            "changes": [dict(change) for change in self.changes],
+            "changes": masking.changes(self.changes),
             "replay_id": self.replay_id,
             "dead_letter_id": self.dead_letter_id,
         }
@@ -178,7 +179,7 @@ class DeadLetterRecord(JsonRecord):
         kept = len(self.message or "")
         return kept >= MAX_MESSAGE_CHARS if self.message_chars is None else kept < self.message_chars
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self, masking: Masking) -> dict[str, Any]:
         """Return the document of `GET /api/dead-letters/{id}`."""
         return {
             "id": self.id,
@@ -191,21 +192,21 @@ class DeadLetterRecord(JsonRecord):
             "detail": self.detail,
             "group": self.group,
             "attempts": [dict(attempt) for attempt in self.attempts],
-            **self._content(),
+            **self._content(masking),
             "correlation_id": self.correlation_id,
             "first_failed_at": to_rfc3339(self.first_failed_at),
             "created_at": to_rfc3339(self.created_at),
             "status": self.status.value,
             "archived_at": optional_to_rfc3339(self.archived_at),
             "replay_of": self.replay_of,
-            "replays": [replayed.shown() for replayed in self.replays],
+            "replays": [replayed.shown(masking) for replayed in self.replays],
             "notes": [dict(note) for note in self.notes],
         }
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self, masking: Masking) -> dict[str, Any]:
         if self.operation is None:
-            return {"message": self.message, "message_chars": self.message_chars}
-        return content_of(self.operation)
+            return masking.shown({"message": self.message, "message_chars": self.message_chars})
+        return content_of(self.operation, masking)
 
 
 def of_operation(dead_letter_id: str, entry: Mapping[str, Any], now: datetime) -> DeadLetterRecord:

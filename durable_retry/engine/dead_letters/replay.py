@@ -13,6 +13,7 @@ from pydantic import Field
 from durable_retry.engine.base.json_forms import (
     JsonRecord,
 )
+from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.validation import (
     InvalidInputError,
@@ -25,7 +26,7 @@ from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     Status,
 )
-from durable_retry.engine.operations.operation import missing_credentials
+from durable_retry.engine.operations.operation import missing_credentials, without_credentials
 from durable_retry.engine.operations.request import OperationRequest, canonical_json, parse_operation
 
 
@@ -158,6 +159,22 @@ class ReplayBody(Strict):
     def edits(self) -> frozenset[str]:
         """The names of the fields that are edited."""
         return frozenset(self.model_fields_set) - {"note", "downstream_key"}
+
+
+def unmasked(edits: ReplayBody, record: DeadLetterRecord, masking: Masking) -> ReplayBody:
+    """Return edits with what is kept in place of the masks that people see.
+
+    Raises:
+        InvalidInputError: A mask stands for nothing that is known.
+    """
+    kept = {"message": record.message, **(without_credentials(record.operation) if record.operation else {})}
+    written = {name: getattr(edits, name) for name in edits.edits}
+    known = {
+        name: masking.restored(name, value, kept[name])
+        for name, value in written.items()
+        if value is not None and kept.get(name) is not None
+    }
+    return edits.model_copy(update=known)
 
 
 def edited_operation(record: DeadLetterRecord, edits: ReplayBody) -> OperationRequest:

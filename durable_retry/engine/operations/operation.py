@@ -31,6 +31,7 @@ from durable_retry.engine.base.json_forms import (
     JsonRecord,
     TraceContext,
 )
+from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.validation import (
     InvalidInputError,
@@ -340,11 +341,11 @@ def _policy(request: OperationRequest, dependency: Dependency) -> RetryPolicy:
     return policy
 
 
-def content_of(operation: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `request`, or `handler` and `input`, of an operation's JSON form; credentials are masked."""
+def content_of(operation: Mapping[str, Any], masking: Masking) -> dict[str, Any]:
+    """Return `request`, or `handler` and `input`, of an operation's JSON form, as people see it."""
     if operation["handler"] is not None:
-        return {"handler": operation["handler"], "input": operation["input"]}
-    return {"request": without_credentials(operation)["request"]}
+        return masking.shown({"handler": operation["handler"], "input": operation["input"]})
+    return masking.shown({"request": without_credentials(operation)["request"]})
 
 
 def without_credentials(operation: Mapping[str, Any]) -> dict[str, Any]:

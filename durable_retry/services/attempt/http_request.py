@@ -97,7 +97,7 @@ class Plan:
 
 
 def masked(text: str, dependency: Dependency) -> str:
-    """Return a text without the dependency's secrets: some services echo what they were sent."""
+    """Return a text without the dependency's credentials: some services echo what they were sent."""
     for secret in _secrets(dependency):
         text = text.replace(secret, MASK)
     return text
@@ -107,7 +107,7 @@ def error_line(error: BaseException, dependency: Dependency) -> str:
     """Return an exception's name and message as one line, without secrets."""
     message = " ".join(str(error).split())
     line = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    return masked(line, dependency)[:_ERROR_CHARS]
+    return dependency.masking.text(masked(line, dependency))[:_ERROR_CHARS]
 
 
 def _secrets(dependency: Dependency) -> list[str]:
@@ -169,7 +169,7 @@ def kept_result(answer: BoundedResponse, dependency: Dependency, limit_bytes: in
 def error_text(answer: BoundedResponse, dependency: Dependency) -> str:
     """Return the beginning of a refusal's body as one line, for a person; "" when there is none."""
     text = " ".join(answer.body[:1_024].decode("utf-8", errors="replace").split())
-    return masked(text, dependency)[:200]
+    return dependency.masking.text(masked(text, dependency))[:200]
 
 
 def _is_declared_json(answer: BoundedResponse) -> bool:

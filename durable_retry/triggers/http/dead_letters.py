@@ -24,6 +24,7 @@ from durable_retry.engine.dead_letters.record import (
 )
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter, NoteText
 from durable_retry.services.replay import KeyTakenError, StillRunningError
+from durable_retry.settings.configuration import masking_of
 from durable_retry.stores.dead_letters.index import Group, OpenCount, read_groups, read_summary
 from durable_retry.stores.dead_letters.list import DeadLetterSearch, list_dead_letters
 from durable_retry.stores.dead_letters.records import (
@@ -262,7 +263,7 @@ async def get_dead_letters(query: Query) -> func.HttpResponse:
     )
     search = DeadLetterSearch(key=query[KEY], correlation_id=query[CORRELATION_ID], words=query[WORDS])
     found = await list_dead_letters(wanted, limit=query[LIMIT], cursor=query[LIST_CURSOR], search=search)
-    return page_answer([record.shown() for record in found.records], found.cursor)
+    return page_answer([document_of(record) for record in found.records], found.cursor)
 
 
 @routes.get(
@@ -307,8 +308,7 @@ async def summary_document() -> dict[str, Any]:
 @routes.get("dead-letters/{dead_letter_id}", answers=shown(DeadLetterDocument), errors=(MISSING, AWAY))
 async def get_dead_letter(dead_letter_id: str) -> func.HttpResponse:
     """Show a dead letter."""
-    record = required(await find_dead_letter(dead_letter_id), _DEAD_LETTER)
-    return json_answer(record.shown())
+    return _document(required(await find_dead_letter(dead_letter_id), _DEAD_LETTER))
 
 
 _CHANGED: Final = (RouteAnswer(HTTPStatus.OK, "The dead letter after the change.", DeadLetterDocument),)
@@ -355,7 +355,12 @@ async def note_dead_letter(dead_letter_id: str, body: NoteBody) -> func.HttpResp
 
 
 def _document(record: DeadLetterRecord) -> func.HttpResponse:
-    return json_answer(record.shown())
+    return json_answer(document_of(record))
+
+
+def document_of(record: DeadLetterRecord) -> dict[str, Any]:
+    """Return the document of a dead letter, masked by the rules of its dependency."""
+    return record.shown(masking_of(record.dependency))
 
 
 def _shown_count(count: OpenCount, now: datetime) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Self
 import azure.functions as func
 from pydantic import BaseModel, model_validator
 
+from durable_retry.engine.base.masking import Show
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.validation import (
     InvalidInputError,
@@ -55,6 +56,14 @@ class WebhookDocument(BaseModel):
     secrets: list[str]
 
 
+class MaskingDocument(BaseModel):
+    """What people see of requests, inputs and errors."""
+
+    show: Show
+    fields: list[str]
+    pointers: list[str]
+
+
 class DependencyDocument(BaseModel):
     """A downstream service, its secrets masked."""
 
@@ -70,6 +79,7 @@ class DependencyDocument(BaseModel):
     idempotency: IdempotencyDocument
     classify: dict[str, Category]
     webhook: WebhookDocument
+    masking: MaskingDocument
 
 
 class DependencyPage(BaseModel):

@@ -211,7 +211,7 @@ async def _dead_letters() -> dict[str, Any]:
         read_groups(),
         list_dead_letters(DeadLetterFilter(status=Status.OPEN), limit=_SHOWN, cursor=None),
     )
-    shown_letters = [record.shown() for record in latest.records]
+    shown_letters = [dead_letters.document_of(record) for record in latest.records]
     return {
         **summary,
         "groups": [dead_letters.shown_group(group) for group in groups[:_SHOWN]],

@@ -48,6 +48,7 @@ from durable_retry.services.submit import (
     submit,
 )
 from durable_retry.settings.app import app_settings
+from durable_retry.settings.configuration import masking_of
 from durable_retry.stores.operations import whole_document_of, with_parts
 from durable_retry.stores.queues import MessageRefusedError, send_message
 from durable_retry.stores.task_hub import wait_for_operation
@@ -205,7 +206,7 @@ async def _answer(
             raise KeyReusedError
         case Replayed(document, finished=True):
             # The fingerprint says that it is the request that ran.
-            whole = document | content_of(operation.to_json())
+            whole = document | content_of(operation.to_json(), masking_of(operation.dependency))
             return json_answer(await with_parts(whole), headers=REPLAYED)
         case Replayed(document):
             state, headers = document["status"], REPLAYED

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
@@ -73,7 +74,7 @@ async def listed(wanted: DeadLetterFilter, limit: int = 50) -> list[str | None]:
 
 
 async def test_an_operation_is_kept_with_all_that_a_person_needs() -> None:
-    document = (await keep(1)).shown()
+    document = (await keep(1)).shown(MASKED)
     assert document["request"]["path"] == "/charges"
     assert document["first_failed_at"] == "2026-11-21T12:00:00Z"
     assert document["status"] == "open"
@@ -114,7 +115,7 @@ async def test_a_message_is_kept_with_its_raw_text() -> None:
     )
     record = await find_dead_letter(dead_letter_id)
     assert record is not None
-    assert record.shown()["message"] == "not json ?"
+    assert record.shown(MASKED)["message"] == "not json ?"
 
 
 @pytest.fixture

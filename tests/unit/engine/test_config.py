@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from durable_retry.engine.base.masking import Masking, Show
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
@@ -217,6 +218,10 @@ def test_every_mistake_is_reported_at_once_with_its_key_path() -> None:
     [dependencies.a.idempotency]
     header = "Content-Length"
     fingerprint = ["/ok", "not"]
+    [dependencies.a.masking]
+    show = "some"
+    fields = ["iban", "*"]
+    pointers = ["/request/json/name", "/json/name", "request"]
     [dependencies."b c"]
     """
     assert problems_of(text) == {
@@ -239,6 +244,12 @@ def test_every_mistake_is_reported_at_once_with_its_key_path() -> None:
         "dependencies.a.idempotency.header": "may not be set: it is written by the app itself",
         "dependencies.a.idempotency.fingerprint.1": "is not a JSON pointer: it begins with /, and ~ stands "
         "only in ~0 or ~1 (RFC 6901)",
+        "dependencies.a.masking.show": "must be 'masked', 'none' or 'all'",
+        "dependencies.a.masking.fields.1": "must name a field; * stands for any text beside "
+        "letters or digits",
+        "dependencies.a.masking.pointers.1": "must begin with /request, /input, /data, /message",
+        "dependencies.a.masking.pointers.2": "is not a JSON pointer: it begins with /, and ~ stands only in "
+        "~0 or ~1 (RFC 6901)",
         'dependencies."b c"': "a name is letters, digits, _, . and -",
         'dependencies."b c".base_url': "is required",
     }
@@ -360,3 +371,20 @@ def test_what_clients_see_of_a_dependency_has_every_table() -> None:
     assert shown["classify"] == {"404": "transient"}
     assert shown["idempotency"]["fingerprint"] == []
     assert dependency_of(a()).to_json()["auth"] is None
+    assert shown["masking"] == {"show": "masked", "fields": [], "pointers": []}
+
+
+def test_masking_is_overridden_key_by_key_and_holds_for_what_has_no_dependency() -> None:
+    config = parse_config(
+        """
+        [defaults.masking]
+        show = "none"
+        fields = ["iban"]
+        [dependencies.a]
+        base_url = "http://a"
+        masking = { show = "masked", pointers = ["/input/name"] }
+        """,
+        {},
+    )
+    assert config.masking == Masking(Show.NONE, ("iban",))
+    assert config.dependencies["a"].masking == Masking(Show.MASKED, ("iban",), ("/input/name",))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.dead_letters.record import (
     MAX_MESSAGE_CHARS,
@@ -89,24 +90,24 @@ def test_the_stored_form_reads_back(record: DeadLetterRecord) -> None:
 
 
 def test_what_is_shown_of_an_operation_is_its_request_and_not_its_policy() -> None:
-    shown = a_record().shown()
+    shown = a_record().shown(MASKED)
     assert shown["request"]["path"] == "/charges"
     assert "operation" not in shown
     assert "message" not in shown
 
 
 def test_what_is_shown_of_a_handler_is_its_input() -> None:
-    shown = a_record(handler="ship", request=None, input={"id": 1}).shown()
+    shown = a_record(handler="ship", request=None, input={"id": 1}).shown(MASKED)
     assert (shown["handler"], shown["input"]) == ("ship", {"id": 1})
 
 
 def test_what_is_shown_of_a_message_is_its_text() -> None:
-    shown = a_message().shown()
+    shown = a_message().shown(MASKED)
     assert (shown["message"], shown["operation_id"], shown["dependency"]) == ("not json", None, None)
 
 
 def test_a_shown_replay_does_not_hold_its_operation() -> None:
-    (shown,) = replayed(a_record(), REPLAY).shown()["replays"]
+    (shown,) = replayed(a_record(), REPLAY).shown(MASKED)["replays"]
     assert "operation" not in shown
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.dead_letters.record import Status, of_operation
 from durable_retry.engine.dead_letters.replay import (
@@ -16,6 +17,7 @@ from durable_retry.engine.dead_letters.replay import (
     edited_operation,
     is_masked,
     needs_new_key,
+    unmasked,
 )
 from tests.support.builders import NOON, an_entry
 
@@ -136,6 +138,20 @@ def test_a_masked_operation_is_distinguished_from_a_whole_one() -> None:
     assert is_masked(masked)
     assert not is_masked({"request": {"headers": {"x-trace": "1"}}})
     assert not is_masked({"request": None})
+
+
+def test_an_edit_of_what_was_shown_keeps_what_stands_behind_its_masks() -> None:
+    entry = an_entry("op-1", request={"method": "POST", "path": "/", "json": {"pin": "1234", "n": 1}})
+    record = of_operation("dl-1", entry, NOON)
+    body = ReplayBody(request={"json": {"pin": "***", "n": 2}}, note="n")
+    edits = unmasked(body, record, Masking())
+    assert edits.request == {"json": {"pin": "1234", "n": 2}}
+    assert (edits.edits, edits.note) == (frozenset({"request"}), "n")
+
+
+def test_an_edit_of_what_is_not_there_is_left_to_validation() -> None:
+    record = of_operation("dl-1", an_entry("op-1"), NOON)
+    assert unmasked(ReplayBody(message="***"), record, Masking()).message == "***"
 
 
 def test_key_and_dependency_cannot_be_edited() -> None:

@@ -13,6 +13,7 @@ from durable_retry.engine.base.json_forms import (
     optional_to_rfc3339,
     to_rfc3339,
 )
+from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import FINISHED
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.base.validation import InvalidInputError, Problem
@@ -260,13 +261,13 @@ def test_the_name_of_a_run_gives_its_number_back(run: int) -> None:
 
 
 def test_the_content_of_a_call_is_its_request_without_credentials() -> None:
-    assert content_of(an_operation(request=WITH_CREDENTIALS).to_json()) == {"request": MASKED}
+    assert content_of(an_operation(request=WITH_CREDENTIALS).to_json(), Masking()) == {"request": MASKED}
 
 
 @pytest.mark.parametrize("given", [{"id": 1}, None])
 def test_the_content_of_a_handlers_operation_is_its_input(given: Any) -> None:
     operation = an_operation(handler="ship", request=None, input=given).to_json()
-    assert content_of(operation) == {"handler": "ship", "input": given}
+    assert content_of(operation, Masking()) == {"handler": "ship", "input": given}
     assert without_credentials(operation) == operation
 
 

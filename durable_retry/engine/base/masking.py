@@ -1,0 +1,227 @@
+"""What of a request, an input or a message people see: the one home of masking.
+
+    rules = Masking(fields=("iban",), pointers=("/request/json/card/*",))
+    rules.shown({"request": {"method": "POST", "json": {"iban": "DE02", "amount": 5}}})
+    # {"request": {"method": "POST", "json": {"iban": "***", "amount": 5}}}
+
+Storage keeps what was received; a document that leaves the app goes through `shown`. What a person edits of
+such a document and sends back goes through `restored`, which puts back what stands behind the masks.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache, lru_cache
+from typing import Any, Final
+
+from durable_retry.engine.base.text import MASK
+from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
+
+KNOWN_SECRETS: Final = (
+    *("*password", "*passwd", "pwd", "*passphrase", "pin", "*secret", "*secretkey", "*token", "*apikey"),
+    *("*privatekey", "*accesskey", "*subscriptionkey", "*functionskey", "*connectionstring"),
+    *("*credential", "*credentials", "authorization", "proxyauthorization", "cookie", "setcookie"),
+    *("cardnumber", "cvv", "cvc", "ssn"),
+)
+"""Names that are masked everywhere; capitals, `_`, `-` and the like do not count."""
+
+CONTENTS: Final = ("request", "input", "data", "message")
+"""What a pointer may begin with: a request, a handler's input, an event's data, a message's text."""
+
+_EVENT_DATA: Final = ("request", "event", "data")
+"""Where the dead letter of an event has the event's data."""
+
+_TEXTS: Final = ("body", "message")
+"""Fields that hold a text in which `name: value` is looked for."""
+
+_QUOTED: Final = re.compile(
+    r"""(?P<before>"(?P<name>[^"\\]{1,100})"\s*:\s*)(?P<value>"(?:\\.|[^"\\])*(?:"|$)|[^\s,}\]\[{"]+)"""
+)
+_PAIRS: Final = re.compile(r"""(?P<before>(?<![\w.-])(?P<name>[\w.-]{1,100})=)(?P<value>[^&\s;,"'}]+)""")
+
+
+class Show(StrEnum):
+    """How much is shown."""
+
+    MASKED = "masked"
+    NONE = "none"
+    ALL = "all"
+
+
+type Place = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """The rules of one dependency.
+
+    Attributes:
+        show: `masked` masks by name and by place; `none` shows names without values; `all` shows everything
+            but credentials, which are not kept.
+        fields: Names that are masked beside `KNOWN_SECRETS`, wherever they stand; `*` is any text.
+        pointers: JSON pointers to what is masked, from one of `CONTENTS`; a part `*` is any name or index.
+    """
+
+    show: Show = Show.MASKED
+    fields: tuple[str, ...] = ()
+    pointers: tuple[str, ...] = ()
+
+    def shown(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Return content as people see it.
+
+        Args:
+            content: Any of `CONTENTS` by name; other fields stay as they are.
+        """
+        return {
+            name: self._shown((name,), value) if name in CONTENTS else value
+            for name, value in content.items()
+        }
+
+    def value(self, value: Any) -> Any:
+        """Return what has no place in the content, such as the result of a step: only names count."""
+        return self._shown(("",), value)
+
+    def text(self, text: str) -> str:
+        """Return a text for a person, such as an error, without the values of secret names in it."""
+        if self.show is Show.ALL:
+            return text
+        masked = _QUOTED.sub(lambda match: self._pair(match, f'"{MASK}"'), text)
+        return _PAIRS.sub(lambda match: self._pair(match, MASK), masked)
+
+    def changes(self, changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the items of a replay's `changes`, each `{"pointer", "before", "after"}`."""
+        return [self._change(change) for change in changes]
+
+    def restored(self, name: str, edited: Any, kept: Any) -> Any:
+        """Return edited content with the kept values in place of the masks that were not edited.
+
+        Args:
+            name: One of `CONTENTS`.
+            edited: What a person sent: all of the content, or some of its fields.
+            kept: The content in store.
+
+        Raises:
+            InvalidInputError: A mask stands where nothing was masked, in a text or in an element of a list
+                that was edited: what it stands for is not known.
+        """
+        problems: list[Problem] = []
+        content = _restored((name,), edited, kept, self._shown((name,), kept), problems)
+        if problems:
+            raise InvalidInputError(problems)
+        return content
+
+    def _change(self, change: Mapping[str, Any]) -> dict[str, Any]:
+        parts = change["pointer"].split("/")[1:]
+        place = tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
+        hidden = any(self._is_masked(place[: end + 1]) for end in range(len(place)))
+        sides = {side: change[side] for side in ("before", "after") if side in change}
+        shown = {side: MASK if hidden else self._shown(place, value) for side, value in sides.items()}
+        return {**change, **shown}
+
+    def _shown(self, place: Place, value: Any) -> Any:
+        if self.show is Show.ALL or value is None:
+            return value
+        if self._is_masked(place) or (self.show is Show.NONE and not _has_names(place, value)):
+            return MASK
+        if isinstance(value, Mapping):
+            return {name: self._shown((*place, str(name)), each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self._shown((*place, str(index)), each) for index, each in enumerate(value)]
+        return self._shown_text(place, value) if isinstance(value, str) and place[-1] in _TEXTS else value
+
+    def _shown_text(self, place: Place, text: str) -> str:
+        """Mask inside a text: as the JSON that it is, so that whole objects are masked too, or by pattern."""
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            return self.text(text)
+        masked = self._shown((*place, ""), document) if isinstance(document, Mapping | list) else document
+        return text if masked == document else json.dumps(masked, ensure_ascii=False)
+
+    def _is_masked(self, place: Place) -> bool:
+        if self.show is Show.NONE:
+            return place == ("request", "path")
+        if self._is_secret(place[-1]):
+            return True
+        places = [place, ("data", *place[3:])] if place[:3] == _EVENT_DATA else [place]
+        return any(_leads_to(pointer, each) for pointer in self.pointers for each in places)
+
+    def _is_secret(self, name: str) -> bool:
+        return _is_secret(self.fields, name)
+
+    def _pair(self, match: re.Match[str], mask: str) -> str:
+        return match["before"] + mask if self._is_secret(match["name"]) else match[0]
+
+
+MASKED: Final = Masking()
+"""The rules where nothing is configured."""
+
+
+def _has_names(place: Place, value: Any) -> bool:
+    """Return whether a place is shown where no values are: a method, and the names of a request's parts."""
+    is_request = place[0] == "request" and isinstance(value, Mapping)
+    return place == ("request", "method") or (is_request and place[1:] in {(), ("query",), ("headers",)})
+
+
+def _leads_to(pointer: str, place: Place) -> bool:
+    parts = pointer.split("/")[1:]
+    if len(parts) != len(place):
+        return False
+    given = (part.replace("~1", "/").replace("~0", "~") for part in parts)
+    return all(part in ("*", name) for part, name in zip(given, place, strict=True))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+@lru_cache(maxsize=4_096)
+def _is_secret(fields: tuple[str, ...], name: str) -> bool:
+    return _pattern(fields).fullmatch(_plain(name)) is not None
+
+
+@cache
+def _pattern(fields: tuple[str, ...]) -> re.Pattern[str]:
+    names = (*KNOWN_SECRETS, *fields)
+    return re.compile("|".join(".*".join(map(_plain, name.split("*"))) for name in names))
+
+
+def _restored(place: Place, edited: Any, kept: Any, shown: Any, problems: list[Problem]) -> Any:
+    """Return `edited` with `kept` where it says what was `shown`; note the masks that stand for nothing."""
+    if _is_same(edited, shown):
+        return kept
+    if isinstance(edited, Mapping):
+        known = isinstance(kept, Mapping) and isinstance(shown, Mapping)
+        return {
+            name: _restored((*place, str(name)), each, kept[name], shown[name], problems)
+            if known and name in kept
+            else _restored((*place, str(name)), each, None, None, problems)
+            for name, each in edited.items()
+        }
+    if isinstance(edited, list):
+        pairs = list(zip(kept, shown, strict=True)) if isinstance(kept, list) else []
+        return [
+            _element((*place, str(index)), each, pairs[index : index + 1], problems)
+            for index, each in enumerate(edited)
+        ]
+    if isinstance(edited, str) and _holds_mask(place, edited) and edited != kept:
+        problems.append(Problem(pointer_of(*place), "holds a masked value: write the value out"))
+    return edited
+
+
+def _element(place: Place, edited: Any, pair: list[tuple[Any, Any]], problems: list[Problem]) -> Any:
+    """Restore an element of a list only as a whole: an edited one may have come from another place."""
+    if pair and _is_same(edited, pair[0][1]):
+        return pair[0][0]
+    return _restored(place, edited, None, None, problems)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two JSON values are the same; to Python, true and 1 would be."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def _holds_mask(place: Place, text: str) -> bool:
+    return text == MASK or (place[-1] in _TEXTS and MASK in text)
