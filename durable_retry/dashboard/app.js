@@ -5,6 +5,7 @@ import { announce, go, h, readRoute, show } from "./dom.js";
 import { startTicking, time } from "./format.js";
 import { ask, notice } from "./pieces.js";
 import { Poller } from "./poll.js";
+import { alertsView } from "./views/alerts.js";
 import { circuitsView, circuitView } from "./views/circuits.js";
 import { bulkReplaysView, bulkReplayView, deadLettersView, deadLetterView, newReplayView } from "./views/dead_letters.js";
 import { findView } from "./views/find.js";
@@ -31,6 +32,7 @@ const VIEWS = [
   [/^circuits\/([^/]+)$/, circuitView],
   [/^metrics$/, metricsView],
   [/^outbox$/, outboxView],
+  [/^alerts$/, alertsView],
   [/^policy$/, policyView],
   [/^batches$/, batchesView],
   [/^batches\/([^/]+)$/, batchView],

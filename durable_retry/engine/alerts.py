@@ -1,11 +1,40 @@
-"""Alerts: raised once when a metric exceeds its threshold, cleared once when it no longer does."""
+"""Alerts: raised once when a metric exceeds its threshold, cleared once when it no longer does.
+
+    raised ──> a message to each receiver ──> cleared ──> a message to each that was sent the first one
+
+A silence keeps back what is raised; when it ends and the alert is still raised, the message is sent. What
+clears is always sent: it closes what receivers have open. Each message is tried a bounded number of times.
+"""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Annotated, Any, Self
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, Self
 
-from durable_retry.engine.base.json_forms import Form, JsonRecord, to_rfc3339
+from durable_retry.engine.base.json_forms import JsonRecord, to_rfc3339
+
+DEAD_LETTERS: Final = "dead_letters"
+DEAD_LETTER_AGE: Final = "dead_letter_age_seconds"
+OUTBOX_LAG: Final = "outbox_lag_seconds"
+CIRCUIT_OPEN: Final = "circuit_open_seconds"
+RETRIES_EXHAUSTED: Final = "retries_exhausted_per_hour"
+EVERY_CONDITION: Final = "*"
+
+_TITLES: Final[Mapping[str, str]] = {
+    DEAD_LETTERS: "Open dead letters",
+    DEAD_LETTER_AGE: "Age of the oldest open dead letter",
+    OUTBOX_LAG: "Wait of the oldest event that is not sent",
+    CIRCUIT_OPEN: "Circuit open",
+    RETRIES_EXHAUSTED: "Operations whose retries were exhausted in an hour",
+}
+CONDITIONS: Final = tuple(_TITLES)
+
+MAX_TRIES: Final = 60
+"""Tries per message and receiver, about one a minute."""
+
+_RETRY: Final = timedelta(seconds=50)
+"""Less than the minute between two checks; of two workers that check at once, the second finds it begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +46,15 @@ class Thresholds:
         dead_letter_age_seconds: Age of the oldest open dead letter.
         outbox_lag_seconds: Age of the oldest event that is not sent yet.
         circuit_open_seconds: How long a circuit has let no call through.
+        retries_exhausted_per_hour: Number of operations that became dead letters in the last hour because
+            their attempts were used up.
     """
 
     dead_letters: float = 100.0
     dead_letter_age_seconds: float = 86_400.0
     outbox_lag_seconds: float = 300.0
     circuit_open_seconds: float = 300.0
+    retries_exhausted_per_hour: float = 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +62,7 @@ class HealthMetric:
     """One metric that has a threshold, and its present value.
 
     Attributes:
-        condition: Its name: `dead_letters`, `dead_letter_age_seconds`, `outbox_lag_seconds`, or
-            `circuit_open_seconds:` and the dependency.
+        condition: One of `CONDITIONS`; of a circuit with `:` and the dependency.
         value: In the unit that the name ends in.
         threshold: See `Thresholds`.
     """
@@ -46,6 +77,35 @@ class HealthMetric:
         return 0 < self.threshold < self.value
 
 
+class DeliveryState(StrEnum):
+    """Where a message to one receiver stands."""
+
+    PENDING = "pending"
+    SENT = "sent"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery(JsonRecord):
+    """A message to one receiver.
+
+    Attributes:
+        state: See `DeliveryState`.
+        tries: How often it was begun.
+        next_at: Not before this instant is it tried again; None before the first try.
+        detail: Why the last try failed, without an address; None when none did.
+    """
+
+    state: DeliveryState = DeliveryState.PENDING
+    tries: int = 0
+    next_at: datetime | None = None
+    detail: str | None = None
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether it is to be tried now."""
+        return self.state is DeliveryState.PENDING and (self.next_at is None or self.next_at <= now)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert(JsonRecord):
     """The latest change of one condition.
@@ -56,7 +116,8 @@ class Alert(JsonRecord):
         since: When it changed.
         value: Of the metric at that instant.
         threshold: At that instant.
-        is_delivered: Whether the log and the webhook have it; stored as `is_told`.
+        raised_at: When the incident began; None in rows of older versions.
+        deliveries: By receiver, the messages about this change.
     """
 
     condition: str
@@ -64,28 +125,200 @@ class Alert(JsonRecord):
     since: datetime
     value: float
     threshold: float
-    is_delivered: Annotated[bool, Form(name="is_told")] = False
+    raised_at: datetime | None = None
+    deliveries: Mapping[str, Delivery] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
         """The id of this change, for receivers that deduplicate."""
-        state = "raised" if self.is_raised else "cleared"
-        return f"alert-{self.condition}-{state}-{self.since:%Y%m%dT%H%M%S.%fZ}"
+        return f"alert-{self.condition}-{self.state}-{_compact(self.since)}"
 
-    def delivered(self) -> Self:
-        """Return the alert marked as delivered."""
-        return replace(self, is_delivered=True)
+    @property
+    def state(self) -> str:
+        """`raised` or `cleared`."""
+        return "raised" if self.is_raised else "cleared"
+
+    @property
+    def began_at(self) -> datetime:
+        """When the incident began."""
+        return self.raised_at or self.since
+
+    @property
+    def kind(self) -> str:
+        """The condition without its dependency."""
+        return self.condition.partition(":")[0]
+
+    @property
+    def dependency(self) -> str | None:
+        """Whose condition it is; None when it is that of the app."""
+        return self.condition.partition(":")[2] or None
+
+    @property
+    def title(self) -> str:
+        """What is measured, for a person."""
+        title = _TITLES.get(self.kind, self.kind)
+        return title if self.dependency is None else f"{title}, {self.dependency}"
+
+    @property
+    def text(self) -> str:
+        """The change as one sentence."""
+        value, threshold = _shown(self.kind, self.value), _shown(self.kind, self.threshold)
+        if self.is_raised:
+            return f"{self.title}: {value}, over the threshold of {threshold}."
+        lasted = _duration((self.since - self.began_at).total_seconds())
+        return f"{self.title}: {value}, no longer over the threshold of {threshold}. It lasted {lasted}."
 
     def document(self) -> dict[str, Any]:
         """Return the body of the log line and the webhook."""
         return {
             "id": self.id,
+            "incident_id": f"alert-{self.condition}-{_compact(self.began_at)}",
             "condition": self.condition,
-            "state": "raised" if self.is_raised else "cleared",
+            "dependency": self.dependency,
+            "state": self.state,
             "value": self.value,
             "threshold": self.threshold,
+            "text": self.text,
+            "raised_at": to_rfc3339(self.began_at),
             "at": to_rfc3339(self.since),
         }
+
+    def due(self, receivers: Iterable[str], now: datetime, *, is_silenced: bool) -> list[str]:
+        """Return the receivers to try now.
+
+        Args:
+            receivers: Those that the settings name.
+            now: Aware UTC.
+            is_silenced: Whether a silence covers the condition.
+        """
+        if self.is_raised and is_silenced:
+            return []
+        first = Delivery() if self.is_raised else Delivery(state=DeliveryState.SENT)
+        return [each for each in receivers if self.deliveries.get(each, first).is_due(now)]
+
+    def trying(self, receivers: Iterable[str], now: datetime) -> Self:
+        """Return the alert with one more try of each of these receivers; stored before the try begins."""
+        begun = {}
+        for name in receivers:
+            known = self.deliveries.get(name, Delivery())
+            begun[name] = replace(known, tries=known.tries + 1, next_at=now + _RETRY)
+        return replace(self, deliveries={**self.deliveries, **begun})
+
+    def tried(self, failures: Mapping[str, "Failure | None"]) -> Self:
+        """Return the alert with the ends of tries: None for a success."""
+        ended = {name: _ended(self.deliveries[name], failure) for name, failure in failures.items()}
+        return replace(self, deliveries={**self.deliveries, **ended})
+
+    def over(self) -> dict[str, Delivery]:
+        """Return the messages that tell the end: to each receiver that may have been sent the beginning."""
+        return {name: Delivery() for name, delivery in self.deliveries.items() if delivery.tries > 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a try failed.
+
+    Attributes:
+        detail: The kind of failure, without an address: it can be a secret.
+        is_final: Whether another try is of no use.
+    """
+
+    detail: str
+    is_final: bool = False
+
+
+def _ended(delivery: Delivery, failure: Failure | None) -> Delivery:
+    if failure is None:
+        return replace(delivery, state=DeliveryState.SENT, detail=None)
+    is_over = failure.is_final or delivery.tries >= MAX_TRIES
+    state = DeliveryState.FAILED if is_over else DeliveryState.PENDING
+    return replace(delivery, state=state, detail=failure.detail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence(JsonRecord):
+    """Keeps back what is raised.
+
+    Attributes:
+        id: `silence-` and 32 hexadecimal digits.
+        condition: One of `CONDITIONS`, one with `:` and a dependency, or `*` for every condition.
+        reason: The person's.
+        by: Who.
+        created_at: When.
+        until: When it ends.
+    """
+
+    id: str
+    condition: str
+    reason: str
+    by: str
+    created_at: datetime
+    until: datetime
+
+    def covers(self, condition: str) -> bool:
+        """Whether it covers a condition; that of circuits covers every circuit."""
+        return self.condition in {EVERY_CONDITION, condition, condition.partition(":")[0]}
+
+    def document(self) -> dict[str, Any]:
+        """Return an item of `GET /api/alerts`."""
+        return {
+            "id": self.id,
+            "condition": self.condition,
+            "reason": self.reason,
+            "by": self.by,
+            "created_at": to_rfc3339(self.created_at),
+            "until": to_rfc3339(self.until),
+        }
+
+
+def slack_message(alert: Alert, link: str | None) -> dict[str, Any]:
+    """Return the body for a Slack incoming webhook: blocks, and the text that notifications show.
+
+    Args:
+        alert: What changed.
+        link: Where a person looks; None when the app's address is not known.
+    """
+    mark = ":rotating_light: *Raised*" if alert.is_raised else ":white_check_mark: *Resolved*"
+    text = _slack_text(alert.text)
+    about = f"since {to_rfc3339(alert.began_at)}"
+    if link is not None:
+        about += f" · <{link}|Look at it>"
+    return {
+        "text": f"{'Raised' if alert.is_raised else 'Resolved'}: {text}",
+        "blocks": [
+            {"type": "section", "text": {"type": "mrkdwn", "text": f"{mark}: {text}"}},
+            {"type": "context", "elements": [{"type": "mrkdwn", "text": about}]},
+        ],
+    }
+
+
+def teams_message(alert: Alert, link: str | None) -> dict[str, Any]:
+    """Return the body for a Teams workflow "post to a channel when a webhook request is received".
+
+    Args:
+        alert: What changed.
+        link: As above.
+    """
+    title, colour = ("Raised", "Attention") if alert.is_raised else ("Resolved", "Good")
+    block = {"type": "TextBlock", "wrap": True}
+    card: dict[str, Any] = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": [
+            {**block, "text": f"{title}: {alert.title}", "weight": "Bolder", "color": colour},
+            {**block, "text": alert.text},
+            {"type": "FactSet", "facts": [{"title": "Since", "value": to_rfc3339(alert.began_at)}]},
+        ],
+    }
+    if link is not None:
+        card["actions"] = [{"type": "Action.OpenUrl", "title": "Look at it", "url": link}]
+    attachment = {
+        "contentType": "application/vnd.microsoft.card.adaptive",
+        "contentUrl": None,
+        "content": card,
+    }
+    return {"type": "message", "attachments": [attachment]}
 
 
 def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], now: datetime) -> list[Alert]:
@@ -102,19 +335,49 @@ def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], n
     for condition, metric in by_condition.items():
         last = known.get(condition)
         if metric.is_over is not (last is not None and last.is_raised):
-            changes.append(_alert(metric, now))
+            changes.append(_alert(metric, now, last))
     # A condition that is not measured any more would stay raised for ever.
     for condition, last in known.items():
         if last.is_raised and condition not in by_condition:
-            changes.append(_alert(HealthMetric(condition, 0.0, last.threshold), now))
+            changes.append(_alert(HealthMetric(condition, 0.0, last.threshold), now, last))
     return changes
 
 
-def _alert(metric: HealthMetric, now: datetime) -> Alert:
-    return Alert(
+def _alert(metric: HealthMetric, now: datetime, last: Alert | None) -> Alert:
+    raised = Alert(
         condition=metric.condition,
-        is_raised=metric.is_over,
+        is_raised=True,
         since=now,
         value=metric.value,
         threshold=metric.threshold,
+        raised_at=now,
     )
+    if metric.is_over or last is None:
+        return raised
+    return replace(raised, is_raised=False, raised_at=last.began_at, deliveries=last.over())
+
+
+_MINUTE_SECONDS: Final = 60
+_HOUR_SECONDS: Final = 3_600
+
+
+def _shown(kind: str, value: float) -> str:
+    return _duration(value) if kind.endswith("_seconds") else f"{value:g}"
+
+
+def _duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < _MINUTE_SECONDS:
+        return f"{whole} s"
+    if whole < _HOUR_SECONDS:
+        return f"{whole // _MINUTE_SECONDS} min"
+    return f"{whole // _HOUR_SECONDS} h {whole % _HOUR_SECONDS // _MINUTE_SECONDS} min"
+
+
+def _compact(instant: datetime) -> str:
+    return f"{instant:%Y%m%dT%H%M%S.%fZ}"
+
+
+def _slack_text(text: str) -> str:
+    """Escape what Slack reads as markup."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -154,7 +154,13 @@ class Prepared:
 
 
 async def replay_dead_letter(
-    hub: str, dead_letter_id: str, edits: ReplayBody, now: datetime, *, replay_id: str | None = None
+    hub: str,
+    dead_letter_id: str,
+    edits: ReplayBody,
+    now: datetime,
+    *,
+    replay_id: str | None = None,
+    by: str | None = None,
 ) -> str:
     """Replay an open dead letter.
 
@@ -164,6 +170,7 @@ async def replay_dead_letter(
         edits: What to change before.
         now: Aware UTC instant.
         replay_id: The bulk replay that this is part of; None for a single one.
+        by: Who asks for it; None when nobody said.
 
     Returns:
         The id of the operation that carries it out.
@@ -187,6 +194,7 @@ async def replay_dead_letter(
         note=edits.note,
         changes=prepared.changes,
         replay_id=replay_id,
+        by=by,
     )
     _, intent = await begin_move(dead_letter_id, lambda kept: replayed(kept, started), Purpose.REPLAY)
     try:

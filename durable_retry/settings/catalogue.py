@@ -62,6 +62,23 @@ TENANT_HEADER: Final = Text(
     "Request header with the caller's tenant, such as `X-MS-CLIENT-PRINCIPAL-ID`; each tenant has its own "
     "keys. Not set: one tenant.",
 )
+AUTH_ENABLED: Final = Text(
+    "WEBSITE_AUTH_ENABLED",
+    "Whether App Service authentication is on; Azure sets it. Only then are its headers trusted.",
+)
+OPERATOR_ROLES: Final = Text(
+    "OPERATOR_ROLES",
+    "Who may change something, of the people whom App Service authentication lets in: values of role or "
+    "group claims, or `claim=value`, separated by commas; the others only read. Not set: everybody.",
+)
+READER_ROLES: Final = Text(
+    "READER_ROLES", "The same for who may read; the rest gets 403. Not set: everybody whom it lets in."
+)
+CALLER_KEYS: Final = Text(
+    "CALLER_KEYS",
+    "Names and roles of function keys, `name=reader:SHA256` or `name=operator:SHA256` separated by spaces, "
+    "with the key's SHA-256 in hexadecimal. Any other key is an operator's.",
+)
 MAX_BODY_BYTES: Final = WholeNumber(
     "MAX_BODY_BYTES",
     "The largest body of a request or message, and the largest item of a batch.",
@@ -191,8 +208,35 @@ ALERT_CIRCUIT_OPEN_SECONDS: Final = Number(
     _ALERTS.circuit_open_seconds,
     "s",
 )
+ALERT_RETRIES_EXHAUSTED_PER_HOUR: Final = Number(
+    "ALERT_RETRIES_EXHAUSTED_PER_HOUR",
+    "Alert when more operations used up their attempts in the last hour; 0 = off.",
+    _ALERTS.retries_exhausted_per_hour,
+)
 ALERT_WEBHOOK: Final = Text(
-    "ALERT_WEBHOOK", "Webhook that receives alerts, `dependency:/path`. Not set: the log only."
+    "ALERT_WEBHOOK",
+    "Dependency that receives alerts, `dependency:/path`, by an operation of its own. Not set: none.",
+)
+ALERT_WEBHOOK_URL: Final = Text(
+    "ALERT_WEBHOOK_URL",
+    "https URLs that receive alerts as JSON, signed, separated by spaces. Not set: none.",
+    secret=True,
+)
+ALERT_WEBHOOK_SECRET: Final = Text(
+    "ALERT_WEBHOOK_SECRET",
+    "Signs what `ALERT_WEBHOOK_URL` gets: base64 of 24 to 64 bytes, with or without `whsec_` before it; "
+    "several, separated by spaces, all sign.",
+    secret=True,
+)
+ALERT_SLACK_URL: Final = Text(
+    "ALERT_SLACK_URL",
+    "Incoming webhooks of Slack that receive alerts, separated by spaces. Not set: none.",
+    secret=True,
+)
+ALERT_TEAMS_URL: Final = Text(
+    "ALERT_TEAMS_URL",
+    "Webhooks of Teams workflows that receive alerts, separated by spaces. Not set: none.",
+    secret=True,
 )
 DEAD_LETTER_RETENTION_DAYS: Final = Number(
     "DEAD_LETTER_RETENTION_DAYS",
@@ -255,6 +299,10 @@ SERVICE_NAME: Final = Text(
     "OTEL_SERVICE_NAME", "Name of the service. Not set: the Function App's name, else `durable-retry`."
 )
 SITE_NAME: Final = Text("WEBSITE_SITE_NAME", "Name of the Function App; Azure sets it.")
+SITE_HOST: Final = Text(
+    "WEBSITE_HOSTNAME",
+    "Host name of the Function App; Azure sets it. Messages about alerts link to the dashboard there.",
+)
 TELEMETRY_DISABLED: Final = Text("OTEL_SDK_DISABLED", "`true`: no telemetry, whatever else is set.", "false")
 AZURE_MONITOR: Final = Text(
     "APPLICATIONINSIGHTS_CONNECTION_STRING",
@@ -285,6 +333,10 @@ CATALOGUE: Final[Mapping[str, tuple[Setting, ...]]] = {
         DEPENDENCIES_FILE,
         HANDLERS,
         TENANT_HEADER,
+        OPERATOR_ROLES,
+        READER_ROLES,
+        CALLER_KEYS,
+        AUTH_ENABLED,
         MAX_BODY_BYTES,
         MAX_BATCH_BYTES,
         READ_LIMIT_BYTES,
@@ -335,7 +387,13 @@ CATALOGUE: Final[Mapping[str, tuple[Setting, ...]]] = {
         ALERT_DEAD_LETTER_AGE_SECONDS,
         ALERT_OUTBOX_LAG_SECONDS,
         ALERT_CIRCUIT_OPEN_SECONDS,
+        ALERT_RETRIES_EXHAUSTED_PER_HOUR,
         ALERT_WEBHOOK,
+        ALERT_WEBHOOK_URL,
+        ALERT_WEBHOOK_SECRET,
+        ALERT_SLACK_URL,
+        ALERT_TEAMS_URL,
+        SITE_HOST,
     ),
     "Telemetry": (
         OTLP_ENDPOINT,

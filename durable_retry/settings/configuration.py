@@ -25,8 +25,9 @@ from durable_retry.settings.app import (
     app_settings,
     function_timeout_seconds,
 )
-from durable_retry.settings.catalogue import DEPENDENCIES_FILE, STRICT_TYPING
-from durable_retry.settings.maintenance import maintenance_settings
+from durable_retry.settings.callers import caller_settings
+from durable_retry.settings.catalogue import ALERT_WEBHOOK, DEPENDENCIES_FILE, STRICT_TYPING
+from durable_retry.settings.maintenance import MaintenanceSettings, maintenance_settings
 from durable_retry.settings.storage_account import check_storage_account
 
 _log = logging.getLogger(__name__)
@@ -54,7 +55,8 @@ def load_app(stderr: TextIO | None = None) -> None:
         _check_handlers(_config)
         for warning in _config.warnings:
             _log.warning("%s: %s: %s", DEPENDENCIES_FILE.name, key_path(warning.pointer), warning.detail)
-        maintenance_settings()  # validate at start
+        _check_alerts(maintenance_settings(), _config)
+        caller_settings()  # validate at start
 
 
 @contextmanager
@@ -180,6 +182,14 @@ def using(config: Config) -> Iterator[None]:
         yield
     finally:
         _config = previous
+
+
+def _check_alerts(settings: MaintenanceSettings, config: Config) -> None:
+    if settings.webhook is not None and settings.webhook.dependency not in config.dependencies:
+        name = settings.webhook.dependency
+        file = _shown(app_settings().dependencies_file)
+        detail = f"names the dependency {name!r}, which {file} lacks: add [dependencies.{name}] there"
+        raise SettingsError((Problem(ALERT_WEBHOOK.name, detail),))
 
 
 def _check_handlers(config: Config) -> None:

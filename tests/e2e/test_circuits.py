@@ -45,6 +45,7 @@ def circuits(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> It
         AzureWebJobsStorage=storage.connection_string,
         DEPENDENCIES_FILE=str(SETTINGS),
         INTAKE_DEPENDENCY_LAG_SECONDS="1",
+        WEBSITE_AUTH_ENABLED="True",
         FUNCTIONS_WORKER_PROCESS_COUNT="0",  # its two workers are of another kind
     )
     port = str(httpx.URL(system.url).port)
@@ -92,7 +93,7 @@ def circuit(system: System, dependency: str) -> dict[str, Any]:
 def change_circuit(
     system: System, dependency: str, control: str, *, by: str | None = None, **body: Any
 ) -> None:
-    headers = {} if by is None else {"x-ms-client-principal-name": by}
+    headers = {} if by is None else {"x-ms-client-principal-name": by, "x-ms-client-principal-id": by}
     answer = system.client.post(f"/api/circuits/{dependency}/{control}", json=body, headers=headers)
     assert answer.status_code == 202, answer.text
 

@@ -203,7 +203,7 @@ def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a test empty tables: counts and lists are of all dead letters that there are."""
     suffix = sha256(name.encode()).hexdigest()[:16]
     monkeypatch.setattr("durable_retry.stores.dead_letters.records.TABLE", f"Letters{suffix}")
-    monkeypatch.setattr("durable_retry.services.alerts.TABLE", f"Alerts{suffix}")
+    monkeypatch.setattr("durable_retry.stores.alerts.TABLE", f"Alerts{suffix}")
     monkeypatch.setattr("durable_retry.stores.workflows.TABLE", f"Batches{suffix}")
     monkeypatch.setattr("durable_retry.stores.workflows.LISTS_TABLE", f"Workflows{suffix}")
     for constant in ("index.TABLE", "list.TABLE", "records.INDEX_TABLE"):

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base import names
-from durable_retry.services import alerts
-from durable_retry.stores import operation_writes, outbox_index, steps, workflows
+from durable_retry.stores import alerts, operation_writes, outbox_index, steps, workflows
 from durable_retry.stores import outbox_index as outbox_place
 from durable_retry.stores.dead_letters import index as dead_letter_keys
 from durable_retry.stores.dead_letters import records as dead_letters
@@ -46,6 +45,9 @@ HTTP = {
     "list_replays_of_many": ("GET", "dead-letters/replays"),
     "get_replay_of_many": ("GET", "dead-letters/replays/{replay_id}"),
     "cancel_replay_of_many": ("DELETE", "dead-letters/replays/{replay_id}"),
+    "list_alerts": ("GET", "alerts"),
+    "silence_alerts": ("POST", "alerts/silences"),
+    "end_silence": ("DELETE", "alerts/silences/{silence_id}"),
     "list_outbox": ("GET", "outbox"),
     "resend_event": ("POST", "outbox/{event_id}/resend"),
     "submit_batch": ("POST", "batches"),

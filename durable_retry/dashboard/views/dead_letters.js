@@ -133,7 +133,7 @@ function outcome(one) {
   const event = operation?.events?.find((sent) => sent.event_id === one.request?.event?.id);
   const state = last.dead_letter_id ? "dead_lettered" : (event?.state ?? operation?.status);
   const attempts = operation && !event && !last.dead_letter_id ? plural(operation.attempt_count, "attempt") : null;
-  return card("Outcome of the replay", h("p", { class: "outcome", role: "status" },
+  return card("Outcome of the replay", h("p", { class: "replay-outcome", role: "status" },
     state ? badge(state) : h("span", { class: "dim" }, "Not known any more"),
     attempts ? h("span", {}, attempts) : null,
     operation?.next_attempt_at ? h("span", { class: "countdown" }, "next attempt ", until(operation.next_attempt_at)) : null,
@@ -183,7 +183,7 @@ function replays(one) {
   if (!one.replays.length) return null;
   const change = (edit) => h("li", {}, mono(edit.pointer), " ", h("del", {}, JSON.stringify(edit.before)), " → ", h("ins", {}, JSON.stringify(edit.after)));
   const line = (replay) => h("li", { class: "stack" },
-    h("span", {}, operationLink(replay.operation_id, "Operation"), " ", ago(replay.requested_at), replay.note ? ` · ${replay.note}` : "",
+    h("span", {}, operationLink(replay.operation_id, "Operation"), " ", ago(replay.requested_at), replay.by ? ` by ${replay.by}` : "", replay.note ? ` · ${replay.note}` : "",
       replay.replay_id ? [" · ", h("a", { href: link(`replays/${segment(replay.replay_id)}`) }, "bulk replay")] : null,
       replay.dead_letter_id && replay.dead_letter_id !== one.id ? [" · ", deadLetterLink(replay.dead_letter_id, "failed again")] : null),
     replay.changes.length ? h("ul", {}, replay.changes.map(change)) : null);
@@ -202,7 +202,7 @@ function notes(one, place, reload) {
   const form = h("form", { class: "note-form", data: { keep: "", key: "note-form" }, on: { submit: add } },
     h("label", { class: "sr", for: "note-text" }, "New note"), h("input", { id: "note-text", name: "text", placeholder: "Add a note", maxlength: "4000", autocomplete: "off" }),
     h("button", { type: "submit" }, "Add"));
-  const line = (note) => h("li", { class: "stack" }, h("span", {}, note.text), h("small", { class: "dim" }, ago(note.at)));
+  const line = (note) => h("li", { class: "stack" }, h("span", {}, note.text), h("small", { class: "dim" }, ago(note.at), note.by ? ` by ${note.by}` : ""));
   return card("Notes", [one.notes.length ? h("ul", { class: "lines" }, one.notes.map(line)) : null, form]);
 }
 
@@ -218,7 +218,7 @@ function about(one) {
     ["Replay of", one.replay_of ? deadLetterLink(one.replay_of) : null],
     ["First failed", h("span", {}, at(one.first_failed_at), " · ", ago(one.first_failed_at))],
     ["Created", h("span", {}, at(one.created_at), " · ", ago(one.created_at))],
-    ["Archived", one.archived_at ? at(one.archived_at) : null],
+    ["Archived", one.archived_at ? [at(one.archived_at), one.archived_by ? ` by ${one.archived_by}` : ""] : null],
   ]));
 }
 

@@ -101,6 +101,7 @@ class Replay(JsonRecord):
         changes: What was edited: `{"pointer", "before", "after"}` of each place.
         replay_id: The bulk replay that it belongs to; None for a single one.
         dead_letter_id: What became of it when it failed too; None otherwise.
+        by: Who asked for it; None when nobody said.
     """
 
     operation_id: str
@@ -110,6 +111,7 @@ class Replay(JsonRecord):
     changes: tuple[Mapping[str, Any], ...] = ()
     replay_id: str | None = None
     dead_letter_id: str | None = None
+    by: str | None = None
 
     def shown(self, masking: Masking) -> dict[str, Any]:
         """Return one item of a document's `replays`."""
@@ -120,6 +122,7 @@ class Replay(JsonRecord):
             "changes": masking.changes(self.changes),
             "replay_id": self.replay_id,
             "dead_letter_id": self.dead_letter_id,
+            "by": self.by,
         }
 
 
@@ -143,12 +146,13 @@ class DeadLetterRecord(JsonRecord):
         operation: JSON form of the `OperationInput`, without credentials; None for a message.
         message: Raw text, cut after `MAX_MESSAGE_CHARS`; None for an operation.
         message_chars: Length of the whole message; None for an operation, and in rows of older versions.
+        archived_by: Who archived it; None when nobody said.
         correlation_id: The caller's; None when not given.
         replay_of: The dead letter whose replay this is; None for a first failure.
         status: Where it stands.
         archived_at: None unless archived.
         replays: Oldest first.
-        notes: `{"text", "at"}`, oldest first.
+        notes: `{"text", "at", "by"}`, oldest first; `by` is missing in rows of older versions.
     """
 
     id: str
@@ -172,6 +176,7 @@ class DeadLetterRecord(JsonRecord):
     replays: tuple[Replay, ...] = ()
     notes: tuple[Mapping[str, Any], ...] = ()
     message_chars: int | None = None
+    archived_by: str | None = None
 
     @property
     def is_cut(self) -> bool:
@@ -198,9 +203,10 @@ class DeadLetterRecord(JsonRecord):
             "created_at": to_rfc3339(self.created_at),
             "status": self.status.value,
             "archived_at": optional_to_rfc3339(self.archived_at),
+            "archived_by": self.archived_by,
             "replay_of": self.replay_of,
             "replays": [replayed.shown(masking) for replayed in self.replays],
-            "notes": [dict(note) for note in self.notes],
+            "notes": [{"by": None, **note} for note in self.notes],
         }
 
     def _content(self, masking: Masking) -> dict[str, Any]:
@@ -299,13 +305,13 @@ def shortened(record: DeadLetterRecord, why: str) -> DeadLetterRecord:
     )
 
 
-def archived(record: DeadLetterRecord, now: datetime) -> DeadLetterRecord:
-    """Return the dead letter archived.
+def archived(record: DeadLetterRecord, now: datetime, by: str | None = None) -> DeadLetterRecord:
+    """Return the dead letter archived; `by` is None when nobody said who did it.
 
     Raises:
         WrongStatusError: It is archived already.
     """
-    return replace(_moved(record, Status.ARCHIVED), archived_at=now)
+    return replace(_moved(record, Status.ARCHIVED), archived_at=now, archived_by=by)
 
 
 def restored(record: DeadLetterRecord) -> DeadLetterRecord:
@@ -317,18 +323,18 @@ def restored(record: DeadLetterRecord) -> DeadLetterRecord:
     if record.status is not Status.ARCHIVED:
         raise WrongStatusError(record.status)
     target = Status.REPLAYED if record.replays else Status.OPEN
-    return replace(_moved(record, target), archived_at=None)
+    return replace(_moved(record, target), archived_at=None, archived_by=None)
 
 
-def noted(record: DeadLetterRecord, text: str, now: datetime) -> DeadLetterRecord:
-    """Add a note.
+def noted(record: DeadLetterRecord, text: str, now: datetime, by: str | None = None) -> DeadLetterRecord:
+    """Add a note; `by` is None when nobody said who wrote it.
 
     Raises:
         FullError: It has as many as it can hold.
     """
     if len(record.notes) >= MAX_NOTES:
         raise FullError(f"it has {MAX_NOTES} notes already")
-    return replace(record, notes=(*record.notes, {"text": text, "at": to_rfc3339(now)}))
+    return replace(record, notes=(*record.notes, {"text": text, "at": to_rfc3339(now), "by": by}))
 
 
 def replayed(record: DeadLetterRecord, started: Replay) -> DeadLetterRecord:

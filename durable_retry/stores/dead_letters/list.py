@@ -106,22 +106,26 @@ async def list_dead_letters(
     return RecordPage(records, cursor)
 
 
-async def count_dead_letters(wanted: DeadLetterFilter) -> int:
+async def count_dead_letters(wanted: DeadLetterFilter, *, one_page: bool = False) -> int:
     """Count dead letters that match a filter; reads the shortest list that contains them, page by page.
 
     Without a status, one that moves between two lists at this moment may be counted twice.
+
+    Args:
+        wanted: The filter.
+        one_page: Whether to count among the newest 999 of each status only, which is one read each.
     """
-    counts = await asyncio.gather(*(_count(wanted, status) for status in _statuses(wanted)))
+    counts = await asyncio.gather(*(_count(wanted, status, one_page) for status in _statuses(wanted)))
     return sum(counts)
 
 
-async def _count(wanted: DeadLetterFilter, status: Status) -> int:
+async def _count(wanted: DeadLetterFilter, status: Status, one_page: bool) -> int:  # noqa: FBT001 - private
     count, cursor = 0, None
     while True:
         page = await _range(wanted, status, limit=_MANY_ROWS, cursor=cursor)
         entries = [IndexEntry.from_row(row) for row in page.rows]
         count += sum(wanted.matches(entry.facets) for entry in entries)
-        if page.cursor is None:
+        if page.cursor is None or one_page:
             return count
         cursor = entries[-1].position
 

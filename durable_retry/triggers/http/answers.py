@@ -18,6 +18,7 @@ INVALID: Final = "/problems/invalid-input"
 TOO_LARGE: Final = "/problems/body-too-large"
 TASK_HUB_AWAY: Final = "/problems/task-hub-unavailable"
 STORAGE_AWAY: Final = "/problems/storage-unavailable"
+FORBIDDEN: Final = "/problems/forbidden"
 WRONG_STATE: Final = "/problems/wrong-state"
 NO_TYPE: Final = "about:blank"
 
@@ -52,6 +53,23 @@ class ConflictError(RefusedError):
 
     status = HTTPStatus.CONFLICT
     type_ = WRONG_STATE
+
+
+class ForbiddenError(RefusedError):
+    """403: the caller's role does not allow it.
+
+    Args:
+        name: Of the caller.
+        role: Of the caller.
+        needed: The role that the route asks for.
+    """
+
+    status = HTTPStatus.FORBIDDEN
+    type_ = FORBIDDEN
+
+    def __init__(self, name: str, role: str, needed: str) -> None:
+        has = "has no role here" if role == "none" else f"is a {role}"
+        super().__init__(f"This needs the role {needed}, and {name} {has}.")
 
 
 class BodyTooLargeError(RefusedError):

@@ -8,6 +8,7 @@ import azure.functions as func
 from durable_retry.engine.base.names import QUEUE_SOURCE
 from durable_retry.settings.app import api_path, app_settings
 from durable_retry.triggers.http import (
+    alerts,
     circuits,
     dashboard,
     dead_letters,
@@ -40,6 +41,7 @@ ALL: Final = (
     replays.routes,
     outbox.routes,
     overview.routes,
+    alerts.routes,
     dashboard.routes,
     routes,
 )

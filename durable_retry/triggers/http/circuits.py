@@ -21,6 +21,7 @@ from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit import CircuitEntity, start_release
 from durable_retry.stores.circuit_cache import circuit_time
 from durable_retry.triggers.http.answers import ConflictError, etag_of, json_answer, required
+from durable_retry.triggers.http.callers import Caller
 from durable_retry.triggers.http.documents import UtcInstant
 from durable_retry.triggers.http.routes import (
     AWAY,
@@ -29,16 +30,12 @@ from durable_retry.triggers.http.routes import (
     Declaration,
     Routes,
     accepted,
-    header,
     page,
     shown,
 )
 
 routes = Routes("circuits")
 
-_PRINCIPAL: Final = "x-ms-client-principal-name"
-"""Set by App Service authentication, which strips what a caller sends under this name."""
-_UNAUTHENTICATED: Final = "api"
 _YEAR_SECONDS: Final = 31_536_000.0
 MOVING: Final = frozenset({"from"})
 """Fields of a circuit's document that change with the time of asking alone."""
@@ -162,42 +159,43 @@ _CONTROL: Final[Declaration] = {
 
 
 @routes.post("circuits/{dependency}/open", **_CONTROL)
-async def open_circuit(req: func.HttpRequest, body: ManualControlBody, hub: str) -> func.HttpResponse:
+async def open_circuit(dependency: str, body: ManualControlBody, who: Caller, hub: str) -> func.HttpResponse:
     """Hold a circuit open: no attempt goes through."""
-    return await _control(req, body, hub, ManualControl.OPEN)
+    return await _control(dependency, body, who, hub, ManualControl.OPEN)
 
 
 @routes.post("circuits/{dependency}/close", **_CONTROL)
-async def close_circuit(req: func.HttpRequest, body: ManualControlBody, hub: str) -> func.HttpResponse:
+async def close_circuit(dependency: str, body: ManualControlBody, who: Caller, hub: str) -> func.HttpResponse:
     """Close a circuit; what waits for it goes in its turn."""
-    return await _control(req, body, hub, ManualControl.CLOSE)
+    return await _control(dependency, body, who, hub, ManualControl.CLOSE)
 
 
 @routes.post("circuits/{dependency}/disable", **_CONTROL)
-async def disable_circuit(req: func.HttpRequest, body: ManualControlBody, hub: str) -> func.HttpResponse:
+async def disable_circuit(
+    dependency: str, body: ManualControlBody, who: Caller, hub: str
+) -> func.HttpResponse:
     """Let everything through, whatever fails."""
-    return await _control(req, body, hub, ManualControl.DISABLE)
+    return await _control(dependency, body, who, hub, ManualControl.DISABLE)
 
 
 @routes.post("circuits/{dependency}/reset", **_CONTROL)
-async def reset_circuit(req: func.HttpRequest, body: ManualControlBody, hub: str) -> func.HttpResponse:
+async def reset_circuit(dependency: str, body: ManualControlBody, who: Caller, hub: str) -> func.HttpResponse:
     """Close a circuit and forget what it counted.
 
     Its audit of manual changes stays.
     """
-    return await _control(req, body, hub, ManualControl.RESET)
+    return await _control(dependency, body, who, hub, ManualControl.RESET)
 
 
 async def _control(
-    req: func.HttpRequest, body: ManualControlBody, hub: str, control: ManualControl
+    name: str, body: ManualControlBody, who: Caller, hub: str, control: ManualControl
 ) -> func.HttpResponse:
-    dependency = _find(req.route_params["dependency"])
+    dependency = _find(name)
     if not dependency.circuit.enabled:
         setting = "circuit.enabled = false in dependencies.toml"
         raise ConflictError(f"The circuit of {dependency.name} is switched off by {setting}.")
     await _check_epoch(hub, dependency, body.epoch)
-    by = header(req, _PRINCIPAL) or _UNAUTHENTICATED
-    action = ManualAction(control, clock.now(), by, body.reason.strip(), body.for_seconds, body.epoch)
+    action = ManualAction(control, clock.now(), who.name, body.reason.strip(), body.for_seconds, body.epoch)
     message = ManualControlMessage(action)
     await CircuitEntity(hub, dependency.name).control(message)
     if control in _RELEASING:

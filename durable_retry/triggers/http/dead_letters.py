@@ -44,6 +44,7 @@ from durable_retry.triggers.http.answers import (
     page_answer,
     required,
 )
+from durable_retry.triggers.http.callers import Caller
 from durable_retry.triggers.http.documents import Attempt, UtcInstant
 from durable_retry.triggers.http.parameters import CREATED_AFTER, CREATED_BEFORE, LIMIT, cursor, one_of, text
 from durable_retry.triggers.http.routes import (
@@ -129,6 +130,7 @@ class ReplayNote(BaseModel):
     changes: list[EditedPlace]
     replay_id: str | None
     dead_letter_id: str | None
+    by: str | None
 
 
 class Note(BaseModel):
@@ -136,6 +138,7 @@ class Note(BaseModel):
 
     text: str
     at: UtcInstant
+    by: str | None
 
 
 class DeadLetterDocument(BaseModel):
@@ -164,6 +167,7 @@ class DeadLetterDocument(BaseModel):
     created_at: UtcInstant
     status: Status
     archived_at: UtcInstant | None
+    archived_by: str | None
     replay_of: str | None
     replays: list[ReplayNote]
     notes: list[Note]
@@ -321,13 +325,14 @@ _CHANGED: Final = (RouteAnswer(HTTPStatus.OK, "The dead letter after the change.
     answers=_CHANGED,
     errors=(MISSING, CONFLICT, AWAY),
 )
-async def archive_dead_letter(dead_letter_id: str, body: NoBody) -> func.HttpResponse:  # noqa: ARG001 - checked
+async def archive_dead_letter(dead_letter_id: str, body: NoBody, who: Caller) -> func.HttpResponse:  # noqa: ARG001 - checked
     """Put a dead letter away.
 
     It is removed for good after the time that the settings give it.
     """
     now = clock.now()
-    return _document(await move_dead_letter(dead_letter_id, lambda record: archived(record, now)))
+    by = who.known_name
+    return _document(await move_dead_letter(dead_letter_id, lambda record: archived(record, now, by)))
 
 
 @routes.post(
@@ -348,10 +353,10 @@ async def restore_dead_letter(dead_letter_id: str, body: NoBody) -> func.HttpRes
     answers=_CHANGED,
     errors=(MISSING, CONFLICT, AWAY),
 )
-async def note_dead_letter(dead_letter_id: str, body: NoteBody) -> func.HttpResponse:
+async def note_dead_letter(dead_letter_id: str, body: NoteBody, who: Caller) -> func.HttpResponse:
     """Add a note to a dead letter."""
-    text, now = body.words, clock.now()
-    return _document(await change_dead_letter(dead_letter_id, lambda record: noted(record, text, now)))
+    text, now, by = body.words, clock.now(), who.known_name
+    return _document(await change_dead_letter(dead_letter_id, lambda record: noted(record, text, now, by)))
 
 
 def _document(record: DeadLetterRecord) -> func.HttpResponse:

@@ -146,7 +146,12 @@ async def list_dependencies() -> func.HttpResponse:
     return page_answer(items, None)
 
 
-@routes.post("policies/preview", body=PolicyQuestion, answers=(RouteAnswer(OK, "The waits.", PolicyPreview),))
+@routes.post(
+    "policies/preview",
+    body=PolicyQuestion,
+    answers=(RouteAnswer(OK, "The waits.", PolicyPreview),),
+    only_reads=True,
+)
 async def preview_policy(body: PolicyQuestion) -> func.HttpResponse:
     """List every wait of a policy and say whether it fits the deadline."""
     return json_answer(_preview(body).to_json())

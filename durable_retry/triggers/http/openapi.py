@@ -17,6 +17,7 @@ from durable_retry.triggers.http.parameters import IF_NONE_MATCH, Parameter
 from durable_retry.triggers.http.routes import (
     AWAY,
     CONFLICT,
+    FORBIDDEN,
     INVALID,
     KEY_REUSED,
     MISSING,
@@ -51,6 +52,7 @@ _BINARY_CLOUD_EVENT: Final = (
 
 PROBLEMS: Final[Mapping[HTTPStatus, str]] = {
     INVALID: "What was sent does not validate; `errors` lists every mistake with its pointer.",
+    FORBIDDEN: "The caller's role does not allow it; `type` ends in `/forbidden`.",
     MISSING: "There is no such thing.",
     CONFLICT: "The state of the thing does not allow it.",
     TOO_LARGE: "The body is over the limit.",

@@ -18,6 +18,7 @@ from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.task_hub import InstanceEndedError, raise_event
 from durable_retry.stores.workflows import REPLAY, list_created
 from durable_retry.triggers.http.answers import ConflictError, json_answer, page_answer, required
+from durable_retry.triggers.http.callers import Caller
 from durable_retry.triggers.http.dead_letters import REFUSALS
 from durable_retry.triggers.http.documents import UtcInstant
 from durable_retry.triggers.http.parameters import CURSOR, LIMIT
@@ -115,13 +116,15 @@ class BulkReplayPage(BaseModel):
     answers=accepted(StartedReplay, "It was started."),
     errors=(MISSING, CONFLICT, AWAY),
 )
-async def replay_one_dead_letter(dead_letter_id: str, body: ReplayBody, hub: str) -> func.HttpResponse:
+async def replay_one_dead_letter(
+    dead_letter_id: str, body: ReplayBody, who: Caller, hub: str
+) -> func.HttpResponse:
     """Start the operation of a dead letter again, as it was or edited.
 
     Its id and its key stay. The key that the dependency gets stays too, unless the call or the input is
     edited; `downstream_key` chooses.
     """
-    operation_id = await replay_dead_letter(hub, dead_letter_id, body, clock.now())
+    operation_id = await replay_dead_letter(hub, dead_letter_id, body, clock.now(), by=who.known_name)
     return json_answer({"operation_id": operation_id}, HTTPStatus.ACCEPTED)
 
 

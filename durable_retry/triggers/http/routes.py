@@ -5,11 +5,13 @@ documents, and is the entry of the table that `openapi.json` is made from.
 
     input invalid, unknown query parameter  400, `/problems/invalid-input`, with every mistake
     body too large                          413, `/problems/body-too-large`
+    the caller's role does not allow it     403, `/problems/forbidden`
     task hub away                           503, `/problems/task-hub-unavailable`
     storage away                            503, `/problems/storage-unavailable`
 """
 
 import inspect
+import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -24,10 +26,12 @@ from pydantic import BaseModel
 
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, read_json, validated
 from durable_retry.settings.app import app_settings
+from durable_retry.settings.callers import Role
 from durable_retry.stores.tables import REFUSED_STATUSES
 from durable_retry.stores.task_hub import TaskHubUnavailableError, bind_hub
 from durable_retry.triggers.http import answers as answer_with
-from durable_retry.triggers.http.answers import BodyTooLargeError, unless_known
+from durable_retry.triggers.http.answers import BodyTooLargeError, ForbiddenError, unless_known
+from durable_retry.triggers.http.callers import Caller, caller_of
 from durable_retry.triggers.http.parameters import CURSOR, IF_NONE_MATCH, LIMIT, Parameter
 
 type Verb = Literal["GET", "POST", "DELETE"]
@@ -38,6 +42,7 @@ type Refusals = Mapping[type[Exception], Callable[[Any], Exception]]
 OK: Final = HTTPStatus.OK
 ACCEPTED: Final = HTTPStatus.ACCEPTED
 INVALID: Final = HTTPStatus.BAD_REQUEST
+FORBIDDEN: Final = HTTPStatus.FORBIDDEN
 MISSING: Final = HTTPStatus.NOT_FOUND
 CONFLICT: Final = HTTPStatus.CONFLICT
 TOO_LARGE: Final = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
@@ -48,6 +53,8 @@ AWAY: Final = HTTPStatus.SERVICE_UNAVAILABLE
 _JSON: Final = "application/json"
 
 PAGING: Final = (LIMIT, CURSOR)
+
+_log = logging.getLogger(__name__)
 
 _OF_THE_HOST: Final = frozenset({"code", "clientId"})
 """Query parameters in which the Functions host takes its keys."""
@@ -166,6 +173,7 @@ class Route:
         body_required: False when the body may be left out.
         takes_cloud_events: Whether the body may come as the `data` of a CloudEvent.
         anonymous: Whether it needs no key.
+        only_reads: Whether a reader may call it although it is no GET.
     """
 
     function: str
@@ -180,11 +188,20 @@ class Route:
     body_required: bool = True
     takes_cloud_events: bool = False
     anonymous: bool = False
+    only_reads: bool = False
+
+    @property
+    def needed_role(self) -> Role:
+        """The least role that may call it."""
+        if self.anonymous:
+            return Role.NONE
+        return Role.READER if self.method == "GET" or self.only_reads else Role.OPERATOR
 
     @property
     def problems(self) -> tuple[HTTPStatus, ...]:
         """The status of every problem document that it can answer."""
-        return (INVALID, *(() if self.body is None else (TOO_LARGE,)), *self.errors)
+        forbidden = () if self.anonymous else (FORBIDDEN,)
+        return (INVALID, *forbidden, *(() if self.body is None else (TOO_LARGE,)), *self.errors)
 
     @property
     def is_conditional(self) -> bool:
@@ -208,14 +225,15 @@ class Declaration(TypedDict, total=False):
     body_required: bool
     takes_cloud_events: bool
     anonymous: bool
+    only_reads: bool
 
 
 class Routes:
     """The routes of one part of the API.
 
     A function takes, by name and in any order, what it needs of: `req`, the request; `hub`, the durable
-    client's configuration; `query`, a `requests.Query`; `body`, validated by the declared model; and the
-    parameters of its path.
+    client's configuration; `query`, a `requests.Query`; `body`, validated by the declared model; `who`, the
+    `Caller`; and the parameters of its path.
 
     Attributes:
         blueprint: With every function of theirs.
@@ -267,13 +285,14 @@ class Routes:
 def _answering(route: Route, function: RouteFunction, refusals: Refusals) -> RouteFunction:
     """Return what the host calls: it reads the arguments, and answers with a problem instead of failing."""
     names = inspect.signature(function).parameters.keys()
-    unknown = names - {"req", "hub", "query", "body", *route.path_parameters}
+    unknown = names - {"req", "hub", "query", "body", "who", *route.path_parameters}
     if unknown:
         raise TypeError(f"{route.function} takes {sorted(unknown)}, which its route does not give")
 
     async def call(req: func.HttpRequest, hub: str) -> func.HttpResponse:
         try:
-            given: dict[str, Any] = {"req": req, "hub": hub, **req.route_params}
+            who = _admitted(route, req)
+            given: dict[str, Any] = {"req": req, "hub": hub, "who": who, **req.route_params}
             given["query"] = read_query(route.parameters, req.params)
             if "body" in names:
                 given["body"] = _body(route, req)
@@ -296,6 +315,20 @@ def _answering(route: Route, function: RouteFunction, refusals: Refusals) -> Rou
     for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
         setattr(answer, attribute, getattr(function, attribute))
     return answer  # type: ignore[no-any-return] # one of the two above
+
+
+def _admitted(route: Route, request: func.HttpRequest) -> Caller:
+    """Return the caller of a route; who changes something under a name is in the log.
+
+    Raises:
+        ForbiddenError: The caller's role does not allow it.
+    """
+    who = caller_of(request)
+    if list(Role).index(who.role) < list(Role).index(route.needed_role):
+        raise ForbiddenError(who.name, who.role, route.needed_role)
+    if who.known_name is not None and route.needed_role is Role.OPERATOR:
+        _log.info("%s called %s of %s", who.name, route.function, dict(request.route_params) or route.path)
+    return who
 
 
 def _body(route: Route, request: func.HttpRequest) -> BaseModel:

@@ -29,6 +29,8 @@ def seen(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: Tar
         target,
         DEPENDENCIES_FILE=str(SETTINGS),
         HANDLERS="tests.support.handlers",
+        ALERT_DEAD_LETTERS="0.5",
+        ALERT_SLACK_URL=f"{target.url}/echo",
     )
     system.server.start()
     event = {"type": "charge.completed", "queue": "dashboard-events", "data": {}}

@@ -133,6 +133,7 @@ VIEWS = (
     "metrics",
     "metrics?dependency=flaky&minutes=15",
     "outbox?state=sent",
+    "alerts",
     "policy",
     "batches",
     "batches/{batch}",

@@ -15,7 +15,7 @@ from durable_retry.engine.dead_letters.record import Status, archived, restored
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.operations.operation import operation_id_for
 from durable_retry.services import alerts, retention
-from durable_retry.services.alerts import check_alerts, known_alerts, read_health_metrics
+from durable_retry.services.alerts import check_alerts, read_health_metrics
 from durable_retry.services.replay import finish_replay
 from durable_retry.services.retention import (
     DEAD_LETTERS_PER_STEP,
@@ -26,6 +26,7 @@ from durable_retry.services.retention import (
 from durable_retry.services.submit import submit
 from durable_retry.settings.maintenance import MaintenanceSettings, Webhook
 from durable_retry.stores import tables
+from durable_retry.stores.alerts import known_alerts
 from durable_retry.stores.dead_letters.index import due
 from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.dead_letters.records import (
@@ -128,11 +129,13 @@ async def test_an_alert_that_could_not_be_sent_is_sent_by_the_next_run(
 
     with monkeypatch.context() as outage:
         outage.setattr(alerts, "submit", gone)
-        with pytest.raises(TaskHubUnavailableError):
-            await check_alerts(hub.binding, NOW)
-    assert not (await known_alerts())["dead_letters"].is_delivered
-    (alert,) = await check_alerts(hub.binding, NOW + timedelta(minutes=1))
-    assert alert.since == NOW
+        await check_alerts(hub.binding, NOW)
+    (delivery,) = (await known_alerts())["dead_letters"].deliveries.values()
+    assert (delivery.state, delivery.detail) == ("pending", "the task hub did not take it")
+    assert await check_alerts(hub.binding, NOW + timedelta(minutes=1)) == []
+    alert = (await known_alerts())["dead_letters"]
+    assert await read_operation(hub.binding, operation_id_for("source:watch", alert.id)) is not None
+    assert [each.state for each in alert.deliveries.values()] == ["sent"]
 
 
 async def test_archived_dead_letters_go_after_their_time_and_others_stay(

@@ -66,5 +66,6 @@ def test_thresholds_are_compared_with_the_same_metrics() -> None:
         "dead_letters": 7.0,
         "dead_letter_age_seconds": 90.0,
         "outbox_lag_seconds": 4.0,
+        "retries_exhausted_per_hour": 0.0,
         "circuit_open_seconds:payments": 30.0,
     }

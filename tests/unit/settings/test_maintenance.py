@@ -1,10 +1,20 @@
+import base64
 from datetime import timedelta
 
 import pytest
 
 from durable_retry.engine.alerts import Thresholds
+from durable_retry.engine.base.text import Secret
 from durable_retry.settings.app import SettingsError
-from durable_retry.settings.maintenance import MaintenanceSettings, Webhook, read_maintenance_settings
+from durable_retry.settings.maintenance import (
+    Format,
+    MaintenanceSettings,
+    Receiver,
+    Webhook,
+    read_maintenance_settings,
+)
+
+SECRET = "whsec_" + base64.b64encode(bytes(32)).decode()
 
 
 def test_without_settings_the_usual_ones_hold() -> None:
@@ -18,14 +28,28 @@ def test_every_setting_counts() -> None:
             "ALERT_DEAD_LETTER_AGE_SECONDS": "60",
             "ALERT_OUTBOX_LAG_SECONDS": "1.5",
             "ALERT_CIRCUIT_OPEN_SECONDS": "0",
+            "ALERT_RETRIES_EXHAUSTED_PER_HOUR": "7",
             "ALERT_WEBHOOK": "pager:/alerts",
+            "ALERT_WEBHOOK_URL": "https://a.example.com/x http://localhost:8080/y",
+            "ALERT_WEBHOOK_SECRET": SECRET,
+            "ALERT_SLACK_URL": "https://hooks.slack.com/services/T0/B0/X",
+            "ALERT_TEAMS_URL": "https://b.example.com/workflows/1",
+            "WEBSITE_HOSTNAME": "app.example.com",
             "DEAD_LETTER_RETENTION_DAYS": "0.5",
             "HISTORY_RETENTION_DAYS": "0",
         }
     )
     assert settings == MaintenanceSettings(
-        thresholds=Thresholds(5, 60, 1.5, 0),
+        thresholds=Thresholds(5, 60, 1.5, 0, 7),
         webhook=Webhook("pager", "/alerts"),
+        receivers=(
+            Receiver(Format.WEBHOOK, Secret("https://a.example.com/x")),
+            Receiver(Format.WEBHOOK, Secret("http://localhost:8080/y")),
+            Receiver(Format.SLACK, Secret("https://hooks.slack.com/services/T0/B0/X")),
+            Receiver(Format.TEAMS, Secret("https://b.example.com/workflows/1")),
+        ),
+        signing_keys=(Secret(SECRET),),
+        site_host="app.example.com",
         archived_for=timedelta(hours=12),
         history_for=None,
     )
@@ -41,3 +65,42 @@ def test_every_mistake_is_reported() -> None:
         "ALERT_WEBHOOK",
         "HISTORY_RETENTION_DAYS",
     ]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://alerts.example.com/secret-path",
+        "secret-path",
+        "https://",
+        "https://[",
+        "https://a.example.com:x/",
+    ],
+)
+def test_a_url_that_cannot_be_posted_to_is_refused_without_being_shown(url: str) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        read_maintenance_settings({"ALERT_SLACK_URL": f"https://hooks.slack.com/services/T/B/X {url}"})
+    (problem,) = refusal.value.problems
+    assert problem.pointer == "ALERT_SLACK_URL"
+    assert "URL 2 is not an https URL" in problem.detail
+    assert "https://hooks.slack.com/services/T000/B000/XXXX" in problem.detail
+    assert "secret-path" not in problem.detail
+
+
+@pytest.mark.parametrize(("secret", "what"), [("", "is needed by"), ("tooshort", "openssl rand -base64 32")])
+def test_a_webhook_is_signed(secret: str, what: str) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        read_maintenance_settings(
+            {"ALERT_WEBHOOK_URL": "https://a.example.com/x", "ALERT_WEBHOOK_SECRET": secret}
+        )
+    (problem,) = refusal.value.problems
+    assert problem.pointer == "ALERT_WEBHOOK_SECRET"
+    assert what in problem.detail
+
+
+def test_a_receiver_is_named_without_its_path() -> None:
+    receiver = Receiver(Format.SLACK, Secret("https://hooks.slack.com/services/T0/B0/X"))
+    other = Receiver(Format.SLACK, Secret("https://hooks.slack.com/services/T0/B0/Y"))
+    assert receiver.name.startswith("slack:hooks.slack.com:")
+    assert receiver.name != other.name
+    assert "T0" not in receiver.name + repr(receiver)
