@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.processes import ROOT, running
+from tests.support.app import HOSTED_URL
 from tests.support.azurite import Storage, use_account
 from tests.support.semantics import reason_for_own_terms
 from tests.support.target import Target
@@ -28,9 +29,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what holds with the task hub's own terms only."""
-    for item in items if config.getoption("--semantics") else []:
-        reason = reason_for_own_terms(item)
+    """Leave out what holds with onebox, or with its task hub's own terms, only."""
+    for item in items:
+        reason = reason_for_own_terms(item) if config.getoption("--semantics") else None
+        if HOSTED_URL and "system" not in getattr(item, "fixturenames", ()):
+            reason = "is not about the app at E2E_URL"
         if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
@@ -50,7 +53,8 @@ def plain_sdk(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """One flaky target for all tests; each test uses keys of its own."""
-    target = Target(tmp_path_factory.mktemp("target"))
+    port = os.environ.get("E2E_TARGET_PORT")
+    target = Target(tmp_path_factory.mktemp("target"), int(port) if port else None)
     with running(target.server):
         yield target
 

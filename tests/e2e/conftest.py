@@ -1,24 +1,30 @@
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.app import System
-from tests.support.azurite import Storage
+from tests.support.app import HOSTED_URL, HostedSystem, System
+from tests.support.azurite import Account, Storage
 from tests.support.target import Target
 
 SECRETS = ("token-that-nobody-may-see", "key-that-nobody-may-see")
 
 
 @pytest.fixture(scope="session")
-def storage(azurites: Callable[[str], Storage]) -> Storage:
+def storage(azurites: Callable[[str], Storage]) -> Account:
     """The storage account of `system`."""
-    return azurites("system")
+    return Account(os.environ["E2E_STORAGE"]) if HOSTED_URL else azurites("system")
 
 
 @pytest.fixture(scope="session")
-def system(tmp_path_factory: pytest.TempPathFactory, target: Target, storage: Storage) -> Iterator[System]:
+def system(tmp_path_factory: pytest.TempPathFactory, target: Target, storage: Account) -> Iterator[System]:
     """One running app for all tests that leave it running."""
+    if HOSTED_URL:
+        hosted = HostedSystem(target)
+        yield hosted
+        hosted.client.close()
+        return
     folder = tmp_path_factory.mktemp("system")
     system = System(folder, target, AzureWebJobsStorage=storage.connection_string)
     system.server.start()

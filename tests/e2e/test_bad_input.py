@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.app import System, operation
+from tests.support.app import HostedSystem, System, operation
 
 
 def pointers(answer: httpx.Response) -> set[str]:
@@ -25,6 +25,9 @@ def assert_problem(answer: httpx.Response, status: int) -> None:
 @pytest.fixture(autouse=True)
 def no_stack_trace(system: System) -> Any:
     """Bad input is the caller's affair: the log must not look like an accident of ours."""
+    if isinstance(system, HostedSystem):
+        yield  # Its log is elsewhere.
+        return
     before = len(system.log())
     yield
     assert "Traceback" not in system.log()[before:]

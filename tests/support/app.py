@@ -1,16 +1,24 @@
 """The app on onebox beside the flaky target, as its clients see it."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 import httpx
+import pytest
 
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 from tests.support.target import Target
 
+HOSTED_URL = os.environ.get("E2E_URL", "")
+"""The app on a host that runs already, which the tests of `system` are to use; "" means one of their own.
+
+Beside it, `E2E_STORAGE` is the connection string of the app's storage, `E2E_TARGET_PORT` the port of loopback
+that the app's `FLAKY_TARGET_URL` names, and `E2E_FUNCTION_KEY` a key, where the host asks for one.
+"""
 DEPENDENCIES = ROOT / "tests" / "e2e" / "dependencies.toml"
 FINISHED = {"succeeded", "dead_lettered", "cancelled"}
 
@@ -29,9 +37,7 @@ class System:
             log=folder / "onebox.log",
             env={"FLAKY_TARGET_URL": target.url, "DEPENDENCIES_FILE": str(DEPENDENCIES), **env},
         )
-        # Connections are given up sooner than the server does, so that none is closed under a request.
-        limits = httpx.Limits(keepalive_expiry=2)
-        self.client = httpx.Client(base_url=self.url, timeout=30, limits=limits, verify=PLAIN_HTTP)
+        self.client = _client(self.url)
 
     def post(self, key: str, path: str, *, dependency: str = "flaky", **more: Any) -> httpx.Response:
         """Posts an operation that POSTs to the target."""
@@ -73,6 +79,31 @@ class System:
 
     def log(self) -> str:
         return self.server.log.read_text()
+
+
+class HostedSystem(System):
+    """The app on a host that somebody else started: `func start`, a container, or Azure.
+
+    Tests that start, kill or read that host's process are skipped when they come to it.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.url = HOSTED_URL
+        key = os.environ.get("E2E_FUNCTION_KEY")
+        self.client = _client(self.url, **({"x-functions-key": key} if key else {}))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "server":
+            pytest.skip("handles the host's process, and this host is somebody else's")
+        raise AttributeError(name)
+
+
+def _client(url: str, **headers: str) -> httpx.Client:
+    # Connections are given up sooner than the server does, so that none is closed under a request.
+    limits = httpx.Limits(keepalive_expiry=2)
+    verify = PLAIN_HTTP if url.startswith("http://") else True
+    return httpx.Client(base_url=url, timeout=30, limits=limits, verify=verify, headers=headers)
 
 
 def operation(key: str, path: str, *, dependency: str = "flaky", **more: Any) -> dict[str, Any]:

@@ -27,11 +27,21 @@ PROGRAM = (
 )
 
 
-class Storage:
-    """Tables, queues and blobs in memory.
+class Account:
+    """A storage account that somebody else keeps.
 
     Attributes:
-        connection_string: With the emulator's well-known key.
+        connection_string: With its key.
+    """
+
+    def __init__(self, connection_string: str) -> None:
+        self.connection_string = connection_string
+
+
+class Storage(Account):
+    """Tables, queues and blobs in memory, reached with the emulator's well-known key.
+
+    Attributes:
         urls: Of the account, by service.
     """
 
@@ -45,7 +55,7 @@ class Storage:
         """
         ports = free_ports()
         scheme = "http" if certificate is None else "https"
-        self.connection_string = ports.connection_string.replace("http", scheme)
+        super().__init__(ports.connection_string.replace("http", scheme))
         services = {"blob": ports.blob, "queue": ports.queue, "table": ports.table}
         self.urls = {name: f"{scheme}://127.0.0.1:{port}/devstoreaccount1" for name, port in services.items()}
         node = shutil.which("node") or str(Path(sys.executable).with_name("node"))

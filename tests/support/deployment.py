@@ -1,31 +1,11 @@
-"""A deployment: the files that .funcignore lets through, and the packages of requirements.txt."""
+"""The packages of a deployment: those of requirements.txt."""
 
-import os
-import shutil
-from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from pathspec import GitIgnoreSpec
 
 from scripts.processes import ROOT
-
-
-def deployed_files() -> Iterator[Path]:
-    """What is sent to Azure, relative to the root, whether it is in git or not."""
-    ignored = GitIgnoreSpec.from_lines((ROOT / ".funcignore").read_text().splitlines())
-    for folder, folders, names in os.walk(ROOT):
-        here = Path(folder).relative_to(ROOT)
-        folders[:] = [name for name in folders if not ignored.match_file(f"{here / name}/")]
-        yield from (here / name for name in names if not ignored.match_file(str(here / name)))
-
-
-def copy_app(target: Path) -> None:
-    """Put the deployed files into a folder."""
-    for file in deployed_files():
-        (target / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / file, target / file)
 
 
 def link_packages(target: Path) -> None:

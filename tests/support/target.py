@@ -10,8 +10,8 @@ from scripts.processes import PLAIN_HTTP, ServerProcess, free_port
 
 
 class Target:
-    def __init__(self, folder: Path) -> None:
-        port = free_port()
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        port = port or free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.server = ServerProcess(
             [sys.executable, "-m", "examples.flaky_target", "--port", str(port)],

@@ -1,6 +1,9 @@
 """Files that tools other than Python read: they name the same versions and the same commands."""
 
 import json
+import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import version
 from typing import Any
@@ -14,6 +17,7 @@ import retryctl
 from durable_retry.triggers.http.api import described
 from scripts.processes import ROOT
 
+WORKFLOWS = [str(file.relative_to(ROOT)) for file in sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
 VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
@@ -44,9 +48,38 @@ def test_the_workflow_runs_what_ci_runs_and_may_only_read() -> None:
     assert workflow["permissions"] == {"contents": "read"}
 
 
-def test_actions_of_the_workflow_are_pinned_to_commits() -> None:
-    uses = [step["uses"] for step in yaml_of(".github/workflows/checks.yml")["jobs"]["checks"]["steps"][:-1]]
+def test_actions_of_the_workflows_are_pinned_to_commits() -> None:
+    jobs = [job for file in WORKFLOWS for job in yaml_of(file)["jobs"].values()]
+    uses = [step["uses"] for job in jobs for step in job["steps"] if "uses" in step]
+    assert uses
     assert all(len(each.partition("@")[2]) == 40 for each in uses)
+
+
+def test_the_workflows_follow_githubs_schema() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        "vendor.github-workflows",
+        *WORKFLOWS,
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_modules_and_files_that_a_workflow_names_exist() -> None:
+    text = "".join((ROOT / file).read_text() for file in WORKFLOWS)
+    modules = set(re.findall(r"python -m (scripts\.\w+)", text))
+    assert {"scripts.package", "scripts.smoke"} <= modules
+    assert all((ROOT / f"{module.replace('.', '/')}.py").is_file() for module in modules)
+
+
+def test_only_the_deploying_job_gets_an_identity_and_it_asks_for_an_approval() -> None:
+    jobs = yaml_of(".github/workflows/hosts.yml")["jobs"]
+    assert {name for name, job in jobs.items() if "id-token" in job.get("permissions", {})} == {"azure"}
+    assert jobs["azure"]["environment"] == "azure"
+    assert jobs["azure"]["if"] == "inputs.deploy"
 
 
 def test_hooks_run_from_the_environment_that_setup_makes() -> None:

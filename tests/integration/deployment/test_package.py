@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from scripts.package import deployed_files, write
 from scripts.processes import ROOT
-from tests.support.deployment import copy_app, deployed_files, link_packages
+from tests.support.deployment import link_packages
 
 INDEXING = ROOT / "tests" / "support" / "indexing.py"
 
@@ -21,9 +22,8 @@ ENVIRONMENT = {
 def loaded(folder: Path, dependencies: str | None = None) -> dict[str, Any]:
     """Load the deployment with its own packages in a new interpreter, and return what it finds."""
     app, packages = folder / "app", folder / "packages"
-    app.mkdir()
     packages.mkdir()
-    copy_app(app)
+    write(app, "storage")
     link_packages(packages)
     if dependencies is not None:
         (app / "dependencies.toml").write_text(dependencies)

@@ -24,9 +24,10 @@ import grpc
 import pytest
 from durabletask.testing import create_test_backend
 
+from scripts.package import write
 from scripts.processes import ROOT, free_port
 from tests.support.azurite import Storage
-from tests.support.deployment import copy_app, link_packages
+from tests.support.deployment import link_packages
 from tests.support.function_rpc import EVENT_STREAM, PACKAGE, make_messages
 from tests.support.hub import binding_for
 
@@ -144,10 +145,10 @@ def start(
     with ExitStack() as running:
 
         def started(library: str) -> Worker:
-            app = tmp_path_factory.mktemp("wwwroot")
+            app = tmp_path_factory.mktemp("home") / "wwwroot"
             packages = app / ".python_packages"
+            write(app, "storage")
             packages.mkdir()
-            copy_app(app)
             link_packages(packages)
             if library != PINNED:
                 (packages / LIBRARY).unlink()

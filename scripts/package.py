@@ -1,0 +1,96 @@
+"""`python -m scripts.package [--backend storage|scheduler] TARGET`: what is deployed, as a folder or .zip.
+
+It holds the files that .funcignore lets through. The backend stands in host.json, because the scale
+controller reads that file and nothing else (docs/decisions/durable-backend.md).
+"""
+
+import argparse
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from pathspec import GitIgnoreSpec
+
+ROOT: Final = Path(__file__).parents[1]
+PATCHES: Final = {"storage": None, "scheduler": ROOT / "infra" / "host.scheduler.json"}
+"""What each backend changes in host.json, as a JSON merge patch (RFC 7396)."""
+
+
+def deployed_files() -> Iterator[Path]:
+    """Yield what is sent to Azure, relative to the root, whether it is in git or not."""
+    ignored = GitIgnoreSpec.from_lines((ROOT / ".funcignore").read_text(encoding="utf-8").splitlines())
+    for folder, folders, names in os.walk(ROOT):
+        here = Path(folder).relative_to(ROOT)
+        folders[:] = [name for name in folders if not ignored.match_file(f"{here / name}/")]
+        yield from (here / name for name in names if not ignored.match_file(str(here / name)))
+
+
+def host_json(backend: str) -> bytes:
+    """Return host.json for a backend: the file itself, or patched."""
+    text = (ROOT / "host.json").read_bytes()
+    patch = PATCHES[backend]
+    if patch is None:
+        return text
+    return (json.dumps(merged(json.loads(text), json.loads(patch.read_text())), indent=2) + "\n").encode()
+
+
+def merged(document: Any, patch: Any) -> Any:
+    """Return a document with a merge patch applied: an object's members one by one, null removes."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(document) if isinstance(document, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), value)
+    return result
+
+
+def write(target: Path, backend: str) -> None:
+    """Write the package.
+
+    Args:
+        target: A name that ends in `.zip`, or a folder, which is made.
+        backend: A key of `PATCHES`.
+
+    Raises:
+        FileExistsError: There is something already.
+    """
+    contents = {file: (ROOT / file).read_bytes() for file in sorted(deployed_files())}
+    contents[Path("host.json")] = host_json(backend)
+    if target.suffix == ".zip":
+        with zipfile.ZipFile(target, "x", zipfile.ZIP_DEFLATED) as archive:
+            for file, content in contents.items():
+                archive.writestr(file.as_posix(), content)
+        return
+    target.mkdir(parents=True)
+    for file, content in contents.items():
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        (target / file).write_bytes(content)
+
+
+def main() -> None:
+    """Read the arguments and write the package."""
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.package", description="Packages what is deployed."
+    )
+    parser.add_argument("target", type=Path, help="a .zip file, or a folder; must not exist")
+    parser.add_argument(
+        "--backend",
+        choices=[*PATCHES],
+        default="storage",
+        help="where orchestrations are kept (default: storage)",
+    )
+    arguments = parser.parse_args()
+    try:
+        write(arguments.target, arguments.backend)
+    except FileExistsError:
+        parser.error(f"{arguments.target} exists already: remove it, or choose another name")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What is deployed, and which host.json it has."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.package import ROOT, deployed_files, host_json, main, merged, write
+
+
+def durable(text: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text)["extensions"]["durableTask"]
+    return found
+
+
+def test_azure_storage_is_what_host_json_says() -> None:
+    assert host_json("storage") == (ROOT / "host.json").read_bytes()
+    assert durable(host_json("storage"))["storageProvider"]["type"] == "AzureStorage"
+
+
+def test_the_scheduler_changes_where_orchestrations_are_kept_and_nothing_else() -> None:
+    assert durable(host_json("scheduler"))["storageProvider"] == {
+        "type": "azureManaged",
+        "connectionStringName": "DURABLE_TASK_SCHEDULER_CONNECTION_STRING",
+    }
+    storage, scheduler = json.loads(host_json("storage")), json.loads(host_json("scheduler"))
+    for document in (storage, scheduler):
+        del document["extensions"]["durableTask"]["storageProvider"]
+    assert storage == scheduler
+
+
+@pytest.mark.parametrize(
+    ("patch", "result"),
+    [
+        ({"a": None}, {"b": {"c": 1}}),
+        ({"b": {"d": 2}}, {"a": 1, "b": {"c": 1, "d": 2}}),
+        ({"b": 3}, {"a": 1, "b": 3}),
+        ({"a": {"e": None, "f": 4}}, {"a": {"f": 4}, "b": {"c": 1}}),
+    ],
+)
+def test_a_patch_is_merged_as_rfc_7396_says(patch: dict[str, Any], result: dict[str, Any]) -> None:
+    assert merged({"a": 1, "b": {"c": 1}}, patch) == result
+
+
+def test_a_folder_and_an_archive_hold_the_same(tmp_path: Path) -> None:
+    write(tmp_path / "app", "scheduler")
+    write(tmp_path / "app.zip", "scheduler")
+    with zipfile.ZipFile(tmp_path / "app.zip") as archive:
+        packed = {name: archive.read(name) for name in archive.namelist()}
+    assert packed == {
+        file.relative_to(tmp_path / "app").as_posix(): file.read_bytes()
+        for file in (tmp_path / "app").rglob("*")
+        if file.is_file()
+    }
+    assert packed.keys() == {file.as_posix() for file in deployed_files()}
+    assert packed["host.json"] == host_json("scheduler")
+
+
+def test_what_exists_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "app.zip").write_text("mine")
+    monkeypatch.setattr("sys.argv", ["package", str(tmp_path / "app.zip")])
+    with pytest.raises(SystemExit):
+        main()
+    assert "exists already" in capsys.readouterr().err
+    assert (tmp_path / "app.zip").read_text() == "mine"
