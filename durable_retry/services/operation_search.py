@@ -139,11 +139,11 @@ async def find_operations(
         return await _of_correlation_id(hub, wanted, wanted.correlation_id, limit, cursor)
     place = _Place(before=wanted.created_before) if cursor is None else _Place.read(cursor)
     if wanted.key is not None:
-        found = await _documents(hub, _named_ids(wanted.key, tenant))
+        found = await _documents(hub, named_ids(wanted.key, tenant))
         return _one_page([one for one in found if _is_wanted(wanted, one)], place, limit)
     found = []
     if wanted.words is not None and cursor is None:
-        found = await _documents(hub, [*_named_ids(wanted.words, tenant), *await _correlated(wanted.words)])
+        found = await _documents(hub, [*named_ids(wanted.words, tenant), *await _correlated(wanted.words)])
         found = list({one["operation_id"]: one for one in found if _is_wanted(wanted, one)}.values())[:limit]
         if any(one["operation_id"] == wanted.words for one in found):
             return OperationPage(found, None)
@@ -200,7 +200,7 @@ def _cursor_text(parts: list[Any]) -> str:
 _NOT_OURS: Final = "this cursor was not given out here"
 
 
-def _named_ids(name: str, tenant: str) -> list[str]:
+def named_ids(name: str, tenant: str) -> list[str]:
     """Return the ids that an operation of this key can have, and the name itself, which may be an id."""
     places = dict(intake_settings().places)
     if _KAFKA in places:  # The scope of a message is its topic alone.

@@ -1,29 +1,32 @@
 """Finding what somebody asks about: over HTTP, in every list."""
 
-import pytest
+import re
+from http import HTTPStatus
+from typing import Any
 
 from scripts.processes import eventually
 from tests.support.app import System, operation
 
-LISTS = (
-    "operations",
-    "dead-letters",
-    "dead-letters/groups",
-    "dead-letters/replays",
-    "circuits",
-    "outbox",
-    "batches",
-    "sagas",
-    "dependencies",
-)
+_PLACE = re.compile(r"\{[^}]*\}")
 
 
-@pytest.mark.parametrize("path", LISTS)
-def test_an_unknown_parameter_of_a_list_is_a_mistake_that_is_named(system: System, path: str) -> None:
-    answer = system.client.get(f"/api/{path}", params={"colour": "red"})
-    assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
-    assert answer.json()["errors"] == [{"pointer": "/colour", "detail": "is not a known parameter"}]
-    assert answer.json()["type"].endswith("/invalid-input")
+def test_an_unknown_parameter_of_any_route_is_a_mistake_that_is_named(system: System) -> None:
+    paths = system.client.get("/api/openapi.json").json()["paths"]
+    asked = 0
+    for path, methods in paths.items():
+        for method in methods.keys() & {"get", "post", "put", "delete"}:
+            answer = system.client.request(
+                method,
+                f"/api{_PLACE.sub('x', path.removeprefix('/api'))}",
+                params={"colour": "red"},
+                json={} if method != "get" else None,
+            )
+            assert answer.status_code == HTTPStatus.BAD_REQUEST, (method, path, answer.text)
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert answer.json()["errors"] == [{"pointer": "/colour", "detail": "is not a known parameter"}]
+            assert answer.json()["type"].endswith("/invalid-input")
+            asked += 1
+    assert asked > 40
 
 
 def listed(system: System, path: str = "operations", **params: str | int) -> list[str]:
@@ -84,3 +87,59 @@ def test_dead_letters_are_found_by_whatever_is_known_of_them(system: System, key
     assert listed(system, "dead-letters", q=f"BASKET-{key} 422", limit=1) == both
     assert listed(system, "dead-letters", key=f"{key}-one", reason="RejectedByDependency") == both[1:]
     assert listed(system, "dead-letters", q=f"{key} nothing-says-so") == []
+
+
+def found(system: System, **params: str | int) -> list[dict[str, Any]]:
+    """What a search shows on all of its pages."""
+    items: list[dict[str, Any]] = []
+    cursor: str | None = None
+    while True:
+        given = {**params, **({} if cursor is None else {"cursor": cursor})}
+        page = system.client.get("/api/search", params=given).raise_for_status().json()
+        items += page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return items
+
+
+def names(items: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(one["type"], one["key"] or one["name"] or one["id"]) for one in items]
+
+
+def test_one_question_finds_things_of_every_type(system: System, key: str) -> None:
+    event = {"type": f"{key}.done", "queue": "find-events", "data": {}}
+    sent = system.accepted(f"{key}-sent", "/echo", correlation_id=f"order-{key}", on_success=[event])
+    system.until(sent, "succeeded")
+    lost = system.accepted(f"{key}-lost", "/fail/1?status=422", correlation_id=f"order-{key}")
+    dead_letter_id = system.until(lost, "dead_lettered")["dead_letter"]["id"]
+    steps = [{"name": f"{key}-charge", "operation": operation(f"{key}-step", "/echo")}]
+    saga_id = system.client.post("/api/sagas", json={"steps": steps}).json()["saga_id"]
+    eventually(lambda: names(found(system, q=f"{key}.done")) == [("event", f"{key}.done")], "it is sent")
+    of_order = [
+        ("dead_letter", f"{key}-lost"),
+        ("operation", f"{key}-lost"),
+        ("operation", f"{key}-sent"),
+    ]
+    assert names(found(system, correlation_id=f"order-{key}")) == of_order
+    assert names(found(system, q=f"order-{key}", limit=1)) == of_order
+    letter, operation_, _ = found(system, q=f"order-{key}")
+    assert letter["id"] == operation_["dead_letter_id"] == dead_letter_id
+    assert (operation_["id"], letter["operation_id"]) == (lost, lost)
+    assert "status 422" in operation_["error"]
+    assert names(found(system, q=f"{key} 422", type="operation")) == of_order[1:2]
+    assert names(found(system, q=key, status="open")) == of_order[:1]
+    assert names(found(system, q=f"{key}-charge")) == [("saga", saga_id)]
+    assert names(found(system, q=saga_id, type="saga")) == [("saga", saga_id)]
+    assert found(system, q=key, created_before=operation_["created_at"], type="operation")[0]["id"] == sent
+    assert found(system, q=key, handler="nobody") == []
+
+
+def test_a_search_that_cannot_be_read_is_refused(system: System) -> None:
+    for params, pointer in (
+        ({"type": "invoice"}, "/type"),
+        ({"cursor": "nonsense"}, "/cursor"),
+        ({"created_after": "yesterday"}, "/created_after"),
+    ):
+        answer = system.client.get("/api/search", params=params)
+        assert answer.status_code == HTTPStatus.BAD_REQUEST
+        assert [each["pointer"] for each in answer.json()["errors"]] == [pointer]

@@ -121,8 +121,9 @@ def test_why_did_it_not_go_through_takes_one_command(shell: Shell, key: str) -> 
     assert "RejectedByDependency: " in both
     assert "nothing found" in shell.run("find", key, "moonlight", code=1)
     document = shell.json("find", f"{key}-waits")
-    assert [one["operation_id"] for one in document["operations"]["items"]] == [waiting]
-    assert document["dead_letters"]["items"] == []
+    assert [(one["type"], one["id"]) for one in document["items"]] == [("operation", waiting)]
+    letters = shell.json("find", key, "--type", "dead_letter", "--status", "open")
+    assert [one["id"] for one in letters["items"]] == [lost]
     assert shell.run("list", "--key", f"{key}-waits", "--source", "http", "--ids").split() == [waiting]
     assert shell.run("list", "--q", key, "--status", "waiting_retry", "--ids").split() == [waiting]
     assert shell.run("dead-letters", "list", "--q", key, "--ids").split() == [lost]

@@ -1,61 +1,83 @@
-// What somebody asks about, among operations and dead letters, by one search.
+// What somebody asks about, among everything, by one search; one operation that matches is answered at once.
 
 import { get } from "../api.js";
 import { h, link } from "../dom.js";
-import { ago, until } from "../format.js";
-import { badge, card, circuitLink, deadLetterLink, notice, operationLink, table } from "../pieces.js";
-import { errorOf } from "./operations.js";
+import { ago, until, words } from "../format.js";
+import { badge, card, circuitLink, deadLetterLink, filters, operationLink, pageQuery, pager, short, table } from "../pieces.js";
 
-const SHOWN = 20;
-const clip = (text) => h("span", { class: "clip", title: text }, text);
-
-const OPERATIONS = [
-  { name: "State", cell: (one) => badge(one.status) },
-  { name: "Key", class: "wide", cell: (one) => operationLink(one.operation_id, one.key) },
-  { name: "Dependency", cell: (one) => circuitLink(one.dependency) },
-  { name: "Correlation", cell: (one) => one.correlation_id ?? "–" },
-  { name: "Why", class: "wide", cell: whyCell, text: (one) => why(one) || one.next_attempt_at },
-  { name: "Accepted", cell: (one) => ago(one.created_at) },
+const TYPES = [["operation", "Operations"], ["dead_letter", "Dead letters"], ["event", "Events"], ["batch", "Batches"], ["saga", "Sagas"], ["replay", "Replays"]];
+const PLACES = { operation: "operations", dead_letter: "dead-letters", batch: "batches", saga: "sagas", replay: "replays" };
+const FILTERS = [
+  { name: "type", label: "Type", choices: TYPES },
+  { name: "status", label: "Status" },
+  { name: "dependency", label: "Dependency" },
+  { name: "created_after", label: "Created after (UTC)", instant: true },
+  { name: "created_before", label: "Created before (UTC)", instant: true, more: true },
+  { name: "handler", label: "Handler", more: true },
+  { name: "source", label: "Source", more: true },
+  { name: "key", label: "Key", more: true },
+  { name: "correlation_id", label: "Correlation id", more: true },
 ];
-const DEAD_LETTERS = [
-  { name: "Status", cell: (one) => badge(one.status) },
-  { name: "Key", class: "wide", cell: (one) => deadLetterLink(one.id, one.key) },
-  { name: "Dependency", cell: (one) => one.dependency ?? "–" },
-  { name: "Why", class: "wide", cell: (one) => clip(one.detail) },
-  { name: "Created", cell: (one) => ago(one.created_at) },
+const COLUMNS = [
+  { name: "Type", cell: (one) => words(one.type), text: (one) => one.type },
+  { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
+  { name: "What", class: "wide", cell: whatCell, text: (one) => one.key ?? one.name ?? one.id },
+  { name: "Dependency", cell: (one) => (one.dependency ? circuitLink(one.dependency) : "–"), text: (one) => one.dependency },
+  { name: "Correlation", class: "wide", cell: (one) => clip(one.correlation_id ?? "–"), text: (one) => one.correlation_id },
+  { name: "Why", class: "wide", cell: whyCell, text: (one) => one.error },
+  { name: "Created", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
+  { name: "Id", class: "hidden", cell: () => "", text: (one) => one.id },
 ];
+const SHOWN = COLUMNS.filter((column) => column.class !== "hidden");
 
-function why(one) {
-  return one.dead_letter?.detail ?? errorOf(one);
+function clip(text) {
+  return h("span", { class: "clip", title: text }, text);
+}
+
+function whatCell(one) {
+  const name = one.key ?? one.name ?? short(one.id);
+  // An event is shown with the operation that sent it.
+  const href = one.type === "event" ? (one.operation_id ? `operations/${encodeURIComponent(one.operation_id)}` : "outbox") : `${PLACES[one.type]}/${encodeURIComponent(one.id)}`;
+  return h("a", { class: "clip", href: link(href), title: one.key ?? one.id }, name);
 }
 
 function whyCell(one) {
-  return h("div", {}, clip(why(one)), one.next_attempt_at ? h("small", { class: "countdown" }, "next attempt ", until(one.next_attempt_at)) : null);
+  return h("div", {}, clip(one.error ?? ""), one.next_attempt_at ? h("small", { class: "countdown" }, "next attempt ", until(one.next_attempt_at)) : null);
 }
 
-export function findView({ query }) {
-  const words = query.q ?? "";
+export function findView({ path, query }) {
+  const asked = query.q ?? "";
+  const names = ["q", ...FILTERS.map((filter) => filter.name)];
+  const isAsked = names.some((name) => query[name]);
   return {
-    title: words ? `“${words}”` : "Find",
+    title: asked ? `“${asked}”` : "Find",
     seconds: 15,
-    load: (signal) => (words ? load(words, signal) : null),
-    render: (found) => (found ? [
-      part("Operations", "operations", words, found.operations, OPERATIONS, (one) => one.operation_id),
-      part("Dead letters", "dead-letters", words, found.letters, DEAD_LETTERS, (one) => one.id),
-    ] : h("p", { class: "empty" }, "Type a key, a correlation id, an id or words of an error above.")),
+    load: (signal) => (isAsked ? get("search", pageQuery(query, names), signal) : null),
+    render: (page) => [
+      page && asked ? answer(asked, page.items) : null,
+      filters(path, query, FILTERS),
+      page ? found(path, query, page) : h("p", { class: "empty" }, "Type a key, a correlation id, an id or words of an error above, or choose a filter."),
+    ],
   };
 }
 
-async function load(q, signal) {
-  const page = (path) => get(path, { q, limit: SHOWN }, signal).catch((error) => ({ error }));
-  const [operations, letters] = await Promise.all([page("operations"), page("dead-letters")]);
-  if (operations.error && letters.error) throw operations.error;
-  return { operations, letters };
+function found(path, query, page) {
+  const empty = page.next_cursor ? "No match so far; the next page looks further." : "No match.";
+  return [table("Found", SHOWN, page.items, { keyOf: (one) => `${one.type}-${one.id}`, empty }), pager(path, query, page, COLUMNS, "found")];
 }
 
-function part(title, path, q, page, columns, keyOf) {
-  if (page.error) return card(title, notice(page.error));
-  const further = page.next_cursor ? h("a", { href: link(path, page.items.length ? { q } : { q, cursor: page.next_cursor }) }, page.items.length ? "All that match" : "Look further back") : null;
-  const empty = page.next_cursor ? "No match among the newest." : "No match.";
-  return card(title, table(title, columns, page.items, { keyOf, empty }), { more: further });
+/** Why the one operation that somebody asks about is where it is; nothing where several match. */
+function answer(asked, items) {
+  const operations = items.filter((one) => one.type === "operation");
+  const named = operations.filter((one) => [one.key, one.id, one.correlation_id].includes(asked));
+  const one = named.length === 1 ? named[0] : operations.length === 1 ? operations[0] : null;
+  if (!one) return null;
+  const letter = one.dead_letter_id ? deadLetterLink(one.dead_letter_id, "Its dead letter, to replay it") : null;
+  return card("Where it is", [
+    h("p", { class: "answer" }, badge(one.status), " ", operationLink(one.id, one.key), attempts(one), " at ", circuitLink(one.dependency)),
+    one.error ? h("p", { class: "why" }, one.error) : null,
+    one.next_attempt_at ? h("p", {}, "Next attempt ", until(one.next_attempt_at), ".") : null,
+  ], { more: letter });
 }
+
+const attempts = (one) => h("span", { class: "dim" }, one.attempt_count === 1 ? " after 1 attempt" : ` after ${one.attempt_count} attempts`);

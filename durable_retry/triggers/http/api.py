@@ -18,6 +18,7 @@ from durable_retry.triggers.http import (
     outbox,
     overview,
     replays,
+    search,
     submissions,
     workflows,
 )
@@ -39,6 +40,7 @@ ALL: Final = (
     metrics.routes,
     dead_letters.routes,
     replays.routes,
+    search.routes,
     outbox.routes,
     overview.routes,
     alerts.routes,

@@ -212,13 +212,30 @@ def _with_names(command: ArgumentParser) -> None:
     )
 
 
-def _add_operations(commands: Commands) -> None:
-    words = "find operations and dead letters by key, correlation id, id, or words of the error"
+def _add_find(commands: Commands) -> None:
+    words = "find anything by key, correlation id, id, or words of the error"
     found = _command(commands, "find", finding.find, words)
-    found.add_argument("words", nargs="+", help="each must occur; a whole key or id is looked up at once")
+    found.add_argument("words", nargs="*", help="each must occur; a whole key or id is looked up at once")
+    _with_word(found, "--type", ("operation", "dead_letter", "event", "batch", "saga", "replay"))
+    found.add_argument("--status", help="in the words of the type, such as waiting_retry, open, sent")
+    _with_places(found)
+    found.add_argument("--key", help="the whole key")
+    found.add_argument("--correlation-id", metavar="ID", help="the whole correlation id")
     limit = found.add_mutually_exclusive_group()
-    limit.add_argument("--limit", type=int, default=20, help="most of each (default: 20)")
+    limit.add_argument("--limit", type=int, default=20, help="most items (default: 20)")
     limit.add_argument("--all", dest="limit", action="store_const", const=None, help="look at everything")
+
+
+def _with_places(command: ArgumentParser) -> None:
+    command.add_argument("--dependency", help="name in dependencies.toml")
+    command.add_argument("--handler", help="name of the handler")
+    command.add_argument("--source", help="where it came from, such as http, queue, batch")
+    command.add_argument("--created-after", metavar="INSTANT", help=_INSTANT)
+    command.add_argument("--created-before", metavar="INSTANT", help=_INSTANT)
+
+
+def _add_operations(commands: Commands) -> None:
+    _add_find(commands)
     submit = _command(commands, "submit", operations.submit, "submit an operation")
     _with_file(submit, "the operation as JSON, in place of the options", nargs="?")
     submit.add_argument("--dependency", help="which dependency to call")
@@ -242,12 +259,8 @@ def _add_operations(commands: Commands) -> None:
     _with_id(_command(commands, "watch", operations.watch, "follow an operation until it ends"), "operation")
     listed = _command(commands, "list", operations.list_operations, "list operations, newest first")
     _with_word(listed, "--status", _OPERATION_STATUSES)
-    listed.add_argument("--dependency", help="name in dependencies.toml")
-    listed.add_argument("--handler", help="name of the handler")
-    listed.add_argument("--source", help="where it came from, such as http, queue, batch")
+    _with_places(listed)
     _with_names(listed)
-    listed.add_argument("--created-after", metavar="INSTANT", help=_INSTANT)
-    listed.add_argument("--created-before", metavar="INSTANT", help=_INSTANT)
     _with_limit(listed)
     _with_id(_command(commands, "cancel", operations.cancel, "cancel an operation"), "operation")
     words = "let a waiting operation make its next attempt at once"

@@ -1,4 +1,4 @@
-"""The command `find`: operations and dead letters by key, correlation id, id, or a word of their error."""
+"""The command `find`: whatever matches, of every type, the newest first, with the reason where it failed."""
 
 from argparse import Namespace
 from collections.abc import Mapping
@@ -6,58 +6,56 @@ from typing import Any, Final
 
 from retryctl import errors, watching
 from retryctl.api import Api
-from retryctl.dead_letters import dead_letter_table
 from retryctl.operations import operation_text
 from retryctl.screen import Screen, span, table
 
 _MOST_PAGES: Final = 10
-"""A search of a task hub looks at 10,000 operations per page, and pages may be empty."""
+"""A page of a search looks at a bounded number of items, and may be empty."""
+
+_FILTERS: Final = (
+    *("type", "status", "dependency", "handler", "source", "key", "correlation_id"),
+    *("created_after", "created_before"),
+)
 
 
 def find(api: Api, args: Namespace, screen: Screen) -> int:
-    """Find operations and dead letters, and say why each is where it is."""
-    words = " ".join(args.words)
+    """Find operations, dead letters, events, batches, sagas and replays, and say why each is where it is."""
     pages = None if args.limit is None else _MOST_PAGES
-    operations, dead_letters = (
-        api.pages(path, limit=args.limit, most_pages=pages, q=words)
-        for path in ("operations", "dead-letters")
-    )
-    found = operations["items"], dead_letters["items"]
-    screen.show({"operations": operations, "dead_letters": dead_letters}, _text(*found))
-    if operations["next_cursor"] or dead_letters["next_cursor"]:
+    query = {name: getattr(args, name) for name in _FILTERS}
+    found = api.pages("search", limit=args.limit, most_pages=pages, q=" ".join(args.words) or None, **query)
+    items = found["items"]
+    screen.show(found, _text(api, items))
+    if found["next_cursor"]:
         screen.note("there may be more, and older: --all looks at everything")
-    return errors.OK if any(found) else errors.FAILED
+    return errors.OK if items else errors.FAILED
 
 
-def _text(operations: list[dict[str, Any]], dead_letters: list[dict[str, Any]]) -> str:
+def _text(api: Api, items: list[dict[str, Any]]) -> str:
     parts = []
+    operations = [each for each in items if each["type"] == "operation"]
     if len(operations) == 1:
-        parts.append(f"{operation_text(operations[0])}\n{why(operations[0])}")
-    elif operations:
+        (only,) = operations
+        parts.append(f"{operation_text(api.get('operations', only['id']))}\n{why(only)}")
+    if items != operations or len(items) > 1:
         rows = [
-            (each["operation_id"], each["status"], each["attempt_count"], each["key"], why(each))
-            for each in operations
+            (each["type"], each["id"], each["status"], each["key"] or each["name"], why(each))
+            for each in items
         ]
-        parts.append(table(("OPERATION", "STATUS", "ATTEMPTS", "KEY", "WHY"), rows))
-    if dead_letters:
-        parts.append(dead_letter_table(dead_letters))
-    is_one = [each["status"] for each in dead_letters] == ["open"]
-    if is_one:
-        parts.append(f"to run it again: retryctl dead-letters replay {dead_letters[0]['id']}")
+        parts.append(table(("TYPE", "ID", "STATUS", "KEY", "WHY"), rows))
+    letters = [each for each in items if each["type"] == "dead_letter"]
+    if [each["status"] for each in letters] == ["open"]:
+        parts.append(f"to run it again: retryctl dead-letters replay {letters[0]['id']}")
     return "\n\n".join(parts) or "nothing found"
 
 
-def why(operation: Mapping[str, Any]) -> str:
-    """Return in one line why an operation is where it is."""
-    errors_ = [each["error"] for each in operation["attempts"] if each["error"]]
-    last = f": {errors_[-1]}" if errors_ else ""
-    dead_letter = operation["dead_letter"]
-    if dead_letter is not None:
-        return f"{dead_letter['reason']}: {dead_letter.get('detail') or last.removeprefix(': ')}"
-    status = operation["status"].replace("_", " ")
-    if operation["next_attempt_at"] is not None:
-        left = span(round(max(0.0, watching.seconds_until(operation["next_attempt_at"])), 1))
-        return f"{status}, next attempt in {left}{last}"
-    if operation["status"] == "succeeded":
-        return f"succeeded at attempt {operation['attempt_count']}"
-    return f"{status}{last}"
+def why(item: Mapping[str, Any]) -> str:
+    """Return in one line why something that was found is where it is."""
+    if item["next_attempt_at"] is not None:
+        left = span(round(max(0.0, watching.seconds_until(item["next_attempt_at"])), 1))
+        last = f": {item['error']}" if item["error"] else ""
+        return f"{item['status'].replace('_', ' ')}, next attempt in {left}{last}"
+    if item["error"]:
+        return str(item["error"])
+    if item["type"] == "operation" and item["status"] == "succeeded":
+        return f"succeeded at attempt {item['attempt_count']}"
+    return str(item["status"]).replace("_", " ")

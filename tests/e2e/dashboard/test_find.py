@@ -1,4 +1,4 @@
-"""Finding in a browser: one box over operations and dead letters, and filters that the address has."""
+"""Finding in a browser: one box over everything, and filters that the address has."""
 
 import json
 import re
@@ -20,13 +20,21 @@ def test_one_box_tells_why_something_did_not_go_through(window: Window, seen: Sy
     box.fill(f"ORDER-{key}")
     box.press("Enter")
     expect(window.page.locator("h1")).to_contain_text(f"ORDER-{key}")
-    operations = window.card("Operations").locator("tbody tr")
-    expect(operations).to_have_count(2)
+    rows = window.page.locator("tbody tr")
+    expect(rows).to_have_count(3)
+    operations, letters = (
+        rows.filter(has_text="Operation"),
+        rows.filter(has_text=re.compile("^Dead letter(?!ed)")),
+    )
     expect(operations.nth(0)).to_contain_text(re.compile(f"Succeeded.*{key}-sent"))
     expect(operations.nth(1)).to_contain_text(re.compile(f"Dead lettered.*{key}-lost.*status 422"))
-    letters = window.card("Dead letters").locator("tbody tr")
     expect(letters).to_have_count(1)
     expect(box).to_have_value(f"ORDER-{key}")
+    expect(window.card("Where it is")).to_have_count(0)
+    window.page.get_by_label("Type").select_option("Dead letters")
+    expect(rows).to_have_count(1)
+    window.page.go_back()
+    expect(rows).to_have_count(3)
 
     operations.nth(1).get_by_role("link", name=f"{key}-lost").click()
     expect(window.card("Request")).to_contain_text('"path": "/status/422"')
@@ -44,8 +52,16 @@ def test_one_box_tells_why_something_did_not_go_through(window: Window, seen: Sy
 
 def test_a_search_without_a_match_says_so(window: Window) -> None:
     window.open("find?q=nobody-has-this")
-    expect(window.card("Operations")).to_contain_text("No match.")
-    expect(window.card("Dead letters")).to_contain_text("No match.")
+    expect(window.page.locator("main")).to_contain_text("No match.")
+
+
+def test_the_one_that_is_asked_about_is_answered_at_once(window: Window, seen: System, key: str) -> None:
+    dead_letter_id = dead_letter(seen, f"{key}-lost")
+    window.open(f"find?q={key}-lost")
+    answer = window.card("Where it is")
+    expect(answer).to_contain_text(re.compile(f"Dead lettered {key}-lost after 1 attempt.*status 422"))
+    answer.get_by_role("link", name="Its dead letter").click()
+    expect(window.page).to_have_url(re.compile(f"#/dead-letters/{dead_letter_id}$"))
 
 
 @pytest.mark.long
