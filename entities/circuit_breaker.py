@@ -1,4 +1,4 @@
-"""The entity `circuit_breaker`, one per dependency: the shared circuit. The rules are in `engine/circuit`.
+"""The entities `circuit_breaker` and `circuit_openings`, one of each per dependency; rules: `engine/circuit`.
 
 Time is the clock of the machine that runs the entity, of which there is one at a time: an entity is not
 replayed, so it may read it. The workers' clocks differ; their messages carry durations, or instants together
@@ -9,19 +9,24 @@ entity moves to another machine; a clock that was far ahead is corrected.
 from typing import Any
 
 import azure.durable_functions as df
-from durabletask.entities import DurableEntity
+from durabletask.entities import DurableEntity, EntityInstanceId
 
 from durable_retry import clock
-from durable_retry.engine.base.names import CIRCUIT_BREAKER
+from durable_retry.engine.base.names import CIRCUIT_BREAKER, CIRCUIT_OPENINGS, OPENED
 from durable_retry.engine.circuit import (
     Breaker,
+    LastFailure,
     ManualControlMessage,
+    Opening,
+    Openings,
     PermitMessage,
     ReportMessage,
     answer_to_json,
     breaker_from_json,
     breaker_to_json,
+    opening_of,
 )
+from durable_retry.settings.app import function_name
 from durable_retry.telemetry.events import circuit_moved
 
 blueprint = df.Blueprint()
@@ -35,8 +40,8 @@ class CircuitBreaker(DurableEntity):
 
     def report(self, message: dict[str, Any]) -> None:
         """Count a worker's calls. Input: `ReportMessage`."""
-        before = self._stored()
-        self._store(before, ReportMessage.from_json(message).apply(before, clock.now()))
+        before, report = self._stored(), ReportMessage.from_json(message)
+        self._store(before, report.apply(before, clock.now()), report.report.last_failure)
 
     def permit(self, message: dict[str, Any]) -> dict[str, Any]:
         """Permit a probe, or refuse it until an instant. Input: `PermitMessage`; answer: `answer_to_json`."""
@@ -53,12 +58,31 @@ class CircuitBreaker(DurableEntity):
     def _stored(self) -> Breaker:
         return breaker_from_json(self.get_state(dict))
 
-    def _store(self, before: Breaker, breaker: Breaker) -> None:
+    def _store(self, before: Breaker, breaker: Breaker, last_failure: LastFailure | None = None) -> None:
         self.set_state(breaker_to_json(breaker))
+        dependency = self.entity_context.entity_id.key
         if breaker.state is not before.state:
-            circuit_moved(self.entity_context.entity_id.key, before.state, breaker.state, breaker.reason)
+            circuit_moved(dependency, before.state, breaker.state, breaker.reason)
+        opening = opening_of(before, breaker, last_failure)
+        if opening is not None:
+            # Sent when the new state is stored, and not without it: no opening is lost or made up.
+            kept = EntityInstanceId(function_name(CIRCUIT_OPENINGS), dependency)
+            self.signal_entity(kept, OPENED, opening.to_json())
 
 
+class CircuitOpenings(DurableEntity):
+    """The latest openings of a circuit; operation `opened` is a signal of the circuit itself."""
+
+    def opened(self, message: dict[str, Any]) -> None:
+        """Keep one more opening. Input: `Opening`."""
+        stored = self.get_state(dict)
+        openings = Openings() if stored is None else Openings.from_json(stored)
+        self.set_state(openings.with_opening(Opening.from_json(message)).to_json())
+
+
+blueprint.function_name(CIRCUIT_OPENINGS)(
+    blueprint.entity_trigger(context_name="context", entity_name=CIRCUIT_OPENINGS)(CircuitOpenings)
+)
 blueprint.function_name(CIRCUIT_BREAKER)(
     blueprint.entity_trigger(context_name="context", entity_name=CIRCUIT_BREAKER)(CircuitBreaker)
 )

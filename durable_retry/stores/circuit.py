@@ -21,13 +21,20 @@ from durable_retry.engine.base.names import (
     CALL_LIMITER,
     CIRCUIT_BREAKER,
     CIRCUIT_EVENT,
+    CIRCUIT_OPENINGS,
     MANUAL_CONTROL,
     RELEASE_WAITING,
     REPORT,
     OperationState,
     outbox_instance,
 )
-from durable_retry.engine.circuit import Breaker, ManualControlMessage, ReportMessage, breaker_from_json
+from durable_retry.engine.circuit import (
+    Breaker,
+    ManualControlMessage,
+    Openings,
+    ReportMessage,
+    breaker_from_json,
+)
 from durable_retry.settings.app import function_name
 from durable_retry.stores.task_hub import (
     ID_PREFIX,
@@ -74,13 +81,16 @@ class CircuitEntity:
 
     async def read(self) -> Breaker:
         """See `SharedCircuit`."""
-        client = await client_for(self.hub)
-        try:
-            entity = await client.get_entity(circuit_id(self.dependency))
-        except grpc.aio.AioRpcError as error:
-            raise task_hub_unavailable(error) from error
-        text = None if entity is None else entity.get_state(str)
-        return breaker_from_json(json.loads(text) if text else None)
+        return breaker_from_json(await self._state(circuit_id(self.dependency)))
+
+    async def openings(self) -> Openings:
+        """Return its latest openings.
+
+        Raises:
+            TaskHubUnavailableError: The task hub did not answer.
+        """
+        stored = await self._state(EntityInstanceId(function_name(CIRCUIT_OPENINGS), self.dependency))
+        return Openings() if stored is None else Openings.from_json(stored)
 
     async def report(self, message: ReportMessage) -> None:
         """See `SharedCircuit`."""
@@ -93,6 +103,15 @@ class CircuitEntity:
             TaskHubUnavailableError: The task hub refused it, or its answer was lost.
         """
         await self._signal(MANUAL_CONTROL, message.to_json())
+
+    async def _state(self, entity_id: EntityInstanceId) -> dict[str, Any] | None:
+        client = await client_for(self.hub)
+        try:
+            entity = await client.get_entity(entity_id)
+        except grpc.aio.AioRpcError as error:
+            raise task_hub_unavailable(error) from error
+        text = None if entity is None else entity.get_state(str)
+        return json.loads(text) if text else None
 
     async def _signal(self, operation: str, message: dict[str, Any]) -> None:
         client = await client_for(self.hub)

@@ -23,6 +23,7 @@ from durable_retry.engine.circuit import (
     CallHealth,
     CircuitSettings,
     ClockDifference,
+    LastFailure,
     Permit,
     Permitted,
     Refused,
@@ -239,6 +240,7 @@ class CircuitCache:
         *,
         duration_seconds: float,
         throttled_until: datetime | None = None,
+        failure: LastFailure | None = None,
     ) -> None:
         """Record how an attempt ended.
 
@@ -247,6 +249,7 @@ class CircuitCache:
             health: What the result says about the dependency; SILENT for an attempt that was never sent.
             duration_seconds: Of the attempt.
             throttled_until: End of the pause that the dependency asked for; None when it asked for none.
+            failure: What went wrong; None when nothing did.
         """
         if permitted.in_share:
             self.share.ended()
@@ -258,6 +261,7 @@ class CircuitCache:
             duration_seconds=duration_seconds,
             throttled_until=throttled_until if is_on else None,
             lease_id=permitted.lease_id,
+            failure=failure,
         )
         await self.reporting.flush()
 

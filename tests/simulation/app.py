@@ -40,7 +40,7 @@ from durable_retry.services.attempt import http_client as downstream
 from durable_retry.settings.configuration import harden_runtime, using
 from durable_retry.stores import operation_notes, tables, task_hub
 from entities.call_limiter import CallLimiter
-from entities.circuit_breaker import CircuitBreaker
+from entities.circuit_breaker import CircuitBreaker, CircuitOpenings
 from entities.idempotency_record import IdempotencyRecord
 from orchestrators import bulk_replay, operation, outbox, wake_waiting, workflows
 from tests.simulation.client import Client
@@ -251,6 +251,7 @@ _ORCHESTRATORS: Final = {
 _ENTITIES: Final = {
     names.IDEMPOTENCY_RECORD: IdempotencyRecord,
     CIRCUIT_BREAKER: CircuitBreaker,
+    names.CIRCUIT_OPENINGS: CircuitOpenings,
     names.CALL_LIMITER: CallLimiter,
 }
 _ACTIVITIES: Final[dict[str, Activity]] = {

@@ -477,8 +477,8 @@ class Hub:
         return done.result
 
     def _later_signal(self, signal: Signal) -> None:
-        assert signal.at is not None, "entities here signal only themselves, and only later"
-        seconds = max(0.0, (signal.at - self.world.now()).total_seconds()) + 0.001
+        now = self.world.now()
+        seconds = max(0.0, ((signal.at or now) - now).total_seconds()) + 0.001
         self.world.later(seconds, self._operate, signal.entity, signal.operation, signal.input)
 
     def _next_execution(self) -> int:

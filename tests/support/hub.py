@@ -27,6 +27,7 @@ from durable_retry.engine.base.names import (
     CALL,
     CALL_LIMITER,
     CIRCUIT_BREAKER,
+    CIRCUIT_OPENINGS,
     COMMIT,
     DEAD_LETTER,
     IDEMPOTENCY_RECORD,
@@ -48,7 +49,7 @@ from durable_retry.engine.base.names import (
 from durable_retry.settings.configuration import harden_runtime
 from durable_retry.stores.task_hub import close_clients
 from entities.call_limiter import CallLimiter
-from entities.circuit_breaker import CircuitBreaker
+from entities.circuit_breaker import CircuitBreaker, CircuitOpenings
 from entities.idempotency_record import IdempotencyRecord
 from orchestrators.bulk_replay import replay
 from orchestrators.operation import operation
@@ -119,6 +120,7 @@ def task_hub_stage(*, parts: bool = False, instead: Mapping[str, Any] = {}) -> I
     worker.add_activity(_wake_waiting(stage))
     worker.add_entity(IdempotencyRecord, name=IDEMPOTENCY_RECORD)
     worker.add_entity(CircuitBreaker, name=CIRCUIT_BREAKER)
+    worker.add_entity(CircuitOpenings, name=CIRCUIT_OPENINGS)
     worker.add_entity(CallLimiter, name=CALL_LIMITER)
     worker.start()  # type: ignore[no-untyped-call] # the SDK leaves it unannotated
     try:

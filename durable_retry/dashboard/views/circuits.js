@@ -113,6 +113,7 @@ export function circuitView({ parameters: [name], reload }) {
   const slow = {
     waits: new Paced((signal) => get("operations", { dependency: name, status: "waiting_circuit", limit: 10 }, signal), 5),
     counted: new Paced((signal) => countedOperations(WINDOWS[0][0], signal), COUNT_SECONDS),
+    openings: new Paced((signal) => get(`${path}/openings`, {}, signal), 5),
   };
   return {
     title: name,
@@ -121,7 +122,7 @@ export function circuitView({ parameters: [name], reload }) {
       headline(circuit, path, reload),
       trip(circuit),
       card("Window", [callWindow(circuit.window, circuit.opens_at_ratio), ratioBar(circuit), numbers(circuit)]),
-      waiting(circuit), audit(circuit), settings(circuit),
+      openings(circuit), waiting(circuit), audit(circuit), settings(circuit),
     ],
   };
 }
@@ -133,9 +134,27 @@ async function load(path, name, slow, signal, update) {
   ]);
   const settings = dependencies.items.find((one) => one.name === name) ?? null;
   const known = ({ value }) => (value?.error ? null : value);
-  const data = () => ({ ...circuit, settings, opens_at_ratio: settings?.circuit.failure_ratio ?? null, waits: known(slow.waits), counted: known(slow.counted) });
+  const data = () => ({ ...circuit, settings, opens_at_ratio: settings?.circuit.failure_ratio ?? null, waits: known(slow.waits), counted: known(slow.counted), openings: known(slow.openings) });
   for (const one of Object.values(slow)) one.ask(signal, () => update(data()));
   return data();
+}
+
+// Every opening with its evidence.
+
+const OPENINGS = [
+  { name: "When", cell: (one) => at(one.at), text: (one) => one.at },
+  { name: "Why", class: "wide", cell: (one) => words(one.reason), text: (one) => one.reason },
+  { name: "By", cell: (one) => one.by, text: (one) => one.by },
+  { name: "Failed", class: "number", cell: (one) => (one.calls ? `${number(one.failures)} of ${number(one.calls)} (${percent(one.failure_ratio)})` : "–"), text: (one) => (one.calls ? `${one.failures} of ${one.calls}` : "") },
+  { name: "Slow", class: "number", cell: (one) => number(one.slow_calls), text: (one) => one.slow_calls || "" },
+  { name: "Last error", class: "wide", cell: (one) => (one.last_error ? `${words(one.last_category)}: ${one.last_error}` : "–"), text: (one) => one.last_error },
+  { name: "Break", class: "number", cell: (one) => (one.break_seconds === null ? "until closed" : duration(one.break_seconds)), text: (one) => one.break_seconds },
+];
+
+function openings({ openings: found, dependency }) {
+  const more = h("a", { href: link("metrics", { dependency }) }, "Metrics");
+  if (!found) return card("Openings", h("p", { class: "loading-part" }, "Loading…"), { more });
+  return card("Openings", table("Openings", OPENINGS, found.items, { keyOf: (one) => one.epoch, empty: "It has not opened yet." }), { more });
 }
 
 function headline(circuit, path, reload) {

@@ -21,7 +21,16 @@ from durable_retry.engine.circuit.messages import (
     snapshot_of,
     view_of,
 )
-from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report, ReportBuffer, call_health
+from durable_retry.engine.circuit.openings import Opening, Openings, opening_of
+from durable_retry.engine.circuit.report import (
+    ERROR_CHARACTERS,
+    CallHealth,
+    LastFailure,
+    ProbeResult,
+    Report,
+    ReportBuffer,
+    call_health,
+)
 from durable_retry.engine.circuit.snapshot import (
     RELEASE,
     AskForProbe,
@@ -46,6 +55,7 @@ from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
 
 __all__ = [
     "CIRCUIT_MOVES",
+    "ERROR_CHARACTERS",
     "RELEASE",
     "AskForProbe",
     "AuditEntry",
@@ -56,9 +66,12 @@ __all__ = [
     "CircuitState",
     "ClockDifference",
     "IllegalMoveError",
+    "LastFailure",
     "ManualAction",
     "ManualControl",
     "ManualControlMessage",
+    "Opening",
+    "Openings",
     "Permit",
     "PermitMessage",
     "Permitted",
@@ -77,6 +90,7 @@ __all__ = [
     "breaker_from_json",
     "breaker_to_json",
     "call_health",
+    "opening_of",
     "permit",
     "release_at",
     "snapshot_of",

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Self, assert_never
+from typing import Annotated, Any, Self, assert_never
 
-from durable_retry.engine.base.json_forms import JsonRecord, MsInstant, from_ms, to_ms
+from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant, from_ms, to_ms
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.sliding_window import BUCKETS, Counts, SlidingWindow
 from durable_retry.engine.circuit.snapshot import VALID, Snapshot, TakenHere, latest
@@ -79,6 +79,18 @@ class ProbeResult:
         return cls(lease_id=row[0], epoch=row[1], health=CallHealth(row[2]))
 
 
+ERROR_CHARACTERS = 160
+"""Only so much of an error's text goes into a report."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastFailure(JsonRecord):
+    """The latest failed call of a report, for a person: its category, and what went wrong."""
+
+    category: str
+    error: str
+
+
 @dataclass(frozen=True, slots=True)
 class Report(JsonRecord):
     """The results of one worker since its last report.
@@ -96,6 +108,7 @@ class Report(JsonRecord):
         throttled_until: The dependency asked for no calls until then; None when it did not. With `at` it
             gives the length of the pause, which is what the circuit uses: clocks differ.
         probes: Probes that ended.
+        last_failure: The latest call that counts as failed; None when none does.
     """
 
     reporter: str
@@ -109,6 +122,7 @@ class Report(JsonRecord):
     retries: int = 0
     throttled_until: MsInstant | None = None
     probes: tuple[ProbeResult, ...] = ()
+    last_failure: Annotated[LastFailure | None, Form(omits_none=True)] = None
 
 
 KEPT = 32
@@ -237,6 +251,7 @@ class ReportBuffer:
     _retries: int = 0
     _throttled_until: datetime | None = None
     _probes: list[ProbeResult] = field(default_factory=list)
+    _last_failure: LastFailure | None = None
     _sent: list[Report] = field(default_factory=list)
     _counted_since: datetime | None = None
     _taken_as_newcomer: int = 0
@@ -324,6 +339,7 @@ class ReportBuffer:
         duration_seconds: float,
         throttled_until: datetime | None = None,
         lease_id: str | None = None,
+        failure: LastFailure | None = None,
     ) -> None:
         """Count a call that ended.
 
@@ -334,7 +350,10 @@ class ReportBuffer:
             duration_seconds: How long it took.
             throttled_until: The dependency asked for no calls until then; None when it did not.
             lease_id: Of the probe; None when it was none.
+            failure: What went wrong; reported when the call counts as failed.
         """
+        if health is CallHealth.FAILURE and failure is not None:
+            self._last_failure = failure
         slow = 0 < self.settings.slow_call_seconds <= duration_seconds
         self._throttled_until = latest(self._throttled_until, throttled_until)
         self.here = self.here.plus(throttled_until=throttled_until)
@@ -384,6 +403,7 @@ class ReportBuffer:
             retries=self._retries,
             throttled_until=self._throttled_until,
             probes=tuple(self._probes),
+            last_failure=self._last_failure,
         )
         # Until a snapshot contains this report, its retries and refusals count as taken here.
         self._sent = [*self._sent, report][-KEPT_SENT:]
@@ -433,4 +453,5 @@ class ReportBuffer:
         self._throttled_until = None
         self._is_announcing = False
         self._probes = []
+        self._last_failure = None
         self._oldest_at = None

@@ -17,7 +17,7 @@ from azure.core.exceptions import AzureError
 
 from durable_retry import clock
 from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.circuit import CallHealth, Permitted, call_health
+from durable_retry.engine.circuit import ERROR_CHARACTERS, CallHealth, LastFailure, Permitted, call_health
 from durable_retry.engine.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import AttemptOutcome
@@ -121,6 +121,7 @@ async def _reported(
         health_shown_by(outcome),
         duration_seconds=outcome.duration_ms / 1000,
         throttled_until=pause_requested_by(outcome, policy, clock.now()),
+        failure=failure_of(outcome),
     )
     return outcome
 
@@ -129,6 +130,15 @@ def health_shown_by(outcome: AttemptOutcome) -> CallHealth:
     """Return what an attempt shows of the dependency's health: nothing, if the failure was on our side."""
     is_ours = outcome.is_our_bug or not outcome.counted
     return CallHealth.SILENT if is_ours else call_health(outcome.category, outcome.status_code)
+
+
+def failure_of(outcome: AttemptOutcome) -> LastFailure | None:
+    """Return what went wrong in an attempt, for whoever reads why a circuit opened; None for a success."""
+    if outcome.category is None:
+        return None
+    status = None if outcome.status_code is None else f"status {outcome.status_code}"
+    error = ": ".join(part for part in (status, outcome.error) if part)
+    return LastFailure(outcome.category.value, error[:ERROR_CHARACTERS])
 
 
 def pause_requested_by(outcome: AttemptOutcome, policy: RetryPolicy, now: datetime) -> datetime | None:

@@ -20,7 +20,7 @@ from durable_retry.engine.dependency import Dependency
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit import CircuitEntity, start_release
 from durable_retry.stores.circuit_cache import circuit_time
-from durable_retry.triggers.http.answers import ConflictError, etag_of, json_answer, required
+from durable_retry.triggers.http.answers import ConflictError, etag_of, json_answer, page_answer, required
 from durable_retry.triggers.http.callers import Caller
 from durable_retry.triggers.http.documents import UtcInstant
 from durable_retry.triggers.http.routes import (
@@ -101,6 +101,30 @@ class CircuitPage(BaseModel):
     next_cursor: None
 
 
+class CircuitOpening(BaseModel):
+    """One opening of a circuit, and what the circuit saw then."""
+
+    at: UtcInstant
+    epoch: int
+    state: Annotated[CircuitState, Field(description="open, or forced_open by hand")]
+    reason: str
+    by: str
+    calls: Annotated[int, Field(description="In the window; 0 after a failed probe.")]
+    failures: int
+    failure_ratio: float | None
+    slow_calls: int
+    break_seconds: Annotated[float | None, Field(description="null for a hold without an end")]
+    last_category: Annotated[str | None, Field(description="Of the last failure reported with it.")]
+    last_error: str | None
+
+
+class OpeningPage(BaseModel):
+    """The openings that are kept."""
+
+    items: list[CircuitOpening]
+    next_cursor: None
+
+
 class CircuitChange(BaseModel):
     """A manual change that was accepted."""
 
@@ -149,6 +173,13 @@ async def get_circuit(dependency: str, hub: str) -> func.HttpResponse:
     """Show the circuit of a dependency."""
     document = await _view(hub, _find(dependency))
     return json_answer(document, headers={"ETag": etag_of(document, MOVING)})
+
+
+@routes.get("circuits/{dependency}/openings", answers=page(OpeningPage), errors=(MISSING, AWAY))
+async def list_circuit_openings(dependency: str, hub: str) -> func.HttpResponse:
+    """Show the last 50 openings of a circuit with their evidence, the latest first."""
+    openings = await CircuitEntity(hub, _find(dependency).name).openings()
+    return page_answer(openings.to_view(), None)
 
 
 _CONTROL: Final[Declaration] = {

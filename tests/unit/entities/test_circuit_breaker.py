@@ -1,17 +1,21 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from azure.durable_functions.testing import EntityTestResult, execute_entity
+from azure.durable_functions.testing import EntitySignalAction, EntityTestResult, execute_entity
 
 from durable_retry import clock
-from durable_retry.engine.base.names import CIRCUIT_BREAKER, MANUAL_CONTROL, PERMIT, REPORT
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import CIRCUIT_BREAKER, CIRCUIT_OPENINGS, MANUAL_CONTROL, PERMIT, REPORT
 from durable_retry.engine.circuit import (
     CallHealth,
     CircuitState,
+    LastFailure,
     ManualAction,
     ManualControl,
     ManualControlMessage,
+    Openings,
     PermitMessage,
     Permitted,
     ProbeRequest,
@@ -21,7 +25,7 @@ from durable_retry.engine.circuit import (
     answer_from_json,
     breaker_from_json,
 )
-from entities.circuit_breaker import CircuitBreaker, blueprint
+from entities.circuit_breaker import CircuitBreaker, CircuitOpenings, blueprint
 from tests.support.builders import after
 from tests.support.circuit import BUDGET, SETTINGS, Desk
 
@@ -102,7 +106,7 @@ def test_manual_controls_are_obeyed_and_noted(control: ManualControl, state: Cir
 
 def test_signals_answer_nothing_and_start_nothing() -> None:
     entity = Entity()
-    report = entity.desk.report(0, failures=10)
+    report = entity.desk.report(0, failures=1)
     result = entity.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json())
     assert result.serialized_result is None
     assert result.actions == ()
@@ -147,3 +151,61 @@ def blueprint_functions() -> list[Any]:
     """The functions that this blueprint registers, the SDK's own left out."""
     built = [builder._function for builder in blueprint._function_builders]
     return [function for function in built if not str(function._name).startswith("BuiltIn__")]
+
+
+class Archive:
+    """The entity beside the circuit; each of its signals arrives twice."""
+
+    def __init__(self) -> None:
+        self.state: str | None = None
+
+    def take(self, result: EntityTestResult) -> None:
+        for action in [*result.actions, *result.actions]:
+            assert isinstance(action, EntitySignalAction)
+            assert str(action.entity_id) == f"@{CIRCUIT_OPENINGS}@payments"
+            kept = execute_entity(
+                CircuitOpenings,
+                action.operation,
+                action.get_input(dict),
+                None if self.state is None else json.loads(self.state),
+                entity_name=CIRCUIT_OPENINGS,
+                entity_key="payments",
+            )
+            self.state = kept.serialized_state
+
+    def view(self) -> list[dict[str, Any]]:
+        return [] if self.state is None else Openings.from_json(json.loads(self.state)).to_view()
+
+
+def test_every_opening_is_kept_once_with_its_evidence() -> None:
+    entity, archive = Entity(), Archive()
+    report = replace(
+        entity.desk.report(0, failures=10, successes=2), last_failure=LastFailure("transient", "status 503")
+    )
+    archive.take(entity.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json(), 0))
+    answer = entity.ask(30)
+    assert isinstance(answer, Permitted)
+    assert answer.lease_id is not None
+    probe = ProbeResult(answer.lease_id, answer.epoch, CallHealth.FAILURE)
+    again = entity.desk.report(31, probes=(probe,))
+    archive.take(entity.run(REPORT, ReportMessage(again, SETTINGS, BUDGET).to_json(), 31))
+    action = ManualAction(ManualControl.OPEN, after(40), "ana", "drill", 600)
+    archive.take(entity.run(MANUAL_CONTROL, ManualControlMessage(action).to_json(), 40))
+    by_hand, probed, tripped = archive.view()
+    assert (tripped["calls"], tripped["failures"], tripped["failure_ratio"]) == (12, 10, 0.8333)
+    assert (tripped["last_category"], tripped["last_error"]) == ("transient", "status 503")
+    assert (tripped["at"], tripped["break_seconds"]) == (to_rfc3339(after(0)), 30.0)
+    assert (probed["reason"], probed["break_seconds"], probed["calls"]) == ("a probe failed", 60.0, 0)
+    assert probed["last_error"] is None
+    assert (by_hand["state"], by_hand["by"], by_hand["reason"]) == ("forced_open", "ana", "drill")
+    assert by_hand["break_seconds"] == 600.0
+
+
+def test_a_message_that_opens_nothing_tells_the_archive_nothing() -> None:
+    entity = Entity()
+    quiet = ReportMessage(entity.desk.report(0, failures=1), SETTINGS, BUDGET)
+    assert entity.run(REPORT, quiet.to_json(), 0).actions == ()
+    entity.control(1, ManualControl.OPEN)
+    closing = ManualAction(ManualControl.CLOSE, after(2), "ana", "done", None)
+    assert entity.run(MANUAL_CONTROL, ManualControlMessage(closing).to_json(), 2).actions == ()
+    assert entity.desk.breaker.state is CircuitState.CLOSED
