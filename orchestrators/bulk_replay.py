@@ -12,7 +12,7 @@ from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, REPLAY, REPLAY_BATCH, REPLAY_PAGE
 from durable_retry.engine.dead_letters.bulk_replay import Pace, ReplayProgress, ReplayState, progress_document
 
-from .steps import EARLY_BY, Steps, call_until_success, fired_early
+from .steps import Steps, after_early, call_until_success, fired_early
 
 blueprint = df.Blueprint()
 
@@ -70,7 +70,7 @@ class BulkReplay:
         while (yield task.when_any([timer, self.cancel])) is timer:
             if not fired_early(self.given.get("form", 1), until, self.now, early):
                 return
-            timer, early = self.ctx.create_timer(until + EARLY_BY), early + 1
+            timer, early = self.ctx.create_timer(after_early(until, self.now)), early + 1
 
 
 def replay(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Steps[dict[str, Any] | None]:

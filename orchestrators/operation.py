@@ -61,8 +61,8 @@ from durable_retry.stores.task_hub import record_id
 from durable_retry.telemetry.events import wait_begun, wait_over
 
 from .steps import (
-    EARLY_BY,
     Steps,
+    after_early,
     answer_of,
     call_until_success,
     fired_early,
@@ -191,7 +191,7 @@ class Run:
             elif winner is self.circuit_changed:
                 ends = self._has_circuit_changed(began_at) and for_circuit
             elif winner is timer and fired_early(self.form, until, self.now, early):
-                timer, early, ends = self.ctx.create_timer(until + EARLY_BY), early + 1, False
+                timer, early, ends = self.ctx.create_timer(after_early(until, self.now)), early + 1, False
             else:
                 return
             if ends:

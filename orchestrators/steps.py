@@ -57,6 +57,19 @@ def fired_early(form: int, until: datetime, now: datetime, times: int) -> bool:
     return form > 1 and now < until and times < _MAX_EARLY
 
 
+def after_early(until: datetime, now: datetime) -> datetime:
+    """Return when the timer fires that follows one which fired early.
+
+    No timer fires earlier than `EARLY_BY`. A clock that sees it earlier is behind the one that set the timer,
+    and must not wait for as long as the two differ.
+
+    Args:
+        until: The instant of the wait.
+        now: The orchestrator's replay-safe time, before that instant.
+    """
+    return min(until, now + EARLY_BY) + EARLY_BY
+
+
 def call_until_success(ctx: task.OrchestrationContext, activity: str, input_: dict[str, Any]) -> Steps[Any]:
     """Call an activity until it answers.
 

@@ -4,10 +4,12 @@ All of them includes the end-to-end tests once more, on a task hub with the weak
 for those that `tests/support/semantics.py` lists.
 
 A sample runs whole test files in a random order until its seconds are spent; the seed that it prints gives
-the same order again. A file that is cut off by the bound is reported and does not fail the check.
+the same order again, and the same simulated worlds, of which it plays a tenth. A file that is cut off by the
+bound is reported and does not fail the check.
 """
 
 import argparse
+import os
 import random
 import secrets
 import subprocess
@@ -23,6 +25,9 @@ LONGEST_FILE_SECONDS = 120
 """No file of a sample gets more than this beyond the bound."""
 
 SEEDS = 1_000_000
+
+SAMPLE_SEED = "LONG_CHECKS_SAMPLE_SEED"
+"""Environment variable: the seed of a sample; a test that draws what it plays draws less, and from it."""
 
 NO_TESTS = 5
 """pytest's exit code when nothing was collected."""
@@ -46,17 +51,19 @@ def long_files() -> list[str]:
     return sorted({line.split("::")[0] for line in collected.stdout.splitlines() if "::" in line})
 
 
-def run_files(files: Sequence[str], seconds: float | None) -> list[str]:
+def run_files(files: Sequence[str], seconds: float | None, seed: int) -> list[str]:
     """Run files one after the other until the seconds are spent.
 
     Args:
         files: Paths below the repository.
         seconds: The bound; None runs all.
+        seed: Of a sample.
 
     Returns:
         Those that failed.
     """
     began = time.monotonic()
+    environment = os.environ | ({} if seconds is None else {SAMPLE_SEED: str(seed)})
     failed = []
     for file in files:
         left = None if seconds is None else seconds - (time.monotonic() - began)
@@ -66,7 +73,7 @@ def run_files(files: Sequence[str], seconds: float | None) -> list[str]:
         print(f"long checks: {file}", flush=True)
         try:
             timeout = None if left is None else left + LONGEST_FILE_SECONDS
-            ended = subprocess.run(pytest(file), check=False, timeout=timeout)  # noqa: S603 - pytest
+            ended = subprocess.run(pytest(file), check=False, timeout=timeout, env=environment)  # noqa: S603 - pytest
         except subprocess.TimeoutExpired:
             print(f"long checks: {file} was cut off", flush=True)
             continue
@@ -100,7 +107,7 @@ def main() -> None:
     files = long_files()
     print(f"long checks: {len(files)} files, seed {arguments.seed}", flush=True)
     random.Random(arguments.seed).shuffle(files)  # noqa: S311 - an order that a seed gives again
-    failed = run_files(files, SAMPLE_SECONDS if arguments.sample else None)
+    failed = run_files(files, SAMPLE_SECONDS if arguments.sample else None, arguments.seed)
     if not arguments.sample and not holds_on_azures_terms(arguments.seed):
         failed.append("the end-to-end tests on Azure's terms")
     if failed:

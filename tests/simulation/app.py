@@ -10,11 +10,12 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final
 from unittest.mock import patch
 
 import httpx
 from azure.core.exceptions import HttpResponseError, ServiceResponseError
+from azure.data.tables import TableTransactionError
 from pydantic import BaseModel
 
 from activities import bulk_replay as replay_steps
@@ -43,9 +44,11 @@ from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker, CircuitOpenings
 from entities.idempotency_record import IdempotencyRecord
 from orchestrators import bulk_replay, operation, outbox, wake_waiting, workflows
+from tests.replay.last_release import last_release
 from tests.simulation.client import Client
 from tests.simulation.hub import Activity, Hub
 from tests.simulation.targets import Network, Queues, Target
+from tests.simulation.turns import Turns
 from tests.simulation.world import Worker, World, acting
 from tests.support.tables import TablesInMemory
 
@@ -86,6 +89,13 @@ enabled = false
 
 WRITES: Final = "Reservations"
 
+REFUSING: Final = {
+    "InvalidName": (400, "InvalidInput"),
+    "Nowhere": (404, "ResourceNotFound"),
+    "TooLarge": (413, "RequestBodyTooLarge"),
+}
+"""Tables that refuse every write for good, with status and code."""
+
 _READ_TIMEOUT_SECONDS: Final = 5.0
 """As `tables.CLIENT_OPTIONS` has it."""
 
@@ -95,6 +105,7 @@ class Order(BaseModel):
 
     number: int
     life: int
+    table: str = WRITES
 
 
 async def reserve(order: Order, call: HandlerCall) -> Outcome:
@@ -104,7 +115,7 @@ async def reserve(order: Order, call: HandlerCall) -> Outcome:
         raise Throttled(retry_after=float(answer.headers["Retry-After"]))
     answer.raise_for_status()
     row = TableWrite(
-        table=WRITES,
+        table=order.table,
         partition_key=f"order-{order.number}",
         row_key=call.key,
         values={"life": order.life},
@@ -113,16 +124,21 @@ async def reserve(order: Order, call: HandlerCall) -> Outcome:
 
 
 @dataclass
-class Full:
-    """A table of an account that is over its limits: it can be read, and refuses every write."""
+class Refusing:
+    """A table that can be read, and refuses every write with a status and a code."""
 
     table: Any
+    status: int
+    code: str
 
     def __getattr__(self, name: str) -> Any:
         if name in {"get_entity", "query_entities"}:
             return getattr(self.table, name)
-        error = HttpResponseError(message="ServerBusy: the account is over its limits")
-        error.status_code = 503
+        in_transaction = name == "submit_transaction" and self.status == httpx.codes.NOT_FOUND
+        kind = TableTransactionError if in_transaction else HttpResponseError
+        error = kind(message=f"{self.code}: the service says so")
+        error.status_code = self.status
+        error.error_code = self.code  # type: ignore[attr-defined] # set by the client, undeclared
         raise error
 
 
@@ -150,7 +166,7 @@ class App:
         keyed = {"payments": "Idempotency-Key", "mail": "Idempotency-Key", "stock": "Idempotency-Key"}
         headers = {**keyed, "ledger": "", "hooks": "webhook-id"}
         self.targets = {name: Target(self.world, name, header) for name, header in headers.items()}
-        self.hub = Hub(self.world, _ORCHESTRATORS, _ENTITIES, _ACTIVITIES)
+        self.hub = Hub(self.world, Turns(lambda: _ORCHESTRATORS), Turns(last_release), _ENTITIES, _ACTIVITIES)
 
     @contextmanager
     def in_place(self, *defects: Any) -> Iterator[None]:
@@ -205,14 +221,17 @@ class App:
         if self.world.happens(chances.full):
             self.full_until = self.world.seconds + self.world.rng.uniform(1, 60)
             self.world.note("storage is full")
-        if self.world.seconds < self.full_until:
-            done = tables.with_table(table, lambda client: action(cast("Any", Full(client))))
-        else:
-            done = tables.with_table(table, action)
+        done = tables.with_table(table, lambda client: action(self._as_it_is_now(table, client)))
         await self.world.point()
         if fails:
             raise ServiceResponseError("the storage's answer was lost")
         return done
+
+    def _as_it_is_now(self, table: str, client: Any) -> Any:
+        if self.world.seconds < self.full_until:
+            return Refusing(client, 503, "ServerBusy")
+        refusal = REFUSING.get(table)
+        return client if refusal is None else Refusing(client, *refusal)
 
 
 def _lock_of_worker() -> Any:

@@ -82,6 +82,15 @@ class Client:
             instance.output,
         )
 
+    async def wait_for_orchestration_completion(self, instance_id: str, *, timeout: float) -> State | None:  # noqa: ASYNC109 - the SDK's name for it
+        """Ask again and again, as the client of Azure Storage does."""
+        async with asyncio.timeout(timeout):
+            while True:
+                state = await self.get_orchestration_state(instance_id)
+                if state is None or state.runtime_status is not OrchestrationStatus.RUNNING:
+                    return state
+                await asyncio.sleep(1)
+
     async def get_entity(self, entity: EntityInstanceId) -> EntityState | None:
         state = await self._asked(lambda: self.hub.states.get(str(entity)))
         return None if state is None else EntityState(json.dumps(state))

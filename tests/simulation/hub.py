@@ -128,7 +128,8 @@ class Hub:
 
     Attributes:
         world: Its world.
-        orchestrators: By name.
+        today: Today's orchestrators.
+        last: Those of the last release.
         entities: Classes by name.
         activities: By name.
         on_end: Called for every run that ends.
@@ -139,7 +140,8 @@ class Hub:
     """
 
     world: World
-    orchestrators: Mapping[str, Any]
+    today: Turns
+    last: Turns
     entities: Mapping[str, Any]
     activities: Mapping[str, Activity]
     on_end: Callable[[Instance], None] = lambda _instance: None
@@ -152,10 +154,8 @@ class Hub:
     _executions: int = 0
     _turn_at: datetime = START
     _running: dict[str, list[Doing]] = field(default_factory=dict)
-    _turns: Turns = field(init=False)
 
     def __post_init__(self) -> None:
-        self._turns = Turns(self.orchestrators)
         self.world.on_death.append(lambda worker: self._begin_again(worker.name))
 
     # What clients ask for.
@@ -166,6 +166,8 @@ class Hub:
         if not self.gives_way(instance_id, replaces_ended=replaces_ended):
             return False
         now, input_ = self.world.now(), self._newer(input_)
+        if self.world.deploys:
+            input_ = _without_form(input_)
         instance = Instance(instance_id, name, input_, now, now, self._next_execution())
         instance.runs = 1 if known is None else known.runs + 1
         self.instances[instance_id] = instance
@@ -313,12 +315,17 @@ class Hub:
     def _executed(self, instance: Instance, new: list[Event]) -> Turn:
         if not self.world.scale.is_small or instance.is_crossed:
             return self._replayed(instance, new)
-        if instance.session is None:
-            instance.session = self._turns.begun(instance.name, instance.instance_id)
-        turn = instance.session.continued(instance.past, new)
+        session = instance.session
+        if session is None or session.turns is not self._turns:
+            session = instance.session = self._turns.begun(instance.name, instance.instance_id)
+        turn = session.continued(instance.past, new)
         if self.world.happens(_REPLAYED):
             self._compare(instance, turn, self._replayed(instance, new))
         return turn
+
+    @property
+    def _turns(self) -> Turns:
+        return self.last if self.world.is_rolled_back else self.today
 
     def _replayed(self, instance: Instance, new: list[Event]) -> Turn:
         return self._turns.replayed(instance.name, instance.instance_id, instance.past, new)
@@ -489,6 +496,13 @@ class Hub:
 def _is_of_another_kind(asked: Asked, awaits: set[Asked]) -> bool:
     """Whether a timer fired whose number is a call's in the history, or the other way round."""
     return any(number == asked[1] and (name == _TIMER) != (asked[0] == _TIMER) for name, number in awaits)
+
+
+def _without_form(text: str) -> str:
+    """Return an input as the last release writes it."""
+    given = json.loads(text)
+    given.pop("form", None)
+    return json.dumps(given)
 
 
 async def _awaited[T](work: Awaitable[T]) -> T:

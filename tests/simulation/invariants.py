@@ -23,6 +23,8 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     letters.messages_are_kept,
     letters.lists_agree,
     calls.circuits_probe_within_limits,
+    outcomes.refusals_are_final,
+    outcomes.answers_are_true,
     outcomes.records_agree,
     outcomes.records_expire,
     outcomes.batches_are_whole,

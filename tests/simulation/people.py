@@ -23,7 +23,8 @@ from durable_retry.services.retention import finish_left_over
 from durable_retry.settings.intake import intake_settings
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.triggers.http import circuits, dead_letters, operations, replays, submissions, workflows
-from tests.simulation.app import App
+from tests.simulation.app import REFUSING, WRITES, App
+from tests.simulation.targets import REFUSING_QUEUE
 from tests.simulation.world import Worker, World, acting
 
 ROUTES = {
@@ -40,11 +41,15 @@ ROUTES = {
     "close": circuits.close_circuit,
     "reset": circuits.reset_circuit,
 }
+_FINISHED = 200
 _ACCEPTED = 202
 _KEY_REUSED = 422
 _AWAY = 503
 _TRIES = 700
+_HEADERS = {"key": "Idempotency-Key", "wait": "Prefer"}
 RIVAL = "/rivals"
+_REFUSED = 0.2
+"""How many writes of handlers, and of events, storage refuses for good."""
 _HISTORY_KEPT = timedelta(minutes=30)
 
 
@@ -59,6 +64,7 @@ class People:
         malformed: Ids of messages that are no operations.
         retried_now: Operations whose wait somebody ended.
         cancelled: Operations that somebody asked to cancel.
+        answered: Status documents of finished operations that a submission was answered with.
         batches: Ids of accepted batches, with the number of their items.
         sagas: Ids of accepted sagas.
     """
@@ -71,6 +77,7 @@ class People:
     malformed: set[str] = field(default_factory=set)
     retried_now: set[str] = field(default_factory=set)
     cancelled: set[str] = field(default_factory=set)
+    answered: list[dict[str, Any]] = field(default_factory=list)
     batches: dict[str, int] = field(default_factory=dict)
     sagas: set[str] = field(default_factory=set)
 
@@ -120,10 +127,13 @@ class People:
 
     async def submit(self, body: dict[str, Any]) -> None:
         """Submit an operation, and perhaps change one's mind."""
-        status, answer = await self.call("submit", body)
-        if status not in {200, _ACCEPTED}:
+        waits = self.world.rng.choice(["wait=0", "wait=0", "wait=0", "wait=10"])
+        status, answer = await self.call("submit", body, wait=waits)
+        if status not in {_FINISHED, _ACCEPTED}:
             self.world.mistake(f"{body['key']} was refused: {status} {answer}")
             return
+        if status == _FINISHED:
+            self.answered.append(answer)
         self.accept(answer["operation_id"])
         await self.steer(answer["operation_id"])
 
@@ -168,9 +178,10 @@ class People:
         """Return what to submit."""
         rng = self.world.rng
         if rng.random() < 0.2:
+            table = rng.choice(list(REFUSING)) if rng.random() < _REFUSED else WRITES
             return {
                 "handler": "reserve",
-                "input": {"number": number, "life": len(self.world.lives)},
+                "input": {"number": number, "life": len(self.world.lives), "table": table},
                 "key": f"key-{number}",
             }
         dependency = rng.choice(["payments", "payments", "ledger", "mail"])
@@ -185,8 +196,9 @@ class People:
             "key": f"key-{number}",
         }
         if rng.random() < 0.3:
+            queue = REFUSING_QUEUE if rng.random() < _REFUSED else "done"
             body["on_success"] = [
-                {"type": "done", "queue": "done", "data": number},
+                {"type": queue, "queue": queue, "data": number},
                 {"type": "told", "dependency": "hooks", "path": "/hook", "data": number},
             ][: rng.randint(1, 2)]
         if rng.random() < 0.1:
@@ -318,11 +330,11 @@ class People:
 
 
 async def _invoked(route: str, hub: str, body: Any, parameters: dict[str, str]) -> tuple[int, Any]:
-    key = parameters.get("key")
+    headers = {name: parameters[given] for given, name in _HEADERS.items() if given in parameters}
     request = func.HttpRequest(
         "POST",
         "http://localhost:7071/api/x",
-        headers={} if key is None else {"Idempotency-Key": key},
+        headers=headers,
         route_params=parameters,
         body=b"" if body is None else json.dumps(body).encode(),
     )

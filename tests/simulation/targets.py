@@ -12,6 +12,7 @@ import httpx
 
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.attempt.http_client import PROGRESS, SendProgress
+from durable_retry.stores.queues import MessageRefusedError
 from tests.simulation.world import Execution, World, executing
 
 
@@ -156,6 +157,10 @@ class Network(httpx.AsyncBaseTransport):
         return httpx.Response(call.status, json={"seen": len(target.calls)})
 
 
+REFUSING_QUEUE: Final = "refusing"
+"""It refuses every message for good."""
+
+
 @dataclass
 class Queues:
     """The storage queues: what was sent to each."""
@@ -166,6 +171,8 @@ class Queues:
     async def send_message(self, queue: str, text: str) -> None:
         """Stand in for `stores.queues.send_message`."""
         await self.world.point()
+        if queue == REFUSING_QUEUE:
+            raise MessageRefusedError(f"the queue {queue} refused it: Bad Request")
         fails = self.world.happens(self.world.chances.storage_fails * 10)
         if fails and self.world.happens(0.5):
             raise ConnectionError("the queue is away")

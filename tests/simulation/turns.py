@@ -7,8 +7,8 @@ SDK replays every turn that is repeated, and any turn now and then; both must as
 
 import json
 import uuid
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn, override
 
@@ -247,10 +247,12 @@ class Session:
     """An execution as it stands after its last turn.
 
     Attributes:
+        turns: Who began it.
         orchestrator: Its generator function.
         fed: How many events of its history it has seen.
     """
 
+    turns: "Turns"
     orchestrator: Any
     context: LightContext
     fed: int = 0
@@ -354,11 +356,11 @@ class Turns:
     """Executes turns.
 
     Attributes:
-        orchestrators: By name.
+        find: Returns them by name.
     """
 
-    orchestrators: Mapping[str, Any]
-    _worker: DurableFunctionsWorker = field(default_factory=DurableFunctionsWorker)
+    find: Callable[[], Mapping[str, Any]]
+    _worker: DurableFunctionsWorker | None = None
 
     def replayed(self, name: str, instance_id: str, past: Sequence[Event], new: Sequence[Event]) -> Turn:
         """Return the answer to a turn, from a replay of the whole history in the SDK's executor."""
@@ -367,11 +369,12 @@ class Turns:
             pastEvents=[event.encoded() for event in past],
             newEvents=[event.encoded() for event in new],
         )
-        return turn_of(self._worker._run_orchestration(self.orchestrators[name], request))
+        self._worker = self._worker or DurableFunctionsWorker()
+        return turn_of(self._worker._run_orchestration(self.find()[name], request))
 
     def begun(self, name: str, instance_id: str) -> Session:
         """Return a session of an orchestrator that has seen nothing."""
-        return Session(self.orchestrators[name], LightContext(instance_id))
+        return Session(self, self.find()[name], LightContext(instance_id))
 
 
 def _parsed(text: str | None) -> Any:

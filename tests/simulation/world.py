@@ -25,6 +25,7 @@ _PAUSES: Final = 0.5
 _SHORT_SECONDS: Final = (0.001, 0.02)
 _DEAD_SECONDS: Final = (1.0, 20.0)
 _ROUGH: Final = 3
+_ROLLED_BACK: Final = 5
 
 
 class GoneError(Exception):
@@ -58,6 +59,9 @@ class Chances:
         newer: An input or a state was written by a later version, before a rollback: it has an unknown field.
         again: Callers use their keys again, for other operations, after the records have expired.
         hasty: A person opens a circuit and closes it sooner than the clocks of two machines differ.
+        rolled_back: The last release's orchestrators run instead of today's for a while, and today's again.
+            In every eighth world only. Its starts are those of the last release, which has no form 2 of
+            histories; so no timer fires early.
     """
 
     crash: float = 0.002
@@ -79,6 +83,7 @@ class Chances:
     newer: float = 0.1
     again: float = 0.25
     hasty: float = 0.5
+    rolled_back: float = 1.0
 
     @classmethod
     def of(cls, seed: int, without: Collection[str] = ()) -> Self:
@@ -88,7 +93,11 @@ class Chances:
             seed: Of the world.
             without: Names of what never happens.
         """
-        without = {*without, "skewed"} if seed % 4 else without
+        without = {
+            *without,
+            *(["skewed"] if seed % 4 else []),
+            *(["early"] if seed % 8 == _ROLLED_BACK else ["rolled_back"]),
+        }
         rough = 1 if seed % 3 else _ROUGH
         usual = cls()
         chances = {each.name: getattr(usual, each.name) * rough for each in fields(cls)}
@@ -104,7 +113,7 @@ class Chances:
 SMALL_OPERATIONS: Final = 10
 """A world of fewer operations is a small one: a storm of minutes, dozens of worlds in a second."""
 
-_SIZES: Final = (1, 1, 1, 2, 2, 3, 4)
+_SIZES: Final = (1, 1, 1, 1, 2, 2, 3, 4)
 
 
 def small_size(seed: int) -> int:
@@ -228,6 +237,7 @@ class World:
         lives: When each storm began. There are two where keys are used again after their records' expiry.
         storm_ends: Of the present life, in seconds since the beginning.
         has_skew: Whether clocks differ in it.
+        deploys: When another version of the code was deployed, in seconds: first the last release's.
         mistakes: What must never be seen, as it was seen.
         log: What happened, in order.
     """
@@ -243,6 +253,7 @@ class World:
     lives: list[datetime] = field(default_factory=list)
     storm_ends: float = 0.0
     has_skew: bool = False
+    deploys: list[float] = field(default_factory=list)
     mistakes: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     over: bool = False
@@ -278,6 +289,14 @@ class World:
         """Begin another storm; the first has begun with the world."""
         self.lives.append(self.now())
         self.storm_ends = self.seconds + self.scale.storm_seconds
+        if self.happens(self.chances.rolled_back):
+            deploys = 2 * self.rng.randint(1, 3)
+            self.deploys += sorted(self.rng.uniform(self.seconds, self.storm_ends) for _ in range(deploys))
+
+    @property
+    def is_rolled_back(self) -> bool:
+        """Whether the last release's orchestrators run now."""
+        return sum(at <= self.seconds for at in self.deploys) % 2 == 1
 
     def life_at(self, instant: datetime) -> int:
         """Return how many lives had begun; clocks differ by much less than lives lie apart."""

@@ -113,6 +113,20 @@ def test_clocks_that_disagree_do_not_make_a_wait_endless() -> None:
     assert stage.made("attempt") == 2
 
 
+def test_a_wait_that_is_checked_by_a_clock_behind_is_late_by_seconds() -> None:
+    stage = Stage(an_operation(), failing(1))
+    stage.run_until_waiting()
+    (due, timer_id), true_now = stage.timers[-1], stage.timers[-1][0]
+    while stage.made("attempt") == 1:
+        stage.now = true_now - timedelta(seconds=30)
+        stage.inbox.append(helpers.new_timer_fired_event(timer_id, due.replace(tzinfo=None)))
+        stage.turn()
+        if len(stage.timers) > 1:
+            next_at, timer_id = stage.timers.pop()
+            true_now += next_at - stage.now
+    assert true_now - due <= timedelta(seconds=6)
+
+
 def test_a_history_of_form_1_goes_on_as_it_began() -> None:
     stage = Stage(an_operation(**odd_waits()), failing(1), form=1)
     stage.whole_seconds = True
