@@ -17,7 +17,7 @@ from durabletask import task
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import CIRCUIT_EVENT, OUTBOX, OUTBOX_GIVE_UP, OUTBOX_PENDING, PUBLISH
-from durable_retry.engine.outbox import Delivery, due_of, heads_of, next_due_at
+from durable_retry.engine.outbox import Delivery, due_of, heads_of, next_due_at, shown_of
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.loop import (
     AttemptNow,
@@ -92,13 +92,13 @@ class Sending:
         ]
 
     def show(self) -> None:
-        """Let the wake-ups of a circuit see which destinations wait for theirs, and since when."""
+        """Let the wake-ups of a circuit see which destinations wait for theirs, and people what is tried."""
         blocked = {
             head.lane: to_rfc3339(head.blocked_since)
             for head in heads_of(self.deliveries)
             if head.blocked_since is not None
         }
-        self.ctx.set_custom_status({"waiting_circuit": blocked})
+        self.ctx.set_custom_status({"waiting_circuit": blocked, "deliveries": shown_of(self.deliveries)})
 
     def wait(self) -> Steps[None]:
         """Wait for the next delivery that is due, or until a circuit is changed by hand."""

@@ -11,7 +11,7 @@ import { bulkReplaysView, bulkReplayView, deadLettersView, deadLetterView, newRe
 import { findView } from "./views/find.js";
 import { metricsView } from "./views/metrics.js";
 import { operationsView, operationView } from "./views/operations.js";
-import { outboxView } from "./views/outbox.js";
+import { eventView, outboxView } from "./views/outbox.js";
 import { overviewView } from "./views/overview.js";
 import { policyView } from "./views/policy.js";
 import { batchesView, batchView, sagasView, sagaView } from "./views/workflows.js";
@@ -33,6 +33,7 @@ const VIEWS = [
   [/^metrics$/, metricsView],
   [/^outbox$/, outboxView],
   [/^alerts$/, alertsView],
+  [/^outbox\/([^/]+)$/, eventView],
   [/^policy$/, policyView],
   [/^batches$/, batchesView],
   [/^batches\/([^/]+)$/, batchView],
@@ -42,6 +43,7 @@ const VIEWS = [
 // An id leads to its own page; anything else is searched for.
 const IDS = [
   [/^op-[a-z2-7]{32}$/, "operations"],
+  [/^op-[a-z2-7]{32}(\.\d+)?\.\d+$/, "outbox"],
   [/^dl-[0-9a-f]{32}$/, "dead-letters"],
   [/^replay-[0-9a-f]{32}$/, "replays"],
   [/^batch-[a-z2-7]{32}$/, "batches"],

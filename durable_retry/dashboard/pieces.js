@@ -59,6 +59,7 @@ const SHORT = 14;
 export const short = (id) => (id && id.length > SHORT + 1 ? `${id.slice(0, SHORT)}…` : id);
 export const operationLink = (id, text = id) => (id ? h("a", { href: link(`operations/${encodeURIComponent(id)}`), title: id }, text) : h("span", {}, "–"));
 export const deadLetterLink = (id, text = id) => h("a", { href: link(`dead-letters/${encodeURIComponent(id)}`), title: id }, text);
+export const eventLink = (id, text = id) => h("a", { href: link(`outbox/${encodeURIComponent(id)}`), title: id }, text);
 export const circuitLink = (name) => (name ? h("a", { href: link(`circuits/${encodeURIComponent(name)}`) }, name) : h("span", { class: "dim" }, "none"));
 
 // Dialogs and fields. The browser keeps the focus inside a dialog and closes it with Escape.

@@ -173,6 +173,22 @@ def heads_of(deliveries: Iterable[Delivery]) -> list[Delivery]:
     return list(heads.values())
 
 
+_SHOWN: Final = 12
+"""Deliveries in the custom status, which holds 16 KiB."""
+
+
+def shown_of(deliveries: Iterable[Delivery]) -> dict[str, Any]:
+    """Return how often each head of a lane was tried, the latest attempt and the next, by event id."""
+    return {
+        head.event_id: {
+            "attempt_count": head.state.history.attempt_count,
+            "next_attempt_at": to_rfc3339(head.due_at),
+            "attempts": [attempt.to_json() for attempt in head.state.history.attempts[-1:]],
+        }
+        for head in heads_of(deliveries)[:_SHOWN]
+    }
+
+
 def due_of(deliveries: Iterable[Delivery], now: datetime) -> list[Delivery]:
     """Return the deliveries to attempt now: heads of their lanes whose wait is over."""
     return [head for head in heads_of(deliveries) if head.due_at <= now]
@@ -199,6 +215,8 @@ class StoredEvent:
         pending_since: When it last became pending: a resend begins anew.
         sent_at: None until it was sent.
         detail: Why it failed; None unless it did.
+        attempt_count: Attempts since it last became pending; None before it ended, and in rows of older
+            versions.
         correlation_id: The operation's.
         trace: The operation's.
     """
@@ -210,6 +228,7 @@ class StoredEvent:
     pending_since: datetime
     sent_at: datetime | None = None
     detail: str | None = None
+    attempt_count: int | None = None
     correlation_id: str | None = None
     trace: TraceContext | None = None
 
@@ -224,6 +243,7 @@ class StoredEvent:
             "dependency": self.event.get("dependency"),
             "path": self.event.get("path"),
             "detail": self.detail,
+            "attempt_count": self.attempt_count,
             "created_at": to_rfc3339(self.created_at),
             "pending_since": to_rfc3339(self.pending_since),
             "sent_at": optional_to_rfc3339(self.sent_at),

@@ -4,6 +4,7 @@ An event is a message to a storage queue, or a signed webhook to a dependency.
 """
 
 import asyncio
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,6 +23,8 @@ from durable_retry.engine.outbox import (
     StoredEvent,
     envelope_of,
     envelope_text,
+    lane_of,
+    number_of,
     operation_id_of,
     outbox_id_of,
     signed_headers,
@@ -30,9 +33,16 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import Blocked
 from durable_retry.services.attempt.attempt import attempt_if_admitted, observed
 from durable_retry.services.attempt.http_request import Plan, attempt_request, error_line, start_clock
-from durable_retry.settings.configuration import find_dependency
-from durable_retry.stores.dead_letters.records import keep_operation
-from durable_retry.stores.outbox import find_event, mark_failed, mark_pending, mark_sent, pending_of
+from durable_retry.settings.configuration import find_dependency, masking_of
+from durable_retry.stores.dead_letters.records import find_dead_letter, keep_operation
+from durable_retry.stores.outbox import (
+    NoSuchEventError,
+    find_event,
+    mark_failed,
+    mark_pending,
+    mark_sent,
+    pending_of,
+)
 from durable_retry.stores.outbox_index import (
     OutboxLocation,
     PendingNote,
@@ -41,7 +51,7 @@ from durable_retry.stores.outbox_index import (
     write_sweep_cursor,
 )
 from durable_retry.stores.queues import MessageRefusedError, send_message
-from durable_retry.stores.task_hub import start_instance
+from durable_retry.stores.task_hub import read_operation, start_instance
 
 _QUEUES: Final = Dependency(name="queues", base_url="")
 """Takes the place of a dependency for messages to queues; it has no secret to mask."""
@@ -87,7 +97,7 @@ async def deliver_once(
     if row.event.state is EventState.PENDING:
         answer = await deliver(hub, delivery, row.event, number)
     if isinstance(answer, AttemptOutcome) and answer.category is None:
-        await mark_sent(row, clock.now())
+        await mark_sent(row, clock.now(), number)
     return answer
 
 
@@ -102,7 +112,7 @@ async def give_up(delivery: Delivery, place: OutboxLocation, *, category: str, d
         return None
     entry = _dead_letter_of(delivery, row.event, category=category, detail=detail)
     dead_letter_id = await keep_operation(entry, clock.now())
-    await mark_failed(row, f"{detail} (dead letter {dead_letter_id})")
+    await mark_failed(row, f"{detail} (dead letter {dead_letter_id})", delivery.state.history.attempt_count)
     return dead_letter_id
 
 
@@ -244,6 +254,59 @@ async def resend(hub: str, event_id: str, now: datetime) -> StoredEvent:
         instance_id = f"{outbox_instance(outbox_id)}-{event_id.rpartition('.')[2]}"
         await start_instance(hub, OUTBOX, instance_id, given, again=True)
     return event
+
+
+async def event_document(hub: str, event_id: str) -> dict[str, Any]:
+    """Return an event with its data as people see it, its attempts, the next one, and why it is not sent.
+
+    Args:
+        hub: Configuration of the durable client.
+        event_id: Which.
+
+    Raises:
+        stores.outbox.NoSuchEventError: There is no such event.
+        TaskHubUnavailableError: The event is pending, and the task hub did not answer.
+    """
+    row = await find_event(event_id)
+    if row is None:
+        raise NoSuchEventError(event_id)
+    event = row.event
+    masking = masking_of(event.event.get("dependency"))
+    more: dict[str, Any] = {
+        "attempts": [],
+        "next_attempt_at": None,
+        "waits_for_circuit": False,
+        "dead_letter_id": None,
+    }
+    match event.state:
+        case EventState.PENDING:
+            more |= await _sending_of(hub, event)
+        case EventState.FAILED:
+            more |= await _given_up(event)
+    data = masking.shown({"data": event.event.get("data")})
+    return event.to_json() | more | {"correlation_id": event.correlation_id, **data}
+
+
+async def _sending_of(hub: str, event: StoredEvent) -> dict[str, Any]:
+    """Return what the orchestration that sends an event shows of it; nothing before its first attempt."""
+    instance_id = outbox_instance(outbox_id_of(event.event_id) or "")
+    for each in (f"{instance_id}-{number_of(event.event_id)}", instance_id):
+        instance = await read_operation(hub, each)
+        status = {} if instance is None else instance.custom_status or {}
+        shown: dict[str, Any] | None = status.get("deliveries", {}).get(event.event_id)
+        if shown is not None:
+            return shown | {"waits_for_circuit": lane_of(event.event) in status["waiting_circuit"]}
+    return {}
+
+
+async def _given_up(event: StoredEvent) -> dict[str, Any]:
+    """Return the attempts of an event that failed, which its dead letter has."""
+    found = _DEAD_LETTER.search(event.detail or "")
+    record = None if found is None else await find_dead_letter(found[0])
+    return {} if record is None else {"attempts": list(record.attempts), "dead_letter_id": record.id}
+
+
+_DEAD_LETTER: Final = re.compile(r"dl-[0-9a-f]{32}")
 
 
 async def was_resent(event_id: str, since: datetime) -> bool:

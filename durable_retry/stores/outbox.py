@@ -77,6 +77,7 @@ def row_of(location: OutboxLocation, event: StoredEvent) -> tables.Row:
         "pending_since": to_rfc3339(event.pending_since),
         "sent_at": optional_to_rfc3339(event.sent_at) or "",
         "detail": event.detail or "",
+        "attempt_count": event.attempt_count or 0,
         "correlation_id": event.correlation_id or "",
         **({} if event.trace is None else event.trace.to_json()),
         **tables.packed("event", json.dumps(dict(event.event))),
@@ -180,18 +181,20 @@ async def list_pending(limit: int, cursor: str | None) -> tuple[list[dict[str, A
     return items[:limit], items[limit - 1]["event_id"] if more else None
 
 
-async def mark_sent(stored: StoredRow, now: datetime) -> None:
+async def mark_sent(stored: StoredRow, now: datetime, attempt_count: int) -> None:
     """Mark an event sent, whatever state its row has by now.
 
     Args:
         stored: As read before it was sent.
         now: Aware UTC instant.
+        attempt_count: Attempts that it took.
 
     Raises:
         NoSuchEventError: Its row does not exist.
     """
     while stored.event.state is not EventState.SENT:
         sent = replace(stored.event, state=EventState.SENT, sent_at=now, detail=None)
+        sent = replace(sent, attempt_count=attempt_count)
         if await _changed_state(stored, sent):
             await _move_in_index(sent, stored.location, was=stored.event.state)
             return
@@ -199,18 +202,20 @@ async def mark_sent(stored: StoredRow, now: datetime) -> None:
     await note_ended(stored.event, stored.location)
 
 
-async def mark_failed(stored: StoredRow, detail: str) -> None:
+async def mark_failed(stored: StoredRow, detail: str, attempt_count: int) -> None:
     """Mark an event failed; an event that was sent meanwhile stays sent.
 
     Args:
         stored: As read before the decision.
         detail: Why, for a person.
+        attempt_count: Attempts that were made.
 
     Raises:
         NoSuchEventError: Its row does not exist.
     """
     while stored.event.state is not EventState.SENT:
         failed = replace(stored.event, state=EventState.FAILED, detail=detail[:_DETAIL_CHARS])
+        failed = replace(failed, attempt_count=attempt_count)
         if stored.event.state is EventState.FAILED or await _changed_state(stored, failed):
             await _move_in_index(failed, stored.location, was=stored.event.state)
             return
@@ -236,6 +241,7 @@ async def mark_pending(event_id: str, now: datetime) -> StoredEvent:
         pending = replace(
             stored.event, state=EventState.PENDING, pending_since=now, sent_at=None, detail=None
         )
+        pending = replace(pending, attempt_count=None)
         if await _changed_state(stored, pending):
             await note_pending(outbox_id, stored.location, now)
             await drop_ended(pending)
@@ -266,7 +272,7 @@ async def _changed_state(stored: StoredRow, event: StoredEvent) -> bool:
 
 def _state_of(location: OutboxLocation, event: StoredEvent) -> tables.Row:
     """Return the keys and the properties that change."""
-    names = ("PartitionKey", "RowKey", "state", "pending_since", "sent_at", "detail")
+    names = ("PartitionKey", "RowKey", "state", "pending_since", "sent_at", "detail", "attempt_count")
     row = row_of(location, event)
     return {name: row[name] for name in names}
 
@@ -300,6 +306,7 @@ def _event(row: tables.Row) -> StoredEvent:
         pending_since=from_rfc3339(row.get("pending_since") or row["created_at"]),
         sent_at=optional_from_rfc3339(row.get("sent_at") or None),
         detail=row.get("detail") or None,
+        attempt_count=row.get("attempt_count") or None,
         correlation_id=row.get("correlation_id") or None,
         trace=TraceContext.from_json(row),
     )

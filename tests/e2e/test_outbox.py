@@ -158,3 +158,27 @@ def test_pages_of_the_outbox_are_of_the_size_asked_for_and_lead_to_all(system: S
             break
     assert len(set(seen)) == len(seen)
     assert event_ids <= set(seen)
+
+
+def test_an_event_shows_its_data_its_attempts_the_next_one_and_why_it_is_not_sent(
+    system: System, key: str
+) -> None:
+    data = {"order": 42, "token": "t-1"}
+    waiting = {**webhook("/fail/9", "patient"), "data": data}
+    operation_id = system.accepted(key, "/echo", on_success=[waiting, webhook("/status/422")])
+    first, second = ids_in(ended(system, operation_id, "pending", "failed"))
+
+    def look() -> dict[str, Any] | None:
+        shown: dict[str, Any] = system.client.get(f"/api/outbox/{first}").json()
+        return shown if shown["attempts"] else None
+
+    pending = eventually(look, "the event was tried")
+    assert pending["data"] == {"order": 42, "token": "***"}
+    assert pending["next_attempt_at"] > pending["attempts"][-1]["started_at"]
+    assert (pending["attempts"][-1]["status_code"], pending["state"]) == (503, "pending")
+    assert pending["attempt_count"] >= 1
+    failed = system.client.get(f"/api/outbox/{second}").json()
+    letter = system.client.get(f"/api/dead-letters/{failed['dead_letter_id']}").json()
+    assert (failed["attempt_count"], failed["attempts"]) == (1, letter["attempts"])
+    assert "status 422" in failed["detail"]
+    assert system.client.get("/api/outbox/op-unknown.1").status_code == 404

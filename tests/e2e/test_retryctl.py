@@ -190,6 +190,7 @@ def test_events_are_listed_and_sent_once_more(shell: Shell, key: str, tmp_path: 
         return event_id in shell.run("outbox", "list", "--state", "sent", "--ids").split()
 
     eventually(is_sent, "the event is sent")
+    assert "charge-events" in shell.run("outbox", "show", event_id)
     assert event_id in shell.run("outbox", "resend", event_id)
     eventually(is_sent, "it is sent again")
 

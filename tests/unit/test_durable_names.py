@@ -51,6 +51,7 @@ HTTP = {
     "silence_alerts": ("POST", "alerts/silences"),
     "end_silence": ("DELETE", "alerts/silences/{silence_id}"),
     "list_outbox": ("GET", "outbox"),
+    "get_event": ("GET", "outbox/{event_id}"),
     "resend_event": ("POST", "outbox/{event_id}/resend"),
     "submit_batch": ("POST", "batches"),
     "list_all_batches": ("GET", "batches"),

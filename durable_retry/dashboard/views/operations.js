@@ -4,7 +4,7 @@ import { addressOf, get, post, segment } from "../api.js";
 import { timeline } from "../charts.js";
 import { h, link, toast } from "../dom.js";
 import { ago, at, number, until, words } from "../format.js";
-import { ask, badge, button, card, circuitLink, copier, deadLetterLink, facts, filters, FINISHED, json, mono, operationLink, pageQuery, pager, STATES, table, WAITING } from "../pieces.js";
+import { ask, badge, button, card, circuitLink, copier, deadLetterLink, eventLink, facts, filters, FINISHED, json, mono, operationLink, pageQuery, pager, STATES, table, WAITING } from "../pieces.js";
 
 const COLUMNS = [
   { name: "State", cell: (one) => badge(one.status), text: (one) => one.status },
@@ -122,7 +122,7 @@ function result(one) {
 
 function events(one) {
   if (!one.events?.length) return null;
-  const line = (event) => h("li", {}, badge(event.state), h("span", {}, event.type), mono(event.event_id));
+  const line = (event) => h("li", {}, badge(event.state), eventLink(event.event_id, event.type), mono(event.event_id));
   return card("Follow-up events", h("ul", { class: "lines" }, one.events.map(line)), { more: h("a", { href: link("outbox") }, "Outbox") });
 }
 

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { stateBars } from "../charts.js";
 import { go, h, link } from "../dom.js";
 import { ago, coarse, now, number, percent, plural, until, words } from "../format.js";
-import { badge, card, deadLetterLink, figure, notice, operationLink, STATES } from "../pieces.js";
+import { badge, card, deadLetterLink, eventLink, figure, notice, operationLink, STATES } from "../pieces.js";
 import { atLeast, waitingIn, WINDOWS } from "../poll.js";
 import { byUrgency, circuitCard } from "./circuits.js";
 import { inMs, rateOf } from "./metrics.js";
@@ -122,10 +122,10 @@ function outbox(events) {
   if (events.error) return card("Outbox", notice(events.error), { more });
   const { oldest } = events;
   const waiting = oldest
-    ? h("p", {}, `${atLeast(number(events.pending), events.pending_complete)} pending, the oldest of these `, ago(oldest.pending_since), ": ", operationLink(oldest.operation_id, oldest.type))
+    ? h("p", {}, `${atLeast(number(events.pending), events.pending_complete)} pending, the oldest of these `, ago(oldest.pending_since), ": ", eventLink(oldest.event_id, oldest.type))
     : h("p", { class: "empty" }, "Nothing is waiting to be sent.");
   const bad = events.latest_failed.map((event) => h("li", { data: { key: event.event_id } },
-    badge("failed"), h("span", {}, operationLink(event.operation_id, event.type), " ", h("small", { class: "dim" }, event.detail ?? "")), ago(event.created_at)));
+    badge("failed"), h("span", {}, eventLink(event.event_id, event.type), " ", h("small", { class: "dim" }, event.detail ?? "")), ago(event.created_at)));
   return card("Outbox", [waiting, bad.length ? h("ul", { class: "lines" }, bad) : null], { more });
 }
 

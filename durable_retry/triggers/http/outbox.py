@@ -1,20 +1,20 @@
 """HTTP: list the events of the outbox, and send one again."""
 
 from http import HTTPStatus
-from typing import Final
+from typing import Annotated, Any, Final
 
 import azure.functions as func
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from durable_retry import clock
 from durable_retry.engine.outbox import EventState
-from durable_retry.services.outbox import resend
+from durable_retry.services.outbox import event_document, resend
 from durable_retry.stores.outbox import NoSuchEventError, list_pending
 from durable_retry.stores.outbox_index import list_ended
 from durable_retry.triggers.http.answers import NotFoundError, json_answer, page_answer
-from durable_retry.triggers.http.documents import UtcInstant
+from durable_retry.triggers.http.documents import Attempt, UtcInstant
 from durable_retry.triggers.http.parameters import CURSOR, LIMIT, one_of
-from durable_retry.triggers.http.routes import AWAY, MISSING, Query, Routes, accepted, page
+from durable_retry.triggers.http.routes import AWAY, MISSING, Query, Routes, accepted, page, shown
 
 routes = Routes("outbox", {NoSuchEventError: lambda _: NotFoundError("event of this id")})
 
@@ -32,9 +32,26 @@ class OutboxEvent(BaseModel):
     dependency: str | None
     path: str | None
     detail: str | None
+    attempt_count: Annotated[
+        int | None, Field(description="Since it last became pending; null in a list of pending events.")
+    ] = None
     created_at: UtcInstant
     pending_since: UtcInstant
     sent_at: UtcInstant | None
+
+
+class OutboxEventDocument(OutboxEvent):
+    """A follow-up message with its data, and what became of the attempts to send it."""
+
+    data: Annotated[Any, Field(description="As it is sent; secrets are masked.")]
+    correlation_id: str | None
+    attempts: Annotated[
+        list[Attempt],
+        Field(description="Of a pending event the latest, of a failed one those of its dead letter."),
+    ]
+    next_attempt_at: UtcInstant | None
+    waits_for_circuit: Annotated[bool, Field(description="Whether the next attempt waits for the circuit.")]
+    dead_letter_id: str | None
 
 
 class OutboxPage(BaseModel):
@@ -53,6 +70,12 @@ async def list_outbox(query: Query) -> func.HttpResponse:
     else:
         items, following = await list_ended(state, query[LIMIT], query[CURSOR])
     return page_answer(items, following)
+
+
+@routes.get("outbox/{event_id}", answers=shown(OutboxEventDocument), errors=(MISSING, AWAY))
+async def get_event(event_id: str, hub: str) -> func.HttpResponse:
+    """Show an event with its data, its attempts and why it is not sent."""
+    return json_answer(await event_document(hub, event_id))
 
 
 @routes.post(

@@ -340,6 +340,7 @@ def _add_outbox(commands: Commands) -> None:
     listed = _command(group, "list", operations.list_events, "list the events in one state")
     _with_word(listed, "--state", _EVENT_STATES)
     _with_limit(listed)
+    _with_id(_command(group, "show", operations.show_event, "show an event and its attempts"), "event")
     words = "send an event again, under the same id"
     _with_id(_command(group, "resend", operations.resend_event, words), "event")
 

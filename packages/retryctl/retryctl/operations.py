@@ -98,6 +98,25 @@ def list_events(api: Api, args: Namespace, screen: Screen) -> int:
     return errors.OK
 
 
+def show_event(api: Api, args: Namespace, screen: Screen) -> int:
+    """Show an event with its data and its attempts."""
+    document = api.get("outbox", args.id)
+    head = facts(
+        (
+            ("event", document["event_id"]),
+            ("state", document["state"]),
+            ("type", cell(document["type"])),
+            ("to", document["queue"] or f"{document['dependency']} {document['path']}"),
+            ("data", cell(json.dumps(document["data"]))),
+            ("next attempt", document["next_attempt_at"]),
+            ("detail", None if document["detail"] is None else cell(document["detail"])),
+            ("dead letter", document["dead_letter_id"]),
+        )
+    )
+    screen.show(document, "\n".join([head, *map(attempt_text, document["attempts"])]))
+    return errors.OK
+
+
 def resend_event(api: Api, args: Namespace, screen: Screen) -> int:
     """Send an event again."""
     document = api.post("outbox", args.id, "resend")

@@ -60,6 +60,21 @@ def test_an_event_is_sent_again(window: Window) -> None:
     expect(window.page.locator(".toast")).to_have_text("Sending it again.")
 
 
+def test_an_event_shows_what_it_carries_how_often_it_was_tried_and_when_next(
+    window: Window, seen: System, key: str
+) -> None:
+    event = {"type": "t", "dependency": "patient", "path": "/fail/9", "data": {"order": key, "token": "t-1"}}
+    operation_id = seen.accepted(key, "/echo", on_success=[event])
+    seen.until(operation_id, "succeeded")
+    window.open(f"operations/{operation_id}")
+    window.card("Follow-up events").get_by_role("link", name="t", exact=True).click()
+    expect(window.card("Data")).to_contain_text(key)
+    expect(window.card("Data")).not_to_contain_text("t-1")
+    expect(window.card("Attempts")).to_contain_text("503")
+    expect(window.page.locator(".headline time")).to_have_text(re.compile("in 9 min"))
+    expect(window.card("About")).to_contain_text("patient")
+
+
 def test_the_window_of_a_circuit_is_drawn_as_the_api_has_it(window: Window, seen: System, key: str) -> None:
     window.open("circuits/fragile")
     expect(window.card("Window")).to_contain_text("No calls in the last 30 s.")

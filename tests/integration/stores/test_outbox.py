@@ -45,7 +45,7 @@ async def sent(operation_id: str, *numbers: int) -> None:
     for number in numbers:
         kept = await find_event(f"{operation_id}.{number}")
         assert kept is not None
-        await mark_sent(kept, NOON)
+        await mark_sent(kept, NOON, 1)
 
 
 async def test_events_are_in_their_order_also_past_the_ninth() -> None:
@@ -87,7 +87,7 @@ async def test_a_note_goes_with_the_last_pending_event() -> None:
     assert await read_note("op-note") is not None
     kept = await find_event("op-note.2")
     assert kept is not None
-    await mark_failed(kept, "nobody there")
+    await mark_failed(kept, "nobody there", 1)
     assert await pending_of("op-note", NOON) == (own_location("op-note"), [])
     assert await read_note("op-note") is None
 
@@ -96,8 +96,8 @@ async def test_an_event_that_changed_meanwhile_is_marked_as_what_happened_to_it(
     await committed("op-race", 1)
     first = await find_event("op-race.1")
     assert first is not None
-    await mark_sent(first, NOON)
-    await mark_failed(first, "a late execution gave up")
+    await mark_sent(first, NOON, 1)
+    await mark_failed(first, "a late execution gave up", 1)
     assert [event.state for event in await events_of("op-race")] == [EventState.SENT]
 
 
@@ -110,7 +110,7 @@ async def test_sent_events_go_after_their_time_and_failed_and_younger_ones_stay(
     await sent("op-young", 1)
     kept = await find_event("op-mixed.2")
     assert kept is not None
-    await mark_failed(kept, "nobody there")
+    await mark_failed(kept, "nobody there", 1)
 
     assert await remove_sent_events(NOON - timedelta(days=7)) == 3
     assert await remove_sent_events(NOON - timedelta(days=7)) == 0

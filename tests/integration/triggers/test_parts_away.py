@@ -29,6 +29,7 @@ PARAMETERS: Final = {
     "batch_id": "batch-unknown",
     "saga_id": "saga-unknown",
     "replay_id": f"replay-{0:032x}",
+    "silence_id": f"silence-{0:032x}",
     "dependency": "payments",
 }
 OPERATION: Final = {"dependency": "payments", "request": {"method": "GET", "path": "/"}}
@@ -40,6 +41,7 @@ BODIES: Final[dict[str, Any]] = {
     "start_replay_of_many": {"filter": {}, "rate_per_second": 5},
     "note_dead_letter": {"text": "seen"},
     "preview_policy": {"dependency": "payments"},
+    "silence_alerts": {"condition": "*", "for_minutes": 1, "reason": "why"},
     **{f"{control}_circuit": {"reason": "why"} for control in ("open", "close", "disable", "reset")},
 }
 NEEDS_A_PART: Final = {route.function for route in table() if AWAY in route.problems}

@@ -66,6 +66,17 @@ def played(world: World) -> PartStage:
     return stage
 
 
+def test_what_was_tried_and_when_next_is_shown_of_the_head_of_each_lane() -> None:
+    world = World(an_event(1, dependency="payments", path="/"), an_event(2, dependency="payments", path="/"))
+    world.answers[event_id_for("op-1", 1)] = [failing(1)]
+    stage = PartStage(outbox, "outbox-op-1", {"operation_id": "op-1"}, world.answer)
+    shown = stage.run_until_waiting()["deliveries"]
+    (event_id,) = shown
+    assert event_id == event_id_for("op-1", 1)
+    assert (shown[event_id]["attempt_count"], shown[event_id]["attempts"][0]["status_code"]) == (1, 503)
+    assert shown[event_id]["next_attempt_at"] > NOON.isoformat()
+
+
 def failing(attempt: int, category: Category = Category.TRANSIENT) -> dict[str, Any]:
     return outcome(attempt, category=category, status_code=503, error="no")
 
