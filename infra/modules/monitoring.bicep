@@ -1,4 +1,4 @@
-// Application Insights over a Log Analytics workspace; telemetry is taken from the app's identity only.
+// Application Insights over a Log Analytics workspace, and the workbook; telemetry is taken from the app's identity only.
 param workspaceName string
 param insightsName string
 param location string
@@ -33,6 +33,19 @@ resource insights 'Microsoft.Insights/components@2020-02-02' = {
     Application_Type: 'web'
     WorkspaceResourceId: workspace.id
     DisableLocalAuth: true
+  }
+}
+
+resource workbook 'Microsoft.Insights/workbooks@2023-06-01' = {
+  name: guid(insights.id, 'durable-retry')
+  location: location
+  tags: tags
+  kind: 'shared'
+  properties: {
+    displayName: 'Durable Retry'
+    category: 'workbook'
+    sourceId: insights.id
+    serializedData: loadTextContent('../monitoring/workbook.json')
   }
 }
 
