@@ -4,7 +4,8 @@ A message that is wrong itself becomes a dead letter at once: it would be wrong 
 of the app or of Azure raises `NotAcceptedError`, and the source delivers the message again. There is no third
 result.
 
-Slow the intake down while the task hub or a dependency is far behind.
+Slow the intake down while the task hub or a dependency is far behind. HTTP has callers that wait: beyond its
+limits they are refused at once (`HttpAdmission`).
 
 Per dependency the monitor samples one started operation, the probe: it reads its status at most once a second
 while more operations arrive. See `engine.intake` for how a status is judged.
@@ -12,7 +13,8 @@ while more operations arrive. See `engine.intake` for how a status is judged.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
@@ -138,6 +140,47 @@ class BackpressureMonitor:
         probe.backpressure = look.backpressure
         if look.is_over and self.probes.get(dependency) is probe:
             del self.probes[dependency]
+
+
+class OverloadedError(Exception):
+    """A submission is refused for now; the text says why, and the same request may be sent again later."""
+
+
+@dataclass(slots=True)
+class HttpAdmission:
+    """Refuses submissions over HTTP before they pile up: in this process, or in the task hub.
+
+    Attributes:
+        limit: Submissions under way at once; 0 means no limit.
+        monitor: Tells whether the task hub is far behind.
+        under_way: Submissions that were admitted and are not answered.
+    """
+
+    limit: int
+    monitor: BackpressureMonitor
+    under_way: int = 0
+
+    @asynccontextmanager
+    async def admitted(self, hub: str) -> AsyncIterator[None]:
+        """Hold a place among the submissions under way.
+
+        Args:
+            hub: Configuration of the durable client.
+
+        Raises:
+            OverloadedError: There is none, or the task hub is far behind.
+            stores.task_hub.TaskHubUnavailableError: The task hub did not answer.
+        """
+        if 0 < self.limit <= self.under_way:
+            raise OverloadedError(f"{self.limit} submissions are under way in this process already")
+        self.under_way += 1
+        try:
+            seconds = self.monitor.limits.task_hub_seconds
+            if seconds > 0 and await self.monitor.backpressure(hub, "") is not None:
+                raise OverloadedError(f"an operation has not begun within {seconds:g} s of its start")
+            yield
+        finally:
+            self.under_way -= 1
 
 
 _NOT_THE_MESSAGE: Final = (TaskHubUnavailableError, AzureError, BehindError, OSError)
@@ -285,6 +328,13 @@ def intake() -> Intake:
     """Return this process's intake, made at first use."""
     settings = intake_settings()
     return Intake(settings, BackpressureMonitor(settings.lag, settings.pause_seconds))
+
+
+@cache
+def http_admission() -> HttpAdmission:
+    """Return this process's admission of submissions over HTTP, made at first use."""
+    settings = intake_settings()
+    return HttpAdmission(settings.http_concurrency, BackpressureMonitor(settings.http_lag, pause_seconds=0.0))
 
 
 def _lines(arrivals: Sequence[Arrival]) -> list[list[Arrival]]:

@@ -159,6 +159,17 @@ INTAKE_ORDER: Final = Text(
 INTAKE_CONCURRENCY: Final = WholeNumber(
     "INTAKE_CONCURRENCY", "Starts in progress at once in one process, from all sources but HTTP.", 16, "", 1
 )
+HTTP_CONCURRENCY: Final = WholeNumber(
+    "HTTP_CONCURRENCY",
+    "Submissions over HTTP under way at once in one process; a further one is answered 503; 0 = no limit.",
+    500,
+)
+HTTP_TASK_HUB_LAG_SECONDS: Final = Number(
+    "HTTP_TASK_HUB_LAG_SECONDS",
+    "Submissions over HTTP are answered 503 while an operation has not begun for so long; 0 = off.",
+    300.0,
+    "s",
+)
 INTAKE_RETRIES: Final = WholeNumber(
     "INTAKE_RETRIES",
     "The platform's retries of a batch or timer; -1 = without end; 0 is refused.",
@@ -375,6 +386,8 @@ CATALOGUE: Final[Mapping[str, tuple[Setting, ...]]] = {
         KEY_POINTERS,
     ),
     "How much is taken at once": (
+        HTTP_CONCURRENCY,
+        HTTP_TASK_HUB_LAG_SECONDS,
         INTAKE_ORDER,
         INTAKE_CONCURRENCY,
         INTAKE_RETRIES,

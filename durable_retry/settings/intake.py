@@ -1,4 +1,4 @@
-"""App settings of the event sources: which are configured, keys, concurrency, backpressure."""
+"""App settings of what takes operations: limits of HTTP; sources, keys, concurrency, backpressure."""
 
 import json
 import os
@@ -20,6 +20,8 @@ from durable_retry.settings.catalogue import (
     COSMOS_OPERATION,
     EVENT_HUB,
     EVENT_HUB_CONNECTION,
+    HTTP_CONCURRENCY,
+    HTTP_TASK_HUB_LAG_SECONDS,
     INTAKE_CONCURRENCY,
     INTAKE_DEPENDENCY_LAG_SECONDS,
     INTAKE_ORDER,
@@ -82,6 +84,8 @@ class IntakeSettings:
         lag: Limits of backpressure.
         pause_seconds: Maximum wait of one delivery under backpressure.
         cosmos_operation: JSON pointer of the operation in a changed document; "" is the document itself.
+        http_concurrency: Submissions over HTTP under way at once in this process; 0 means no limit.
+        http_lag: Of the task hub, above which submissions over HTTP are refused for a while.
         max_dequeue_count: From host.json; after so many deliveries a queue message goes to the poison queue.
     """
 
@@ -94,6 +98,8 @@ class IntakeSettings:
     lag: LagLimits = field(default_factory=LagLimits)
     pause_seconds: float = INTAKE_PAUSE_SECONDS.default
     cosmos_operation: str = ""
+    http_concurrency: int = int(HTTP_CONCURRENCY.default)
+    http_lag: LagLimits = field(default_factory=lambda: _http_lag(HTTP_TASK_HUB_LAG_SECONDS.default))
     max_dequeue_count: int = _DEFAULT_MAX_DEQUEUE_COUNT
 
     def pointers_for(self, source: str) -> tuple[str, ...]:
@@ -127,6 +133,8 @@ def read_intake_settings(environ: Mapping[str, str], *, max_dequeue_count: int) 
         ),
         pause_seconds=INTAKE_PAUSE_SECONDS.read(environ, problems),
         cosmos_operation=_pointer(COSMOS_OPERATION.name, COSMOS_OPERATION.get(environ), problems),
+        http_concurrency=HTTP_CONCURRENCY.read(environ, problems),
+        http_lag=_http_lag(HTTP_TASK_HUB_LAG_SECONDS.read(environ, problems)),
         max_dequeue_count=max_dequeue_count,
     )
     if problems:
@@ -142,6 +150,11 @@ def intake_settings() -> IntakeSettings:
         SettingsError: See `read_intake_settings`.
     """
     return read_intake_settings(os.environ, max_dequeue_count=_max_dequeue_count(APP_ROOT / HOST_JSON))
+
+
+def _http_lag(task_hub_seconds: float) -> LagLimits:
+    """A caller is not refused for a dependency that is away: its operation waits, and costs nothing."""
+    return LagLimits(task_hub_seconds=task_hub_seconds, dependency_seconds=0.0)
 
 
 def _max_dequeue_count(host_json: Path) -> int:

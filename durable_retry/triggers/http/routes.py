@@ -8,6 +8,7 @@ documents, and is the entry of the table that `openapi.json` is made from.
     the caller's role does not allow it     403, `/problems/forbidden`
     task hub away                           503, `/problems/task-hub-unavailable`
     storage away                            503, `/problems/storage-unavailable`
+    too much is under way                   503, `/problems/overloaded`
 """
 
 import inspect
@@ -25,6 +26,7 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from pydantic import BaseModel
 
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, read_json, validated
+from durable_retry.services.intake import OverloadedError
 from durable_retry.settings.app import app_settings
 from durable_retry.settings.callers import Role
 from durable_retry.stores.tables import REFUSED_STATUSES
@@ -349,6 +351,9 @@ def _problem_of(error: Exception, refusals: Refusals) -> func.HttpResponse | Non
         case TaskHubUnavailableError() as away:
             detail = f"{away}; nothing was started, send the same request again."
             return answer_with.unavailable(detail, answer_with.TASK_HUB_AWAY)
+        case OverloadedError() as overload:
+            detail = f"{overload}; nothing was started, send the same request again later."
+            return answer_with.unavailable(detail, answer_with.OVERLOADED)
         case AzureError() as failed if not _is_refusal(failed):
             detail = (
                 f"the storage account did not answer ({type(failed).__name__}); send the same request again."

@@ -36,6 +36,7 @@ from durable_retry.engine.operations.request import (
     parse_envelope,
     parse_key,
 )
+from durable_retry.services.intake import http_admission
 from durable_retry.services.submit import (
     KeyReused,
     Naming,
@@ -171,7 +172,11 @@ async def submit_operation(req: func.HttpRequest, hub: str) -> func.HttpResponse
     """Submit an operation."""
     submission = read_submission(req)
     operation = resolve(submission, source=SOURCE, now=clock.now())
-    result = await submit(hub, operation, is_new_key=submission.is_new_key)
+    admission = http_admission()
+    async with admission.admitted(hub):
+        result = await submit(hub, operation, is_new_key=submission.is_new_key)
+    if isinstance(result, Started):
+        admission.monitor.note_start(operation)
     return await _answer(req, hub, operation, result)
 
 

@@ -24,6 +24,7 @@ from durable_retry.engine.workflows import (
     SagaState,
     references_of,
 )
+from durable_retry.services.intake import http_admission
 from durable_retry.services.workflows import WorkflowRequest, batch_items, saga_steps
 from durable_retry.settings.app import app_settings
 from durable_retry.stores.task_hub import read_operation, start_instance, starts_are_atomic
@@ -198,10 +199,11 @@ async def submit_batch(req: func.HttpRequest, hub: str) -> func.HttpResponse:
     print_ = fingerprint(BATCH_SOURCE, document)
     if known is not None and known.fingerprint != print_:
         raise KeyReusedError
-    batch = known or await _kept_batch(workflow, request, print_)
-    if batch.finished_at is None:
-        # Also a batch that was accepted before: a crash may have come before its start.
-        await _start_batch(hub, batch)
+    async with http_admission().admitted(hub):
+        batch = known or await _kept_batch(workflow, request, print_)
+        if batch.finished_at is None:
+            # Also a batch that was accepted before: a crash may have come before its start.
+            await _start_batch(hub, batch)
     return _accepted(req, workflow, is_replay=known is not None)
 
 
@@ -262,8 +264,9 @@ async def submit_saga(req: func.HttpRequest, hub: str) -> func.HttpResponse:
         undoes_unknown=True,
         has_references=True if references else None,
     )
-    await _note_saga(hub, saga)
-    is_started = await start_instance(hub, SAGA, saga.saga_id, {"saga": saga.to_json()}, again=False)
+    async with http_admission().admitted(hub):
+        await _note_saga(hub, saga)
+        is_started = await start_instance(hub, SAGA, saga.saga_id, {"saga": saga.to_json()}, again=False)
     if not (is_started and starts_are_atomic(hub)):
         known = await read_operation(hub, saga.saga_id)
         if known is not None and fingerprint_of_saga(known) != saga.fingerprint:

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.names import Category
+from durable_retry.services.intake import http_admission
 from durable_retry.triggers.http.operations import (
     cancel_operation,
     get_operation,
@@ -114,6 +115,20 @@ async def test_a_task_hub_that_is_away_is_503_and_says_to_try_again() -> None:
     answer = await call(get_operation, away, operation_id="op-x")
     assert answer.status == 503
     assert "Retry-After" in answer.headers
+
+
+async def test_a_submission_beyond_the_limit_is_503_starts_nothing_and_is_accepted_later(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admission = http_admission()
+    monkeypatch.setattr(admission, "limit", 1)
+    async with admission.admitted(hub.binding):
+        refused = await submitted(hub)
+    assert (refused.status, refused.body["type"]) == (503, "/problems/overloaded")
+    assert int(refused.headers["Retry-After"]) > 0
+    assert hub.activities == []
+    accepted = await submitted(hub)
+    assert (accepted.status, "Idempotent-Replayed" in accepted.headers) == (202, False)
 
 
 async def test_an_unknown_operation_is_404_everywhere(hub: TaskHubStage) -> None:

@@ -10,7 +10,7 @@ import pytest
 from durable_retry import clock
 from durable_retry.engine.intake import Backpressure, LagLimits
 from durable_retry.services import intake
-from durable_retry.services.intake import BackpressureMonitor, BehindError
+from durable_retry.services.intake import BackpressureMonitor, BehindError, HttpAdmission, OverloadedError
 from tests.support.builders import NOON, an_operation
 
 
@@ -119,3 +119,49 @@ async def test_an_arrival_is_started_late_rather_than_lost(stage: Stage) -> None
     stage.after(31)
     await stage.gauge.admit("hub", "payments", may_be_left=False)
     assert sum(stage.slept_seconds) == 5
+
+
+async def test_submissions_over_http_beyond_the_limit_are_refused_until_one_is_answered(stage: Stage) -> None:
+    admission = HttpAdmission(2, stage.gauge)
+    async with admission.admitted("hub"):
+        async with admission.admitted("hub"):
+            with pytest.raises(OverloadedError, match="2 submissions are under way"):
+                await admission.admitted("hub").__aenter__()
+        async with admission.admitted("hub"):
+            assert admission.under_way == 2
+    assert admission.under_way == 0
+
+
+async def test_without_a_limit_any_number_is_under_way(stage: Stage) -> None:
+    admission = HttpAdmission(0, stage.gauge)
+    async with admission.admitted("hub"), admission.admitted("hub"):
+        assert admission.under_way == 2
+
+
+async def test_submissions_over_http_are_refused_while_the_task_hub_is_far_behind(stage: Stage) -> None:
+    admission = HttpAdmission(0, stage.gauge)
+    stage.start("op-1")
+    stage.after(31)
+    with pytest.raises(OverloadedError, match="has not begun within 30 s"):
+        await admission.admitted("hub").__aenter__()
+    assert admission.under_way == 0
+    stage.states["op-1"] = "running"
+    stage.after(1)
+    async with admission.admitted("hub"):
+        assert admission.under_way == 1
+
+
+async def test_a_task_hub_that_may_be_behind_is_not_asked(stage: Stage) -> None:
+    admission = HttpAdmission(0, BackpressureMonitor(LagLimits(task_hub_seconds=0), pause_seconds=0))
+    admission.monitor.note_start(an_operation(operation_id="op-1"))
+    stage.after(1_000)
+    async with admission.admitted("hub"):
+        assert stage.looks == []
+
+
+async def test_a_submission_that_fails_holds_no_place(stage: Stage) -> None:
+    admission = HttpAdmission(1, stage.gauge)
+    with pytest.raises(ValueError, match="wrong"):
+        async with admission.admitted("hub"):
+            raise ValueError("wrong")
+    assert admission.under_way == 0

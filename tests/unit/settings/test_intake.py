@@ -64,6 +64,8 @@ def test_an_empty_setting_is_none() -> None:
         ("INTAKE_ORDER", "always"),
         ("INTAKE_CONCURRENCY", "0"),
         ("INTAKE_CONCURRENCY", "many"),
+        ("HTTP_CONCURRENCY", "-1"),
+        ("HTTP_TASK_HUB_LAG_SECONDS", "soon"),
         ("INTAKE_RETRIES", "-2"),
         ("INTAKE_RETRIES", "0"),
         ("KEY_POINTERS_KAKFA", "/a"),

@@ -6,6 +6,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError, ServiceRequestError
 
 from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict
+from durable_retry.services.intake import OverloadedError
 from durable_retry.stores.task_hub import TaskHubUnavailableError
 from durable_retry.triggers.http.answers import ConflictError, NotFoundError, etag_of, json_answer
 from durable_retry.triggers.http.api import table
@@ -75,6 +76,7 @@ def test_every_route_documents_that_it_refuses_unknown_query_parameters(route: A
         (ConflictError("Too late."), 409, "/problems/wrong-state"),
         (WornOutError(), 409, "/problems/wrong-state"),
         (TaskHubUnavailableError("away"), 503, "/problems/task-hub-unavailable"),
+        (OverloadedError("500 submissions are under way"), 503, "/problems/overloaded"),
         (ServiceRequestError("away"), 503, "/problems/storage-unavailable"),
     ],
 )
