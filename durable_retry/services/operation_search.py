@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import FINISHED, OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
+from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
 from durable_retry.engine.base.text import mentions
 from durable_retry.engine.operations.operation import (
     FIELDS_SCOPE,
@@ -85,10 +85,17 @@ class OperationFilter:
 
     def may_match(self, entry: Entry) -> bool:
         """Return whether an operation may match, as far as the index shows; its time is not looked at."""
-        is_over = entry.status in FINISHED
-        return not (is_over and self.status not in (None, entry.status)) and self._fits(
+        return self._may_be(entry.status) and self._fits(
             {name: getattr(entry, name) for name in (*_EXACT, "operation_id")}, entry.error
         )
+
+    def _may_be(self, noted: OperationState | None) -> bool:
+        if self.status in (None, noted):
+            return True
+        # These are always noted. One that was cancelled may have ended otherwise before that took effect.
+        if self.status in {OperationState.DEAD_LETTERED, OperationState.CANCELLED}:
+            return False
+        return noted not in {OperationState.SUCCEEDED, OperationState.DEAD_LETTERED}
 
     def matches(self, document: Mapping[str, Any]) -> bool:
         """Return whether the operation of a status document matches, whenever it was created."""
@@ -354,7 +361,9 @@ class _Search:
         if self.wanted.status in _FAILED_ONLY:
             kinds = [Kind.FAILED]
         else:
-            kinds = [Kind.ALL] if self.wanted.words is None else [Kind.ALL, Kind.FAILED]
+            # Words may stand in an error, and what has ended badly does not run.
+            is_plain = self.wanted.words is None and self.wanted.status in (None, OperationState.SUCCEEDED)
+            kinds = [Kind.ALL] if is_plain else [Kind.ALL, Kind.FAILED]
         lists = [buckets(kind, self.place.first) for kind in kinds]
         heads = [await anext(each, None) for each in lists]
         while present := [head for head in heads if head is not None]:
@@ -367,7 +376,7 @@ class _Search:
                 self.entries += len(head[2])
                 for entry in head[2]:
                     known = joined.get(entry.position)
-                    if known is None or known.noted_us <= entry.noted_us:
+                    if known is None or known.rank <= entry.rank:
                         joined[entry.position] = entry
                 heads[number] = await anext(lists[number], None)
             yield newest, [joined[position] for position in sorted(joined, reverse=True)]

@@ -25,6 +25,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 from itertools import batched, groupby
+from operator import methodcaller
 from typing import Any, Final, Self
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
@@ -67,7 +68,7 @@ class Entry:
         correlation_id: None when it has none.
         status: When it was noted; None of one that was just accepted.
         error: The last one then, cut; "" for none.
-        noted_us: Microseconds since 1970; of two entries of one operation the later one counts.
+        noted_us: Microseconds since 1970; see `rank`.
     """
 
     operation_id: str
@@ -80,6 +81,11 @@ class Entry:
     status: OperationState | None = None
     error: str = ""
     noted_us: int = 0
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """Of several entries of an operation the highest counts: attempts can fail after a cancellation."""
+        return self.status in FINISHED, self.noted_us
 
     @property
     def position(self) -> tuple[datetime, str]:
@@ -125,6 +131,18 @@ async def write_entries(name: str, held: Iterable[tuple[Kind, Entry]]) -> None:
         name: Unique to this call: the row keys begin with it.
         held: Entries and their lists.
     """
+    await asyncio.gather(*map(_upsert, _transactions(name, held)))
+
+
+def write_entries_at_end(name: str, held: Iterable[tuple[Kind, Entry]]) -> None:
+    """Do as `write_entries` on this thread: at the end of a process no other thread takes work."""
+    for rows in _transactions(name, held):
+        changes: list[tables.Change] = [("upsert", row) for row in rows]
+        tables.with_table(TABLE, methodcaller("submit_transaction", changes))
+
+
+def _transactions(name: str, held: Iterable[tuple[Kind, Entry]]) -> Iterator[tuple[tables.Row, ...]]:
+    """Yield the rows of entries, those of one partition together."""
     grouped: dict[tuple[Kind, int], list[Entry]] = defaultdict(list)
     named_rows: dict[str, dict[str, tables.Row]] = defaultdict(dict)
     for kind, entry in held:
@@ -132,19 +150,12 @@ async def write_entries(name: str, held: Iterable[tuple[Kind, Entry]]) -> None:
         if kind is Kind.ALL and entry.correlation_id:
             row = _named_row(entry, entry.correlation_id)
             named_rows[row["PartitionKey"]][row["RowKey"]] = row
-    writes = [
-        tables.merge(
-            TABLE, {"PartitionKey": _partition(*where), "RowKey": f"{name}-{number}"} | _packed(some)
-        )
-        for where, entries in grouped.items()
-        for number, some in enumerate(batched(entries, _ENTRIES_PER_ROW, strict=False))
-    ]
-    writes += [
-        _upsert(few)
-        for rows in named_rows.values()
-        for few in batched(rows.values(), _ROWS_AT_ONCE, strict=False)
-    ]
-    await asyncio.gather(*writes)
+    for where, entries in grouped.items():
+        for number, some in enumerate(batched(entries, _ENTRIES_PER_ROW, strict=False)):
+            keys = {"PartitionKey": _partition(*where), "RowKey": f"{name}-{number}"}
+            yield (keys | _packed(some),)
+    for rows in named_rows.values():
+        yield from batched(rows.values(), _ROWS_AT_ONCE, strict=False)
 
 
 async def _upsert(rows: tuple[tables.Row, ...]) -> None:
@@ -215,7 +226,7 @@ def _folded(rows: Iterable[tables.Row]) -> list[Entry]:
     for row in rows:
         for entry in _unpacked(row):
             known = latest.get(entry.position)
-            if known is None or known.noted_us <= entry.noted_us:
+            if known is None or known.rank <= entry.rank:
                 latest[entry.position] = entry
     return [latest[position] for position in sorted(latest, reverse=True)]
 

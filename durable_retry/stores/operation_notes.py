@@ -7,6 +7,7 @@ the row is written at the beginning of a busy time, renewed during it, and delet
 """
 
 import asyncio
+import atexit
 import logging
 import uuid
 from collections.abc import Coroutine, Mapping
@@ -19,7 +20,15 @@ from durable_retry import clock
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.stores.operation_index import Entry, Kind, close_gap, us_of, write_entries, write_since
+from durable_retry.stores.operation_index import (
+    Entry,
+    Kind,
+    close_gap,
+    us_of,
+    write_entries,
+    write_entries_at_end,
+    write_since,
+)
 
 ERROR_CHARS: Final = 300
 """Characters of an error that the index has."""
@@ -43,6 +52,7 @@ class _Writer:
     Attributes:
         name: Of its rows.
         held: Entries that are not written yet, oldest first.
+        accepted: Where in `held` the operations are that were accepted, by their id.
         written: Writes so far.
         timer: Of the next write; None while none is planned.
         last_write: When it began, in the loop's seconds.
@@ -54,6 +64,7 @@ class _Writer:
 
     name: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     held: list[tuple[Kind, Entry]] = field(default_factory=list)
+    accepted: dict[str, int] = field(default_factory=dict)
     written: int = 0
     timer: asyncio.TimerHandle | None = None
     last_write: float = float("-inf")
@@ -69,6 +80,20 @@ _writers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Writer] = WeakKeyDiction
 def note_accepted(operation: OperationInput) -> None:
     """Note an operation that was started. Returns at once; the entry is written within a second."""
     _note(Kind.ALL, _entry(operation))
+    writer = _writers.get(asyncio.get_running_loop())
+    if writer is not None:
+        writer.accepted[operation.operation_id] = len(writer.held) - 1
+
+
+def note_success(operation: OperationInput) -> None:
+    """Note that an operation succeeded at once, in its entry, if that is not written yet; else nothing.
+
+    So a success has no row of its own; what the index does not show, the status document does.
+    """
+    writer = _writers.get(asyncio.get_running_loop())
+    place = None if writer is None else writer.accepted.pop(operation.operation_id, None)
+    if writer is not None and place is not None:
+        writer.held[place] = (Kind.ALL, _entry(operation, status=OperationState.SUCCEEDED))
 
 
 def note_state(operation: OperationInput, status: OperationState, error: str | None = None) -> None:
@@ -91,7 +116,7 @@ def note_document(document: Mapping[str, Any], error: str) -> None:
 
 def note_steered(document: Mapping[str, Any]) -> None:
     """Note an operation that somebody cancels or has cancelled, by its status document. Returns at once."""
-    _note(Kind.FAILED, _entry_of(document, ""))
+    _note(Kind.FAILED, _entry_of({**document, "status": OperationState.CANCELLED}, ""))
 
 
 _ENDED_OTHERWISE: Final = (OperationState.DEAD_LETTERED, OperationState.CANCELLED)
@@ -108,7 +133,7 @@ def _entry_of(document: Mapping[str, Any], error: str) -> Entry:
         correlation_id=document["correlation_id"],
         status=OperationState(document["status"]),
         error=error[:ERROR_CHARS],
-        noted_us=us_of(from_rfc3339(document["updated_at"])),
+        noted_us=us_of(clock.now()),
     )
 
 
@@ -163,9 +188,24 @@ async def write_noted() -> None:
         await _write_held(writer, loop)
 
 
+def write_at_end() -> None:
+    """Write what is still held when the process ends; what fails then is left to upkeep."""
+    for loop, writer in list(_writers.items()):
+        if loop.is_closed() or not writer.held:
+            continue
+        held, writer.held = writer.held, []
+        try:
+            write_entries_at_end(f"{writer.name}-end", held)
+        except Exception as error:  # noqa: BLE001 - nobody is left to handle it
+            _log.warning("the index of operations was not written: %s", type(error).__name__)
+
+
+atexit.register(write_at_end)
+
+
 async def _write_held(writer: _Writer, loop: asyncio.AbstractEventLoop) -> None:
     async with writer.lock:
-        held, writer.held = writer.held, []
+        held, writer.held, writer.accepted = writer.held, [], {}
         if held:
             writer.last_write = loop.time()
         try:
@@ -180,6 +220,7 @@ async def _write_held(writer: _Writer, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _hold_again(writer: _Writer, held: list[tuple[Kind, Entry]]) -> None:
+    writer.accepted = {}  # Their places change.
     every = [*held, *writer.held]
     dropped, writer.held = every[:-_MOST_HELD], every[-_MOST_HELD:]
     if dropped and writer.dropped_since is None:

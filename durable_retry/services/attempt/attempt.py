@@ -33,7 +33,7 @@ from durable_retry.services.attempt.http_request import (
 )
 from durable_retry.settings.configuration import find_dependency
 from durable_retry.stores.circuit_cache import CircuitCache, circuit_of
-from durable_retry.stores.operation_notes import note_state
+from durable_retry.stores.operation_notes import note_state, note_success
 from durable_retry.stores.operation_writes import insert_marker, remove_marker, write_outcome
 from durable_retry.telemetry import events as telemetry
 from durable_retry.telemetry import spans
@@ -71,6 +71,8 @@ async def attempt_operation(
         note_state(operation, OperationState.WAITING_RETRY, answer.error)
     elif number > 1 or admission != _AT_ONCE:
         note_state(operation, OperationState.SUCCEEDED)
+    elif operation.handler is None and not operation.on_success:  # Others have something to commit first.
+        note_success(operation)
     return answer
 
 

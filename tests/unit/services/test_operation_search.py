@@ -72,7 +72,12 @@ class Hub:
         self.held.append((Kind.ALL, entry))
         error = last_error(document)
         if error or document["status"] != "succeeded":
-            self.held.append((Kind.FAILED, replace(entry, error=error, noted_us=1)))
+            self.held.append(
+                (
+                    Kind.FAILED,
+                    replace(entry, error=error, status=OperationState(document["status"]), noted_us=1),
+                )
+            )
 
     async def write(self) -> None:
         held, self.held = self.held, []
@@ -208,6 +213,29 @@ async def test_the_few_that_failed_are_found_among_many_without_reading_these(hu
     hub.add("op-rare", timedelta(hours=9), status=status)
     assert await pages(OperationFilter(status=OperationState(status))) == [["op-rare"]]
     assert hub.asked == ["op-rare"]
+
+
+@pytest.mark.parametrize("status", ["running", "pending"])
+async def test_what_has_ended_is_not_read_for_a_list_of_what_runs(hub: Hub, status: str) -> None:
+    for number in range(1_000):
+        hub.add(f"op-{number}", timedelta(seconds=number), status="dead_lettered")
+    hub.add("op-rare", timedelta(hours=9), status=status)
+    assert await pages(OperationFilter(status=OperationState(status))) == [["op-rare"]]
+    assert hub.asked == ["op-rare"]
+
+
+async def test_the_few_dead_are_found_among_many_that_wait_and_one_that_was_cancelled_in_an_attempt_too(
+    hub: Hub,
+) -> None:
+    for number in range(1_000):
+        hub.add(f"op-{number}", timedelta(seconds=number), status="waiting_retry")
+    hub.add("op-dead", timedelta(hours=9), status="dead_lettered")
+    hub.add("op-over", timedelta(hours=9), status="cancelled")
+    late = replace(hub.held[-1][1], status=OperationState.WAITING_RETRY, noted_us=2)
+    hub.held.append((Kind.FAILED, late))
+    for status, found in (("dead_lettered", "op-dead"), ("cancelled", "op-over")):
+        assert await pages(OperationFilter(status=OperationState(status))) == [[found]]
+    assert hub.asked == ["op-dead", "op-over"]
 
 
 async def test_one_that_failed_and_recovered_is_not_read_for_a_list_of_those_that_wait(hub: Hub) -> None:

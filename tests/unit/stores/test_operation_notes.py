@@ -19,6 +19,7 @@ from durable_retry.stores.operation_notes import (
     note_document,
     note_state,
     note_steered,
+    note_success,
     write_noted,
 )
 from tests.support.builders import NOON, an_operation
@@ -108,6 +109,27 @@ async def test_a_document_that_was_lost_is_noted_with_its_end() -> None:
     ]
     failed = {one.operation_id: one.error for one in await listed(Kind.FAILED)}
     assert failed == {"op-1": "422 Unprocessable", "op-3": ""}
+
+
+async def test_what_is_held_at_the_end_of_a_process_is_written(storage: Storage) -> None:
+    note_accepted(an_operation(correlation_id="order-42"))
+    operation_notes.write_at_end()
+    assert (len(storage.rows("all-")), len(storage.rows("named-"))) == (1, 1)
+    await write_noted()
+    assert len(await listed()) == 1
+
+
+async def test_a_success_rides_on_the_row_of_its_acceptance(storage: Storage) -> None:
+    for number in range(3):
+        note_accepted(an_operation(operation_id=f"op-{number}"))
+    note_success(an_operation(operation_id="op-1"))
+    await write_noted()
+    note_success(an_operation(operation_id="op-2"))
+    note_success(an_operation(operation_id="op-elsewhere"))
+    await write_noted()
+    states = {one.operation_id: one.status for one in await listed()}
+    assert states == {"op-0": None, "op-1": OperationState.SUCCEEDED, "op-2": None}
+    assert len(storage.rows("all-")) == 1
 
 
 async def test_what_waits_for_storage_is_announced_and_written_later(storage: Storage) -> None:
