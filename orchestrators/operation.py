@@ -20,7 +20,6 @@ from durable_retry.engine.base.names import (
     CANCEL_EVENT,
     CIRCUIT_EVENT,
     COMMIT,
-    DEAD_LETTER,
     ENDED_EVENT,
     FORM,
     OPERATION,
@@ -67,6 +66,7 @@ from .steps import (
     call_until_success,
     fired_early,
     give_slot_back,
+    keep_dead_letter,
     request_probe,
     request_slot,
     wait_after,
@@ -256,7 +256,7 @@ def _end_unreadable(ctx: task.OrchestrationContext, given: Any, error: Exception
         f"the input of {operation_id} cannot be read: {type(error).__name__}: {error}", _DETAIL_CHARS
     )
     entry = {"operation_id": operation_id, "unreadable": given, "detail": detail}
-    dead_letter_id = yield from call_until_success(ctx, DEAD_LETTER, entry)
+    dead_letter_id = yield from keep_dead_letter(ctx, entry)
     document = unreadable_document(operation_id, given, now, dead_letter_id=dead_letter_id, detail=detail)
     ctx.set_custom_status(moving_parts(document))
     ctx.signal_entity(
@@ -440,7 +440,7 @@ def _dead_letter(run: Run, decision: DeadLetter) -> Steps[dict[str, Any]]:
         "detail": decision.detail,
         "attempts": run.state.history.to_json()["attempts"],
     }
-    dead_letter_id = yield from call_until_success(run.ctx, DEAD_LETTER, entry)
+    dead_letter_id = yield from keep_dead_letter(run.ctx, entry)
     summary = {
         "id": dead_letter_id,
         "category": decision.category.value,

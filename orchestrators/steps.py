@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from durabletask import task
 
-from durable_retry.engine.base.names import ACQUIRE, GIVE_BACK, PERMIT
+from durable_retry.engine.base.names import ACQUIRE, DEAD_LETTER, GIVE_BACK, PERMIT
 from durable_retry.engine.circuit import Permitted, Refused, answer_from_json
 from durable_retry.engine.limits import Slot, SlotPostponed, slot_answer_from_json
 from durable_retry.engine.retry.history import AttemptOutcome
@@ -90,13 +90,29 @@ def call_until_success(ctx: task.OrchestrationContext, activity: str, input_: di
             yield ctx.create_timer(wait_after(failures))
 
 
-def answer_of(answered: Mapping[str, Any], attempt: int) -> AttemptOutcome | WorkerFailed | Blocked:
+def keep_dead_letter(ctx: task.OrchestrationContext, entry: dict[str, Any]) -> Steps[str]:
+    """Have a dead letter stored, and return its id.
+
+    An answer names no activity. Azure Storage sends the messages of a turn before it stores the turn's
+    history. When that fails and the turn, run again after the deadline, asks for a dead letter in place of an
+    attempt, the attempt's answer comes under the dead letter's number.
+    """
+    while True:
+        kept = yield from call_until_success(ctx, DEAD_LETTER, entry)
+        if isinstance(kept, str):
+            return kept
+
+
+def answer_of(answered: Any, attempt: int) -> AttemptOutcome | WorkerFailed | Blocked:
     """Read what the activity `attempt` or `publish` returned.
 
     Args:
-        answered: `{"stopped": ...}`, or the JSON form of an `AttemptOutcome`.
+        answered: `{"stopped": ...}`, or the JSON form of an `AttemptOutcome`. Anything else is the answer of
+            another activity, see `keep_dead_letter`.
         attempt: The number that was called for; a late answer for another one is not taken.
     """
+    if not isinstance(answered, Mapping):
+        return WorkerFailed("the worker answered for another step")
     if "stopped" in answered:
         return blocked_from_json(answered["stopped"])
     outcome = AttemptOutcome.from_json(answered)

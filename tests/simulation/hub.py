@@ -78,7 +78,7 @@ class Instance:
         said_to_end_at: When the messages of its last turn first went out; None before.
         is_uncommitted: Whether its last turn's messages went out and its history did not commit.
         awaits: What its history asks for and has no answer to.
-        is_crossed: Whether something got an answer of another kind; what comes of that, the SDK must say.
+        is_crossed: Whether something got the answer of something else; what comes of that, the SDK must say.
     """
 
     instance_id: str
@@ -234,7 +234,7 @@ class Hub:
     ) -> None:
         """Answer what an execution asked for, once. An answer to what no history holds comes again later.
 
-        The platform compares numbers only: what a lost turn asked for may answer something of another kind.
+        The platform compares numbers only: what a lost turn asked for may answer something else.
         """
         known = self.instances.get(asker[0])
         if known is None or not known.is_running or known.asker != asker:
@@ -243,7 +243,7 @@ class Hub:
             known.awaits.discard(asked)
             taken()
             self._take(known, event)
-        elif _is_of_another_kind(asked, known.awaits):
+        elif _is_of_another(asked, known.awaits):
             known.is_crossed = True
             self._take(known, event)
         elif known.is_uncommitted:
@@ -493,9 +493,9 @@ class Hub:
         return self._executions
 
 
-def _is_of_another_kind(asked: Asked, awaits: set[Asked]) -> bool:
-    """Whether a timer fired whose number is a call's in the history, or the other way round."""
-    return any(number == asked[1] and (name == _TIMER) != (asked[0] == _TIMER) for name, number in awaits)
+def _is_of_another(asked: Asked, awaits: set[Asked]) -> bool:
+    """Whether an answer has the number of what asks for something else."""
+    return any(number == asked[1] and name != asked[0] for name, number in awaits)
 
 
 def _without_form(text: str) -> str:

@@ -127,6 +127,25 @@ def test_a_wait_that_is_checked_by_a_clock_behind_is_late_by_seconds() -> None:
     assert true_now - due <= timedelta(seconds=6)
 
 
+def answers_swapped(name: str, for_another: Any, then: Activities) -> Activities:
+    """Return activities of which one is answered first with what a lost turn asked for under its number."""
+    wrong = [for_another]
+    return lambda asked, given: wrong.pop() if wrong and asked == name else then(asked, given)
+
+
+def test_an_attempt_that_a_lost_turn_asked_for_is_not_taken_for_the_dead_letter() -> None:
+    activities = answers_swapped("dead_letter", outcome(2), failing(9))
+    stage = Stage(an_operation(), activities)
+    assert stage.run()["dead_letter"]["id"] == "dl-1"
+    assert stage.made("dead_letter") == 2
+
+
+def test_a_dead_letter_that_a_lost_turn_asked_for_is_not_taken_for_an_attempt() -> None:
+    stage = Stage(an_operation(), answers_swapped("attempt", "stopped-dl-1", failing(0)))
+    document = stage.run()
+    assert (document["status"], document["attempt_count"]) == ("succeeded", 1)
+
+
 def test_a_history_of_form_1_goes_on_as_it_began() -> None:
     stage = Stage(an_operation(**odd_waits()), failing(1), form=1)
     stage.whole_seconds = True
