@@ -1,14 +1,8 @@
 """Every route of the app, called while the parts that it needs are away."""
 
-import asyncio
-import importlib
-import json
-import sys
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
-import azure.functions as func
 import pytest
 
 from durable_retry.engine.config import parse_config
@@ -18,9 +12,9 @@ from durable_retry.stores.task_hub import close_clients
 from durable_retry.triggers.http.api import table
 from durable_retry.triggers.http.routes import AWAY
 from scripts.processes import free_port
-from tests.integration.triggers.conftest import DEPENDENCIES
+from tests.integration.triggers.conftest import DEPENDENCIES, App
 from tests.support.azurite import use_account
-from tests.support.hub import binding_for, task_hub_stage
+from tests.support.hub import task_hub_stage
 
 PARAMETERS: Final = {
     "operation_id": "op-unknown",
@@ -63,53 +57,6 @@ NEEDS_STORAGE_ONLY: Final = {
 }
 
 
-@dataclass
-class App:
-    """The HTTP functions of the app, and the task hub that they are given."""
-
-    functions: dict[str, Any]
-    hub: str = field(default_factory=lambda: binding_for(free_port()))
-
-    async def answers(self, names: set[str]) -> dict[str, tuple[int, str]]:
-        """Call some functions, and return the status and the kind of problem of each."""
-        called = sorted(names)
-        answers = await asyncio.gather(*(self._call(name) for name in called))
-        return dict(zip(called, answers, strict=True))
-
-    async def document(self, name: str) -> dict[str, Any]:
-        """Call a function, and return the document that it answers."""
-        document: dict[str, Any] = json.loads((await self._answer(name)).get_body())
-        return document
-
-    async def _call(self, name: str) -> tuple[int, str]:
-        answer = await self._answer(name)
-        return answer.status_code, json.loads(answer.get_body()).get("type", "")
-
-    async def _answer(self, name: str) -> func.HttpResponse:
-        trigger = self.functions[name].get_trigger().get_dict_repr()
-        request = func.HttpRequest(
-            trigger["methods"][0].value,
-            f"http://localhost:7071/api/{trigger['route']}",
-            route_params=PARAMETERS,
-            body=json.dumps(BODIES[name]).encode() if name in BODIES else b"",
-        )
-        bindings = {each.name for each in self.functions[name].get_bindings()}
-        given = {"hub": self.hub} if "hub" in bindings else {}
-        answer: func.HttpResponse = await self.functions[name].get_user_function()(req=request, **given)
-        return answer
-
-
-@pytest.fixture(scope="module")
-def functions() -> Iterator[dict[str, Any]]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FLAKY_TARGET_URL", "http://127.0.0.1:9")
-        sys.modules.pop("function_app", None)
-        app = importlib.import_module("function_app").app
-    listed = {each.get_function_name(): each for each in app.get_functions()}
-    yield {name: each for name, each in listed.items() if each.get_trigger().type == "httpTrigger"}
-    sys.modules.pop("function_app", None)
-
-
 @pytest.fixture
 async def app(functions: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     """The app with neither a task hub nor a storage account."""
@@ -120,7 +67,7 @@ async def app(functions: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Asy
     monkeypatch.setitem(tables._CLIENT_OPTIONS, "retry_total", 0)
     monkeypatch.setitem(queues._CLIENT_OPTIONS, "retry_total", 0)
     with using(parse_config(DEPENDENCIES, {})):
-        yield App(functions)
+        yield App(functions, PARAMETERS, BODIES)
         await close_clients()
 
 

@@ -1,0 +1,158 @@
+"""What each read route asks of the storage account and the task hub, whatever is stored.
+
+The table of docs/deploying.md is measured here: a route that asks for more fails, also when ten times as much
+is stored. The summary and the overview are not in it: they count operations by scanning the hub.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from unittest.mock import patch
+
+import pytest
+from azure.core.pipeline import AsyncPipeline, Pipeline
+from grpc.aio import _channel
+
+from durable_retry import clock
+from durable_retry.engine.config import parse_config
+from durable_retry.services.submit import submit
+from durable_retry.settings.configuration import using
+from durable_retry.stores.dead_letters.records import keep_operation
+from durable_retry.stores.operation_notes import write_noted
+from durable_retry.stores.task_hub import close_clients
+from scripts.processes import ROOT
+from tests.integration.triggers.conftest import DEPENDENCIES, App
+from tests.support.azurite import Storage, use_account
+from tests.support.builders import an_entry, an_operation, failing
+from tests.support.hub import task_hub_stage
+
+pytestmark = pytest.mark.long
+
+FEW, MANY = 25, 100
+DOCUMENT: Final = ROOT / "docs" / "deploying.md"
+ROW = re.compile(r"^\| `GET /api/([^`]+)` \| (\d+) \| (\d+) \|", re.MULTILINE)
+
+PATHS: Final = {
+    "operations?limit=20": ("list_operations", {"limit": "20"}),
+    "operations?status=dead_lettered&limit=20": (
+        "list_operations",
+        {"status": "dead_lettered", "limit": "20"},
+    ),
+    "operations?key=K": ("list_operations", {"key": "few-1"}),
+    "operations?correlation_id=C": ("list_operations", {"correlation_id": "order-1"}),
+    "operations/{operation_id}": ("get_operation", {}),
+    "search?q=K": ("search_everything", {"q": "few-1"}),
+    "batches?limit=20": ("list_all_batches", {"limit": "20"}),
+    "sagas?limit=20": ("list_all_sagas", {"limit": "20"}),
+    "circuits": ("list_circuits", {}),
+    "circuits/{dependency}": ("get_circuit", {}),
+    "circuits/{dependency}/openings": ("list_circuit_openings", {}),
+    "metrics": ("get_metrics", {}),
+    "dead-letters?limit=20": ("get_dead_letters", {"limit": "20"}),
+    "dead-letters/groups": ("get_dead_letter_groups", {}),
+    "dead-letters/summary": ("get_dead_letter_summary", {}),
+    "dead-letters/{dead_letter_id}": ("get_dead_letter", {}),
+    "dead-letters/replays?limit=20": ("list_replays_of_many", {"limit": "20"}),
+    "outbox?limit=20": ("list_outbox", {"limit": "20"}),
+    "alerts": ("list_alerts", {}),
+    "health": ("get_health", {}),
+}
+
+
+@dataclass
+class Asked:
+    """How often something was asked."""
+
+    storage: int = 0
+    hub: int = 0
+
+
+@contextmanager
+def counting() -> Iterator[Asked]:
+    """Count the requests to storage and the calls of the task hub for a while."""
+    asked = Asked()
+
+    def of_storage(send: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any, **more: Any) -> Any:
+            asked.storage += 1
+            return send(*given, **more)
+
+        return run
+
+    called = _channel.UnaryUnaryMultiCallable.__call__
+
+    def of_hub(*given: Any, **more: Any) -> Any:
+        asked.hub += 1
+        return called(*given, **more)
+
+    with (
+        patch.object(Pipeline, "run", of_storage(Pipeline.run)),
+        patch.object(AsyncPipeline, "run", of_storage(AsyncPipeline.run)),
+        patch.object(_channel.UnaryUnaryMultiCallable, "__call__", of_hub),
+    ):
+        yield asked
+
+
+@pytest.fixture
+async def app(
+    functions: dict[str, Any], azurites: Callable[[str], Storage], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[App]:
+    use_account(monkeypatch, azurites("route-costs").connection_string)
+    with task_hub_stage() as stage, using(parse_config(DEPENDENCIES, {})):
+        stage.answer = failing(0)
+        yield App(functions, hub=stage.binding)
+        await close_clients()
+
+
+async def store(hub: str, name: str, count: int) -> None:
+    """Store as many operations, each with a dead letter."""
+    for number in range(count):
+        operation = an_operation(
+            operation_id=f"op-{name}-{number}",
+            key=f"{name}-{number}",
+            correlation_id=f"order-{name}-{number}",
+            source="http",
+            created_at=clock.now(),
+        )
+        await submit(hub, operation, is_new_key=True)
+        await keep_operation(an_entry(f"op-{name}-{number}", error=f"no such amount {number}"), clock.now())
+    await write_noted()
+
+
+async def costs(app: App) -> dict[str, tuple[int, int]]:
+    """Return the requests to storage and the calls of the hub, by what is asked for."""
+    (letter,) = (await app.document("get_dead_letters", limit="1"))["items"]
+    app.parameters = {
+        "operation_id": "op-few-1",
+        "dead_letter_id": letter["id"],
+        "dependency": "payments",
+    }
+    found = {}
+    for path, (function, params) in PATHS.items():
+        # The least of three: what is read once per process, and what is written beside it, is not the route's.
+        rounds = [await asked_by(app, function, params) for _ in range(3)]
+        found[path] = (min(each.storage for each in rounds), min(each.hub for each in rounds))
+    return found
+
+
+async def asked_by(app: App, function: str, params: dict[str, str]) -> Asked:
+    with counting() as asked:
+        document = await app.document(function, **params)
+    assert "errors" not in document, document
+    return asked
+
+
+async def test_a_route_costs_what_the_document_says_however_much_is_stored(app: App) -> None:
+    documented = {path: (int(storage), int(hub)) for path, storage, hub in ROW.findall(DOCUMENT.read_text())}
+    assert documented.keys() == PATHS.keys()
+    for name, count in (("few", FEW), ("many", MANY)):
+        await store(app.hub, name, count)
+        found = await costs(app)
+        dearer = {
+            path: (found[path], most)
+            for path, most in documented.items()
+            if any(asked > limit for asked, limit in zip(found[path], most, strict=True))
+        }
+        assert dearer == {}, name
