@@ -131,7 +131,7 @@ async def costs(app: App) -> dict[str, tuple[int, int]]:
     }
     found = {}
     for path, (function, params) in PATHS.items():
-        # The least of three: what is read once per process, and what is written beside it, is not the route's.
+        # The least of three: what is read once per process, or written beside it, is not the route's.
         rounds = [await asked_by(app, function, params) for _ in range(3)]
         found[path] = (min(each.storage for each in rounds), min(each.hub for each in rounds))
     return found
