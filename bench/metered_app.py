@@ -31,6 +31,7 @@ from durable_retry.stores.task_hub import (
     read_record,
     start_operation,
 )
+from durable_retry.telemetry.minutes import MINUTES
 from onebox.clock import Clock, ManualClock
 from onebox.hub import Hub
 from onebox.hub.invoker import Invoker, TurnRequest
@@ -236,6 +237,8 @@ async def served_app(
     os.environ |= {"FLAKY_TARGET_URL": target_url, "AzureWebJobsStorage": ports.connection_string}
     await azurite.start()
     catalogue = load_app(ROOT)
+    # Metrics are written every few seconds, whatever the number of operations: no cost of one operation.
+    MINUTES.when_changed(None)
     inputs = BindingInputs()
     invoker = MeteredInvoker(DurableInvoker(catalogue, Runner(clock, None), inputs))
     hub = Hub(folder / "hub", invoker, clock)

@@ -50,6 +50,14 @@ def plain_sdk(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_metrics_in_the_background() -> Iterator[None]:
+    """Tests that register the app start no thread that writes metrics."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("durable_retry.stores.metrics.WRITER.begin", lambda: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """One flaky target for all tests; each test uses keys of its own."""

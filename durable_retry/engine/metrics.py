@@ -213,7 +213,8 @@ CELL: Final = timedelta(minutes=5)
 STEPS: Final = (MINUTE, CELL, timedelta(minutes=10), timedelta(minutes=30), timedelta(hours=1))
 MOST_POINTS: Final = 180
 SHORTEST_RANGE: Final = timedelta(minutes=1)
-LONGEST_RANGE: Final = timedelta(days=7)
+LONGEST_RANGE: Final = timedelta(days=7, hours=1)
+"""Seven days, and what a request may be under way or a clock may be wrong."""
 
 
 def step_for(begin: datetime, end: datetime, minutes_since: datetime) -> timedelta:

@@ -63,6 +63,7 @@ class MetricsWriter:
 
     def end(self) -> None:
         """Write what is left and stop."""
+        atexit.unregister(self.end)
         self._minutes.when_changed(None)
         self._ending.set()
         self._changed.set()

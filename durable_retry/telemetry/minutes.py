@@ -15,8 +15,8 @@ from durable_retry.engine.metrics import Figures
 
 MOST_SLOTS: Final = 2_000
 """Minutes of dependencies that are kept while storage is away; the oldest go first."""
-KEPT_MINUTES: Final = 25
-"""An older minute is not written any more: `services.metrics` folds its hour 30 minutes after its end."""
+KEPT_MINUTES: Final = 60
+"""An older minute is not written any more: `services.metrics` folds its hour soon after this time."""
 
 _log = logging.getLogger(__name__)
 

@@ -135,6 +135,9 @@ def test_circuits_are_listed_shown_and_switched(shell: Shell) -> None:
     assert "flaky_unsafe  closed" in shell.run("circuits", "list")
     shown = shell.run("circuits", "show", "flaky_unsafe")
     assert all(f"trying {act}" in shown for act in ("open", "disable", "reset", "close"))
+    eventually(lambda: "trying open" in shell.run("circuits", "openings", "flaky_unsafe"), "it is listed")
+    assert "flaky_unsafe" in shell.run("metrics", "--minutes", "15")
+    assert "/from" in shell.run("metrics", "flaky_unsafe", "--minutes", "0", code=1)
     assert "/reason" in shell.run("circuits", "open", "flaky_unsafe", "--reason", " ", code=1)
     assert "404" in shell.run("circuits", "show", "nobody", code=1)
 

@@ -271,6 +271,8 @@ def _add_circuits(commands: Commands) -> None:
     group = _group(commands, "circuits", "show and switch the circuits of dependencies")
     _command(group, "list", dependencies.list_circuits, "list circuits")
     _command(group, "show", dependencies.show_circuit, "show a circuit").add_argument("dependency")
+    words = "list the latest openings of a circuit, with what it saw then"
+    _command(group, "openings", dependencies.list_openings, words).add_argument("dependency")
     for action, words in (
         ("open", "let no attempt through"),
         ("close", "let attempts through and resume waiting operations"),
@@ -371,6 +373,10 @@ def _add_workflows(commands: Commands) -> None:
 def _add_dependencies(commands: Commands) -> None:
     _command(commands, "dependencies", dependencies.list_dependencies, "list dependencies and their policies")
     _command(commands, "health", dependencies.health, "show whether the app can accept operations")
+    words = "show attempts, failures, retries, durations and openings of the last minutes"
+    command = _command(commands, "metrics", dependencies.metrics, words)
+    command.add_argument("dependency", nargs="?", help="default: every one")
+    command.add_argument("--minutes", type=int, default=60, help="how far back, up to 10080 (default: 60)")
     group = _group(commands, "policy", "see what a retry policy does")
     words = "show every wait, as a table and a plot"
     preview = _command(group, "preview", dependencies.preview_policy, words)

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from retryctl import errors
@@ -84,6 +85,49 @@ def show_circuit(api: Api, args: Namespace, screen: Screen) -> int:
     return errors.OK
 
 
+def list_openings(api: Api, args: Namespace, screen: Screen) -> int:
+    """List the latest openings of a circuit."""
+    document = api.get("circuits", args.dependency, "openings")
+    rows = [
+        (
+            each["at"],
+            each["reason"],
+            each["by"],
+            f"{each['failures']} of {each['calls']}" if each["calls"] else None,
+            each["slow_calls"] or None,
+            None if each["break_seconds"] is None else span(each["break_seconds"]),
+            each["last_error"],
+        )
+        for each in document["items"]
+    ]
+    screen.show(document, table(("WHEN", "REASON", "BY", "FAILED", "SLOW", "BREAK", "LAST ERROR"), rows))
+    return errors.OK
+
+
+def metrics(api: Api, args: Namespace, screen: Screen) -> int:
+    """Show what happened to each dependency in the last minutes."""
+    begin = datetime.now(UTC) - timedelta(minutes=args.minutes)
+    query = {"dependency": args.dependency, "from": begin.isoformat().replace("+00:00", "Z")}
+    document = api.get("metrics", **query)
+    rows = [
+        (
+            each["dependency"],
+            each["attempts"],
+            each["failures"],
+            each["retries"],
+            None if each["amplification"] is None else f"{each['amplification']:.2f}",
+            *(_milliseconds(each["attempt_ms"][share]) for share in ("p50", "p95")),
+            each["ended"],
+            *(_milliseconds(each["operation_ms"][share]) for share in ("p50", "p95")),
+            each["openings"],
+        )
+        for each in document["dependencies"]
+    ]
+    headers = ("DEPENDENCY", "ATTEMPTS", "FAILED", "RETRIES", "AMPLIFIED", "P50", "P95")
+    screen.show(document, table((*headers, "ENDED", "OPERATION P50", "P95", "OPENINGS"), rows))
+    return errors.OK
+
+
 def change_circuit(api: Api, args: Namespace, screen: Screen) -> int:
     """Open, close, disable or reset a circuit."""
     body = {"reason": args.reason}
@@ -137,6 +181,10 @@ def _circuit_text(document: Mapping[str, Any]) -> str:
     )
     changes = [(each["at"], each["action"], each["by"], each["reason"]) for each in document["audit"]]
     return text if not changes else f"{text}\n\n{table(('WHEN', 'ACTION', 'BY', 'REASON'), changes)}"
+
+
+def _milliseconds(milliseconds: float | None) -> str | None:
+    return None if milliseconds is None else span(milliseconds / 1000)
 
 
 def _percent(ratio: float | None) -> str | None:

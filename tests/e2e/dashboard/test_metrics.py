@@ -31,5 +31,9 @@ def test_failures_show_in_charts_table_and_overview(window: Window, seen: System
 
 
 def test_a_time_without_operations_says_so(window: Window) -> None:
+    empty = "dependency=switched&from=2026-01-01T00:00:00Z&to=2026-01-01T01:00:00Z"
+    window.page.route(
+        "**/api/metrics?**", lambda route: route.continue_(url=f"{window.url}/api/metrics?{empty}")
+    )
     window.open("metrics?dependency=switched")
     expect(window.page.locator("main .empty")).to_contain_text("Nothing happened in this time.")
