@@ -12,7 +12,6 @@ const total = (counts) => STATES.reduce((sum, state) => sum + counts[state], 0);
 
 /** Bars of operations by the time of acceptance, of a summary's buckets. */
 export function stateBars({ buckets, by_status: counts, from, to }) {
-  if (!STATES.some((state) => counts[state])) return h("p", { class: "empty" }, "No operations in this period.");
   const most = Math.max(...buckets.map((bucket) => total(bucket.by_status)));
   const label = STATES.filter((state) => counts[state]).map((state) => `${number(counts[state])} ${words(state).toLowerCase()}`);
   const [begin, end] = [Date.parse(from), Date.parse(to)];

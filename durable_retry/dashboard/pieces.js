@@ -57,9 +57,11 @@ const SHORT = 14;
 
 /** An id cut for a table; its title has all of it. */
 export const short = (id) => (id && id.length > SHORT + 1 ? `${id.slice(0, SHORT)}…` : id);
-export const operationLink = (id, text = id) => (id ? h("a", { href: link(`operations/${encodeURIComponent(id)}`), title: id }, text) : h("span", {}, "–"));
-export const deadLetterLink = (id, text = id) => h("a", { href: link(`dead-letters/${encodeURIComponent(id)}`), title: id }, text);
-export const eventLink = (id, text = id) => h("a", { href: link(`outbox/${encodeURIComponent(id)}`), title: id }, text);
+/** What the title of a link that may be cut says: all of its text, and where it leads. */
+const whole = (id, text) => (text === id || id.startsWith(String(text).slice(0, SHORT)) ? id : `${text} (${id})`);
+export const operationLink = (id, text = id) => (id ? h("a", { class: "cut", href: link(`operations/${encodeURIComponent(id)}`), title: whole(id, text) }, text) : h("span", {}, "–"));
+export const deadLetterLink = (id, text = id) => h("a", { class: "cut", href: link(`dead-letters/${encodeURIComponent(id)}`), title: whole(id, text) }, text);
+export const eventLink = (id, text = id) => h("a", { class: "cut", href: link(`outbox/${encodeURIComponent(id)}`), title: whole(id, text) }, text);
 export const circuitLink = (name) => (name ? h("a", { href: link(`circuits/${encodeURIComponent(name)}`) }, name) : h("span", { class: "dim" }, "none"));
 
 // Dialogs and fields. The browser keeps the focus inside a dialog and closes it with Escape.

@@ -1,8 +1,8 @@
 // Operations as a list, and one of them with its timeline.
 
-import { addressOf, get, post, segment } from "../api.js";
+import { addressOf, get, getSeldom, post, segment } from "../api.js";
 import { timeline } from "../charts.js";
-import { h, link, toast } from "../dom.js";
+import { go, h, link, toast } from "../dom.js";
 import { ago, at, number, until, words } from "../format.js";
 import { ask, badge, button, card, circuitLink, copier, deadLetterLink, eventLink, facts, filters, FINISHED, json, mono, operationLink, pageQuery, pager, STATES, table, WAITING } from "../pieces.js";
 
@@ -43,10 +43,43 @@ export function operationsView({ path, query }) {
     load: (signal) => get("operations", pageQuery(query, FILTERS.map((filter) => filter.name)), signal),
     render: (page) => [
       filters(path, query, FILTERS),
-      table("Operations", SHOWN, page.items, { keyOf: (one) => one.operation_id, empty: page.next_cursor ? "No match so far; the next page looks further." : "No operation matches." }),
+      isNew(query, page) ? firstStep("No operation was accepted yet.") : table("Operations", SHOWN, page.items, { keyOf: (one) => one.operation_id, empty: page.next_cursor ? "No match so far; the next page looks further." : "No operation matches." }),
       pager(path, query, page, COLUMNS, "operations"),
     ],
   };
+}
+
+const isNew = (query, page) => !page.items.length && !page.next_cursor && Object.keys(query).length === 0;
+
+/** What to do where there is no operation yet. */
+export function firstStep(words) {
+  return h("div", { class: "first-step", data: { key: "first-step" } }, h("p", { class: "empty" }, words),
+    h("div", { class: "actions" }, button("Send a test operation", sendTest, "main")));
+}
+
+/** The dependency of a new app, and a path of its that fails twice before it answers. */
+const DEMO = { name: "flaky", path: "/fail/2" };
+
+async function sendTest() {
+  try {
+    const names = (await getSeldom("dependencies")).items.map((one) => one.name);
+    const isDemo = names.includes(DEMO.name);
+    const given = await ask({
+      title: "Send a test operation", action: "Send it",
+      words: isDemo ? `${DEMO.name} is the built-in target: ${DEMO.path} fails twice before it answers.` : "It calls the dependency for real.",
+      fields: [
+        { name: "dependency", label: "Dependency", value: isDemo ? DEMO.name : names[0], choices: names.map((name) => [name, name]) },
+        { name: "method", label: "Method", value: isDemo ? "POST" : "GET", choices: ["GET", "POST"].map((name) => [name, name]) },
+        { name: "path", label: "Path", value: isDemo ? DEMO.path : "/" },
+      ],
+    });
+    if (!given) return;
+    const { dependency, ...request } = given;
+    const { operation_id: id } = await post("operations", { dependency, request });
+    go(`operations/${segment(id)}`);
+  } catch (error) {
+    toast([error.message, ...(error.lines ?? [])].join(" "), "bad");
+  }
 }
 
 // One operation: where it stands, what it went through and why, and the two things one can do.

@@ -7,6 +7,7 @@ import { ago, coarse, now, number, percent, plural, until, words } from "../form
 import { badge, card, deadLetterLink, eventLink, figure, notice, operationLink, STATES } from "../pieces.js";
 import { atLeast, waitingIn, WINDOWS } from "../poll.js";
 import { byUrgency, circuitCard } from "./circuits.js";
+import { firstStep } from "./operations.js";
 import { inMs, rateOf } from "./metrics.js";
 
 export function overviewView({ query }) {
@@ -87,8 +88,10 @@ function operations({ counted }, minutes) {
   const legend = h("ul", { class: "legend" }, STATES.filter((state) => by[state]).map((state) =>
     h("li", { data: { key: state } }, h("a", { href: link("operations", { status: state, created_after: counted.from }) }, badge(state), h("strong", {}, number(by[state]))))));
   return card("Operations", [h("p", { class: "dim" }, `${countedWords(counted, minutes)} Each bar is a time of acceptance, its colours the present states. ${ratioWords(counted)}`),
-    stateBars(counted), legend], { more: choice });
+    isIdle(counted) ? firstStep("No operations in this period.") : stateBars(counted), legend], { more: choice });
 }
+
+const isIdle = (counted) => !counted.operations && !STATES.some((state) => counted.by_status[state]);
 
 function countedWords(counted, minutes) {
   const seconds = (Date.parse(counted.to) - Date.parse(counted.from)) / 1000;

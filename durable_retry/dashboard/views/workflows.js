@@ -1,11 +1,14 @@
 // Batches and sagas: each kind as a list, and one by one.
 
-import { get, segment } from "../api.js";
+import { addressOf, get, segment } from "../api.js";
 import { h, link } from "../dom.js";
 import { ago, number, percent, words } from "../format.js";
-import { badge, card, facts, figure, FINISHED, mono, operationLink, pageQuery, pager, STATES, table } from "../pieces.js";
+import { badge, card, copier, facts, figure, FINISHED, mono, operationLink, pageQuery, pager, STATES, table } from "../pieces.js";
 
 const SHOWN = 200;
+/** An operation of the built-in target, to be replaced by one's own. */
+const TEST = { dependency: "flaky", request: { method: "POST", path: "/echo" } };
+const example = (path, body) => `curl ${addressOf(path)} -H 'Content-Type: application/json' -H "x-functions-key: $DURABLE_RETRY_KEY" -d '${JSON.stringify(body)}'`;
 const ITEMS = [
   { name: "#", class: "number", cell: (one) => number(one.index), text: (one) => one.index },
   { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
@@ -31,7 +34,7 @@ export function batchesView({ path, query }) {
     title: "Batches",
     load: (signal) => get("batches", pageQuery(query, []), signal),
     render: (page) => [
-      table("Batches", BATCHES, page.items, { keyOf: (one) => one.batch_id, empty: "No batch was submitted." }),
+      table("Batches", BATCHES, page.items, { keyOf: (one) => one.batch_id, empty: ["No batch was submitted. ", copier("Copy a curl that submits one", example("batches", { items: [TEST, TEST] }))] }),
       pager(path, query, page, BATCHES, "batches"),
     ],
   };
@@ -89,7 +92,7 @@ export function sagasView({ path, query }) {
     title: "Sagas",
     load: (signal) => get("sagas", pageQuery(query, []), signal),
     render: (page) => [
-      table("Sagas", SAGAS, page.items, { keyOf: (one) => one.saga_id, empty: "No saga was submitted." }),
+      table("Sagas", SAGAS, page.items, { keyOf: (one) => one.saga_id, empty: ["No saga was submitted. ", copier("Copy a curl that submits one", example("sagas", { steps: [{ name: "first", operation: TEST, compensation: TEST }] }))] }),
       pager(path, query, page, SAGAS, "sagas"),
     ],
   };

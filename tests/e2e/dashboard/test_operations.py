@@ -5,11 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Route, expect
 
-from scripts.processes import eventually
+from scripts.processes import ROOT, eventually
 from tests.support.app import System, operation
-from tests.support.browser import Window
+from tests.support.browser import NARROW, WIDE, Window
+from tests.support.target import Target
 
 
 def test_the_overview_shows_states_circuits_causes_and_the_outbox(window: Window) -> None:
@@ -164,3 +165,61 @@ def test_a_saga_shows_what_was_undone_and_leads_to_its_operations(
     expect(lines.nth(1)).to_have_text(re.compile(r"Dead lettered charge.*status 402"))
     lines.nth(0).get_by_role("link", name=f"{key}-undo").click()
     expect(window.page.locator(".key")).to_have_text(f"{key}-undo")
+
+
+def test_a_new_app_offers_a_first_step_that_works(browser: Browser, target: Target, tmp_path: Path) -> None:
+    system = System(tmp_path, target, DEPENDENCIES_FILE=str(ROOT / "dependencies.toml"))
+    system.server.start()
+    try:
+        with Window(browser, system.url, bypass_csp=True) as window:
+            for view in ("", "operations", "batches", "sagas"):
+                window.open(view)
+                assert (view, window.violations()) == (view, [])
+            window.open()
+            expect(window.card("Operations")).to_contain_text("No operations in this period.")
+            window.button("Send a test operation").click()
+            expect(window.dialog().get_by_label("Path")).to_have_value("/fail/2")
+            window.button("Send it").click()
+            expect(window.card("Timeline")).to_contain_text("Attempt 1")
+            expect(window.page.locator(".headline .badge")).to_have_text(
+                re.compile("Waiting retry|Succeeded")
+            )
+    finally:
+        system.client.close()
+        system.server.stop()
+
+
+def test_a_long_key_is_cut_and_its_title_has_the_whole_of_it(
+    browser: Browser, seen: System, key: str
+) -> None:
+    long_key = f"{key}-{'long' * 50}"[:250]
+    seen.until(seen.accepted(long_key, "/echo"), "succeeded")
+    for size in (WIDE, NARROW):
+        with Window(browser, seen.url, size=size) as window:
+            window.open(f"operations?key={long_key}")
+            link = window.page.get_by_role("link", name=long_key)
+            assert long_key in str(link.get_attribute("title"))
+            box = link.bounding_box()
+            assert box is not None
+            assert (box["height"] < 30, box["width"] < 380) == (True, True)
+            assert window.overflow() == 0
+            if size is WIDE:
+                expect(window.page.get_by_role("columnheader", name="Accepted")).to_be_in_viewport()
+            tab = window.page.locator("#tabs a[aria-current]")
+            expect(tab).to_be_in_viewport(ratio=1)
+
+
+def test_a_lag_over_the_threshold_of_its_alert_is_an_alarm(window: Window) -> None:
+    def late(route: Route) -> None:
+        overview = route.fetch().json()
+        event = {"event_id": "op-1.1", "operation_id": "op-1", "type": "late", "state": "pending"}
+        oldest = event | {"pending_since": "2026-01-01T00:00:00Z", "created_at": "2026-01-01T00:00:00Z"}
+        route.fulfill(json=overview | {"outbox": overview["outbox"] | {"pending": 1, "oldest": oldest}})
+
+    window.open()
+    lag = window.page.locator(".figure").filter(has_text="outbox lag")
+    expect(lag).not_to_have_class(re.compile("is-dead_lettered"))
+    window.page.route("**/api/overview?**", late)
+    window.page.reload()
+    expect(lag).to_have_class(re.compile("is-dead_lettered"))
+    expect(lag).to_contain_text("over 5 min")
