@@ -317,6 +317,8 @@ async def start_batch_items(hub: str, batch_id: str, indices: Iterable[int]) -> 
 async def _start_batch_item(hub: str, batch_id: str, index: int) -> tuple[int, str] | None:
     """Start one item; None when it has ended already."""
     item = await read_item(batch_id, index)
+    if item.has_ended:
+        return None
     if item.operation is None:
         await note_ended(batch_id, [index], await _dead_letter_of_item(batch_id, item))
         return None

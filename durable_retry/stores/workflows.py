@@ -26,7 +26,7 @@ from typing import Any, Final
 from durabletask.client import OrchestrationStatus
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import DeadLetterReason, OperationState
+from durable_retry.engine.base.names import FINISHED, DeadLetterReason, OperationState
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import MAX_BYTES, size_bytes
@@ -73,6 +73,7 @@ class Item:
         text: Raw text of an invalid item.
         reason: Of an invalid item.
         detail: Explains `reason`.
+        has_ended: Whether an end of it is stored.
         etag: Of its row; "" before it was stored.
     """
 
@@ -82,6 +83,7 @@ class Item:
     text: str = ""
     reason: DeadLetterReason = DeadLetterReason.VALIDATION_FAILED
     detail: str = ""
+    has_ended: bool = False
     etag: str = ""
 
 
@@ -160,6 +162,7 @@ async def read_item(batch_id: str, index: int) -> Item:
         text=tables.unpacked("text", row),
         reason=DeadLetterReason(row["reason"]),
         detail=row["detail"],
+        has_ended=row.get("status") in FINISHED,
         etag=found.etag,
     )
 

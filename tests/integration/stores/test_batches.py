@@ -9,6 +9,7 @@ from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.services.retention import remove_batches
+from durable_retry.services.workflows import start_batch_items
 from durable_retry.stores import tables
 from durable_retry.stores.workflows import (
     TABLE,
@@ -72,6 +73,20 @@ async def test_a_late_execution_does_not_say_running_of_what_has_ended() -> None
     await note_running("batch-late", late)
     item = (await document_of_batch(a_batch("batch-late", 1)))["items"][0]
     assert (item["status"], item["error"]) == ("dead_lettered", "no")
+
+
+async def test_a_late_look_does_not_say_running_of_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operation reports its end before its own history says that it has ended."""
+
+    async def still_running(*_given: object) -> None:
+        return None
+
+    monkeypatch.setattr("durable_retry.services.workflows.start_item", still_running)
+    await keep_batch(a_batch("batch-look", 1), [an_item(0)])
+    assert await start_batch_items("hub", "batch-look", [0]) == [(0, "op-0")]
+    await note_ended("batch-look", [0], Completion(operation_id="op-0", status=OperationState.SUCCEEDED))
+    assert await start_batch_items("hub", "batch-look", [0]) == []
+    assert (await document_of_batch(a_batch("batch-look", 1)))["items"][0]["status"] == "succeeded"
 
 
 async def test_a_bad_item_is_kept_as_it_came() -> None:
