@@ -1,4 +1,4 @@
-"""The orchestration of a bulk replay: page by page, batch by batch, at the requested rate."""
+"""The orchestration of a bulk replay or another bulk action: page by page, batch by batch, at a rate."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +9,15 @@ import azure.durable_functions as df
 from durabletask import task
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, REPLAY, REPLAY_BATCH, REPLAY_PAGE
+from durable_retry.engine.base.names import (
+    BULK_ACTION,
+    BULK_BATCH,
+    BULK_PAGE,
+    CANCEL_REPLAY_EVENT,
+    REPLAY,
+    REPLAY_BATCH,
+    REPLAY_PAGE,
+)
 from durable_retry.engine.dead_letters.bulk_replay import Pace, ReplayProgress, ReplayState, progress_document
 
 from .steps import Steps, after_early, call_until_success, fired_early
@@ -78,8 +86,9 @@ def replay(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Steps[dict[
 
     Args:
         ctx: The durable context.
-        given: `replay_id`, `filter`, `rate_per_second`, `matched`, `note`, `created_at`, `form`; when it
-            continues as new `progress`, and `page` when it is in the middle of one.
+        given: `replay_id`, `filter`, `rate_per_second`, `matched`, `note`, `created_at`, `form`, `by`;
+            `action` unless it is a replay; when it continues as new `progress`, and `page` when it is in the
+            middle of one. A selection begins with its `page`.
 
     Returns:
         The document of its end; None when the orchestration continues as new.
@@ -87,7 +96,9 @@ def replay(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Steps[dict[
     bulk = BulkReplay.resume(ctx, given)
     bulk.show(ReplayState.RUNNING)
     page = given.get("page") or (yield from _next_page(bulk))
-    left = yield from _replay_all(bulk, page["ids"])
+    # Other pages than those of dead letters may be longer than a short history can take.
+    now, later = page["ids"][: bulk.pace.page], page["ids"][bulk.pace.page :]
+    left = [*(yield from _replay_all(bulk, now)), *later]
     if bulk.cancel.is_complete:
         return bulk.show(ReplayState.CANCELLED)
     if not left and page["cursor"] is None:
@@ -102,7 +113,13 @@ def replay(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Steps[dict[
 
 def _next_page(bulk: BulkReplay) -> Steps[Any]:
     request = {"filter": bulk.given["filter"], "limit": bulk.pace.page, "cursor": bulk.progress.cursor}
-    return (yield from call_until_success(bulk.ctx, REPLAY_PAGE, request))
+    page = BULK_PAGE if "action" in bulk.given else REPLAY_PAGE
+    return (yield from call_until_success(bulk.ctx, page, request | _action(bulk)))
+
+
+def _action(bulk: BulkReplay) -> dict[str, Any]:
+    """Return what the inputs of older versions do not have."""
+    return {name: bulk.given[name] for name in ("action", "by") if name in bulk.given}
 
 
 def _replay_all(bulk: BulkReplay, ids: list[str]) -> Steps[list[str]]:
@@ -115,9 +132,10 @@ def _replay_all(bulk: BulkReplay, ids: list[str]) -> Steps[list[str]]:
     while waiting and looks < LOOKS_PER_HISTORY and not bulk.cancel.is_complete:
         batch, waiting = waiting[: bulk.pace.batch], waiting[bulk.pace.batch :]
         began = bulk.now
-        given = {"replay_id": bulk.given["replay_id"], "note": bulk.given["note"]}
+        given = {"replay_id": bulk.given["replay_id"], "note": bulk.given["note"], **_action(bulk)}
         request = {**given, "ids": batch, "now": to_rfc3339(began)}
-        step = yield from call_until_success(bulk.ctx, REPLAY_BATCH, request)
+        activity = BULK_BATCH if "action" in bulk.given else REPLAY_BATCH
+        step = yield from call_until_success(bulk.ctx, activity, request)
         bulk.progress = bulk.progress.plus(step)
         if step["left"]:
             looks += 1
@@ -130,4 +148,10 @@ def _replay_all(bulk: BulkReplay, ids: list[str]) -> Steps[list[str]]:
     return waiting
 
 
+def bulk_action(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Steps[dict[str, Any] | None]:
+    """Run a bulk action other than a replay."""
+    return (yield from replay(ctx, given))
+
+
 blueprint.orchestration_trigger(context_name="context", orchestration=REPLAY)(replay)
+blueprint.orchestration_trigger(context_name="context", orchestration=BULK_ACTION)(bulk_action)

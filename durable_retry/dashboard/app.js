@@ -6,8 +6,9 @@ import { startTicking, time } from "./format.js";
 import { ask, notice } from "./pieces.js";
 import { Poller } from "./poll.js";
 import { alertsView } from "./views/alerts.js";
+import { bulkActionsView, bulkActionView, newBulkActionView } from "./views/bulk.js";
 import { circuitsView, circuitView } from "./views/circuits.js";
-import { bulkReplaysView, bulkReplayView, deadLettersView, deadLetterView, newReplayView } from "./views/dead_letters.js";
+import { deadLettersView, deadLetterView } from "./views/dead_letters.js";
 import { findView } from "./views/find.js";
 import { metricsView } from "./views/metrics.js";
 import { operationsView, operationView } from "./views/operations.js";
@@ -25,9 +26,9 @@ const VIEWS = [
   [/^operations\/([^/]+)$/, operationView],
   [/^dead-letters$/, deadLettersView],
   [/^dead-letters\/([^/]+)$/, deadLetterView],
-  [/^replays$/, bulkReplaysView],
-  [/^replays\/new$/, newReplayView],
-  [/^replays\/([^/]+)$/, bulkReplayView],
+  [/^replays$/, bulkActionsView],
+  [/^replays\/new$/, newBulkActionView],
+  [/^replays\/([^/]+)$/, bulkActionView],
   [/^circuits$/, circuitsView],
   [/^circuits\/([^/]+)$/, circuitView],
   [/^metrics$/, metricsView],
@@ -45,7 +46,7 @@ const IDS = [
   [/^op-[a-z2-7]{32}$/, "operations"],
   [/^op-[a-z2-7]{32}(\.\d+)?\.\d+$/, "outbox"],
   [/^dl-[0-9a-f]{32}$/, "dead-letters"],
-  [/^replay-[0-9a-f]{32}$/, "replays"],
+  [/^(?:replay|bulk)-[0-9a-f]{32}$/, "replays"],
   [/^batch-[a-z2-7]{32}$/, "batches"],
   [/^saga-[a-z2-7]{32}$/, "sagas"],
 ];

@@ -71,8 +71,9 @@ async def start_bulk_replay(
     matched: int,
     note: str | None,
     now: datetime,
+    by: str | None = None,
 ) -> str:
-    """Start a bulk replay and return its id.
+    """Start a bulk replay and return its id; `by` is None when nobody said who asks for it.
 
     Raises:
         TaskHubUnavailableError: It could not be started.
@@ -86,7 +87,9 @@ async def start_bulk_replay(
         "note": note,
         "created_at": to_rfc3339(now),
         "form": FORM,
+        "by": by,
     }
+    await note_created(workflows.BULK_ACTION, replay_id, to_rfc3339(now))
     await note_created(workflows.REPLAY, replay_id, to_rfc3339(now))
     await start_instance(hub, REPLAY, replay_id, input_, again=False)
     return replay_id
@@ -191,7 +194,13 @@ class BatchResult:
 
 
 async def replay_some(
-    hub: str, ids: Sequence[str], *, replay_id: str, note: str | None, asked_at: datetime | None = None
+    hub: str,
+    ids: Sequence[str],
+    *,
+    replay_id: str,
+    note: str | None,
+    asked_at: datetime | None = None,
+    by: str | None = None,
 ) -> BatchResult:
     """Replay some dead letters, unless their circuits are open. Idempotent.
 
@@ -202,6 +211,7 @@ async def replay_some(
         note: Stored with each replay; None for none.
         asked_at: When this was asked for, by the clock that `held_until` is to be read by; None means this
             machine's. Clocks of machines differ.
+        by: Who asked; None when nobody said.
 
     Raises:
         TaskHubUnavailableError: The rest could not be started.
@@ -215,7 +225,7 @@ async def replay_some(
         is_held = record is not None and record.status is Status.OPEN and record.dependency in until
         (left if is_held else free).append(dead_letter_id)
     body = ReplayBody() if note is None else ReplayBody(note=note)
-    results = await _all_of(hub, free, body, replay_id)
+    results = await _all_of(hub, free, body, replay_id, by)
     return BatchResult(
         replayed=results.count(_Result.REPLAYED),
         skipped=results.count(_Result.SKIPPED),
@@ -232,19 +242,23 @@ async def _held(hub: str, records: Iterable[DeadLetterRecord | None]) -> dict[st
     return {name: until for name, until in found.items() if until is not None}
 
 
-async def _all_of(hub: str, ids: Iterable[str], body: ReplayBody, replay_id: str) -> list[_Result | _Failure]:
+async def _all_of(
+    hub: str, ids: Iterable[str], body: ReplayBody, replay_id: str, by: str | None
+) -> list[_Result | _Failure]:
     limit = asyncio.Semaphore(_AT_ONCE)
 
     async def one(dead_letter_id: str) -> _Result | _Failure:
         async with limit:
-            return await _replay(hub, dead_letter_id, body, replay_id)
+            return await _replay(hub, dead_letter_id, body, replay_id, by)
 
     return list(await asyncio.gather(*(one(dead_letter_id) for dead_letter_id in ids)))
 
 
-async def _replay(hub: str, dead_letter_id: str, body: ReplayBody, replay_id: str) -> _Result | _Failure:
+async def _replay(
+    hub: str, dead_letter_id: str, body: ReplayBody, replay_id: str, by: str | None
+) -> _Result | _Failure:
     try:
-        await replay_dead_letter(hub, dead_letter_id, body, clock.now(), replay_id=replay_id)
+        await replay_dead_letter(hub, dead_letter_id, body, clock.now(), replay_id=replay_id, by=by)
     except (NoSuchDeadLetterError, WrongStatusError):
         return await _done_before(hub, dead_letter_id, replay_id)
     except _REFUSALS as error:

@@ -200,10 +200,11 @@ async def scan_operations(
         runtime_statuses=runtime_statuses, created_after=created_after, created_before=created_before
     )
     async for instance in instances_of(hub, wanted):
-        yield _preview(instance)
+        yield preview_of(instance)
 
 
-def _preview(instance: OrchestrationState) -> OperationPreview:
+def preview_of(instance: OrchestrationState) -> OperationPreview:
+    """Return the preview of an instance."""
     shown = _shown(instance)
     return OperationPreview(
         operation_id=instance.instanceId,

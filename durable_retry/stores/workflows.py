@@ -285,6 +285,7 @@ def _transactions(rows: Iterable[tables.Row]) -> Iterator[list[tables.Row]]:
 LISTS_TABLE: Final = "Workflows"
 SAGA: Final = "saga"
 REPLAY: Final = "replay"
+BULK_ACTION: Final = "bulk_action"
 
 _STARTS_WITHIN: Final = timedelta(hours=1)
 """An entry without an instance that is younger may be that of a start under way."""

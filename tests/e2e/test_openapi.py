@@ -105,6 +105,7 @@ def seeded(system: System) -> dict[str, list[str]]:
         "dead_letter_id": [dead["id"]],
         "replay_id": [bulk["replay_id"]],
         "silence_id": [silence["id"]],
+        "action_id": [bulk["replay_id"]],
         "event_id": [succeeded["events"][0]["event_id"]],
         "path": ["app.js", "charts.css"],
     }

@@ -227,6 +227,18 @@ def test_a_saga_that_is_undone_ends_badly_and_shows_what_stands(shell: Shell, tm
     assert f"{saga_id}  compensated" in shell.run("saga", "list")
 
 
+def test_many_are_acted_on(shell: Shell, key: str) -> None:
+    found = [shell.dead_letter(f"{key}-{number}") for number in range(2)]
+    assert "give filters, or ids, or --all" in shell.run("bulk", "start", "archive", code=2)
+    assert "would meet 2" in shell.run("bulk", "start", "archive", *found, "--dry-run")
+    shown = shell.run("bulk", "start", "archive", *found, "--note", "a test", "--rate", "50", "--watch")
+    assert "archive completed: 2 matched, 2 done" in shown
+    (action_id, *_) = shell.run("bulk", "list", "--ids").split()
+    assert "completed" in shell.run("bulk", "show", action_id)
+    shell.run("bulk", "watch", action_id)
+    assert "409" in shell.run("bulk", "cancel", action_id, code=1)
+
+
 def test_dependencies_policies_and_health_are_shown(shell: Shell) -> None:
     assert "flaky_unsafe" in shell.run("dependencies")
     preview = shell.run("policy", "preview", "--dependency", "flaky", "--deadline-seconds", "1")

@@ -1,16 +1,13 @@
-// Dead letters: by cause, as a list, one by one, and replayed in bulk.
+// Dead letters: by cause, as a list, and one by one.
 
-import { get, post, remove, segment } from "../api.js";
+import { get, post, segment } from "../api.js";
 import { timeline } from "../charts.js";
 import { go, h, link, toast } from "../dom.js";
 import { contentOf, editor } from "../editor.js";
-import { ago, at, coarse, number, percent, plural, until, words } from "../format.js";
+import { ago, at, coarse, number, plural, until, words } from "../format.js";
 import { ask, badge, button, card, circuitLink, deadLetterLink, facts, filters, json, mono, notice, operationLink, pageQuery, pager, table } from "../pieces.js";
+import { CATEGORIES, named, onAll, REASONS, selection } from "./bulk.js";
 
-const REASONS = ["RetriesExhausted", "DeadlineExceeded", "AmbiguousOutcome", "RejectedByDependency", "RejectedByHandler", "MalformedJson",
-  "ValidationFailed", "UnknownDependency", "PoisonMessage", "OutboxUndeliverable", "CompensationFailed"];
-const CATEGORIES = ["transient", "throttled", "ambiguous", "malformed", "unauthorized", "not_found", "business_rule", "circuit_open", "deadline_exceeded"];
-const named = (names) => names.map((name) => [name, words(name)]);
 const FILTERS = [
   { name: "q", label: "Search" },
   { name: "status", label: "Status", choices: named(["open", "replayed", "archived"]) },
@@ -33,11 +30,8 @@ const COLUMNS = [
 ];
 const FILE = [...COLUMNS, ...["id", "operation_id", "category", "group", "correlation_id", "first_failed_at"].map((name) => ({ name, text: (one) => one[name] }))];
 
-/** What a bulk replay cannot be narrowed by. */
-const SEARCHES = ["q", "key", "correlation_id"];
-const REPLAY_FILTERS = FILTERS.filter(({ name }) => name !== "status" && !SEARCHES.includes(name)).map((filter) => ({ ...filter, more: false }));
-
-export function deadLettersView({ path, query }) {
+export function deadLettersView({ path, query, reload }) {
+  const chosen = selection((one) => one.id, (one) => one.key, ["replay", "archive"], reload);
   return {
     title: "Dead letters",
     load: (signal) => load(query, signal),
@@ -45,8 +39,9 @@ export function deadLettersView({ path, query }) {
       isPlain(query) ? summaryCard(summary) : null,
       isPlain(query) ? groupCard(groups) : null,
       filters(path, query, FILTERS),
-      replayLink(query),
-      table("Dead letters", COLUMNS, page.items, { keyOf: (one) => one.id, empty: page.next_cursor ? "No match so far; the next page looks further." : "No dead letter matches." }),
+      onAll(query, ["replay", "archive"]),
+      chosen.bar(page.items.filter((one) => one.status === "open")),
+      table("Dead letters", [chosen.column, ...COLUMNS], page.items, { keyOf: (one) => one.id, empty: page.next_cursor ? "No match so far; the next page looks further." : "No dead letter matches." }),
       pager(path, query, page, FILE, "dead-letters"),
     ],
   };
@@ -63,13 +58,6 @@ async function load(query, signal) {
     isPlain(query) ? quietly("dead-letters/summary") : null,
   ]);
   return { page, groups, summary };
-}
-
-function replayLink(query) {
-  const { cursor, status, ...filter } = query;
-  if ((status && status !== "open") || SEARCHES.some((name) => query[name])) return null;
-  return h("p", { class: "actions", data: { key: "bulk" } }, h("a", { class: "button", href: link("replays/new", filter) }, isPlain(query) ? "Replay many…" : "Replay all that match…"),
-    isPlain(query) ? h("a", { class: "button quiet", href: link("replays") }, "Bulk replays so far") : null);
 }
 
 function summaryCard(summary) {
@@ -91,6 +79,7 @@ function groupCard(groups) {
     { name: "Sample", class: "wide", cell: (group) => h("span", { class: "clip", title: group.sample.detail }, group.sample.detail) },
     { name: "First seen", cell: (group) => ago(group.first_seen_at) },
     { name: "Last seen", cell: (group) => ago(group.last_seen_at) },
+    { name: "Action", cell: (group) => [h("a", { href: link("replays/new", { group: group.group }) }, "Replay…"), " ", h("a", { href: link("replays/new", { action: "archive", group: group.group }) }, "Archive…")] },
   ], groups.items, { keyOf: (group) => group.group }));
 }
 
@@ -219,113 +208,5 @@ function about(one) {
     ["First failed", h("span", {}, at(one.first_failed_at), " · ", ago(one.first_failed_at))],
     ["Created", h("span", {}, at(one.created_at), " · ", ago(one.created_at))],
     ["Archived", one.archived_at ? [at(one.archived_at), one.archived_by ? ` by ${one.archived_by}` : ""] : null],
-  ]));
-}
-
-// Replaying many: choose, count, start, watch, cancel.
-
-const ENDED = ["completed", "cancelled", "failed"];
-const BULK_REPLAYS = [
-  { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
-  { name: "Bulk replay", class: "wide", cell: (one) => h("a", { href: link(`replays/${segment(one.replay_id)}`) }, one.replay_id), text: (one) => one.replay_id },
-  { name: "Matched", class: "number", cell: (one) => number(one.matched), text: (one) => one.matched },
-  { name: "Replayed", class: "number", cell: (one) => number(one.replayed), text: (one) => one.replayed },
-  { name: "Could not be started", class: "number", cell: (one) => number(one.failed), text: (one) => one.failed },
-  { name: "Note", class: "wide", cell: (one) => one.note ?? "–", text: (one) => one.note },
-  { name: "Started", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
-];
-
-export function bulkReplaysView({ path, query }) {
-  return {
-    title: "Bulk replays",
-    load: (signal) => get("dead-letters/replays", pageQuery(query, []), signal),
-    render: (page) => [
-      table("Bulk replays", BULK_REPLAYS, page.items, { keyOf: (one) => one.replay_id, empty: "No bulk replay was started." }),
-      pager(path, query, page, BULK_REPLAYS, "bulk-replays"),
-    ],
-  };
-}
-
-export function newReplayView({ path, query }) {
-  const { rate = "5", ...filter } = query;
-  const wanted = Object.fromEntries(Object.entries(filter).filter(([name]) => REPLAY_FILTERS.some((one) => one.name === name)));
-  return {
-    title: "Replay many",
-    seconds: 15,
-    load: () => post("dead-letters/replays", { filter: wanted, dry_run: true }).catch((error) => {
-      if (error.status === 0) throw error;
-      return { error };
-    }),
-    render: (count) => [
-      h("p", { class: "dim" }, "Every open dead letter that matches is replayed under its own key, no faster than the rate, and never through an open circuit."),
-      filters(path, query, [...REPLAY_FILTERS, { name: "rate", label: "Per second (5)" }]),
-      count.error ? notice(count.error) : dryRun(count.matched, wanted, Number(rate)),
-    ],
-  };
-}
-
-function dryRun(matched, filter, rate) {
-  const start = async () => {
-    const fields = [{ name: "note", label: "Note", optional: true, hint: "Kept with each replay." }];
-    const given = await ask({ title: `Replay ${plural(matched, "dead letter")}?`, words: `At most ${rate} a second. It can be cancelled on the way.`, fields, action: `Replay ${number(matched)}` });
-    if (!given) return;
-    try {
-      const { replay_id: id } = await post("dead-letters/replays", { filter, rate_per_second: rate, dry_run: false, ...(given.note ? { note: given.note } : {}) });
-      go(`replays/${segment(id)}`);
-    } catch (error) {
-      toast([error.message, ...error.lines].join(" "), "bad");
-    }
-  };
-  const estimate = matched ? `They would take about ${coarse(Math.max(1, matched / rate))}.` : "There is nothing to replay.";
-  return card("Dry run", [h("p", { class: "lead", role: "status" }, h("strong", {}, plural(matched, "open dead letter")), " match. ", estimate),
-    matched ? h("div", { class: "actions" }, button(`Replay ${number(matched)}…`, start, "main"), h("a", { class: "button quiet", href: link("dead-letters", { ...filter, status: "open" }) }, "Look at them")) : null]);
-}
-
-export function bulkReplayView({ parameters: [id], reload }) {
-  const path = `dead-letters/replays/${segment(id)}`;
-  return {
-    title: "Bulk replay",
-    seconds: 1,
-    load: (signal) => get(path, {}, signal),
-    render: (one) => [bulkHeadline(one, path, reload), bulkProgress(one), bulkFailures(one), bulkAbout(one)],
-  };
-}
-
-function bulkHeadline(one, path, reload) {
-  const cancel = async () => {
-    if (!(await ask({ title: "Cancel the bulk replay?", words: "What was replayed stays replayed; the rest stays open.", action: "Cancel it", kind: "danger" }))) return;
-    try {
-      await remove(path);
-      toast("Cancelling.");
-    } catch (error) {
-      toast(error.message, "bad");
-    }
-    reload();
-  };
-  return h("div", { class: "headline", data: { key: "headline" } },
-    h("div", { class: "headline-words" }, badge(one.status), one.waiting_until ? h("span", { class: "countdown" }, "the circuit is open, looking again ", until(one.waiting_until)) : null),
-    ENDED.includes(one.status) ? null : h("div", { class: "actions" }, button("Cancel", cancel, "danger")));
-}
-
-function bulkProgress(one) {
-  const done = one.matched - one.remaining;
-  const ratio = one.matched ? Math.min(1, done / one.matched) : 1;
-  return card("Progress", [
-    h("p", { class: "lead" }, h("strong", {}, number(done)), ` of ${number(one.matched)} (${percent(ratio)})`),
-    h("progress", { max: "1", value: String(ratio), "aria-label": "Progress of the bulk replay" }),
-    facts([["Replayed", number(one.replayed)], ["Skipped, no longer open", number(one.skipped)], ["Could not be started", number(one.failed)], ["Remaining", number(one.remaining)]]),
-  ]);
-}
-
-function bulkFailures(one) {
-  if (!one.failures?.length) return null;
-  return card("Could not be started", h("ul", { class: "lines" }, one.failures.map((failure) => h("li", {}, deadLetterLink(failure.id), h("span", { class: "dim" }, failure.detail)))));
-}
-
-function bulkAbout(one) {
-  const filter = Object.entries(one.filter).filter(([, value]) => value !== null && value !== "");
-  return card("About", facts([
-    ["Started", ago(one.created_at)], ["Rate", `${one.rate_per_second} a second`], ["Note", one.note],
-    ...filter.map(([name, value]) => [words(name), value]),
   ]));
 }

@@ -5,6 +5,7 @@ import { timeline } from "../charts.js";
 import { go, h, link, toast } from "../dom.js";
 import { ago, at, number, until, words } from "../format.js";
 import { ask, badge, button, card, circuitLink, copier, deadLetterLink, eventLink, facts, filters, FINISHED, json, mono, operationLink, pageQuery, pager, STATES, table, WAITING } from "../pieces.js";
+import { onAll, selection } from "./bulk.js";
 
 const COLUMNS = [
   { name: "State", cell: (one) => badge(one.status), text: (one) => one.status },
@@ -37,13 +38,16 @@ export function errorOf(one) {
   return one.attempts.findLast((attempt) => attempt.category)?.error ?? "";
 }
 
-export function operationsView({ path, query }) {
+export function operationsView({ path, query, reload }) {
+  const chosen = selection((one) => one.operation_id, (one) => one.key, ["cancel", "retry_now"], reload);
   return {
     title: "Operations",
     load: (signal) => get("operations", pageQuery(query, FILTERS.map((filter) => filter.name)), signal),
     render: (page) => [
       filters(path, query, FILTERS),
-      isNew(query, page) ? firstStep("No operation was accepted yet.") : table("Operations", SHOWN, page.items, { keyOf: (one) => one.operation_id, empty: page.next_cursor ? "No match so far; the next page looks further." : "No operation matches." }),
+      onAll(query, ["cancel", "retry_now"]),
+      chosen.bar(page.items),
+      isNew(query, page) ? firstStep("No operation was accepted yet.") : table("Operations", [chosen.column, ...SHOWN], page.items, { keyOf: (one) => one.operation_id, empty: page.next_cursor ? "No match so far; the next page looks further." : "No operation matches." }),
       pager(path, query, page, COLUMNS, "operations"),
     ],
   };

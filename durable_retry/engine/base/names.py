@@ -21,10 +21,13 @@ OUTBOX: Final = "outbox"
 BATCH: Final = "batch"
 SAGA: Final = "saga"
 REPLAY: Final = "replay"
+BULK_ACTION: Final = "bulk_action"
+"""Runs the same function as `replay`, with other activities: an older worker cannot take one for a replay."""
+
 RELEASE_WAITING: Final = "release_waiting"
 CALL: Final = "call_operation"
 ORCHESTRATIONS: Final = frozenset(
-    {OPERATION, STARTED_OPERATION, OUTBOX, BATCH, SAGA, REPLAY, RELEASE_WAITING, CALL}
+    {OPERATION, STARTED_OPERATION, OUTBOX, BATCH, SAGA, REPLAY, BULK_ACTION, RELEASE_WAITING, CALL}
 )
 
 ATTEMPT: Final = "attempt"
@@ -38,6 +41,8 @@ BATCH_STEP: Final = "batch_step"
 BATCH_CLOSE: Final = "batch_close"
 REPLAY_PAGE: Final = "replay_page"
 REPLAY_BATCH: Final = "replay_batch"
+BULK_PAGE: Final = "bulk_page"
+BULK_BATCH: Final = "bulk_batch"
 WAKE_WAITING: Final = "wake_waiting"
 START_CALL: Final = "start_call"
 LOOK_AT_CALL: Final = "look_at_call"

@@ -1,4 +1,4 @@
-"""Replaying many dead letters: which ones, at what rate, and how far a bulk replay is."""
+"""Doing something to many: to which dead letters or operations, at what rate, and how far it got."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,9 +15,16 @@ from durable_retry.engine.base.json_forms import (
     optional_from_rfc3339,
     optional_to_rfc3339,
 )
-from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.text import cut_text
-from durable_retry.engine.base.validation import Label, Strict, checked
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    Label,
+    Problem,
+    Strict,
+    checked,
+    validated,
+)
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter, NoteText
 
@@ -85,6 +92,107 @@ class BulkReplayBody(Strict):
     rate_per_second: Annotated[float, Field(ge=0.001, le=100)] = 5.0
     dry_run: bool = False
     note: NoteText | None = None
+
+
+class BulkAction(StrEnum):
+    """What is done to many: the first two to dead letters, the others to operations."""
+
+    REPLAY = "replay"
+    ARCHIVE = "archive"
+    CANCEL = "cancel"
+    RETRY_NOW = "retry_now"
+
+    @property
+    def is_of_dead_letters(self) -> bool:
+        """Whether it is done to dead letters."""
+        return self in {BulkAction.REPLAY, BulkAction.ARCHIVE}
+
+
+class OperationsBody(Strict):
+    """Which operations of those that have not ended.
+
+    Attributes:
+        status: Their state.
+        dependency: Its name.
+        created_after: Created at this instant or later.
+        created_before: Created before this instant.
+    """
+
+    status: Literal["pending", "running", "waiting_retry", "waiting_circuit"] | None = None
+    dependency: Label | None = None
+    created_after: Instant | None = None
+    created_before: Instant | None = None
+
+    def wanted(self, now: datetime) -> "UnfinishedFilter":
+        """Return the filter, limited to what exists now."""
+        before = optional_from_rfc3339(self.created_before)
+        return UnfinishedFilter(
+            status=None if self.status is None else OperationState(self.status),
+            dependency=self.dependency,
+            created_after=optional_from_rfc3339(self.created_after),
+            created_before=now if before is None else min(before, now),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfinishedFilter(JsonRecord):
+    """Conditions on operations that have not ended; None means any. See `OperationsBody`."""
+
+    status: OperationState | None = None
+    dependency: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+
+MAX_SELECTED: Final = 200
+
+type SelectedId = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class BulkActionBody(Strict):
+    """The body of `POST /api/bulk-actions`: a filter or a selection.
+
+    Attributes:
+        action: `replay` and `archive` dead letters; `cancel` operations, or `retry_now` those that wait.
+        filter: Which: for dead letters as `POST /api/dead-letters/replays` takes it; for operations `status`,
+            `dependency`, `created_after` and `created_before`. `{}` means all that are open or not ended.
+        ids: Which, in place of a filter.
+        rate_per_second: The most per second, on average.
+        dry_run: Whether to count only.
+        note: Stored with each dead letter.
+    """
+
+    action: Literal["replay", "archive", "cancel", "retry_now"]
+    filter: dict[str, Any] | None = None
+    ids: Annotated[list[SelectedId], Field(min_length=1, max_length=MAX_SELECTED)] | None = None
+    rate_per_second: Annotated[float, Field(ge=0.001, le=100)] = 5.0
+    dry_run: bool = False
+    note: NoteText | None = None
+
+    @property
+    def what(self) -> BulkAction:
+        """The action."""
+        return BulkAction(self.action)
+
+    def wanted(self, now: datetime) -> "DeadLetterFilter | UnfinishedFilter | None":
+        """Return the filter; None for a selection.
+
+        Raises:
+            InvalidInputError: Neither or both are given, or the filter does not fit the action.
+        """
+        if (self.filter is None) == (self.ids is None):
+            raise InvalidInputError([Problem("", "needs a filter or ids, and not both")])
+        if self.note is not None and not self.what.is_of_dead_letters:
+            raise InvalidInputError([Problem("/note", "is kept with dead letters only")])
+        if self.filter is None:
+            return None
+        try:
+            if self.what.is_of_dead_letters:
+                return validated(FilterBody, self.filter).wanted(now)
+            return validated(OperationsBody, self.filter).wanted(now)
+        except InvalidInputError as error:
+            problems = [Problem(f"/filter{one.pointer}", one.detail) for one in error.problems]
+            raise InvalidInputError(problems) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,4 +290,22 @@ def progress_document(
         "remaining": max(0, given["matched"] - done),
         "waiting_until": optional_to_rfc3339(waiting_until),
         "created_at": given["created_at"],
+    }
+
+
+def action_document(progress: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of `GET /api/bulk-actions/{id}`.
+
+    Args:
+        progress: From `progress_document`.
+        given: The input of the orchestration.
+    """
+    shown = dict(progress)
+    return {
+        "action_id": shown.pop("replay_id"),
+        "action": given.get("action", BulkAction.REPLAY.value),
+        "selected": given.get("selected", 0),
+        "by": given.get("by"),
+        "done": shown.pop("replayed"),
+        **shown,
     }

@@ -9,6 +9,7 @@ from durable_retry.engine.base.names import QUEUE_SOURCE
 from durable_retry.settings.app import api_path, app_settings
 from durable_retry.triggers.http import (
     alerts,
+    bulk_actions,
     circuits,
     dashboard,
     dead_letters,
@@ -43,6 +44,7 @@ ALL: Final = (
     search.routes,
     outbox.routes,
     overview.routes,
+    bulk_actions.routes,
     alerts.routes,
     dashboard.routes,
     routes,

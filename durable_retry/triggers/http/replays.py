@@ -137,7 +137,9 @@ async def replay_one_dead_letter(
     ),
     errors=(AWAY,),
 )
-async def start_replay_of_many(req: func.HttpRequest, body: BulkReplayBody, hub: str) -> func.HttpResponse:
+async def start_replay_of_many(
+    req: func.HttpRequest, body: BulkReplayBody, who: Caller, hub: str
+) -> func.HttpResponse:
     """Replay every open dead letter that a filter finds, or count them."""
     now = clock.now()
     wanted = body.filter.wanted(now)
@@ -145,7 +147,13 @@ async def start_replay_of_many(req: func.HttpRequest, body: BulkReplayBody, hub:
     if body.dry_run:
         return json_answer({"matched": matched})
     replay_id = await start_bulk_replay(
-        hub, wanted, rate_per_second=body.rate_per_second, matched=matched, note=body.note, now=now
+        hub,
+        wanted,
+        rate_per_second=body.rate_per_second,
+        matched=matched,
+        note=body.note,
+        now=now,
+        by=who.known_name,
     )
     url = f"{url_of(req)}/{replay_id}"
     answer = {"replay_id": replay_id, "matched": matched, "status_url": url}

@@ -8,7 +8,7 @@ from argparse import SUPPRESS, Action, ArgumentParser, Namespace, _SubParsersAct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from retryctl import __version__, dead_letters, dependencies, errors, finding, operations, workflows
+from retryctl import __version__, bulk, dead_letters, dependencies, errors, finding, operations, workflows
 from retryctl.api import KEY, URL, Api
 from retryctl.errors import CommandError
 from retryctl.screen import Form, Screen
@@ -111,6 +111,7 @@ def build_parser() -> ArgumentParser:
     _add_circuits(commands)
     _add_dead_letters(commands)
     _add_replays(commands)
+    _add_bulk(commands)
     _add_outbox(commands)
     _add_workflows(commands)
     _add_dependencies(commands)
@@ -335,6 +336,27 @@ def _add_replays(commands: Commands) -> None:
     _with_id(_command(group, "watch", dead_letters.watch_replay, words), "bulk replay")
     words = "cancel a bulk replay; what was replayed stays replayed"
     _with_id(_command(group, "cancel", dead_letters.cancel_replay, words), "bulk replay")
+
+
+def _add_bulk(commands: Commands) -> None:
+    words = "act on many: replay or archive dead letters, cancel or retry now operations"
+    group = _group(commands, "bulk", words)
+    words = "act on every one that matches the filters, or on those that are named"
+    start = _command(group, "start", bulk.start, words)
+    start.add_argument("action", choices=bulk.ACTIONS)
+    start.add_argument("ids", nargs="*", metavar="id", help="in place of filters, 200 at most")
+    start.add_argument("--all", action="store_true", help="all that are open, or have not ended")
+    start.add_argument("--status", help="of operations that have not ended, such as waiting_retry")
+    _with_filters(start)
+    start.add_argument("--rate", type=float, metavar="PER_SECOND", help="how many per second (default: 5)")
+    start.add_argument("--note", help="kept with each dead letter")
+    start.add_argument("--dry-run", action="store_true", help="only count what matches")
+    _with_watch(start)
+    _with_limit(_command(group, "list", bulk.list_actions, "list bulk actions, newest first"))
+    _with_id(_command(group, "show", bulk.show, "show the progress of a bulk action"), "bulk action")
+    _with_id(_command(group, "watch", bulk.watch, "follow a bulk action until it ends"), "bulk action")
+    words = "cancel a bulk action; what was done stays done"
+    _with_id(_command(group, "cancel", bulk.cancel, words), "bulk action")
 
 
 def _add_outbox(commands: Commands) -> None:

@@ -23,6 +23,7 @@ PARAMETERS: Final = {
     "batch_id": "batch-unknown",
     "saga_id": "saga-unknown",
     "replay_id": f"replay-{0:032x}",
+    "action_id": f"bulk-{0:032x}",
     "silence_id": f"silence-{0:032x}",
     "dependency": "payments",
 }
@@ -33,6 +34,7 @@ BODIES: Final[dict[str, Any]] = {
     "submit_batch": {"items": [OPERATION]},
     "submit_saga": {"steps": [{"name": "one", "operation": OPERATION}]},
     "start_replay_of_many": {"filter": {}, "rate_per_second": 5},
+    "start_action_on_many": {"action": "cancel", "filter": {}},
     "note_dead_letter": {"text": "seen"},
     "preview_policy": {"dependency": "payments"},
     "silence_alerts": {"condition": "*", "for_minutes": 1, "reason": "why"},
@@ -53,6 +55,7 @@ NEEDS_STORAGE_ONLY: Final = {
     "list_all_batches",
     "list_all_sagas",
     "list_replays_of_many",
+    "list_actions_on_many",
     "enqueue_operation",
 }
 

@@ -5,17 +5,32 @@ from typing import Any
 
 import pytest
 
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.dead_letters.bulk_replay import (
     KEPT_FAILURES,
+    BulkActionBody,
     BulkReplayBody,
     Pace,
     ReplayProgress,
     ReplayState,
+    UnfinishedFilter,
+    action_document,
     progress_document,
 )
 from durable_retry.engine.dead_letters.record import Status
-from tests.support.builders import NOON
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from tests.support.builders import NOON, after
+
+GIVEN = {
+    "replay_id": "replay-1",
+    "filter": {},
+    "rate_per_second": 5,
+    "matched": 10,
+    "note": None,
+    "created_at": "2026-11-21T09:00:00Z",
+}
 
 
 @pytest.mark.parametrize(
@@ -70,13 +85,59 @@ def test_progress_adds_up_and_keeps_the_latest_failures() -> None:
 
 
 def test_the_document_says_what_remains() -> None:
-    given = {
-        "replay_id": "replay-1",
-        "filter": {},
-        "rate_per_second": 5,
-        "matched": 10,
-        "note": None,
-        "created_at": "2026-11-21T09:00:00Z",
-    }
-    document = progress_document(given, ReplayState.RUNNING, ReplayProgress(replayed=3, skipped=1, failed=1))
+    document = progress_document(GIVEN, ReplayState.RUNNING, ReplayProgress(replayed=3, skipped=1, failed=1))
     assert (document["remaining"], document["status"], document["waiting_until"]) == (5, "running", None)
+
+
+def an_action(**body: Any) -> BulkActionBody:
+    return validated(BulkActionBody, body)
+
+
+def test_an_action_on_dead_letters_takes_the_filter_of_a_replay() -> None:
+    wanted = an_action(action="archive", filter={"dependency": "payments"}).wanted(NOON)
+    assert wanted == DeadLetterFilter(status=Status.OPEN, dependency="payments", created_before=NOON)
+
+
+@pytest.mark.parametrize(("before", "limit"), [(None, 0), (-60, -60), (60, 0)])
+def test_an_action_on_operations_meets_what_exists_and_has_not_ended(before: int | None, limit: int) -> None:
+    given = {} if before is None else {"created_before": to_rfc3339(after(before))}
+    body = an_action(action="cancel", filter={"status": "waiting_retry", "dependency": "payments"} | given)
+    wanted = body.wanted(NOON)
+    assert wanted == UnfinishedFilter(
+        status=OperationState.WAITING_RETRY, dependency="payments", created_before=after(limit)
+    )
+    assert UnfinishedFilter.from_json(wanted.to_json()) == wanted
+    assert an_action(action="retry_now", filter={}).wanted(NOON) == UnfinishedFilter(created_before=NOON)
+
+
+def test_a_selection_has_no_filter() -> None:
+    assert an_action(action="replay", ids=["dl-1"]).wanted(NOON) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "pointers"),
+    [
+        ({"action": "archive"}, [""]),
+        ({"action": "archive", "filter": {}, "ids": ["dl-1"]}, [""]),
+        ({"action": "cancel", "filter": {}, "note": "why"}, ["/note"]),
+        ({"action": "cancel", "filter": {"group": "g"}}, ["/filter/group"]),
+        (
+            {"action": "replay", "filter": {"status": "archived", "reason": "x"}},
+            ["/filter/status", "/filter/reason"],
+        ),
+    ],
+)
+def test_what_does_not_fit_an_action_is_refused(body: dict[str, Any], pointers: list[str]) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        an_action(**body).wanted(NOON)
+    assert [problem.pointer for problem in refusal.value.problems] == pointers
+
+
+def test_the_document_of_an_action_has_its_own_names() -> None:
+    given = GIVEN | {"action": "archive", "by": "ada", "selected": 3}
+    progress = progress_document(given, ReplayState.RUNNING, ReplayProgress(replayed=2, skipped=1))
+    document = action_document(progress, given)
+    assert (document["action"], document["by"], document["selected"]) == ("archive", "ada", 3)
+    assert (document["done"], document["skipped"]) == (2, 1)
+    assert document.keys().isdisjoint({"replay_id", "replayed"})
+    assert action_document(progress, GIVEN)["action"] == "replay"

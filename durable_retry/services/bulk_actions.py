@@ -1,0 +1,260 @@
+"""Bulk actions: to archive or replay many dead letters, to cancel or retry now many operations.
+
+Each is one orchestration (`orchestrators.bulk_replay`). What a filter means is read page by page while it
+runs; a selection is in its input. A replay is an orchestration `replay`, as `services.bulk_replay` starts it.
+"""
+
+import asyncio
+import json
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import grpc
+from durabletask.client import OrchestrationStatus
+
+from durable_retry import clock
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import (
+    BULK_ACTION,
+    CANCEL_EVENT,
+    FORM,
+    REPLAY,
+    RETRY_NOW_EVENT,
+    OperationState,
+)
+from durable_retry.engine.dead_letters.bulk_replay import (
+    BulkAction,
+    BulkActionBody,
+    ReplayProgress,
+    ReplayState,
+    UnfinishedFilter,
+    action_document,
+    progress_document,
+)
+from durable_retry.engine.dead_letters.record import FullError, WrongStatusError, archived, noted
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.engine.operations.status import is_finished
+from durable_retry.stores import workflows
+from durable_retry.stores.dead_letters.list import count_dead_letters
+from durable_retry.stores.dead_letters.records import (
+    ContendedError,
+    NoSuchDeadLetterError,
+    change_dead_letter,
+    move_dead_letter,
+)
+from durable_retry.stores.operations import MAX_SCANNED, NOT_ENDED, find_status, preview_of
+from durable_retry.stores.tables import StorageRefusedError
+from durable_retry.stores.task_hub import (
+    InstanceEndedError,
+    Selection,
+    client_for,
+    operations_page,
+    raise_event,
+    start_instance,
+    task_hub_unavailable,
+)
+from durable_retry.stores.workflows import note_created
+
+ID: Final = re.compile(r"(?:replay|bulk)-[0-9a-f]{32}")
+
+_AT_ONCE: Final = 8
+_WAITING: Final = frozenset({OperationState.WAITING_RETRY.value, OperationState.WAITING_CIRCUIT.value})
+
+type Wanted = DeadLetterFilter | UnfinishedFilter | None
+
+
+async def count_matches(hub: str, body: BulkActionBody, wanted: Wanted) -> tuple[int, bool]:
+    """Return how many an action would meet, and whether all were looked at.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    if wanted is None:
+        return len(dict.fromkeys(body.ids or ())), True
+    if isinstance(wanted, DeadLetterFilter):
+        return await count_dead_letters(wanted), True
+    count, seen, cursor = 0, 0, None
+    while True:
+        page = await operations_page(hub, _selection(wanted), cursor)
+        found = await _matching(hub, wanted, page.instances)
+        count, seen, cursor = count + len(found), seen + len(page.instances), page.following
+        if cursor is None or seen >= MAX_SCANNED:
+            return count, cursor is None
+
+
+async def start_bulk_action(
+    hub: str, body: BulkActionBody, wanted: Wanted, *, matched: int, now: datetime, by: str | None
+) -> str:
+    """Start a bulk action and return its id.
+
+    Args:
+        hub: Configuration of the durable client.
+        body: What was asked for.
+        wanted: Its filter; None for a selection.
+        matched: How many there are, for the progress.
+        now: Aware UTC instant.
+        by: Who asks for it; None when nobody said.
+
+    Raises:
+        TaskHubUnavailableError: It could not be started.
+    """
+    is_replay = body.what is BulkAction.REPLAY
+    action_id = f"{'replay' if is_replay else 'bulk'}-{uuid.uuid4().hex}"
+    ids = list(dict.fromkeys(body.ids or ()))
+    input_: dict[str, Any] = {
+        "replay_id": action_id,
+        "filter": DeadLetterFilter().to_json() if wanted is None else wanted.to_json(),
+        "rate_per_second": body.rate_per_second,
+        "matched": matched,
+        "note": body.note,
+        "created_at": to_rfc3339(now),
+        "form": FORM,
+        "by": by,
+        "selected": len(ids),
+    }
+    if ids:
+        input_["page"] = {"ids": ids, "cursor": None}
+    if not is_replay:
+        input_["action"] = body.action
+    await note_created(workflows.BULK_ACTION, action_id, to_rfc3339(now))
+    if is_replay:
+        await note_created(workflows.REPLAY, action_id, to_rfc3339(now))
+    await start_instance(hub, REPLAY if is_replay else BULK_ACTION, action_id, input_, again=False)
+    return action_id
+
+
+async def find_bulk_action(hub: str, action_id: str) -> dict[str, Any] | None:
+    """Return a bulk action's document; None when no instance of this id exists.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    if not ID.fullmatch(action_id):
+        return None
+    client = await client_for(hub)
+    try:
+        state = await client.get_orchestration_state(action_id)
+    except grpc.aio.AioRpcError as error:
+        raise task_hub_unavailable(error) from error
+    if state is None:
+        return None
+    given = json.loads(state.serialized_input or "{}")
+    ended = _ENDED.get(state.runtime_status)
+    progress = progress_document(given, ended or ReplayState.PENDING, ReplayProgress())
+    for text in (state.serialized_output, state.serialized_custom_status):
+        if text and isinstance(document := json.loads(text), dict):
+            progress = document if ended is None else document | {"status": ended.value}
+            break
+    return action_document(progress, given)
+
+
+_ENDED: Final = {
+    OrchestrationStatus.FAILED: ReplayState.FAILED,
+    OrchestrationStatus.TERMINATED: ReplayState.CANCELLED,
+}
+
+
+async def unfinished_page(
+    hub: str, wanted: UnfinishedFilter, cursor: str | None
+) -> tuple[list[str], str | None]:
+    """Return the matching operations on the next page of the task hub, and the cursor of the page after it.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    page = await operations_page(hub, _selection(wanted), cursor)
+    return await _matching(hub, wanted, page.instances), page.following
+
+
+def _selection(wanted: UnfinishedFilter) -> Selection:
+    return Selection(
+        runtime_statuses=NOT_ENDED,
+        created_after=wanted.created_after,
+        created_before=wanted.created_before,
+    )
+
+
+async def _matching(hub: str, wanted: UnfinishedFilter, instances: Sequence[Any]) -> list[str]:
+    """Return the ids of those that match; an operation before its first turn is read to see what it is."""
+    found = []
+    for preview in map(preview_of, instances):
+        status, dependency = preview.status, preview.dependency
+        if wanted.dependency is not None and dependency is None:
+            document = await find_status(hub, preview.operation_id)
+            dependency = None if document is None else document["dependency"]
+        if wanted.status in (None, status) and wanted.dependency in (None, dependency):
+            found.append(preview.operation_id)
+    return found
+
+
+async def do_some(
+    hub: str, action: BulkAction, ids: Sequence[str], *, note: str | None, by: str | None
+) -> dict[str, Any]:
+    """Do an action other than a replay to some.
+
+    Returns:
+        `replayed`, how many it was done to; `skipped`, those whose state does not allow it; `failures`.
+
+    Raises:
+        TaskHubUnavailableError: The rest was not reached.
+    """
+    limit = asyncio.Semaphore(_AT_ONCE)
+    act = _acts(hub, note, by)[action]
+
+    async def one(each: str) -> bool | dict[str, str]:
+        async with limit:
+            try:
+                return await act(each)
+            except (ContendedError, StorageRefusedError, FullError) as error:
+                return {"id": each, "detail": str(error) or type(error).__name__}
+
+    results = await asyncio.gather(*map(one, ids))
+    return {
+        "replayed": sum(result is True for result in results),
+        "skipped": sum(result is False for result in results),
+        "failures": [result for result in results if isinstance(result, dict)],
+    }
+
+
+type _Act = Callable[[str], Awaitable[bool]]
+
+
+def _acts(hub: str, note: str | None, by: str | None) -> dict[BulkAction, _Act]:
+    """Return what does each action to one; False when its state does not allow it."""
+
+    async def archive(dead_letter_id: str) -> bool:
+        now = clock.now()
+        try:
+            await move_dead_letter(dead_letter_id, lambda record: archived(record, now, by))
+        except (NoSuchDeadLetterError, WrongStatusError):
+            return False
+        if note is not None:
+            await change_dead_letter(dead_letter_id, lambda record: noted(record, note, now, by))
+        return True
+
+    async def cancel(operation_id: str) -> bool:
+        document = await find_status(hub, operation_id)
+        if document is None or is_finished(document):
+            return False
+        return await _signal(hub, operation_id, CANCEL_EVENT, {})
+
+    async def retry_now(operation_id: str) -> bool:
+        document = await find_status(hub, operation_id)
+        if document is None or document["status"] not in _WAITING:
+            return False
+        # As for one operation: the event names the attempt that it is for.
+        attempt = {"attempt": document["attempt_count"] + 1}
+        return await _signal(hub, operation_id, RETRY_NOW_EVENT, attempt)
+
+    return {BulkAction.ARCHIVE: archive, BulkAction.CANCEL: cancel, BulkAction.RETRY_NOW: retry_now}
+
+
+async def _signal(hub: str, operation_id: str, event: str, data: dict[str, Any]) -> bool:
+    try:
+        await raise_event(hub, operation_id, event, data)
+    except InstanceEndedError:
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""Commands that act on many: archive or replay dead letters, cancel or retry now operations."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any, Final
+
+from retryctl import errors, watching
+from retryctl.api import Api
+from retryctl.errors import UsageError
+from retryctl.screen import Screen, bar, cell, span, table
+
+_PATH: Final = "bulk-actions"
+_FINISHED: Final = frozenset({"completed", "cancelled", "failed"})
+
+ACTIONS: Final = ("replay", "archive", "cancel", "retry-now")
+FILTERS: Final = ("status", "reason", "category", "dependency", "group", "created_after", "created_before")
+
+
+def start(api: Api, args: Namespace, screen: Screen) -> int:
+    """Act on every one that matches the filters, or on those that are named; `--dry-run` counts them.
+
+    Raises:
+        UsageError: Neither filters nor ids are given, or both.
+    """
+    filter_ = {name: value for name in FILTERS if (value := getattr(args, name)) is not None}
+    if sum((bool(filter_), bool(args.ids), args.all)) != 1:
+        raise UsageError("give filters, or ids, or --all")
+    body: dict[str, Any] = {"action": args.action.replace("-", "_"), "dry_run": args.dry_run}
+    body |= {"ids": args.ids} if args.ids else {"filter": filter_}
+    if args.rate is not None:
+        body["rate_per_second"] = args.rate
+    if args.note is not None:
+        body["note"] = args.note
+    document = api.post(_PATH, body=body)
+    if args.dry_run:
+        more = "" if document["complete"] else " or more"
+        screen.show(document, f"{args.action} would meet {document['matched']}{more}")
+        return errors.OK
+    if args.watch:
+        return _watch(api, document["action_id"], screen)
+    screen.show(document, f"{document['action_id']}  {args.action} of {document['matched']}")
+    return errors.OK
+
+
+def list_actions(api: Api, args: Namespace, screen: Screen) -> int:
+    """List bulk actions, newest first."""
+    document = api.pages(_PATH, limit=args.limit)
+    names = ("action_id", "action", "status", "matched", "done", "failed", "remaining", "created_at", "by")
+    rows = [[each[name] for name in names] for each in document["items"]]
+    headers = ("ID", "ACTION", "STATUS", "MATCHED", "DONE", "FAILED", "REMAINING", "CREATED", "BY")
+    screen.show_list(document, "action_id", table(headers, rows))
+    return errors.OK
+
+
+def show(api: Api, args: Namespace, screen: Screen) -> int:
+    """Show the progress of a bulk action."""
+    document = api.get(_PATH, args.id)
+    screen.show(document, _text(document))
+    return errors.OK
+
+
+def watch(api: Api, args: Namespace, screen: Screen) -> int:
+    """Follow a bulk action until it ends."""
+    return _watch(api, args.id, screen)
+
+
+def cancel(api: Api, args: Namespace, screen: Screen) -> int:
+    """Cancel a bulk action."""
+    document = api.call("DELETE", _PATH, args.id)
+    screen.show(document, f"{document['action_id']}  cancel requested; what was done stays done")
+    return errors.OK
+
+
+def _watch(api: Api, action_id: str, screen: Screen) -> int:
+    document: dict[str, Any] = {}
+    for document in watching.follow(lambda: api.get(_PATH, action_id), _FINISHED, screen, _progress):
+        screen.show_change(document, _text(document) if document["status"] in _FINISHED else "")
+    is_complete = document["status"] == "completed" and not document["failed"]
+    return errors.OK if is_complete else errors.FAILED
+
+
+def _progress(document: Mapping[str, Any]) -> str:
+    done = document["matched"] - document["remaining"]
+    line = f"{bar(done, document['matched'])}  {done} of {document['matched']}  {document['status']}"
+    if document["waiting_until"] is None:
+        return line
+    return f"{line}, looks again in {span(round(watching.seconds_until(document['waiting_until']), 1))}"
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    names = ("matched", "done", "skipped", "failed", "remaining")
+    counts = ", ".join(f"{document[name]} {name}" for name in names)
+    lines = [f"{document['action_id']}  {document['action']} {document['status']}: {counts}"]
+    return "\n".join(lines + [f"  {each['id']}: {cell(each['detail'])}" for each in document["failures"]])

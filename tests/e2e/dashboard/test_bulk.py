@@ -1,0 +1,42 @@
+"""Acting on many in a browser: a selection, and all that match."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.app import System, dead_letter, shown
+from tests.support.browser import Window
+
+
+def test_selected_dead_letters_are_archived_with_a_note(window: Window, seen: System, key: str) -> None:
+    found = [dead_letter(seen, f"{key}-{number}", "/status/415") for number in range(3)]
+    window.open(f"dead-letters?group={shown(seen, found[0])['group']}")
+    for number in (0, 2):
+        window.page.get_by_label(f"Select {key}-{number}").check()
+    expect(window.page.get_by_text("2 selected")).to_be_visible()
+    window.button("Archive selected…").click()
+    expect(window.card("Dry run")).to_contain_text("2 open dead letters selected")
+    window.button("Archive 2…").click()
+    window.dialog().get_by_label("Note").fill("not ours")
+    window.dialog().get_by_role("button", name="Archive 2").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    expect(window.card("Progress")).to_contain_text("2 of 2")
+    assert [shown(seen, each)["status"] for each in found] == ["archived", "open", "archived"]
+    assert [note["text"] for note in shown(seen, found[2])["notes"]] == ["not ours"]
+
+
+@pytest.mark.long
+def test_selected_operations_are_cancelled(window: Window, seen: System, key: str) -> None:
+    ids = [seen.accepted(f"{key}-{number}", "/fail/9", dependency="patient") for number in range(2)]
+    for each in ids:
+        seen.until(each, "waiting_retry")
+    window.open(f"operations?q={key}")
+    for number in range(2):
+        window.page.get_by_label(f"Select {key}-{number}").check()
+    window.button("Cancel selected…").click()
+    window.button("Cancel 2…").click()
+    window.dialog().get_by_role("button", name="Cancel 2").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    for each in ids:
+        seen.until(each, "cancelled")
+    window.open("replays")
+    expect(window.page.get_by_role("row").nth(1)).to_contain_text("Cancel")

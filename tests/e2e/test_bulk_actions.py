@@ -1,0 +1,125 @@
+"""Bulk actions over HTTP: by a filter and by a selection, counted first, at a rate, cancelled on the way."""
+
+from typing import Any
+
+import pytest
+
+from scripts.processes import eventually
+from tests.support.app import System, dead_letter, shown
+
+ENDED = {"completed", "cancelled", "failed"}
+
+
+def started(system: System, **body: Any) -> str:
+    answer = system.client.post("/api/bulk-actions", json=body)
+    assert answer.status_code == 202, answer.text
+    assert answer.headers["location"].endswith(answer.json()["action_id"])
+    action_id: str = answer.json()["action_id"]
+    return action_id
+
+
+def ended(system: System, action_id: str) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        document: dict[str, Any] = system.client.get(f"/api/bulk-actions/{action_id}").json()
+        return document if document["status"] in ENDED else None
+
+    return eventually(look, f"{action_id} has ended")
+
+
+def waiting(system: System, key: str, count: int) -> list[str]:
+    ids = [
+        system.accepted(f"{key}-{number}", "/fail/99", retry={"initial_seconds": 60})
+        for number in range(count)
+    ]
+    for each in ids:
+        system.until(each, "waiting_retry")
+    return ids
+
+
+def until_tried_again(system: System, operation_id: str) -> None:
+    eventually(lambda: system.status(operation_id)["attempt_count"] > 1, f"{operation_id} is tried again")
+    system.until(operation_id, "waiting_retry")
+
+
+def test_dead_letters_are_archived_by_a_filter_after_a_dry_run(system: System, key: str) -> None:
+    found = [dead_letter(system, f"{key}-{number}", "/status/418") for number in range(3)]
+    body = {"action": "archive", "filter": {"group": shown(system, found[0])["group"]}, "note": "known"}
+    count = system.client.post("/api/bulk-actions", json=body | {"dry_run": True})
+    assert (count.status_code, count.json()) == (200, {"matched": 3, "complete": True})
+    document = ended(system, started(system, **body, rate_per_second=50))
+    assert (document["action"], document["done"], document["remaining"]) == ("archive", 3, 0)
+    assert all(shown(system, each)["status"] == "archived" for each in found)
+    assert document in system.client.get("/api/bulk-actions").json()["items"]
+    assert system.client.delete(f"/api/bulk-actions/{document['action_id']}").status_code == 409
+
+
+def test_a_selection_is_replayed_and_what_is_not_open_is_skipped(system: System, key: str) -> None:
+    found = [dead_letter(system, f"{key}-{number}", "/status/431") for number in range(2)]
+    system.client.post(f"/api/dead-letters/{found[1]}/archive").raise_for_status()
+    document = ended(system, started(system, action="replay", ids=found))
+    assert (document["selected"], document["done"], document["skipped"]) == (2, 1, 1)
+    assert shown(system, found[0])["replays"][0]["replay_id"] == document["action_id"]
+    as_replay = system.client.get(f"/api/dead-letters/replays/{document['action_id']}").json()
+    assert (as_replay["replayed"], as_replay["status"]) == (1, "completed")
+
+
+def test_operations_are_retried_now_and_cancelled(system: System, key: str) -> None:
+    ids = waiting(system, key, 2)
+    document = ended(system, started(system, action="retry_now", ids=[*ids, "op-unknown"]))
+    assert (document["done"], document["skipped"]) == (2, 1)
+    for each in ids:
+        until_tried_again(system, each)
+    body = {"action": "cancel", "filter": {"dependency": "flaky", "status": "waiting_retry"}}
+    matched = system.client.post("/api/bulk-actions", json=body | {"dry_run": True}).json()["matched"]
+    assert matched >= 2
+    document = ended(system, started(system, action="cancel", ids=ids, rate_per_second=50))
+    assert document["done"] == 2
+    for each in ids:
+        system.until(each, "cancelled")
+
+
+@pytest.mark.long
+def test_operations_are_cancelled_by_a_filter(system: System, key: str) -> None:
+    before = waiting(system, key, 2)
+    since = system.status(before[1])["created_at"]
+    document = ended(
+        system,
+        started(
+            system,
+            action="cancel",
+            filter={"dependency": "flaky", "created_after": since},
+            rate_per_second=50,
+        ),
+    )
+    assert document["done"] == 1
+    system.until(before[1], "cancelled")
+    assert system.status(before[0])["status"] == "waiting_retry"
+    system.client.post(f"/api/operations/{before[0]}/cancel").raise_for_status()
+
+
+def test_a_bulk_action_is_cancelled_on_the_way(system: System, key: str) -> None:
+    found = [dead_letter(system, f"{key}-{number}", "/status/431") for number in range(2)]
+    action_id = started(system, action="archive", ids=found, rate_per_second=0.01)
+    eventually(
+        lambda: system.client.get(f"/api/bulk-actions/{action_id}").json()["done"] == 1, "one is archived"
+    )
+    assert system.client.delete(f"/api/bulk-actions/{action_id}").status_code == 202
+    document = ended(system, action_id)
+    assert (document["status"], document["remaining"]) == ("cancelled", 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"action": "archive"}, ""),
+        ({"action": "archive", "filter": {}, "ids": ["dl-1"]}, ""),
+        ({"action": "archive", "filter": {"statis": "open"}}, "/filter/statis"),
+        ({"action": "cancel", "filter": {"group": "g"}}, "/filter/group"),
+        ({"action": "cancel", "ids": ["op-1"], "note": "why"}, "/note"),
+        ({"action": "delete", "filter": {}}, "/action"),
+    ],
+)
+def test_what_does_not_fit_is_refused(system: System, body: dict[str, Any], pointer: str) -> None:
+    answer = system.client.post("/api/bulk-actions", json=body)
+    assert answer.status_code == 400
+    assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
