@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import circuit, cost, guard, hub, intake, outage, storage, telemetry, throughput
+from bench import circuit, cost, guard, hub, intake, outage, storage, telemetry, throughput, views
 from bench.numbers import Table
 from bench.peers import benchmark as peers
 
@@ -42,13 +42,14 @@ BENCHMARKS: dict[str, Benchmark] = {
     "dead-letters": storage.measure_dead_letters,
     "outbox": storage.measure_outbox,
     "telemetry": telemetry.measure,
+    "views": views.measure,
     "peers": peers.measure,
     "workers": peers.measure_workers,
     "guard": guard.compare,
     "guard-record": guard.record,
 }
-BY_NAME_ONLY = {"peers", "workers", "guard", "guard-record"}
-"""Run only when named: the peers must be installed first, and the guard is a check."""
+BY_NAME_ONLY = {"peers", "workers", "guard", "guard-record", "views"}
+"""Run only when named: peers must be installed first, views need a browser, and the guard is a check."""
 
 HELP = f"of {', '.join(BENCHMARKS)}; the default is all but {', '.join(sorted(BY_NAME_ONLY))}"
 

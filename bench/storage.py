@@ -137,10 +137,10 @@ async def measure_dead_letters(folder: Path, _operations: int) -> list[Table]:
 
 
 async def _writing_dead_letters() -> Table:
-    await keep_operation(_entry(0), NEWEST - timedelta(days=1))  # makes the tables
-    kept = await measured(lambda: keep_operation(_entry(1), NEWEST), rounds=1)
-    again = await measured(lambda: keep_operation(_entry(1), NEWEST), rounds=1)
-    dead_letter_id = await keep_operation(_entry(1), NEWEST)
+    await keep_operation(dead_letter_entry(0), NEWEST - timedelta(days=1))  # makes the tables
+    kept = await measured(lambda: keep_operation(dead_letter_entry(1), NEWEST), rounds=1)
+    again = await measured(lambda: keep_operation(dead_letter_entry(1), NEWEST), rounds=1)
+    dead_letter_id = await keep_operation(dead_letter_entry(1), NEWEST)
     moved = await measured(
         lambda: move_dead_letter(dead_letter_id, lambda record: archived(record, NEWEST)), rounds=1
     )
@@ -157,10 +157,10 @@ async def _writing_dead_letters() -> Table:
 
 async def _listing_dead_letters() -> Table:
     for number in range(WHOLE):
-        await keep_operation(_entry(number), NEWEST - timedelta(seconds=number))
-    await _fill_dead_letters(WHOLE, FEW)
+        await keep_operation(dead_letter_entry(number), NEWEST - timedelta(seconds=number))
+    await fill_dead_letters(WHOLE, FEW)
     few = [await measured(read, ROUNDS) for _, read in _dead_letter_reads()]
-    await _fill_dead_letters(FEW, MANY)
+    await fill_dead_letters(FEW, MANY)
     many = [await measured(read, ROUNDS) for _, read in _dead_letter_reads()]
     rows = [
         row
@@ -190,7 +190,7 @@ def _dead_letter_reads() -> list[tuple[str, Callable[[], Awaitable[Any]]]]:
     ]
 
 
-async def _fill_dead_letters(first: int, last: int) -> None:
+async def fill_dead_letters(first: int, last: int) -> None:
     """Put dead letters into the lists that are read, each older than the one before."""
     await fill(TABLE, _list_rows("all", range(first, last)))
     read = (number for number in range(first, last) if _dependency(number) == DEPENDENCY)
@@ -212,7 +212,8 @@ def _dependency(number: int) -> str:
     return f"dependency-{number % DEPENDENCIES}"
 
 
-def _entry(number: int) -> dict[str, Any]:
+def dead_letter_entry(number: int) -> dict[str, Any]:
+    """Returns what the activity `dead_letter` takes."""
     operation = OperationInput(
         operation_id=f"op-{number}",
         key=f"key-{number}",

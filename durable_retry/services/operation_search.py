@@ -36,7 +36,7 @@ from durable_retry.stores.operations import find_status
 MAX_READ: Final = 20_000
 """Entries of the index per page."""
 
-_MAX_ROWS: Final = 2_000
+_MAX_ROWS: Final = 1_000
 """Rows of the index per page; the partition that is begun is read to its end."""
 
 _MAX_DOCUMENTS: Final = 400
@@ -364,7 +364,7 @@ class _Search:
             # Words may stand in an error, and what has ended badly does not run.
             is_plain = self.wanted.words is None and self.wanted.status in (None, OperationState.SUCCEEDED)
             kinds = [Kind.ALL] if is_plain else [Kind.ALL, Kind.FAILED]
-        lists = [buckets(kind, self.place.first) for kind in kinds]
+        lists = [buckets(kind, self.place.first, self.wanted.words) for kind in kinds]
         heads = [await anext(each, None) for each in lists]
         while present := [head for head in heads if head is not None]:
             newest = max(begin for begin, _, _ in present)

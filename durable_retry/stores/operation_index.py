@@ -4,8 +4,9 @@ A task hub cannot give that: Azure Storage has no index of status, time or name,
 
     PK `all-<newest first>`     RK <writer>-<n>   operations, many to a row
     PK `failed-<newest first>`  the same: those that failed, were held up, or ended otherwise than well
-    PK `named-<shard>`          RK <hash>-<newest first>-<id>    one row per operation with a correlation id
     PK `writer`                 RK <writer>    a process that holds entries not written yet, and since when
+
+    Table `OperationNames`: PK `named-<shard>`  RK <hash>-<newest first>-<id>   one row per correlation id
 
 A partition of the first two kinds holds what was created in `BUCKET_SECONDS`. Its rows are in no order, so it
 is read whole; partitions are in the order of time.
@@ -16,6 +17,7 @@ than a row. An entry says where to look; what is true of the operation is in its
 
 import asyncio
 import json
+import re
 import uuid
 import zlib
 from collections import defaultdict
@@ -30,9 +32,11 @@ from typing import Any, Final, Self
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import FINISHED, OperationState
+from durable_retry.engine.base.text import mentions
 from durable_retry.stores import tables
 
 TABLE: Final = "OperationIndex"
+NAMES_TABLE: Final = "OperationNames"
 
 BUCKET_SECONDS: Final = 10
 
@@ -45,6 +49,7 @@ _LAST_INSTANT_US: Final = 10**17 - 1
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITERS: Final = "writer"
+_NAMED: Final = "named-"
 
 
 class Kind(StrEnum):
@@ -138,7 +143,7 @@ def write_entries_at_end(name: str, held: Iterable[tuple[Kind, Entry]]) -> None:
     """Do as `write_entries` on this thread: at the end of a process no other thread takes work."""
     for rows in _transactions(name, held):
         changes: list[tables.Change] = [("upsert", row) for row in rows]
-        tables.with_table(TABLE, methodcaller("submit_transaction", changes))
+        tables.with_table(_table_of(rows), methodcaller("submit_transaction", changes))
 
 
 def _transactions(name: str, held: Iterable[tuple[Kind, Entry]]) -> Iterator[tuple[tables.Row, ...]]:
@@ -160,9 +165,13 @@ def _transactions(name: str, held: Iterable[tuple[Kind, Entry]]) -> Iterator[tup
 
 async def _upsert(rows: tuple[tables.Row, ...]) -> None:
     if len(rows) == 1:
-        await tables.merge(TABLE, rows[0])
+        await tables.merge(_table_of(rows), rows[0])
     else:
-        await tables.transact(TABLE, [("upsert", row) for row in rows])
+        await tables.transact(_table_of(rows), [("upsert", row) for row in rows])
+
+
+def _table_of(rows: tuple[tables.Row, ...]) -> str:
+    return NAMES_TABLE if rows[0]["PartitionKey"].startswith(_NAMED) else TABLE
 
 
 async def write_since(name: str, since: datetime) -> None:
@@ -182,19 +191,22 @@ async def close_gap(name: str) -> None:
     await tables.delete(TABLE, _WRITERS, name)
 
 
-async def buckets(kind: Kind, before: datetime | None) -> AsyncIterator[tuple[datetime, int, list[Entry]]]:
+async def buckets(
+    kind: Kind, before: datetime | None, words: str | None = None
+) -> AsyncIterator[tuple[datetime, int, list[Entry]]]:
     """Iterate over a list, one partition at a time, the newest first.
 
     Args:
         kind: Which list.
         before: Begin with the partition of this instant; None for the newest.
+        words: Rows without one of these are left out, which costs less than to look at their entries.
 
     Yields:
         The beginning of the partition's time, the rows that it has, and its entries, the newest first; of
         each operation the entry that was noted last.
     """
     async for name, rows in _partitions(kind, before):
-        yield _begin_of(name), len(rows), _folded(rows)
+        yield _begin_of(name), len(rows), _folded(rows, words)
 
 
 async def _partitions(kind: Kind, before: datetime | None) -> AsyncIterator[tuple[str, list[tables.Row]]]:
@@ -221,10 +233,10 @@ _FEWEST_ROWS: Final = 20
 _MOST_ROWS: Final = 2_000
 
 
-def _folded(rows: Iterable[tables.Row]) -> list[Entry]:
+def _folded(rows: Iterable[tables.Row], words: str | None = None) -> list[Entry]:
     latest: dict[tuple[datetime, str], Entry] = {}
     for row in rows:
-        for entry in _unpacked(row):
+        for entry in _unpacked(row, words):
             known = latest.get(entry.position)
             if known is None or known.rank <= entry.rank:
                 latest[entry.position] = entry
@@ -249,7 +261,7 @@ async def named(correlation_id: str, *, limit: int, cursor: str | None) -> Named
     """
     digest = _digest(correlation_id)
     page = await tables.rows_between(
-        TABLE, _shard(digest), after=f"{digest}-", before=f"{digest}.", limit=limit, cursor=cursor
+        NAMES_TABLE, _shard(digest), after=f"{digest}-", before=f"{digest}.", limit=limit, cursor=cursor
     )
     return NamedPage([row["RowKey"].split("-", 2)[2] for row in page.rows], page.cursor)
 
@@ -281,7 +293,7 @@ async def remove_older(
 
 
 async def _delete(row: tables.Row) -> None:
-    await tables.delete(TABLE, row["PartitionKey"], row["RowKey"])
+    await tables.delete(_table_of((row,)), row["PartitionKey"], row["RowKey"])
 
 
 def _packed(entries: Iterable[Entry]) -> tables.Row:
@@ -292,12 +304,18 @@ def _packed(entries: Iterable[Entry]) -> tables.Row:
     return {f"entries_{number}": data[at : at + _BYTES_PER_PROPERTY] for number, at in enumerate(parts)}
 
 
-def _unpacked(row: tables.Row) -> Iterator[Entry]:
+def _unpacked(row: tables.Row, words: str | None) -> Iterator[Entry]:
     parts: list[bytes] = []
     while (part := row.get(f"entries_{len(parts)}")) is not None:
         parts.append(part)
     text = zlib.decompress(b"".join(parts)).decode("utf-8", "surrogatepass")
+    if words is not None and _PLAIN.fullmatch(words) and not mentions(words, text):
+        return iter(())
     return map(Entry.from_json, json.loads(text))
+
+
+_PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
+"""What JSON writes as it is."""
 
 
 def _named_row(entry: Entry, correlation_id: str) -> tables.Row:
@@ -311,7 +329,7 @@ def _digest(correlation_id: str) -> str:
 
 
 def _shard(digest: str) -> str:
-    return f"named-{digest[0]}"
+    return f"{_NAMED}{digest[0]}"
 
 
 def us_of(instant: datetime) -> int:

@@ -13,7 +13,7 @@ from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.stores import operation_notes, tables
-from durable_retry.stores.operation_index import TABLE, Entry, Kind, buckets, gaps
+from durable_retry.stores.operation_index import NAMES_TABLE, TABLE, Entry, Kind, buckets, gaps
 from durable_retry.stores.operation_notes import (
     note_accepted,
     note_document,
@@ -43,7 +43,8 @@ class Storage:
         return tables.with_table(table, action)
 
     def rows(self, prefix: str) -> list[dict[str, Any]]:
-        return [row for row in self.account.rows(TABLE) if row["PartitionKey"].startswith(prefix)]
+        every = [*self.account.rows(TABLE), *self.account.rows(NAMES_TABLE)]
+        return [row for row in every if row["PartitionKey"].startswith(prefix)]
 
 
 @pytest.fixture
