@@ -63,7 +63,7 @@ class Record(JsonRecord):
         run: The fencing token of the present claim, see `_run_after`; 1 in records of older versions.
         accepted_at: When the start that holds the claim was accepted, which distinguishes the starts of one
             owner; None in records of older versions.
-        contended_at: When another start of the owner first claimed the key; None while none did.
+        contended_at: When another start of the instance first claimed the key in vain; None while none did.
         fingerprint: Of the request that the key stands for.
         claimed_at: When the present owner claimed it.
         lease_until: After this the owner counts as dead; None means that it never does.
@@ -154,10 +154,13 @@ def claim(
     state = state_of(record, now)
     if record is None or state is RecordState.ABSENT:
         return Claim(_moved(state, RecordMove.CLAIM, fresh), ClaimAnswer.CLAIMED)
+    taken: Claim | None = None
     if replay and _is_dead_lettered(record) and record.owner != owner:
-        return Claim(_moved(state, RecordMove.REOPEN, fresh), ClaimAnswer.CLAIMED)
-    if _is_earlier_run(record, owner) and (replay or record.fingerprint == fingerprint):
-        return Claim(_moved(state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
+        taken = Claim(_moved(state, RecordMove.REOPEN, fresh), ClaimAnswer.CLAIMED)
+    elif _is_earlier_run(record, owner) and (replay or record.fingerprint == fingerprint):
+        taken = Claim(_moved(state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
+    if taken is not None:
+        return _after_grace(record, taken, now) if _is_older(accepted_at, record) else taken
     if record.fingerprint != fingerprint:
         return Claim(record, ClaimAnswer.MISMATCH)
     if state is RecordState.COMPLETED:
@@ -171,13 +174,30 @@ def _contended(record: Record, fresh: Record, now: datetime) -> Claim:
         if fresh.accepted_at is None or record.accepted_at in {None, fresh.accepted_at}:
             same = replace(fresh, run=record.run, accepted_at=fresh.accepted_at or record.accepted_at)
             return Claim(_moved(record.state, RecordMove.TAKE_OVER, same), ClaimAnswer.CLAIMED)
-        since = record.contended_at or now
-        if now - since < COMPLETION_GRACE:
-            return Claim(replace(record, contended_at=since), ClaimAnswer.IN_PROGRESS)
-        return Claim(_moved(record.state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
+        taken = Claim(_moved(record.state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
+        return _after_grace(record, taken, now)
     if record.lease_until is not None and record.lease_until <= now:
         return Claim(_moved(record.state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
     return Claim(record, ClaimAnswer.IN_PROGRESS)
+
+
+def _after_grace(record: Record, taken: Claim, now: datetime) -> Claim:
+    """Let a start have the key that still claims it after a while."""
+    since = record.contended_at or now
+    if now - since < COMPLETION_GRACE:
+        return Claim(replace(record, contended_at=since), ClaimAnswer.IN_PROGRESS)
+    return taken
+
+
+def _is_older(accepted_at: datetime | None, record: Record) -> bool:
+    """Whether a start was accepted before the one that holds or held the claim.
+
+    Mostly it is over, and its claim was delivered again: it must not take the key from the run after it,
+    since nobody would complete it. Or the clock that accepted it is behind; then it claims again.
+    """
+    if accepted_at is None or record.accepted_at is None:
+        return False
+    return accepted_at < record.accepted_at
 
 
 def complete(

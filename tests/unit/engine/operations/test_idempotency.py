@@ -213,6 +213,36 @@ def test_another_start_of_the_owner_takes_over_when_no_completion_comes() -> Non
     assert late == second.record
 
 
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_the_claim_of_a_replay_that_is_over_takes_nothing_from_the_replay_after_it(
+    *, has_ended: bool
+) -> None:
+    first = {"owner": "op-1.dl-1", "replay": True, "accepted_at": after(10)}
+    second = {"owner": "op-1.dl-2", "replay": True, "accepted_at": after(20)}
+    held = claimed(completed(claimed(at=1).record, at=2, document=DEAD), at=20, **second).record
+    if has_ended:
+        held = completed(held, at=21, owner="op-1.dl-2", document=DEAD)
+    again = claimed(held, at=22, **first)
+    assert (again.answer, again.record.owner) == (ClaimAnswer.IN_PROGRESS, "op-1.dl-2")
+    assert again.record.document == held.document
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_replay_that_was_accepted_by_a_clock_behind_gets_the_key_when_it_claims_again(
+    *,
+    has_ended: bool,
+) -> None:
+    behind = {"owner": "op-1.dl-2", "replay": True, "accepted_at": after(-10)}
+    held = claimed(at=1, owner="op-1.dl-1", accepted_at=after(0)).record
+    if has_ended:
+        held = completed(held, at=2, owner="op-1.dl-1", document=DEAD)
+    waits = claimed(held, at=3, **behind)
+    assert waits.answer is ClaimAnswer.IN_PROGRESS
+    later = claimed(waits.record, at=33, **behind)
+    assert (later.answer in OWNED, later.record.owner) == (True, "op-1.dl-2")
+    assert later.record.run > held.run
+
+
 def test_records_and_completions_of_older_versions_have_no_run_number() -> None:
     older = {name: value for name, value in IN_PROGRESS.to_json().items() if name != "run"}
     assert Record.from_json(older).run == 1
