@@ -27,7 +27,7 @@ function raised({ items, receivers }, reload) {
   if (!items.length) return card("Raised now", h("p", { class: "empty" }, "Nothing is over its threshold."), { more });
   const columns = [
     { name: "State", cell: (one) => badge(one.state) },
-    { name: "What", class: "wide", cell: (one) => [h("span", {}, one.text), " ", place(one)] },
+    { name: "What", class: "wide", cell: (one) => h("span", {}, one.text, " ", place(one)) },
     { name: "Since", cell: (one) => ago(one.raised_at) },
     { name: "Messages", class: "wide", cell: (one) => (receivers.length ? messages(one) : h("span", { class: "dim" }, "log only")) },
     { name: "Action", cell: (one) => (one.silence ? h("span", {}, "until ", at(one.silence.until)) : button("Silence…", () => silence(one.condition, reload), "quiet")) },
