@@ -79,7 +79,7 @@ function groupCard(groups) {
     { name: "Sample", class: "wide", cell: (group) => h("span", { class: "clip", title: group.sample.detail }, group.sample.detail) },
     { name: "First seen", cell: (group) => ago(group.first_seen_at) },
     { name: "Last seen", cell: (group) => ago(group.last_seen_at) },
-    { name: "Action", cell: (group) => [h("a", { href: link("replays/new", { group: group.group }) }, "Replay…"), " ", h("a", { href: link("replays/new", { action: "archive", group: group.group }) }, "Archive…")] },
+    { name: "Action", cell: (group) => h("span", {}, h("a", { href: link("replays/new", { group: group.group }) }, "Replay…"), " ", h("a", { href: link("replays/new", { action: "archive", group: group.group }) }, "Archive…")) },
   ], groups.items, { keyOf: (group) => group.group }));
 }
 
