@@ -120,6 +120,8 @@ class Operation(BaseModel):
     request: dict[str, Any] | None = None
     input: Any = None
     steps: list[StepNote] | None = None
+    trace_id: str | None = None
+    trace_url: str | None = None
 
     @property
     def is_finished(self) -> bool:

@@ -20,6 +20,7 @@ from durable_retry.settings.catalogue import (
     SCRIPT_ROOT,
     STORE_LIMIT_BYTES,
     TENANT_HEADER,
+    TRACE_URL,
 )
 
 HOST_JSON: Final = "host.json"
@@ -88,6 +89,7 @@ class AppSettings:
         store_limit_bytes: Maximum of a response body stored in a result.
         tenant_header: Request header that names the caller's tenant, such as `X-MS-CLIENT-PRINCIPAL-ID` from
             App Service authentication; keys of different tenants are separate. None: there is one tenant.
+        trace_url: Where a trace is looked at, with `{trace_id}` in it; None: there is no link.
         handler_modules: Modules that register handlers when they are imported.
     """
 
@@ -98,6 +100,7 @@ class AppSettings:
     read_limit_bytes: int = int(READ_LIMIT_BYTES.default)
     store_limit_bytes: int = int(STORE_LIMIT_BYTES.default)
     tenant_header: str | None = None
+    trace_url: str | None = None
     handler_modules: tuple[str, ...] = ()
 
 
@@ -130,11 +133,23 @@ def read_settings(environ: Mapping[str, str], registration: Registration = Regis
         read_limit_bytes=READ_LIMIT_BYTES.read(environ, problems),
         store_limit_bytes=STORE_LIMIT_BYTES.read(environ, problems),
         tenant_header=TENANT_HEADER.get(environ) or None,
+        trace_url=_trace_url(environ, problems),
         handler_modules=tuple(dict.fromkeys((*registration.handlers, *filter(None, handlers)))),
     )
     if problems:
         raise SettingsError(tuple(problems))
     return settings
+
+
+def _trace_url(environ: Mapping[str, str], problems: list[Problem]) -> str | None:
+    url = TRACE_URL.get(environ)
+    if not url:
+        return None
+    if not url.startswith(("https://", "http://")) or "{trace_id}" not in url:
+        problems.append(
+            Problem(TRACE_URL.name, f"must be an http(s) URL with {{trace_id}} in it, not {url!r}")
+        )
+    return url
 
 
 @cache

@@ -62,6 +62,11 @@ TENANT_HEADER: Final = Text(
     "Request header with the caller's tenant, such as `X-MS-CLIENT-PRINCIPAL-ID`; each tenant has its own "
     "keys. Not set: one tenant.",
 )
+TRACE_URL: Final = Text(
+    "TRACE_URL",
+    "Where a trace is looked at, an http(s) URL with `{trace_id}` in it; traced operations link to it. "
+    "Not set: no link.",
+)
 AUTH_ENABLED: Final = Text(
     "WEBSITE_AUTH_ENABLED",
     "Whether App Service authentication is on; Azure sets it. Only then are its headers trusted.",
@@ -409,6 +414,7 @@ CATALOGUE: Final[Mapping[str, tuple[Setting, ...]]] = {
         SITE_HOST,
     ),
     "Telemetry": (
+        TRACE_URL,
         OTLP_ENDPOINT,
         OTLP_TRACES_ENDPOINT,
         OTLP_METRICS_ENDPOINT,

@@ -19,7 +19,7 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
 from durable_retry import clock
-from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.json_forms import TraceContext, to_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.operations.completion import unreadable_document
 from durable_retry.engine.operations.operation import OperationInput, content_of, is_operation_id
@@ -33,6 +33,7 @@ from durable_retry.engine.operations.status import (
     running_document,
 )
 from durable_retry.engine.outbox import outbox_id_of
+from durable_retry.settings.app import app_settings
 from durable_retry.settings.configuration import masking_of
 from durable_retry.stores.outbox import events_of
 from durable_retry.stores.steps import steps_shown
@@ -137,10 +138,19 @@ def whole_document_of(instance: Instance) -> dict[str, Any]:
     """Return the status document of an instance with `request`, or `handler` and `input`."""
     try:
         operation = instance.input["operation"]
-        content = content_of(operation, masking_of(operation["dependency"]))
+        content = content_of(operation, masking_of(operation["dependency"])) | _trace_of(operation)
     except (KeyError, TypeError, AttributeError):
         content = {}  # The input cannot be read, which the document says.
     return document_of(instance) | content
+
+
+def _trace_of(operation: Mapping[str, Any]) -> dict[str, str]:
+    trace = TraceContext.from_json(operation.get("trace"))
+    if trace is None:
+        return {}
+    url = app_settings().trace_url
+    link = {} if url is None else {"trace_url": url.replace("{trace_id}", trace.trace_id)}
+    return {"trace_id": trace.trace_id, **link}
 
 
 def operation_of(instance: Instance) -> OperationInput:

@@ -143,3 +143,18 @@ def test_a_search_that_cannot_be_read_is_refused(system: System) -> None:
         answer = system.client.get("/api/search", params=params)
         assert answer.status_code == HTTPStatus.BAD_REQUEST
         assert [each["pointer"] for each in answer.json()["errors"]] == [pointer]
+
+
+def test_an_operation_is_listed_by_what_became_of_it(system: System, key: str) -> None:
+    good = system.accepted(f"{key}-good", "/echo")
+    bad = system.accepted(f"{key}-bad", "/status/422")
+    system.until(good, "succeeded")
+    system.until(bad, "dead_lettered")
+
+    def keys(status: str) -> list[str]:
+        return listed(system, status=status, dependency="flaky", limit=200)
+
+    good_key, bad_key = f"{key}-good", f"{key}-bad"
+    eventually(lambda: good_key in keys("succeeded") and bad_key in keys("dead_lettered"), "both are listed")
+    assert good_key not in keys("dead_lettered")
+    assert bad_key not in keys("succeeded")

@@ -204,6 +204,8 @@ def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     suffix = sha256(name.encode()).hexdigest()[:16]
     monkeypatch.setattr("durable_retry.stores.dead_letters.records.TABLE", f"Letters{suffix}")
     monkeypatch.setattr("durable_retry.stores.alerts.TABLE", f"Alerts{suffix}")
+    monkeypatch.setattr("durable_retry.stores.operation_index.TABLE", f"Operations{suffix}")
+    monkeypatch.setattr("durable_retry.stores.operation_index.NAMES_TABLE", f"Names{suffix}")
     monkeypatch.setattr("durable_retry.stores.workflows.TABLE", f"Batches{suffix}")
     monkeypatch.setattr("durable_retry.stores.workflows.LISTS_TABLE", f"Workflows{suffix}")
     for constant in ("index.TABLE", "list.TABLE", "records.INDEX_TABLE"):

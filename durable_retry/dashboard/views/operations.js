@@ -170,6 +170,7 @@ function about(one) {
     ["Handler", one.handler],
     ["Source", one.source],
     ["Correlation", one.correlation_id],
+    ...(one.trace_id ? [["Trace", one.trace_url ? h("a", { href: one.trace_url, rel: "noreferrer" }, one.trace_id) : mono(one.trace_id)]] : []),
     ["Attempts", number(one.attempt_count)],
     ["Accepted", h("span", {}, at(one.created_at), " · ", ago(one.created_at))],
     ["Changed", h("span", {}, at(one.updated_at), " · ", ago(one.updated_at))],

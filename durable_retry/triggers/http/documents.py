@@ -122,6 +122,10 @@ class OperationDocument(ListedOperation):
         list[StepNote] | None,
         Field(description="A handler's steps, as they began. Left out where a request is sent."),
     ] = None
+    trace_id: Annotated[str | None, Field(description="Of the caller's trace. Left out without one.")] = None
+    trace_url: Annotated[
+        str | None, Field(description="Where it is looked at. Left out without the app setting `TRACE_URL`.")
+    ] = None
 
 
 class OperationPage(BaseModel):

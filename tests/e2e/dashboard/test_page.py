@@ -133,6 +133,7 @@ VIEWS = (
     "metrics",
     "metrics?dependency=flaky&minutes=15",
     "outbox?state=sent",
+    "outbox/{event}",
     "alerts",
     "policy",
     "batches",
@@ -166,6 +167,7 @@ def test_every_view_passes_the_accessibility_checker_and_fits_the_window(
             "/api/sagas", json={"steps": [{"name": "one", "operation": operation("in-a-saga", "/echo")}]}
         ).json()["saga_id"],
         "dead_letter": seen.client.get("/api/dead-letters?status=open").json()["items"][0]["id"],
+        "event": seen.client.get("/api/outbox?state=sent").json()["items"][0]["event_id"],
     }
     with Window(browser, seen.url, size=size, color_scheme=colours, bypass_csp=True) as window:
         for view in VIEWS:

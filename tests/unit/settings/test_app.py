@@ -37,6 +37,18 @@ def test_a_body_that_no_dead_letter_could_hold_stops_the_start() -> None:
         read_settings({"MAX_BODY_BYTES": "1048576"})
 
 
+@pytest.mark.parametrize(
+    "url", ["traces.example.com/{trace_id}", "https://traces.example.com/", "file:///{trace_id}"]
+)
+def test_a_trace_url_that_leads_to_no_trace_is_named(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"TRACE_URL.*\{trace_id\}"):
+        read_settings({"TRACE_URL": url})
+
+
+def test_a_trace_url_has_a_place_for_the_trace() -> None:
+    assert read_settings({"TRACE_URL": "https://x/{trace_id}"}).trace_url == "https://x/{trace_id}"
+
+
 def test_handlers_are_added_to_the_apps_own() -> None:
     own = Registration(handlers=("orders.handlers", "shipping"))
     settings = read_settings({"HANDLERS": " billing.handlers, shipping ,"}, own)
