@@ -2,6 +2,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from durable_retry.engine.config import parse_config
+from durable_retry.settings.configuration import using
 from durable_retry.stores import tables
 from durable_retry.stores.task_hub import close_clients
 from tests.support.hub import TaskHubStage, task_hub_stage
@@ -17,8 +19,14 @@ def any_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(tables, "_service", lambda: fake)
 
 
+DEPENDENCIES = """
+[dependencies.payments]
+base_url = "https://payments.example.com"
+"""
+
+
 @pytest.fixture
 async def task_hub() -> AsyncIterator[TaskHubStage]:
-    with task_hub_stage() as stage:
+    with task_hub_stage() as stage, using(parse_config(DEPENDENCIES, {})):
         yield stage
         await close_clients()
