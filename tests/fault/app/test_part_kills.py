@@ -34,7 +34,7 @@ from tests.support.crash.lives import Life, exit_code_of
 from tests.support.crash.places import CLIENT
 from tests.support.target import Target
 
-WRITE_NOTHING = {"replay_page", "wake_waiting", "look_at_call", "BuiltIn__HttpActivity"}
+WRITE_NOTHING = {"replay_page", "bulk_page", "wake_waiting", "look_at_call", "BuiltIn__HttpActivity"}
 """Activities that only read or wake, and the SDK's own, which nobody calls."""
 
 CUT_ELSEWHERE = {"start_call"}
@@ -103,7 +103,7 @@ def _storage(aftermath: Aftermath, monkeypatch: pytest.MonkeyPatch) -> None:
     use_account(monkeypatch, aftermath.storage.connection_string)
 
 
-pytestmark = [pytest.mark.usefixtures("_storage"), pytest.mark.timeout(240), pytest.mark.long]
+pytestmark = [pytest.mark.usefixtures("_storage"), pytest.mark.timeout(400), pytest.mark.long]
 
 
 def test_every_activity_that_writes_was_killed_behind_a_write(aftermath: Aftermath) -> None:

@@ -4,7 +4,14 @@ from typing import Final
 
 from tests.support.crash.flow import Flow
 from tests.support.crash.item_flows import Batch, Outbox, Refused, Saga
-from tests.support.crash.letter_flows import Archived, BulkReplay, EventReplayed, Resent, SingleReplay
+from tests.support.crash.letter_flows import (
+    Archived,
+    BulkArchived,
+    BulkReplay,
+    EventReplayed,
+    Resent,
+    SingleReplay,
+)
 
 DEPENDENCIES: Final = """
 [defaults.circuit]
@@ -36,8 +43,8 @@ MOST_PER_FLOW: Final = 60
 
 
 def dependencies() -> str:
-    """Each subject of a bulk replay has a dependency of its own, which is what its filter asks for."""
-    names = [f"bulk-{number}" for number in range(MOST_PER_FLOW)]
+    """Each subject of a bulk action has a dependency of its own, which is what its filter asks for."""
+    names = [f"{flow}-{number}" for flow in ("bulk", "tidied") for number in range(MOST_PER_FLOW)]
     return DEPENDENCIES + "".join(
         f'\n[dependencies.{name}]\nbase_url = "${{FLAKY_TARGET_URL}}"\n' for name in names
     )
@@ -51,6 +58,7 @@ FLOWS: Final[tuple[Flow, ...]] = (
     SingleReplay(),
     BulkReplay(),
     Archived(),
+    BulkArchived(),
     Resent(),
     EventReplayed(),
 )

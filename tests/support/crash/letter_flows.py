@@ -12,6 +12,7 @@ from durable_retry.services.outbox import resend
 from durable_retry.services.replay import replay_dead_letter
 from durable_retry.stores.dead_letters.records import find_dead_letter, move_dead_letter
 from durable_retry.stores.task_hub import read_operation
+from durable_retry.triggers.http.bulk_actions import start_action_on_many
 from durable_retry.triggers.http.replays import start_replay_of_many
 from durable_retry.triggers.http.submissions import submit_operation
 from tests.support.crash.flow import Expected, Flow, accepted, body, events_of_operation, operation_id
@@ -55,7 +56,7 @@ class BulkReplay(ReplayFlow):
     @override
     def is_asked_again(self, place: Place | None) -> bool:
         # Before the orchestration is started the caller has no answer, and asks again.
-        return place is not None and tuple(place) == ("client: merge Workflows", 1)
+        return place is not None and place[0] == "client: merge Workflows"
 
     async def ask(self, app: SmallApp, subject: str) -> None:
         app.places.names[app.letters[subject]] = subject
@@ -71,8 +72,12 @@ class Archived(Flow):
 
     name = "archived"
 
+    def dependency_of(self, _subject: str) -> str:
+        return "flaky"
+
     async def prepare(self, app: SmallApp, subject: str) -> None:
-        await accepted(submit_operation, app, body(subject, "/status/422"))
+        asked = body(subject, "/status/422", dependency=self.dependency_of(subject))
+        await accepted(submit_operation, app, asked)
         app.letters[subject] = await letter_of_operation(app, subject)
 
     async def ask(self, app: SmallApp, subject: str) -> None:
@@ -84,6 +89,30 @@ class Archived(Flow):
             operations={operation_id(subject): "dead_lettered"},
             letters={(subject, "RejectedByDependency"): "archived"},
         )
+
+
+class BulkArchived(Archived):
+    """It is found and put away by a bulk action."""
+
+    name = "tidied"
+
+    @override
+    def is_asked_again(self, place: Place | None) -> bool:
+        return place is not None and place[0] == "client: merge Workflows"
+
+    @override
+    async def ask(self, app: SmallApp, subject: str) -> None:
+        app.places.names[app.letters[subject]] = subject
+        asked = {
+            "action": "archive",
+            "filter": {"dependency": self.dependency_of(subject)},
+            "rate_per_second": 100,
+        }
+        await accepted(start_action_on_many, app, asked)
+
+    @override
+    def dependency_of(self, subject: str) -> str:
+        return subject
 
 
 class Resent(Flow):

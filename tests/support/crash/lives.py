@@ -29,8 +29,8 @@ from tests.support.crash.flows import FLOWS, flow_of
 from tests.support.crash.places import CLIENT, Place, Places, die
 from tests.support.crash.small_app import SmallApp, small_app
 
-_ALL_SECONDS: Final = 180
-_TOGETHER_SECONDS: Final = 60
+_ALL_SECONDS: Final = 220
+_TOGETHER_SECONDS: Final = 100
 _LATER: Final = max(SETTLED_AFTER, SWEPT_AFTER) + timedelta(minutes=1)
 
 

@@ -20,11 +20,14 @@ from typing import Any, Final, Literal, override
 from azure.durable_functions import DurableFunctionsClient
 
 from durable_retry.services.attempt import http_client as downstream
-from durable_retry.stores import queues, tables
+from durable_retry.stores import operation_index, queues, tables
 from durable_retry.stores.dead_letters import index as dead_letter_index
 
 _READS: Final = ("read", "rows_", "get_", "list_", "wait_", "close", "packed", "run_in_pool")
 """Beginnings of the names of what only reads, and what carries out reads and writes alike."""
+
+_BESIDE: Final = frozenset({operation_index.TABLE, operation_index.NAMES_TABLE})
+"""Tables that are written in the background for many at once, and repaired by upkeep: nobody's places."""
 
 type Place = tuple[str, int]
 """What was written by whom, and the how manieth time by the same subject, from 1."""
@@ -129,6 +132,8 @@ class Places:
         @wraps(write)
         async def written(*given: Any, **more: Any) -> Any:
             result = await write(*given, **more)
+            if names_table and given[0] in _BESIDE:
+                return result
             await self.passing(f"{name} {given[0]}" if names_table else name)
             return result
 
