@@ -1,6 +1,6 @@
 """The tests that need the task hub's own terms: `pytest --semantics azure` leaves them out.
 
-Found by running all of tests/e2e with five times as many lost turns and twenty times as many doubled
+Found by running all of tests/e2e and tests/fault, the former with five times as many lost turns and twenty times as many doubled
 activities. What else may fail with the usual shares, rarely, is of the same kinds.
 """
 
@@ -38,6 +38,7 @@ OWN_TERMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_queue": ("an_operation_put_on_the_queue_", "a_message_seen_twice_"),
         "test_sources": ("a_key_made_of_fields_",),
         "test_steering": ("a_cancelled_operation_ends_its_wait_",),
+        "test_step_cuts": ("a_kill_at_a_boundary_", "a_replay_runs_the_step_in_doubt_"),
         "test_telemetry": ("one_trace_leads_", "every_metric_arrives_", "log_lines_carry_"),
     },
     TIMES: {
@@ -55,11 +56,14 @@ OWN_TERMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 """Beginnings of names, without `test_`, by reason and file."""
 
 
+_PLACES: Final = frozenset({"e2e", "fault"})
+
+
 def reason_for_own_terms(item: pytest.Item) -> str | None:
     """Return why a test needs the task hub's own terms; None when it does not."""
     name = item.name.removeprefix("test_")
     for reason, files in OWN_TERMS.items():
         beginnings = files.get(item.path.stem, ())
-        if "e2e" in item.path.parts and beginnings and name.startswith(beginnings):
+        if _PLACES & set(item.path.parts) and beginnings and name.startswith(beginnings):
             return reason
     return None
