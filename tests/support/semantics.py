@@ -1,7 +1,7 @@
 """The tests that need the task hub's own terms: `pytest --semantics azure` leaves them out.
 
-Found by running all of tests/e2e and tests/fault, the former with five times as many lost turns and twenty times as many doubled
-activities. What else may fail with the usual shares, rarely, is of the same kinds.
+Found by running all of tests/e2e and tests/fault, the former with five times as many lost turns and twenty
+times as many doubled activities. What else may fail with the usual shares, rarely, is of the same kinds.
 """
 
 from typing import Final
