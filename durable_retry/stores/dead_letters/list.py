@@ -6,7 +6,7 @@ being moved, is not shown twice.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
@@ -93,8 +93,9 @@ async def list_dead_letters(
     if search.words is not None and (named := await find_dead_letter(search.words)) is not None:
         return RecordPage([named] if _is_named(wanted, search, named) else [], None)
     records: list[DeadLetterRecord] = []
+    statuses: Collection[Status] = _statuses(wanted)
     for _ in range(_ROUNDS):
-        entries, cursor = await _entries(wanted, search, limit - len(records), cursor)
+        entries, cursor, statuses = await _entries(wanted, search, statuses, limit - len(records), cursor)
         found = await find_dead_letters(entry.id for entry in entries)
         records.extend(
             record
@@ -131,13 +132,20 @@ async def _count(wanted: DeadLetterFilter, status: Status, one_page: bool) -> in
 
 
 async def _entries(
-    wanted: DeadLetterFilter, search: DeadLetterSearch, limit: int, cursor: str | None
-) -> tuple[list[IndexEntry], str | None]:
-    """Read the lists once; return at most `limit` matching entries and the cursor behind them."""
+    wanted: DeadLetterFilter,
+    search: DeadLetterSearch,
+    statuses: Collection[Status],
+    limit: int,
+    cursor: str | None,
+) -> tuple[list[IndexEntry], str | None, Collection[Status]]:
+    """Read the lists of some statuses once.
+
+    Returns:
+        At most `limit` matching entries, the cursor behind them, and the statuses whose lists go on there.
+    """
     rows = limit if wanted.is_exact and search == EVERY else _MANY_ROWS
-    statuses = _statuses(wanted)
     pages = await asyncio.gather(*(_range(wanted, status, limit=rows, cursor=cursor) for status in statuses))
-    lists = (map(IndexEntry.from_row, page.rows) for page in pages)
+    lists = [list(map(IndexEntry.from_row, page.rows)) for page in pages]
     # Behind `rows` entries the order is not complete: a list that was cut may lack entries.
     seen = list(islice(merge(*lists, key=attrgetter("position")), rows))
     fitting = (entry for entry in seen if wanted.matches(entry.facets) and search.may_match(entry))
@@ -148,7 +156,12 @@ async def _entries(
     else:
         last = seen[-1].position if seen else ""
         is_end = _is_all(pages, len(seen))
-    return _once(chosen), None if is_end else last
+    more = [
+        status
+        for status, page, entries in zip(statuses, pages, lists, strict=True)
+        if page.cursor is not None or (entries and entries[-1].position > last)
+    ]
+    return _once(chosen), None if is_end else last, more
 
 
 def _is_all(pages: Iterable[tables.Page], seen: int) -> bool:

@@ -381,3 +381,25 @@ async def test_writers_of_other_processes_count_into_the_same_sum(monkeypatch: p
 
 async def _crash(*_: Any) -> None:
     raise ConnectionError("the storage is gone")
+
+
+async def test_a_search_that_takes_many_reads_asks_no_list_again_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for number in range(6):
+        record = await keep(number)
+        if number in {1, 4}:
+            await move_dead_letter(record.id, lambda each: archived(each, NOON))
+    asked: list[Status] = []
+    read = dead_letter_list._range
+
+    async def counted(wanted: DeadLetterFilter, status: Status, **more: Any) -> Any:
+        asked.append(status)
+        return await read(wanted, status, **more)
+
+    monkeypatch.setattr(dead_letter_list, "_range", counted)
+    monkeypatch.setattr(dead_letter_list, "_MANY_ROWS", 2)
+    everyone = DeadLetterSearch(words="op-")
+    page = await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None, search=everyone)
+    assert [record.operation_id for record in page.records] == [f"op-{5 - number}" for number in range(6)]
+    assert (asked.count(Status.OPEN), asked.count(Status.REPLAYED)) == (3, 1)
