@@ -173,29 +173,47 @@ def document_size(story: Story, document: dict[str, object]) -> int:
 
 
 def sagas_are_undone(story: Story) -> Iterator[str]:
-    """A saga goes on after success only, and undoes what it did in reverse when a step ends otherwise."""
-    first = story.first_ends
+    """A saga goes on after success only, and undoes what it did in reverse when a step ends otherwise.
+
+    It may hear of a step's end late, when somebody has replayed that step's dead letter: the replay's end
+    is then what it goes by.
+    """
     for saga_id in sorted(story.people.sagas):
         instance = story.app.hub.instances.get(saga_id)
         if instance is None or instance.name != SAGA or instance.is_running:
             yield f"{saga_id} has not ended"
             continue
         steps = Saga.from_json(json.loads(instance.input)["saga"]).steps
-        done = [first.get(step.operation.operation_id) for step in steps]
-        good = [end for end in done if end is not None and end.succeeded]
-        started = [end for end in done if end is not None]
-        if len(started) != min(len(good) + 1, len(steps)) or started[: len(good)] != good:
-            yield f"{saga_id} started {len(started)} steps, {len(good)} succeeded"
-        failed = started[-1] if len(good) < len(started) else None
-        ending = None if failed is None else Completion.of(failed.document)
-        acted = len(good) + (ending is not None and ending.may_have_acted)
-        # The last release undid a step that may have acted in fewer cases.
-        at_least = len(good) if story.world.deploys else acted
-        if len(good) == len(steps):
-            if any(_undone(first, steps)):
-                yield f"{saga_id} succeeded and undid something"
-        elif not any(_are_undone(first, steps[:number]) for number in range(at_least, acted + 1)):
-            yield f"{saga_id} did not undo {acted} steps in reverse"
+        wrong = list(_saga_contradictions(story, saga_id, steps, story.first_ends))
+        if wrong and (replayed := _ends_of_replays(story, steps)):
+            wrong = list(_saga_contradictions(story, saga_id, steps, story.first_ends | replayed))
+        yield from wrong
+
+
+def _ends_of_replays(story: Story, steps: Sequence[Step]) -> dict[str, RunEnd]:
+    operations = {step.operation.operation_id for step in steps}
+    replays = (end for end in story.ends if end.operation.replay_of is not None)
+    return {end.operation.operation_id: end for end in replays if end.operation.operation_id in operations}
+
+
+def _saga_contradictions(
+    story: Story, saga_id: str, steps: Sequence[Step], ends: dict[str, RunEnd]
+) -> Iterator[str]:
+    done = [ends.get(step.operation.operation_id) for step in steps]
+    good = [end for end in done if end is not None and end.succeeded]
+    started = [end for end in done if end is not None]
+    if len(started) != min(len(good) + 1, len(steps)) or started[: len(good)] != good:
+        yield f"{saga_id} started {len(started)} steps, {len(good)} succeeded"
+    failed = started[-1] if len(good) < len(started) else None
+    ending = None if failed is None else Completion.of(failed.document)
+    acted = len(good) + (ending is not None and ending.may_have_acted)
+    # The last release undid a step that may have acted in fewer cases.
+    at_least = len(good) if story.world.deploys else acted
+    if len(good) == len(steps):
+        if any(_undone(ends, steps)):
+            yield f"{saga_id} succeeded and undid something"
+    elif not any(_are_undone(ends, steps[:number]) for number in range(at_least, acted + 1)):
+        yield f"{saga_id} did not undo {acted} steps in reverse"
 
 
 def _undone(first: dict[str, RunEnd], steps: Sequence[Step]) -> list[RunEnd | None]:
