@@ -344,7 +344,8 @@ class World:
         self.note("dies", worker.name)
         worker.alive = False
         for future in worker.waiting:
-            future.set_result(None)
+            if not future.done():  # Whoever waited may have given up in this very moment.
+                future.set_result(None)
         worker.waiting.clear()
         self.deaths += 1
         self.workers.remove(worker)
