@@ -1,7 +1,7 @@
 """Bulk actions: to archive or replay many dead letters, to cancel or retry now many operations.
 
-Each is one orchestration (`orchestrators.bulk_replay`). What a filter means is read page by page while it
-runs; a selection is in its input. A replay is an orchestration `replay`, as `services.bulk_replay` starts it.
+Each is one orchestration (`orchestrators.bulk_replay`): `replay` for replays, `bulk_action` for others. What
+a filter means is read page by page while it runs; a selection is in its input.
 """
 
 import asyncio
@@ -58,7 +58,8 @@ from durable_retry.stores.task_hub import (
 )
 from durable_retry.stores.workflows import note_created
 
-ID: Final = re.compile(r"(?:replay|bulk)-[0-9a-f]{32}")
+_ID: Final = re.compile(r"(?:replay|bulk)-[0-9a-f]{32}")
+_REPLAY_ID: Final = re.compile(r"replay-[0-9a-f]{32}")
 
 _AT_ONCE: Final = 8
 _WAITING: Final = frozenset({OperationState.WAITING_RETRY.value, OperationState.WAITING_CIRCUIT.value})
@@ -102,38 +103,80 @@ async def start_bulk_action(
         TaskHubUnavailableError: It could not be started.
     """
     is_replay = body.what is BulkAction.REPLAY
-    action_id = f"{'replay' if is_replay else 'bulk'}-{uuid.uuid4().hex}"
     ids = list(dict.fromkeys(body.ids or ()))
-    input_: dict[str, Any] = {
-        "replay_id": action_id,
+    more: dict[str, Any] = {"selected": len(ids)}
+    if ids:
+        more["page"] = {"ids": ids, "cursor": None}
+    if not is_replay:
+        more["action"] = body.action
+    input_ = {
         "filter": DeadLetterFilter().to_json() if wanted is None else wanted.to_json(),
         "rate_per_second": body.rate_per_second,
         "matched": matched,
         "note": body.note,
-        "created_at": to_rfc3339(now),
-        "form": FORM,
         "by": by,
-        "selected": len(ids),
     }
-    if ids:
-        input_["page"] = {"ids": ids, "cursor": None}
-    if not is_replay:
-        input_["action"] = body.action
-    await note_created(workflows.BULK_ACTION, action_id, to_rfc3339(now))
+    return await _start(hub, input_ | more, now, is_replay=is_replay)
+
+
+async def start_bulk_replay(
+    hub: str,
+    wanted: DeadLetterFilter,
+    *,
+    rate_per_second: float,
+    matched: int,
+    note: str | None,
+    now: datetime,
+    by: str | None = None,
+) -> str:
+    """Start a bulk replay and return its id; `by` is None when nobody said who asks for it.
+
+    Raises:
+        TaskHubUnavailableError: It could not be started.
+    """
+    input_ = {
+        "filter": wanted.to_json(),
+        "rate_per_second": rate_per_second,
+        "matched": matched,
+        "note": note,
+        "by": by,
+    }
+    return await _start(hub, input_, now, is_replay=True)
+
+
+async def _start(hub: str, input_: dict[str, Any], now: datetime, *, is_replay: bool) -> str:
+    action_id = f"{'replay' if is_replay else 'bulk'}-{uuid.uuid4().hex}"
+    created_at = to_rfc3339(now)
+    await note_created(workflows.BULK_ACTION, action_id, created_at)
     if is_replay:
-        await note_created(workflows.REPLAY, action_id, to_rfc3339(now))
-    await start_instance(hub, REPLAY if is_replay else BULK_ACTION, action_id, input_, again=False)
+        await note_created(workflows.REPLAY, action_id, created_at)
+    whole = {"replay_id": action_id, "created_at": created_at, "form": FORM, **input_}
+    await start_instance(hub, REPLAY if is_replay else BULK_ACTION, action_id, whole, again=False)
     return action_id
 
 
 async def find_bulk_action(hub: str, action_id: str) -> dict[str, Any] | None:
-    """Return a bulk action's document; None when no instance of this id exists.
+    """Return a bulk action's document; None when no instance of this id exists (never started, or purged).
 
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
     """
-    if not ID.fullmatch(action_id):
-        return None
+    found = await _find(hub, action_id) if _ID.fullmatch(action_id) else None
+    return None if found is None else action_document(*found)
+
+
+async def find_bulk_replay(hub: str, replay_id: str) -> dict[str, Any] | None:
+    """Return a bulk replay's document, as `find_bulk_action`.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    found = await _find(hub, replay_id) if _REPLAY_ID.fullmatch(replay_id) else None
+    return None if found is None else found[0]
+
+
+async def _find(hub: str, action_id: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Return how far it got, as a bulk replay shows it, and its input."""
     client = await client_for(hub)
     try:
         state = await client.get_orchestration_state(action_id)
@@ -142,16 +185,14 @@ async def find_bulk_action(hub: str, action_id: str) -> dict[str, Any] | None:
     if state is None:
         return None
     given = json.loads(state.serialized_input or "{}")
-    ended = _ENDED.get(state.runtime_status)
-    progress = progress_document(given, ended or ReplayState.PENDING, ReplayProgress())
+    ended = _ENDED_WITHOUT_OUTPUT.get(state.runtime_status)
     for text in (state.serialized_output, state.serialized_custom_status):
         if text and isinstance(document := json.loads(text), dict):
-            progress = document if ended is None else document | {"status": ended.value}
-            break
-    return action_document(progress, given)
+            return (document if ended is None else document | {"status": ended.value}), given
+    return progress_document(given, ended or ReplayState.PENDING, ReplayProgress()), given
 
 
-_ENDED: Final = {
+_ENDED_WITHOUT_OUTPUT: Final = {
     OrchestrationStatus.FAILED: ReplayState.FAILED,
     OrchestrationStatus.TERMINATED: ReplayState.CANCELLED,
 }

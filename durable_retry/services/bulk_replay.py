@@ -6,30 +6,21 @@ what an earlier execution did, and finishes what that one began.
 """
 
 import asyncio
-import json
-import re
-import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
-
-import grpc
-from durabletask.client import OrchestrationState, OrchestrationStatus
+from typing import Final
 
 from durable_retry import clock
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import FORM, REPLAY
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.circuit import CircuitState, snapshot_of
-from durable_retry.engine.dead_letters.bulk_replay import ReplayProgress, ReplayState, progress_document
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     Status,
     WrongStatusError,
 )
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter, ReplayBody
+from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.services.replay import (
     KeyTakenError,
     StillRunningError,
@@ -37,7 +28,6 @@ from durable_retry.services.replay import (
     replay_dead_letter,
 )
 from durable_retry.settings.configuration import find_dependency
-from durable_retry.stores import workflows
 from durable_retry.stores.circuit import CircuitEntity
 from durable_retry.stores.dead_letters.records import (
     ContendedError,
@@ -49,77 +39,7 @@ from durable_retry.stores.outbox import NoSuchEventError
 from durable_retry.stores.tables import StorageRefusedError
 from durable_retry.stores.task_hub import (
     TaskHubUnavailableError,
-    client_for,
-    start_instance,
-    task_hub_unavailable,
 )
-from durable_retry.stores.workflows import note_created
-
-_ID: Final = re.compile(r"replay-[0-9a-f]{32}")
-
-_ENDED_WITHOUT_OUTPUT: Final = {
-    OrchestrationStatus.FAILED: ReplayState.FAILED,
-    OrchestrationStatus.TERMINATED: ReplayState.CANCELLED,
-}
-
-
-async def start_bulk_replay(
-    hub: str,
-    wanted: DeadLetterFilter,
-    *,
-    rate_per_second: float,
-    matched: int,
-    note: str | None,
-    now: datetime,
-    by: str | None = None,
-) -> str:
-    """Start a bulk replay and return its id; `by` is None when nobody said who asks for it.
-
-    Raises:
-        TaskHubUnavailableError: It could not be started.
-    """
-    replay_id = f"replay-{uuid.uuid4().hex}"
-    input_ = {
-        "replay_id": replay_id,
-        "filter": wanted.to_json(),
-        "rate_per_second": rate_per_second,
-        "matched": matched,
-        "note": note,
-        "created_at": to_rfc3339(now),
-        "form": FORM,
-        "by": by,
-    }
-    await note_created(workflows.BULK_ACTION, replay_id, to_rfc3339(now))
-    await note_created(workflows.REPLAY, replay_id, to_rfc3339(now))
-    await start_instance(hub, REPLAY, replay_id, input_, again=False)
-    return replay_id
-
-
-async def find_bulk_replay(hub: str, replay_id: str) -> dict[str, Any] | None:
-    """Return a bulk replay's document; None when no instance of this id exists (never started, or purged).
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
-    if not _ID.fullmatch(replay_id):
-        return None
-    client = await client_for(hub)
-    try:
-        state = await client.get_orchestration_state(replay_id)
-    except grpc.aio.AioRpcError as error:
-        raise task_hub_unavailable(error) from error
-    return None if state is None else _document(state)
-
-
-def _document(state: OrchestrationState) -> dict[str, Any]:
-    for text in (state.serialized_output, state.serialized_custom_status):
-        if text and isinstance(document := json.loads(text), dict):
-            ended = _ENDED_WITHOUT_OUTPUT.get(state.runtime_status)
-            return document if ended is None else document | {"status": ended.value}
-    input_ = json.loads(state.serialized_input or "{}")
-    ended = _ENDED_WITHOUT_OUTPUT.get(state.runtime_status, ReplayState.PENDING)
-    return progress_document(input_, ended, ReplayProgress())
-
 
 RECHECK: Final = timedelta(seconds=15)
 """When to look again at an open circuit without a time at which it may close."""

@@ -25,7 +25,7 @@ from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.operations.status import last_error
 from durable_retry.engine.outbox import EventState
-from durable_retry.services.bulk_replay import find_bulk_replay
+from durable_retry.services.bulk_actions import find_bulk_replay
 from durable_retry.services.operation_search import (
     BadCursorError,
     OperationFilter,

@@ -1,27 +1,25 @@
 """HTTP: replay, archive, cancel or retry now many; see how far it got, and cancel it."""
 
 from functools import partial
-from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
 import azure.functions as func
 from pydantic import BaseModel
 
 from durable_retry import clock
-from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT
 from durable_retry.engine.dead_letters.bulk_replay import (
-    FINISHED_REPLAY,
     BulkAction,
     BulkActionBody,
     ReplayState,
 )
 from durable_retry.services.bulk_actions import count_matches, find_bulk_action, start_bulk_action
-from durable_retry.stores.task_hub import InstanceEndedError, raise_event
+from durable_retry.stores.task_hub import InstanceEndedError
 from durable_retry.stores.workflows import BULK_ACTION, list_created
 from durable_retry.triggers.http.answers import ConflictError, json_answer, page_answer, required
 from durable_retry.triggers.http.callers import Caller
 from durable_retry.triggers.http.documents import UtcInstant
 from durable_retry.triggers.http.parameters import CURSOR, LIMIT
+from durable_retry.triggers.http.replays import cancelled_answer, started_answer
 from durable_retry.triggers.http.routes import (
     AWAY,
     CONFLICT,
@@ -34,14 +32,11 @@ from durable_retry.triggers.http.routes import (
     accepted,
     page,
     shown,
-    url_of,
 )
 
 routes = Routes(
     "bulk actions", {InstanceEndedError: lambda _: ConflictError("The bulk action has ended meanwhile.")}
 )
-
-_POLL_SECONDS: Final = 2
 
 
 class BulkMatches(BaseModel):
@@ -113,9 +108,7 @@ async def start_action_on_many(
     if body.dry_run:
         return json_answer({"matched": matched, "complete": complete})
     action_id = await start_bulk_action(hub, body, wanted, matched=matched, now=now, by=who.known_name)
-    url = f"{url_of(req)}/{action_id}"
-    answer = {"action_id": action_id, "matched": matched, "status_url": url}
-    return json_answer(answer, HTTPStatus.ACCEPTED, {"Location": url, "Retry-After": str(_POLL_SECONDS)})
+    return started_answer(req, action_id, {"action_id": action_id, "matched": matched})
 
 
 @routes.get("bulk-actions", parameters=PAGING, answers=page(BulkActionPage), errors=(AWAY,))
@@ -143,11 +136,7 @@ async def cancel_action_on_many(action_id: str, hub: str) -> func.HttpResponse:
 
     The batch under way ends first.
     """
-    document = await _find(hub, action_id)
-    if ReplayState(document["status"]) in FINISHED_REPLAY:
-        raise ConflictError(f"The bulk action is {document['status']}.")
-    await raise_event(hub, action_id, CANCEL_REPLAY_EVENT, {})
-    return json_answer(document, HTTPStatus.ACCEPTED)
+    return await cancelled_answer(hub, action_id, await _find(hub, action_id), "bulk action")
 
 
 async def _find(hub: str, action_id: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, Category, DeadL
 from durable_retry.engine.dead_letters.bulk_replay import FINISHED_REPLAY, BulkReplayBody, ReplayState
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import ReplayBody
-from durable_retry.services.bulk_replay import find_bulk_replay, start_bulk_replay
+from durable_retry.services.bulk_actions import find_bulk_replay, start_bulk_replay
 from durable_retry.services.replay import replay_dead_letter
 from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.task_hub import InstanceEndedError, raise_event
@@ -155,9 +155,7 @@ async def start_replay_of_many(
         now=now,
         by=who.known_name,
     )
-    url = f"{url_of(req)}/{replay_id}"
-    answer = {"replay_id": replay_id, "matched": matched, "status_url": url}
-    return json_answer(answer, HTTPStatus.ACCEPTED, {"Location": url, "Retry-After": str(_POLL_SECONDS)})
+    return started_answer(req, replay_id, {"replay_id": replay_id, "matched": matched})
 
 
 @routes.get("dead-letters/replays", parameters=PAGING, answers=page(BulkReplayPage), errors=(AWAY,))
@@ -185,10 +183,28 @@ async def cancel_replay_of_many(replay_id: str, hub: str) -> func.HttpResponse:
 
     The batch under way ends first.
     """
-    document = await _find(hub, replay_id)
+    return await cancelled_answer(hub, replay_id, await _find(hub, replay_id), "bulk replay")
+
+
+def started_answer(request: func.HttpRequest, action_id: str, started: dict[str, Any]) -> func.HttpResponse:
+    """Return 202 for what acts on many, with the URL of its progress."""
+    url = f"{url_of(request)}/{action_id}"
+    headers = {"Location": url, "Retry-After": str(_POLL_SECONDS)}
+    return json_answer(started | {"status_url": url}, HTTPStatus.ACCEPTED, headers)
+
+
+async def cancelled_answer(
+    hub: str, action_id: str, document: dict[str, Any], what: str
+) -> func.HttpResponse:
+    """Signal what acts on many that it is cancelled, and return 202 with its document.
+
+    Raises:
+        ConflictError: It has ended.
+        TaskHubUnavailableError: The task hub did not answer.
+    """
     if ReplayState(document["status"]) in FINISHED_REPLAY:
-        raise ConflictError(f"The bulk replay is {document['status']}.")
-    await raise_event(hub, replay_id, CANCEL_REPLAY_EVENT, {})
+        raise ConflictError(f"The {what} is {document['status']}.")
+    await raise_event(hub, action_id, CANCEL_REPLAY_EVENT, {})
     return json_answer(document, HTTPStatus.ACCEPTED)
 
 

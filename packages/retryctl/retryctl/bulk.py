@@ -1,7 +1,7 @@
 """Commands that act on many: archive or replay dead letters, cancel or retry now operations."""
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from retryctl import errors, watching
@@ -37,7 +37,7 @@ def start(api: Api, args: Namespace, screen: Screen) -> int:
         screen.show(document, f"{args.action} would meet {document['matched']}{more}")
         return errors.OK
     if args.watch:
-        return _watch(api, document["action_id"], screen)
+        return follow_progress(api, (_PATH, document["action_id"]), screen, _text)
     screen.show(document, f"{document['action_id']}  {args.action} of {document['matched']}")
     return errors.OK
 
@@ -61,7 +61,7 @@ def show(api: Api, args: Namespace, screen: Screen) -> int:
 
 def watch(api: Api, args: Namespace, screen: Screen) -> int:
     """Follow a bulk action until it ends."""
-    return _watch(api, args.id, screen)
+    return follow_progress(api, (_PATH, args.id), screen, _text)
 
 
 def cancel(api: Api, args: Namespace, screen: Screen) -> int:
@@ -71,10 +71,23 @@ def cancel(api: Api, args: Namespace, screen: Screen) -> int:
     return errors.OK
 
 
-def _watch(api: Api, action_id: str, screen: Screen) -> int:
+def follow_progress(
+    api: Api, path: tuple[str, ...], screen: Screen, text: Callable[[Mapping[str, Any]], str]
+) -> int:
+    """Follow what acts on many until it ends.
+
+    Args:
+        api: Where it is.
+        path: Of its document.
+        screen: Shows the document at its end, and a bar until then.
+        text: Of the document, for a person.
+
+    Returns:
+        `OK` when all was done and nothing failed.
+    """
     document: dict[str, Any] = {}
-    for document in watching.follow(lambda: api.get(_PATH, action_id), _FINISHED, screen, _progress):
-        screen.show_change(document, _text(document) if document["status"] in _FINISHED else "")
+    for document in watching.follow(lambda: api.get(*path), _FINISHED, screen, _progress):
+        screen.show_change(document, text(document) if document["status"] in _FINISHED else "")
     is_complete = document["status"] == "completed" and not document["failed"]
     return errors.OK if is_complete else errors.FAILED
 
@@ -87,8 +100,21 @@ def _progress(document: Mapping[str, Any]) -> str:
     return f"{line}, looks again in {span(round(watching.seconds_until(document['waiting_until']), 1))}"
 
 
-def _text(document: Mapping[str, Any]) -> str:
-    names = ("matched", "done", "skipped", "failed", "remaining")
+def counts_text(document: Mapping[str, Any], head: str, done: str) -> str:
+    """Return how far what acts on many got, and what failed.
+
+    Args:
+        document: Of a bulk action or a bulk replay.
+        head: What it is, for the first line.
+        done: Name of the count of what was done.
+    """
+    names = ("matched", done, "skipped", "failed", "remaining")
     counts = ", ".join(f"{document[name]} {name}" for name in names)
-    lines = [f"{document['action_id']}  {document['action']} {document['status']}: {counts}"]
-    return "\n".join(lines + [f"  {each['id']}: {cell(each['detail'])}" for each in document["failures"]])
+    failures = [f"  {each['id']}: {cell(each['detail'])}" for each in document["failures"]]
+    return "\n".join([f"{head}: {counts}", *failures])
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return counts_text(
+        document, f"{document['action_id']}  {document['action']} {document['status']}", "done"
+    )

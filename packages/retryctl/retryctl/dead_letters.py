@@ -5,15 +5,15 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from retryctl import errors, watching
+from retryctl import errors
 from retryctl.api import Api
+from retryctl.bulk import counts_text, follow_progress
 from retryctl.documents import parse_json
 from retryctl.operations import attempt_text
-from retryctl.screen import Screen, bar, cell, facts, span, table
+from retryctl.screen import Screen, cell, facts, span, table
 
 _PATH: Final = "dead-letters"
 _REPLAYS: Final = (_PATH, "replays")
-REPLAY_FINISHED: Final = frozenset({"completed", "cancelled", "failed"})
 
 
 def list_dead_letters(api: Api, args: Namespace, screen: Screen) -> int:
@@ -112,7 +112,7 @@ def start_replay(api: Api, args: Namespace, screen: Screen) -> int:
         screen.show(document, f"{document['matched']} open dead letters would be replayed")
         return errors.OK
     if args.watch:
-        return _watch_replay(api, document["replay_id"], screen)
+        return follow_progress(api, (*_REPLAYS, document["replay_id"]), screen, _replay_text)
     screen.show(document, f"{document['replay_id']}  replays {document['matched']} dead letters")
     return errors.OK
 
@@ -136,7 +136,7 @@ def show_replay(api: Api, args: Namespace, screen: Screen) -> int:
 
 def watch_replay(api: Api, args: Namespace, screen: Screen) -> int:
     """Follow a bulk replay until it ends."""
-    return _watch_replay(api, args.id, screen)
+    return follow_progress(api, (*_REPLAYS, args.id), screen, _replay_text)
 
 
 def cancel_replay(api: Api, args: Namespace, screen: Screen) -> int:
@@ -174,27 +174,5 @@ def _text(document: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _watch_replay(api: Api, replay_id: str, screen: Screen) -> int:
-    document: dict[str, Any] = {}
-    for document in watching.follow(
-        lambda: api.get(*_REPLAYS, replay_id), REPLAY_FINISHED, screen, _replay_progress
-    ):
-        screen.show_change(document, _replay_text(document) if document["status"] in REPLAY_FINISHED else "")
-    is_complete = document["status"] == "completed" and not document["failed"]
-    return errors.OK if is_complete else errors.FAILED
-
-
-def _replay_progress(document: Mapping[str, Any]) -> str:
-    done = document["matched"] - document["remaining"]
-    line = f"{bar(done, document['matched'])}  {done} of {document['matched']}  {document['status']}"
-    if document["waiting_until"] is None:
-        return line
-    return f"{line}, looks again in {span(round(watching.seconds_until(document['waiting_until']), 1))}"
-
-
 def _replay_text(document: Mapping[str, Any]) -> str:
-    counts = ", ".join(
-        f"{document[name]} {name}" for name in ("matched", "replayed", "skipped", "failed", "remaining")
-    )
-    lines = [f"{document['replay_id']}  {document['status']}: {counts}"]
-    return "\n".join(lines + [f"  {each['id']}: {cell(each['detail'])}" for each in document["failures"]])
+    return counts_text(document, f"{document['replay_id']}  {document['status']}", "replayed")
