@@ -39,6 +39,7 @@ from durable_retry.triggers.http.routes import (
     MISSING,
     OK,
     Query,
+    Refusals,
     RouteAnswer,
     Routes,
     accepted,
@@ -46,8 +47,17 @@ from durable_retry.triggers.http.routes import (
 )
 from durable_retry.triggers.http.submissions import tenant_of
 
+BAD_CURSOR: Final[Refusals] = {
+    BadCursorError: lambda error: InvalidInputError([Problem("/cursor", str(error))])
+}
+"""How a cursor that was not given out here is answered."""
+
 routes = Routes(
-    "operations", {InstanceEndedError: lambda _: ConflictError("The operation has ended meanwhile.")}
+    "operations",
+    {
+        **BAD_CURSOR,
+        InstanceEndedError: lambda _: ConflictError("The operation has ended meanwhile."),
+    },
 )
 
 STATUS: Final = one_of("status", OperationState)
@@ -101,12 +111,9 @@ async def list_operations(req: func.HttpRequest, query: Query, hub: str) -> func
         created_after=query[CREATED_AFTER],
         created_before=query[CREATED_BEFORE],
     )
-    try:
-        found = await find_operations(
-            hub, wanted, tenant=tenant_of(req), limit=query[LIMIT], cursor=query[CURSOR]
-        )
-    except BadCursorError as error:
-        raise InvalidInputError([Problem("/cursor", str(error))]) from error
+    found = await find_operations(
+        hub, wanted, tenant=tenant_of(req), limit=query[LIMIT], cursor=query[CURSOR]
+    )
     items = [_without_content(document) for document in found.documents]
     return page_answer(items, found.cursor)
 

@@ -5,17 +5,22 @@ from typing import Final
 import azure.functions as func
 from pydantic import BaseModel
 
-from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.services.operation_search import BadCursorError
 from durable_retry.services.search import Kind, Question, search
 from durable_retry.triggers.http.answers import page_answer
 from durable_retry.triggers.http.documents import UtcInstant
-from durable_retry.triggers.http.operations import CORRELATION_ID, DEPENDENCY, HANDLER, KEY, SOURCE
+from durable_retry.triggers.http.operations import (
+    BAD_CURSOR,
+    CORRELATION_ID,
+    DEPENDENCY,
+    HANDLER,
+    KEY,
+    SOURCE,
+)
 from durable_retry.triggers.http.parameters import CREATED_AFTER, CREATED_BEFORE, CURSOR, LIMIT, one_of, text
 from durable_retry.triggers.http.routes import AWAY, OK, Query, RouteAnswer, Routes
 from durable_retry.triggers.http.submissions import tenant_of
 
-routes = Routes("search")
+routes = Routes("search", BAD_CURSOR)
 
 WORDS: Final = text(
     "q",
@@ -83,8 +88,5 @@ async def search_everything(req: func.HttpRequest, query: Query, hub: str) -> fu
         created_after=query[CREATED_AFTER],
         created_before=query[CREATED_BEFORE],
     )
-    try:
-        found = await search(hub, question, tenant=tenant_of(req), limit=query[LIMIT], cursor=query[CURSOR])
-    except BadCursorError as error:
-        raise InvalidInputError([Problem("/cursor", str(error))]) from error
+    found = await search(hub, question, tenant=tenant_of(req), limit=query[LIMIT], cursor=query[CURSOR])
     return page_answer(found.items, found.cursor)
