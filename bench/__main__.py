@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import circuit, cost, guard, hub, intake, outage, storage, telemetry, throughput, views
+from bench import app_cost, circuit, cost, guard, hub, intake, outage, storage, telemetry, throughput, views
 from bench.numbers import Table
 from bench.peers import benchmark as peers
 
@@ -34,6 +34,7 @@ that number anew, on a machine that does nothing else.
 BENCHMARKS: dict[str, Benchmark] = {
     "throughput": throughput.measure,
     "cost": cost.measure,
+    "app": app_cost.measure,
     "hub": hub.measure,
     "intake": intake.measure,
     "circuit": circuit.measure,
