@@ -4,6 +4,8 @@ The durable functions are `orchestrators/`, `activities/` and `entities/` at the
 wheel has them inside this package, apart from folders of an app with the same names: see setup.py.
 """
 
+import functools
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -19,22 +21,28 @@ import azure.functions as func
 from azure.functions.decorators.function_app import FunctionBuilder
 from azure.functions.decorators.function_name import FunctionName
 from azure.functions.decorators.http import HttpTrigger
+from durabletask import task
+from durabletask.internal import orchestrator_service_pb2 as pb
+from durabletask.worker import _OrchestrationExecutor
 
 from durable_retry import triggers
 from durable_retry.engine.base.validation import Problem, did_you_mean
-from durable_retry.settings.app import (
+from durable_retry.settings.catalogue import STRICT_TYPING
+from durable_retry.settings.configuration import (
     Registration,
-    SettingsError,
     app_settings,
     function_name,
+    load_app,
+    printing_mistakes,
     use_registration,
 )
-from durable_retry.settings.configuration import load_app, printing_mistakes
+from durable_retry.settings.setting import SettingsError
 from durable_retry.settings.telemetry import receivers_in
 from durable_retry.stores.metrics import WRITER
 from durable_retry.telemetry import start_telemetry
 from durable_retry.triggers.events.sources import SOURCES
 from durable_retry.triggers.http.api import has_route
+from durable_retry.triggers.http.callers import caller_settings
 
 DURABLE_FOLDERS: Final = ("orchestrators", "activities", "entities")
 
@@ -90,16 +98,71 @@ def register(
     with printing_mistakes():
         if problems := tuple(_mistakes_in(app, chosen)):
             raise SettingsError(problems)
+    harden_runtime()
     use_registration(chosen)
     start_telemetry(receivers_in(os.environ))
     WRITER.begin()
     load_app()
+    with printing_mistakes():
+        caller_settings()  # validate at start
     builders = list(_functions())
     with printing_mistakes():
         _check_names(app, builders)
     container = df.Blueprint()  # The SDK has no call that adds a function as it is.
     container._function_builders = builders
     app.register_functions(container)
+
+
+def harden_runtime() -> None:
+    """Switch off two library defaults that are unsafe for untrusted input, and mend one that loses tasks."""
+    # By default the Durable codec instantiates the class that a JSON object names with the keys "__class__",
+    # "__module__" and "__data__", also in data from callers and dependencies.
+    os.environ.setdefault(STRICT_TYPING.name, STRICT_TYPING.default)
+    # httpx logs whole URLs, and a query can contain confidential data.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    _keep_tasks_from_answers_of_another_kind()
+
+
+def _keep_tasks_from_answers_of_another_kind() -> None:
+    """Have the SDK's executor leave a task alone when what fires or answers belongs to another kind of task.
+
+    Azure Storage sends the messages of a turn before it stores the turn's history. When that fails and the
+    turn, run again, decides otherwise, one number is a timer's in the first run and a call's in the second.
+    The platform compares numbers only. The SDK sees that the kinds differ, but has forgotten the task by
+    then: its orchestration would wait for ever.
+    """
+    process = _OrchestrationExecutor.process_event
+    if hasattr(process, "__wrapped__"):
+        return
+
+    @functools.wraps(process)
+    def process_event(executor: Any, ctx: Any, event: pb.HistoryEvent) -> None:
+        if not _is_of_another_kind(ctx, event):
+            process(executor, ctx, event)
+
+    executors: Any = _OrchestrationExecutor
+    executors.process_event = process_event
+
+
+_ANSWERS: Final = frozenset(
+    {
+        *("taskCompleted", "taskFailed"),
+        *("subOrchestrationInstanceCompleted", "subOrchestrationInstanceFailed"),
+    }
+)
+
+
+def _is_of_another_kind(ctx: Any, event: pb.HistoryEvent) -> bool:
+    kind = event.WhichOneof("eventType")
+    if kind == "timerFired":
+        waiting = ctx._pending_tasks.get(event.timerFired.timerId)
+        return waiting is not None and not isinstance(waiting, task.TimerTask)
+    if kind in _ANSWERS:
+        number = getattr(event, kind).taskScheduledId
+        calls = ctx._entity_task_id_map.values()
+        is_call_of_entity = any(number == call_number for _, _, call_number in calls)
+        return is_call_of_entity or isinstance(ctx._pending_tasks.get(number), task.TimerTask)
+    return False
 
 
 def _listed(names: Any) -> tuple[Any, ...]:

@@ -23,7 +23,7 @@ from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.request import ParsedEnvelope
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.services.submit import KeyReused, Naming, Replayed, parse, resolve, submit
-from durable_retry.settings.app import function_name
+from durable_retry.settings.configuration import function_name
 from durable_retry.stores.operation_notes import note_steered
 from durable_retry.stores.operations import find_status
 from durable_retry.stores.task_hub import InstanceEndedError, raise_event, wait_for_operation

@@ -26,7 +26,7 @@ from durable_retry.engine.circuit import (
     breaker_to_json,
     opening_of,
 )
-from durable_retry.settings.app import function_name
+from durable_retry.settings.configuration import function_name
 from durable_retry.telemetry.events import circuit_moved
 
 blueprint = df.Blueprint()

@@ -55,7 +55,7 @@ from durable_retry.engine.retry.loop import (
     after,
     lease_expired,
 )
-from durable_retry.settings.app import function_name
+from durable_retry.settings.configuration import function_name
 from durable_retry.stores.task_hub import record_id
 from durable_retry.telemetry.events import wait_begun, wait_over
 

@@ -27,7 +27,7 @@ from durable_retry.engine.retry.loop import (
     WorkerFailed,
     after,
 )
-from durable_retry.settings.app import function_name
+from durable_retry.settings.configuration import function_name
 
 from .steps import (
     EARLY_BY,

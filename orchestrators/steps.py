@@ -22,7 +22,7 @@ from durable_retry.engine.retry.loop import (
     WorkerFailed,
     blocked_from_json,
 )
-from durable_retry.settings.app import function_name
+from durable_retry.settings.configuration import function_name
 from durable_retry.stores.circuit import circuit_id, limiter_id
 
 type Steps[T] = Generator[task.Task[Any], Any, T]

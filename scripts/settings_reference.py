@@ -36,8 +36,8 @@ from durable_retry.engine.config import (
 from durable_retry.engine.dependency import Dependency, IdempotencySettings
 from durable_retry.engine.limits import LimitSettings
 from durable_retry.engine.retry.policy import PRESETS, RetryOverride, RetryPolicy, Timeouts
-from durable_retry.settings.app import APP_ROOT
 from durable_retry.settings.catalogue import CATALOGUE
+from durable_retry.settings.configuration import APP_ROOT
 from durable_retry.settings.setting import Number, Setting
 
 REFERENCE: Final = APP_ROOT / "docs" / "settings.md"

@@ -36,20 +36,20 @@ export const key = {
 };
 
 function settle(change) {
-  const isNews = Object.entries(change).some(([name, value]) => connection[name] !== value);
+  const hasChanged = Object.entries(change).some(([name, value]) => connection[name] !== value);
   Object.assign(connection, change);
-  if (isNews) connection.dispatchEvent(new Event("change"));
+  if (hasChanged) connection.dispatchEvent(new Event("change"));
 }
 
 /** How many answers said something new: a page that hears nothing new asks less often. */
-export const news = { count: 0 };
+export const changes = { count: 0 };
 
 // Documents by address, with the tag that the API knows each version by. A 304 stands for the one in here.
 const known = new Map();
 const MOST_KNOWN = 40;
 
 function remember(href, etag, document) {
-  news.count++;
+  changes.count++;
   known.delete(href);
   if (etag) known.set(href, { etag, document });
   if (known.size > MOST_KNOWN) known.delete(known.keys().next().value);
@@ -87,7 +87,7 @@ async function send(method, path, { query = {}, body, signal }) {
   if (response.status === 304) return held.document;
   const document = await read(response);
   if (method === "GET") remember(url.href, response.ok ? response.headers.get("etag") : null, document);
-  else news.count++;
+  else changes.count++;
   if (response.ok) return document;
   throw new ApiError(response.status, document, document?.detail ?? said(response.status));
 }

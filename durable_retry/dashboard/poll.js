@@ -1,6 +1,6 @@
 // Asking again and again: less often while nothing changes or it fails, not while hidden.
 
-import { get, news } from "./api.js";
+import { get, changes } from "./api.js";
 
 const SLOWER = 1.5; // After each answer that says nothing new, up to the pace below.
 const QUIET_MS = 15_000;
@@ -21,7 +21,7 @@ export class Poller {
     this.task = task;
     this.interval = seconds * 1000;
     this.seen = () => !document.hidden && this.soon();
-    this.due = () => this.#hurry();
+    this.due = () => this.#runSooner();
     document.addEventListener("visibilitychange", this.seen);
     document.addEventListener("due", this.due);
     this.soon();
@@ -32,8 +32,8 @@ export class Poller {
     this.#after(0);
   }
 
-  /** Run at the first pace again: an instant on the page has come, so something is about to change. */
-  #hurry() {
+  /** Run again at the first interval: an instant on the page has come, so something is about to change. */
+  #runSooner() {
     this.#after(Math.max(0, this.#ended + this.interval - performance.now()));
   }
 
@@ -55,12 +55,12 @@ export class Poller {
     if (document.hidden) return; // `seen` takes it up again.
     this.#running = true;
     const began = performance.now();
-    const before = news.count;
+    const before = changes.count;
     const succeeded = await this.#try();
     this.#running = false;
     this.#ended = performance.now();
     this.#failures = succeeded ? 0 : this.#failures + 1;
-    this.#unchanged = news.count === before ? this.#unchanged + 1 : 0;
+    this.#unchanged = changes.count === before ? this.#unchanged + 1 : 0;
     if (!this.#stopped) this.#timer = setTimeout(() => this.#run(), this.#pause(this.#ended - began));
   }
 

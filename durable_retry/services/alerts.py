@@ -46,9 +46,8 @@ from durable_retry.engine.operations.operation import ScopedKey
 from durable_retry.engine.operations.request import ParsedEnvelope
 from durable_retry.engine.outbox import signed_headers
 from durable_retry.services.submit import Naming, parse, resolve, submit
-from durable_retry.settings.app import api_path
 from durable_retry.settings.catalogue import ALERT_WEBHOOK
-from durable_retry.settings.configuration import dependencies
+from durable_retry.settings.configuration import api_path, dependencies
 from durable_retry.settings.maintenance import Format, Receiver, Webhook, maintenance_settings
 from durable_retry.stores.alerts import (
     change_alert,

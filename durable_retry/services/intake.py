@@ -46,7 +46,7 @@ from durable_retry.services.submit import (
     resolve,
     submit,
 )
-from durable_retry.settings.app import app_settings
+from durable_retry.settings.configuration import app_settings
 from durable_retry.settings.intake import IntakeSettings, intake_settings
 from durable_retry.stores.dead_letters.records import keep_message
 from durable_retry.stores.operations import document_of

@@ -35,7 +35,7 @@ from durable_retry.services.failures import sweep_failed, sweep_terminated
 from durable_retry.services.metrics import ROWS_PER_STEP, fold_metrics, remove_old_metrics
 from durable_retry.services.operation_index import add_lost, remove_old
 from durable_retry.services.replay import finish_replay
-from durable_retry.settings.app import function_name
+from durable_retry.settings.configuration import function_name
 from durable_retry.settings.maintenance import maintenance_settings
 from durable_retry.stores import operation_writes, steps, tables
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived

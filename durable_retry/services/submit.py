@@ -39,8 +39,7 @@ from durable_retry.engine.operations.operation import (
 from durable_retry.engine.operations.request import Event, OperationRequest, ParsedEnvelope, parse_operation
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.handlers import Handler, find_handler, registered_handlers
-from durable_retry.settings.app import platform_queue_prefixes
-from durable_retry.settings.configuration import dependencies, find_dependency
+from durable_retry.settings.configuration import dependencies, find_dependency, platform_queue_prefixes
 from durable_retry.stores.operation_notes import note_accepted
 from durable_retry.stores.operations import document_of
 from durable_retry.stores.task_hub import (

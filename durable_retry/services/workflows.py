@@ -46,7 +46,7 @@ from durable_retry.services.submit import (
     resolve,
     submit,
 )
-from durable_retry.settings.app import app_settings
+from durable_retry.settings.configuration import app_settings
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation
 from durable_retry.stores.operations import find_status
 from durable_retry.stores.workflows import Item, note_ended, note_running, read_item

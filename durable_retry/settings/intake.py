@@ -12,7 +12,6 @@ from typing import Final
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_problem
 from durable_retry.engine.intake import LagLimits
 from durable_retry.engine.schedules import ScheduledOperation, parse_schedules
-from durable_retry.settings.app import APP_ROOT, HOST_JSON, SettingsError
 from durable_retry.settings.catalogue import (
     COSMOS_CONNECTION,
     COSMOS_CONTAINER,
@@ -35,7 +34,8 @@ from durable_retry.settings.catalogue import (
     SERVICE_BUS_CONNECTION,
     SERVICE_BUS_QUEUE,
 )
-from durable_retry.settings.setting import Text
+from durable_retry.settings.configuration import APP_ROOT, HOST_JSON
+from durable_retry.settings.setting import SettingsError, Text
 
 TIMER: Final = "timer"
 """The source whose message ids are made here: name and due time."""

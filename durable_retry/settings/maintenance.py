@@ -15,7 +15,6 @@ from durable_retry.engine.alerts import Thresholds
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.validation import Problem
 from durable_retry.engine.dependency import WebhookSecretError, signing_key
-from durable_retry.settings.app import SettingsError
 from durable_retry.settings.catalogue import (
     ALERT_CIRCUIT_OPEN_SECONDS,
     ALERT_DEAD_LETTER_AGE_SECONDS,
@@ -33,7 +32,7 @@ from durable_retry.settings.catalogue import (
     SENT_EVENT_RETENTION_DAYS,
     SITE_HOST,
 )
-from durable_retry.settings.setting import Number, Text
+from durable_retry.settings.setting import Number, SettingsError, Text
 
 _WEBHOOK: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}):(/.*)")
 

@@ -10,6 +10,14 @@ from dataclasses import dataclass
 from durable_retry.engine.base.validation import Problem
 
 
+class SettingsError(ValueError):
+    """Invalid app settings; `problems` has one entry per setting, its name as pointer."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems))
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     """A setting that is text; an empty one counts as not set.

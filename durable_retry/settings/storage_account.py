@@ -12,7 +12,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, assert_never
 
 from durable_retry.engine.base.validation import Problem
-from durable_retry.settings.app import SettingsError
 from durable_retry.settings.catalogue import (
     STORAGE,
     STORAGE_ACCOUNT,
@@ -23,6 +22,7 @@ from durable_retry.settings.catalogue import (
     STORAGE_RESOURCE_ID,
     STORAGE_TABLES,
 )
+from durable_retry.settings.setting import SettingsError
 
 if TYPE_CHECKING:
     # azure.identity takes a third of a second to import, which a connection string need not pay.

@@ -35,7 +35,7 @@ from durable_retry.engine.circuit import (
     ReportMessage,
     breaker_from_json,
 )
-from durable_retry.settings.app import function_name
+from durable_retry.settings.configuration import function_name
 from durable_retry.stores.task_hub import (
     ID_PREFIX,
     InstanceEndedError,

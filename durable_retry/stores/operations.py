@@ -33,8 +33,7 @@ from durable_retry.engine.operations.status import (
     running_document,
 )
 from durable_retry.engine.outbox import outbox_id_of
-from durable_retry.settings.app import app_settings
-from durable_retry.settings.configuration import masking_of
+from durable_retry.settings.configuration import app_settings, masking_of
 from durable_retry.stores.outbox import events_of
 from durable_retry.stores.steps import steps_shown
 from durable_retry.stores.task_hub import Instance, Selection, instances_of, read_operation, read_record

@@ -11,7 +11,7 @@ from typing import Any, Final
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.storage.queue import QueueServiceClient
 
-from durable_retry.settings.app import encodes_queue_messages
+from durable_retry.settings.configuration import encodes_queue_messages
 from durable_retry.settings.storage_account import (
     ConnectionString,
     credential_of,

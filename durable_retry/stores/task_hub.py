@@ -28,7 +28,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from durable_retry.engine.base.names import FORM, IDEMPOTENCY_RECORD, STARTED_OPERATION
 from durable_retry.engine.operations.idempotency import Record
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.settings.app import function_name
+from durable_retry.settings.configuration import function_name
 
 ID_PREFIX: Final = "op-"
 

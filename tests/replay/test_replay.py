@@ -14,8 +14,8 @@ import pytest
 from azure.durable_functions.worker import DurableFunctionsWorker
 from durabletask.internal import orchestrator_service_pb2 as pb
 
+from durable_retry.app import harden_runtime
 from durable_retry.engine.base.names import BATCH, CALL, OPERATION, OUTBOX, RELEASE_WAITING, REPLAY, SAGA
-from durable_retry.settings.configuration import harden_runtime
 from orchestrators import bulk_replay, operation, outbox, wake_waiting, workflows
 from tests.replay.recording import FOREIGN, Recording, load, shapes
 from tests.replay.with_a_wait import with_a_wait

@@ -25,6 +25,7 @@ from activities import wake_waiting as wake_steps
 from activities import workflows as workflow_steps
 from durable_retry import clock
 from durable_retry import handlers as handler_registry
+from durable_retry.app import harden_runtime
 from durable_retry.engine.base import names
 from durable_retry.engine.base.names import (
     CIRCUIT_BREAKER,
@@ -38,7 +39,7 @@ from durable_retry.engine.config import parse_config
 from durable_retry.handlers import Call as HandlerCall
 from durable_retry.handlers import Event, Outcome, TableWrite, Throttled
 from durable_retry.services.attempt import http_client as downstream
-from durable_retry.settings.configuration import harden_runtime, using
+from durable_retry.settings.configuration import using
 from durable_retry.stores import operation_notes, tables, task_hub
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker, CircuitOpenings

@@ -84,7 +84,7 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.services import submit
 from durable_retry.services.attempt import http_request as http_attempt
 from durable_retry.settings import configuration
-from durable_retry.settings.app import APP_ROOT
+from durable_retry.settings.configuration import APP_ROOT
 from durable_retry.stores import operation_writes, tables
 from durable_retry.stores.operation_writes import Marked
 from orchestrators import operation

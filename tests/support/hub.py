@@ -19,6 +19,7 @@ from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
 from durabletask.worker import TaskHubGrpcWorker
 
 from activities.wake_waiting import wake_waiting
+from durable_retry.app import harden_runtime
 from durable_retry.engine.base.names import (
     ATTEMPT,
     BATCH,
@@ -46,7 +47,6 @@ from durable_retry.engine.base.names import (
     SUBMIT,
     WAKE_WAITING,
 )
-from durable_retry.settings.configuration import harden_runtime
 from durable_retry.stores.task_hub import close_clients
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker, CircuitOpenings

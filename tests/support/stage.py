@@ -17,9 +17,9 @@ from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry import clock
+from durable_retry.app import harden_runtime
 from durable_retry.engine.base.names import FORM
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.settings.configuration import harden_runtime
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord

@@ -16,9 +16,9 @@ import durable_retry
 import entities
 from durable_retry.handlers import find_handler
 from durable_retry.services.intake import intake
-from durable_retry.settings.app import Registration, SettingsError, app_settings, use_registration
-from durable_retry.settings.configuration import find_dependency
+from durable_retry.settings.configuration import Registration, app_settings, find_dependency, use_registration
 from durable_retry.settings.intake import intake_settings
+from durable_retry.settings.setting import SettingsError
 from durable_retry.triggers.http.api import described
 from scripts.processes import ROOT
 from tests.unit.settings.test_intake import CONNECTED

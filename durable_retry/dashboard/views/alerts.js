@@ -1,4 +1,4 @@
-// Alerts: what is raised, who is told, what is silenced, and what was lately.
+// Alerts: what is raised, who receives alerts, what is silenced, and what was lately.
 
 import { get, post, remove, segment } from "../api.js";
 import { h, link, toast } from "../dom.js";
@@ -112,9 +112,9 @@ function recent({ recent: ended }) {
 
 function settings({ thresholds, receivers }) {
   const value = ([condition, limit]) => (limit === 0 ? "off" : condition.endsWith("_seconds") ? `over ${duration(limit)}` : `over ${number(limit)}`);
-  const told = receivers.length
+  const list = receivers.length
     ? h("ul", { class: "lines" }, receivers.map((one) => h("li", {}, words(one.format), h("span", { class: "dim" }, one.host ?? kindOf(one.receiver)))))
     : h("p", { class: "empty" }, "Nobody: alerts are in the log only. ALERT_SLACK_URL, ALERT_TEAMS_URL and ALERT_WEBHOOK_URL name receivers.");
   return h("div", { class: "pair", data: { key: "settings" } },
-    card("Thresholds", facts(Object.entries(thresholds).map((pair) => [NAMES[pair[0]] ?? pair[0], value(pair)]))), card("Who is told", told));
+    card("Thresholds", facts(Object.entries(thresholds).map((pair) => [NAMES[pair[0]] ?? pair[0], value(pair)]))), card("Receivers", list));
 }

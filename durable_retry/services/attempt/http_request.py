@@ -29,7 +29,7 @@ from durable_retry.services.attempt.http_client import (
     send,
     target_url,
 )
-from durable_retry.settings.app import app_settings
+from durable_retry.settings.configuration import app_settings
 
 _SHORTEST_SECRET_CHARS: Final = 6
 """A shorter value protects nothing, and masking it would riddle innocent text."""

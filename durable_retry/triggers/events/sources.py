@@ -10,7 +10,6 @@ from durable_retry import clock
 from durable_retry.engine.base.names import QUEUE_SOURCE
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.services.intake import intake
-from durable_retry.settings.app import Registration, SettingsError, app_settings
 from durable_retry.settings.catalogue import (
     COSMOS_LEASE_CONTAINER,
     EVENT_HUB_CONSUMER_GROUP,
@@ -21,9 +20,9 @@ from durable_retry.settings.catalogue import (
     KAFKA_USERNAME,
     SCHEDULED_OPERATIONS,
 )
-from durable_retry.settings.configuration import printing_mistakes
+from durable_retry.settings.configuration import Registration, app_settings, printing_mistakes
 from durable_retry.settings.intake import REQUIREMENTS, TIMER, IntakeSettings, intake_settings
-from durable_retry.settings.setting import Text
+from durable_retry.settings.setting import SettingsError, Text
 from durable_retry.triggers.events import messages
 from durable_retry.triggers.events.streams import (
     COSMOS_DB,

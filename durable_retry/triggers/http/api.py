@@ -6,7 +6,7 @@ from typing import Any, Final
 import azure.functions as func
 
 from durable_retry.engine.base.names import QUEUE_SOURCE
-from durable_retry.settings.app import api_path, app_settings
+from durable_retry.settings.configuration import api_path, app_settings
 from durable_retry.triggers.http import (
     alerts,
     bulk_actions,

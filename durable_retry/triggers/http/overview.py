@@ -14,9 +14,9 @@ from durable_retry.engine.circuit import CircuitState
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.outbox import EventState
-from durable_retry.settings.app import SettingsError
 from durable_retry.settings.configuration import dependencies
 from durable_retry.settings.maintenance import maintenance_settings
+from durable_retry.settings.setting import SettingsError
 from durable_retry.stores import tables, task_hub
 from durable_retry.stores.dead_letters import records as dead_letter_records
 from durable_retry.stores.dead_letters.index import read_groups

@@ -27,13 +27,12 @@ from pydantic import BaseModel
 
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, read_json, validated
 from durable_retry.services.intake import OverloadedError
-from durable_retry.settings.app import app_settings
-from durable_retry.settings.callers import Role
+from durable_retry.settings.configuration import app_settings
 from durable_retry.stores.tables import REFUSED_STATUSES
 from durable_retry.stores.task_hub import TaskHubUnavailableError, bind_hub
 from durable_retry.triggers.http import answers as answer_with
 from durable_retry.triggers.http.answers import BodyTooLargeError, ForbiddenError, unless_known
-from durable_retry.triggers.http.callers import Caller, caller_of
+from durable_retry.triggers.http.callers import Caller, Role, caller_of
 from durable_retry.triggers.http.parameters import CURSOR, IF_NONE_MATCH, LIMIT, Parameter
 
 type Verb = Literal["GET", "POST", "DELETE"]

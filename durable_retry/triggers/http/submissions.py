@@ -48,8 +48,7 @@ from durable_retry.services.submit import (
     resolve,
     submit,
 )
-from durable_retry.settings.app import app_settings
-from durable_retry.settings.configuration import masking_of
+from durable_retry.settings.configuration import app_settings, masking_of
 from durable_retry.stores.operations import whole_document_of, with_parts
 from durable_retry.stores.queues import MessageRefusedError, send_message
 from durable_retry.stores.task_hub import wait_for_operation

@@ -26,7 +26,7 @@ from durable_retry.engine.workflows import (
 )
 from durable_retry.services.intake import http_admission
 from durable_retry.services.workflows import WorkflowRequest, batch_items, saga_steps
-from durable_retry.settings.app import app_settings
+from durable_retry.settings.configuration import app_settings
 from durable_retry.stores.task_hub import read_operation, start_instance, starts_are_atomic
 from durable_retry.stores.workflows import (
     Batch,

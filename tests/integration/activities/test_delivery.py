@@ -16,8 +16,7 @@ from durable_retry.engine.dependency import signing_key
 from durable_retry.engine.outbox import EventState, StoredEvent, envelope_of, envelope_text, signature
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.services.outbox import deliver
-from durable_retry.settings.app import encodes_queue_messages
-from durable_retry.settings.configuration import find_dependency, using
+from durable_retry.settings.configuration import encodes_queue_messages, find_dependency, using
 from scripts.processes import free_port
 from tests.support.azurite import Storage, use_account
 from tests.support.hub import binding_for

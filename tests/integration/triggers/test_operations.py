@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from durable_retry.services.intake import http_admission
-from durable_retry.settings.app import app_settings
+from durable_retry.settings.configuration import app_settings
 from durable_retry.triggers.http.operations import (
     cancel_operation,
     get_operation,

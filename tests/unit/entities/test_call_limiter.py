@@ -3,8 +3,8 @@ from typing import Any
 from azure.durable_functions.testing import execute_entity
 
 from durable_retry import clock
+from durable_retry.app import harden_runtime
 from durable_retry.engine.limits import LimitSettings, SlotRequest
-from durable_retry.settings.configuration import harden_runtime
 from entities.call_limiter import CallLimiter
 from tests.support.builders import NOON
 

@@ -4,7 +4,7 @@ from typing import Any
 from azure.durable_functions.testing import execute_entity
 from azure.durable_functions.testing.entity import EntitySignalAction
 
-from durable_retry.settings.configuration import harden_runtime
+from durable_retry.app import harden_runtime
 from entities.idempotency_record import IdempotencyRecord
 
 NOW = "2026-11-21T09:00:00Z"

@@ -16,9 +16,9 @@ from tests.support.builders import NOON, an_operation
 
 @dataclass
 class Stage:
-    """A gauge on a clock of ours, over operations whose states the test sets."""
+    """A monitor on a clock of ours, over operations whose states the test sets."""
 
-    gauge: BackpressureMonitor
+    monitor: BackpressureMonitor
     now: datetime = NOON
     states: dict[str, str | None] = field(default_factory=dict)
     looks: list[str] = field(default_factory=list)
@@ -26,7 +26,7 @@ class Stage:
 
     def start(self, operation_id: str, dependency: str = "payments") -> None:
         self.states[operation_id] = "pending"
-        self.gauge.note_start(an_operation(operation_id=operation_id, dependency=dependency))
+        self.monitor.note_start(an_operation(operation_id=operation_id, dependency=dependency))
 
     def after(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
@@ -39,7 +39,7 @@ class Stage:
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     stage = Stage(BackpressureMonitor(LagLimits(task_hub_seconds=30, dependency_seconds=60), pause_seconds=5))
-    stage.gauge.sleep = stage.sleep
+    stage.monitor.sleep = stage.sleep
 
     async def read(_hub: str, operation_id: str) -> Any:
         stage.looks.append(operation_id)
@@ -52,23 +52,23 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 
 async def test_nothing_is_asked_before_anything_was_started(stage: Stage) -> None:
-    assert await stage.gauge.backpressure("hub", "payments") is None
+    assert await stage.monitor.backpressure("hub", "payments") is None
     assert stage.looks == []
 
 
 async def test_a_start_that_does_not_begin_holds_up_every_dependency(stage: Stage) -> None:
     stage.start("op-1")
     stage.after(31)
-    assert await stage.gauge.backpressure("hub", "payments") is Backpressure.TASK_HUB
-    assert await stage.gauge.backpressure("hub", "shipping") is Backpressure.TASK_HUB
+    assert await stage.monitor.backpressure("hub", "payments") is Backpressure.TASK_HUB
+    assert await stage.monitor.backpressure("hub", "shipping") is Backpressure.TASK_HUB
 
 
 async def test_an_open_circuit_holds_up_its_own_dependency_only(stage: Stage) -> None:
     stage.start("op-1")
     stage.states["op-1"] = "waiting_circuit"
     stage.after(61)
-    assert await stage.gauge.backpressure("hub", "payments") is Backpressure.DEPENDENCY
-    assert await stage.gauge.backpressure("hub", "shipping") is None
+    assert await stage.monitor.backpressure("hub", "payments") is Backpressure.DEPENDENCY
+    assert await stage.monitor.backpressure("hub", "shipping") is None
 
 
 async def test_one_operation_is_looked_at_once_a_second_however_much_arrives(stage: Stage) -> None:
@@ -76,7 +76,7 @@ async def test_one_operation_is_looked_at_once_a_second_however_much_arrives(sta
         stage.start(f"op-{number}")
     for _ in range(100):
         stage.after(0.02)
-        await stage.gauge.backpressure("hub", "payments")
+        await stage.monitor.backpressure("hub", "payments")
     assert stage.looks == ["op-0", "op-0"]
 
 
@@ -84,10 +84,10 @@ async def test_the_next_start_is_watched_once_the_last_one_moves_on(stage: Stage
     stage.start("op-1")
     stage.states["op-1"] = "running"
     stage.after(1)
-    assert await stage.gauge.backpressure("hub", "payments") is None
+    assert await stage.monitor.backpressure("hub", "payments") is None
     stage.start("op-2")
     stage.after(31)
-    assert await stage.gauge.backpressure("hub", "payments") is Backpressure.TASK_HUB
+    assert await stage.monitor.backpressure("hub", "payments") is Backpressure.TASK_HUB
     assert stage.looks == ["op-1", "op-2"]
 
 
@@ -99,8 +99,8 @@ async def test_an_arrival_waits_and_goes_on_when_the_hub_has_caught_up(stage: St
         await stage.sleep(seconds)
         stage.states["op-1"] = "running" if len(stage.slept_seconds) == 2 else "pending"
 
-    stage.gauge.sleep = sleep_and_catch_up
-    await stage.gauge.admit("hub", "shipping", may_be_left=True)
+    stage.monitor.sleep = sleep_and_catch_up
+    await stage.monitor.admit("hub", "shipping", may_be_left=True)
     assert stage.slept_seconds == [1.0, 1.0]
 
 
@@ -110,19 +110,19 @@ async def test_an_arrival_is_left_after_the_longest_pause_where_its_source_bring
     stage.start("op-1")
     stage.after(31)
     with pytest.raises(BehindError, match="the task hub is far behind"):
-        await stage.gauge.admit("hub", "payments", may_be_left=True)
+        await stage.monitor.admit("hub", "payments", may_be_left=True)
     assert sum(stage.slept_seconds) == 5
 
 
 async def test_an_arrival_is_started_late_rather_than_lost(stage: Stage) -> None:
     stage.start("op-1")
     stage.after(31)
-    await stage.gauge.admit("hub", "payments", may_be_left=False)
+    await stage.monitor.admit("hub", "payments", may_be_left=False)
     assert sum(stage.slept_seconds) == 5
 
 
 async def test_submissions_over_http_beyond_the_limit_are_refused_until_one_is_answered(stage: Stage) -> None:
-    admission = HttpAdmission(2, stage.gauge)
+    admission = HttpAdmission(2, stage.monitor)
     async with admission.admitted("hub"):
         async with admission.admitted("hub"):
             with pytest.raises(OverloadedError, match="2 submissions are under way"):
@@ -133,13 +133,13 @@ async def test_submissions_over_http_beyond_the_limit_are_refused_until_one_is_a
 
 
 async def test_without_a_limit_any_number_is_under_way(stage: Stage) -> None:
-    admission = HttpAdmission(0, stage.gauge)
+    admission = HttpAdmission(0, stage.monitor)
     async with admission.admitted("hub"), admission.admitted("hub"):
         assert admission.under_way == 2
 
 
 async def test_submissions_over_http_are_refused_while_the_task_hub_is_far_behind(stage: Stage) -> None:
-    admission = HttpAdmission(0, stage.gauge)
+    admission = HttpAdmission(0, stage.monitor)
     stage.start("op-1")
     stage.after(31)
     with pytest.raises(OverloadedError, match="has not begun within 30 s"):
@@ -160,7 +160,7 @@ async def test_a_task_hub_that_may_be_behind_is_not_asked(stage: Stage) -> None:
 
 
 async def test_a_submission_that_fails_holds_no_place(stage: Stage) -> None:
-    admission = HttpAdmission(1, stage.gauge)
+    admission = HttpAdmission(1, stage.monitor)
     with pytest.raises(ValueError, match="wrong"):
         async with admission.admitted("hub"):
             raise ValueError("wrong")

@@ -1,3 +1,5 @@
+"""App settings, host.json's limits, and the file of dependencies."""
+
 import io
 from pathlib import Path
 
@@ -6,8 +8,151 @@ import pytest
 from durable_retry.engine.config import Config, ConfigError
 from durable_retry.handlers import HandlerSetupError
 from durable_retry.settings import configuration
-from durable_retry.settings.app import AppSettings, SettingsError
+from durable_retry.settings.configuration import (
+    AppSettings,
+    Registration,
+    api_path,
+    find_app_root,
+    function_timeout_seconds,
+    platform_queue_prefixes,
+    read_settings,
+    use_registration,
+)
 from durable_retry.settings.maintenance import maintenance_settings
+from durable_retry.settings.setting import SettingsError
+
+
+def test_nothing_set_gives_the_contracts_defaults() -> None:
+    settings = read_settings({})
+    assert settings.dependencies_file.name == "dependencies.toml"
+    assert settings.max_body_bytes == 64 * 1024
+    assert settings.tenant_header is None
+    assert settings.handler_modules == ()
+
+
+def test_every_bad_number_is_named_at_once() -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_settings({"MAX_BODY_BYTES": "64k", "RESPONSE_READ_LIMIT_BYTES": "0", "HANDLERS": "a"})
+    assert [problem.pointer for problem in caught.value.problems] == [
+        "MAX_BODY_BYTES",
+        "RESPONSE_READ_LIMIT_BYTES",
+    ]
+
+
+def test_a_body_that_no_dead_letter_could_hold_stops_the_start() -> None:
+    with pytest.raises(SettingsError, match=r"MAX_BODY_BYTES.*at most 131072, not '1048576'"):
+        read_settings({"MAX_BODY_BYTES": "1048576"})
+
+
+@pytest.mark.parametrize(
+    "url", ["traces.example.com/{trace_id}", "https://traces.example.com/", "file:///{trace_id}"]
+)
+def test_a_trace_url_that_leads_to_no_trace_is_named(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"TRACE_URL.*\{trace_id\}"):
+        read_settings({"TRACE_URL": url})
+
+
+def test_a_trace_url_has_a_place_for_the_trace() -> None:
+    assert read_settings({"TRACE_URL": "https://x/{trace_id}"}).trace_url == "https://x/{trace_id}"
+
+
+def test_handlers_are_added_to_the_apps_own() -> None:
+    own = Registration(handlers=("orders.handlers", "shipping"))
+    settings = read_settings({"HANDLERS": " billing.handlers, shipping ,"}, own)
+    assert settings.handler_modules == ("orders.handlers", "shipping", "billing.handlers")
+
+
+def test_the_file_of_dependencies_is_the_settings_then_the_apps_then_the_default() -> None:
+    own = Registration(dependencies_file="services.toml")
+    assert read_settings({}, own).dependencies_file.name == "services.toml"
+    assert read_settings({"DEPENDENCIES_FILE": "other.toml"}, own).dependencies_file.name == "other.toml"
+
+
+@pytest.mark.parametrize(
+    ("apps", "found"),
+    [(("site", "named", "here"), "site"), (("named", "here"), "named"), (("here",), "here")],
+)
+def test_the_app_is_around_the_package_or_where_the_host_says_or_in_the_current_folder(
+    tmp_path: Path, apps: tuple[str, ...], found: str
+) -> None:
+    for folder in apps:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "host.json").write_text("{}")
+    environ = {"AzureWebJobsScriptRoot": str(tmp_path / "named")}
+    root = find_app_root(environ, tmp_path / "site" / "durable_retry", tmp_path / "here")
+    assert root == tmp_path / found
+
+
+def test_an_app_without_host_json_is_in_the_current_folder(tmp_path: Path) -> None:
+    assert find_app_root({}, tmp_path / "site" / "durable_retry", tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("host", "chosen", "path"),
+    [
+        ("{}", "", "/api"),
+        ("{}", "retries", "/api/retries"),
+        ('{"extensions": {"http": {"routePrefix": ""}}}', "", ""),
+        ('{"extensions": {"http": {"routePrefix": "/v1/"}}}', "retries", "/v1/retries"),
+    ],
+)
+def test_the_api_is_below_the_prefix_of_the_host_and_that_of_the_app(
+    tmp_path: Path, host: str, chosen: str, path: str
+) -> None:
+    (tmp_path / "host.json").write_text(host)
+    use_registration(Registration(route_prefix=chosen))
+    try:
+        assert api_path(tmp_path / "host.json") == path
+    finally:
+        use_registration(Registration())
+
+
+def test_an_absolute_path_of_dependencies_is_taken_as_it_is(tmp_path: Path) -> None:
+    settings: AppSettings = read_settings({"DEPENDENCIES_FILE": str(tmp_path / "d.toml")})
+    assert settings.dependencies_file == tmp_path / "d.toml"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ('{"functionTimeout": "00:05:00"}', 300.0),
+        ('{"functionTimeout": "1.00:00:01"}', 86_401.0),
+        ('{"functionTimeout": "-1"}', None),
+        ("{}", 300.0),
+    ],
+)
+def test_the_function_timeout_is_read_as_the_host_reads_it(
+    tmp_path: Path, text: str, seconds: float | None
+) -> None:
+    (tmp_path / "host.json").write_text(text)
+    assert function_timeout_seconds(tmp_path / "host.json") == seconds
+
+
+def test_a_function_timeout_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "host.json").write_text('{"functionTimeout": "5 minutes"}')
+    with pytest.raises(SettingsError, match="functionTimeout"):
+        function_timeout_seconds(tmp_path / "host.json")
+
+
+@pytest.mark.parametrize(
+    ("written", "environ", "prefix"),
+    [
+        ('{"hubName": "Mine"}', {}, "mine-"),
+        ('{"hubName": "%HUB%"}', {"HUB": "Staging"}, "staging-"),
+        (
+            '{"hubName": "Mine"}',
+            {"AzureFunctionsJobHost__extensions__durableTask__hubName": "Other"},
+            "other-",
+        ),
+        ("{}", {}, "testhubname-"),
+    ],
+)
+def test_the_task_hubs_queues_go_by_its_name(
+    tmp_path: Path, written: str, environ: dict[str, str], prefix: str
+) -> None:
+    (tmp_path / "host.json").write_text(f'{{"extensions": {{"durableTask": {written}}}}}')
+    assert platform_queue_prefixes(environ, tmp_path / "host.json") == (prefix, "azure-webjobs-")
+
 
 GOOD = '[dependencies.payments]\nbase_url = "http://127.0.0.1:9"\n'
 HANDLER = """

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from durable_retry.settings.app import SettingsError
 from durable_retry.settings.intake import IntakeSettings, read_intake_settings
+from durable_retry.settings.setting import SettingsError
 
 CONNECTED = {
     "SERVICE_BUS_QUEUE": "orders",

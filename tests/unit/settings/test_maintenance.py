@@ -5,7 +5,6 @@ import pytest
 
 from durable_retry.engine.alerts import Thresholds
 from durable_retry.engine.base.text import Secret
-from durable_retry.settings.app import SettingsError
 from durable_retry.settings.maintenance import (
     Format,
     MaintenanceSettings,
@@ -13,6 +12,7 @@ from durable_retry.settings.maintenance import (
     Webhook,
     read_maintenance_settings,
 )
+from durable_retry.settings.setting import SettingsError
 
 SECRET = "whsec_" + base64.b64encode(bytes(32)).decode()
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 from azure.identity import DefaultAzureCredential, ManagedIdentityCredential
 
-from durable_retry.settings.app import SettingsError
+from durable_retry.settings.setting import SettingsError
 from durable_retry.settings.storage_account import (
     ConnectionString,
     Identity,

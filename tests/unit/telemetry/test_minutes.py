@@ -14,7 +14,7 @@ from durable_retry.telemetry.minutes import KEPT_MINUTES, Minutes, Unsaved
 from tests.support.builders import NOON
 
 
-class Hands:
+class ManualClock:
     """A clock that a test sets."""
 
     now: datetime = NOON
@@ -24,10 +24,10 @@ class Hands:
 
 
 @pytest.fixture
-def hands() -> Iterator[Hands]:
-    hands = Hands()
-    with clock.reading(hands.read):
-        yield hands
+def manual_clock() -> Iterator[ManualClock]:
+    manual_clock = ManualClock()
+    with clock.reading(manual_clock.read):
+        yield manual_clock
 
 
 def figures(one: Unsaved) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def figures(one: Unsaved) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.usefixtures("hands")
+@pytest.mark.usefixtures("manual_clock")
 def test_what_happened_is_unsaved_until_it_was_written() -> None:
     minutes = Minutes()
     minutes.started("payments")
@@ -50,7 +50,7 @@ def test_what_happened_is_unsaved_until_it_was_written() -> None:
     assert minutes.unsaved() == []
 
 
-@pytest.mark.usefixtures("hands")
+@pytest.mark.usefixtures("manual_clock")
 def test_a_change_during_the_write_is_written_the_next_time() -> None:
     minutes = Minutes()
     minutes.started("payments")
@@ -61,10 +61,10 @@ def test_a_change_during_the_write_is_written_the_next_time() -> None:
     assert figures(again) == {"started": 2}  # the whole minute, so that the row may be written twice
 
 
-def test_a_minute_that_is_over_and_written_is_forgotten(hands: Hands) -> None:
+def test_a_minute_that_is_over_and_written_is_forgotten(manual_clock: ManualClock) -> None:
     minutes = Minutes()
     minutes.started("payments")
-    hands.now += timedelta(minutes=1)
+    manual_clock.now += timedelta(minutes=1)
     minutes.started("payments")
     first, second = minutes.unsaved()
     minutes.saved([first, second])
@@ -73,28 +73,28 @@ def test_a_minute_that_is_over_and_written_is_forgotten(hands: Hands) -> None:
 
 
 def test_what_cannot_be_written_for_long_is_given_up_and_said(
-    hands: Hands, caplog: pytest.LogCaptureFixture
+    manual_clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     minutes = Minutes()
     minutes.attempted("payments", 1, None, 1.0, counted=True)
-    hands.now += timedelta(minutes=KEPT_MINUTES)
+    manual_clock.now += timedelta(minutes=KEPT_MINUTES)
     assert len(minutes.unsaved()) == 1
-    hands.now += timedelta(minutes=1)
+    manual_clock.now += timedelta(minutes=1)
     with caplog.at_level(logging.WARNING):
         assert minutes.unsaved() == []
     assert "1 minutes of metrics with 1 attempts" in caplog.text
 
 
-def test_the_memory_is_bounded(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_is_bounded(manual_clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_SLOTS", 2)
     minutes = Minutes()
     for name in ("a", "b", "c"):
-        hands.now += timedelta(minutes=1)
+        manual_clock.now += timedelta(minutes=1)
         minutes.started(name)
     assert [one.dependency for one in minutes.unsaved()] == ["b", "c"]
 
 
-@pytest.mark.usefixtures("hands")
+@pytest.mark.usefixtures("manual_clock")
 def test_one_call_says_that_there_is_something_to_write() -> None:
     minutes, calls = Minutes(), []
     minutes.when_changed(lambda: calls.append(1))

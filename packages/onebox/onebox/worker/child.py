@@ -46,7 +46,7 @@ _LEAVE_SECONDS: Final = 1.5  # for what the app runs at exit, and for its thread
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a worker process is told at its start.
+    """What a worker process receives at its start.
 
     Attributes:
         app: The app's folder.

@@ -9,9 +9,9 @@ import pytest
 
 from durable_retry.engine.config import parse_config
 from durable_retry.services.intake import intake
-from durable_retry.settings.app import SettingsError
 from durable_retry.settings.configuration import using
 from durable_retry.settings.intake import REQUIREMENTS, intake_settings
+from durable_retry.settings.setting import SettingsError
 from durable_retry.triggers.events.sources import source_blueprints
 from tests.unit.settings.test_intake import CONNECTED
 

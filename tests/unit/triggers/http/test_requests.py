@@ -4,7 +4,7 @@ import azure.functions as func
 import pytest
 
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.settings.app import AppSettings
+from durable_retry.settings.configuration import AppSettings
 from durable_retry.triggers.http import submissions
 from durable_retry.triggers.http.answers import BodyTooLargeError
 from durable_retry.triggers.http.routes import read_body
