@@ -7,7 +7,7 @@ targetScope = 'subscription'
 param environmentName string
 
 @minLength(1)
-@description('Region of every resource; it must offer Flex Consumption.')
+@description('Region of every resource; it must offer the plan.')
 @metadata({ azd: { type: 'location' } })
 param location string
 
@@ -15,8 +15,29 @@ param location string
 @description('Where orchestrations are kept: the storage account, or a Durable Task Scheduler.')
 param durableBackend string = 'storage'
 
+@allowed(['flex', 'premium'])
+@description('The plan: Flex Consumption, or Premium.')
+param plan string = 'flex'
+
+@allowed(['EP1', 'EP2', 'EP3'])
+@description('Size of an instance (premium).')
+param premiumSku string = 'EP1'
+
+@description('Whether a virtual network is made, storage is reached through private endpoints in it, and not otherwise.')
+param privateNetwork bool = false
+
+@description('Addresses of that network, a /23 or wider.')
+param addressPrefix string = '10.0.0.0/16'
+
+@allowed(['applicationInsights', 'openTelemetry'])
+@description('How the host sends its telemetry; with openTelemetry it is one trace with the app\'s.')
+param hostTelemetry string = 'applicationInsights'
+
+@description('Where OTLP over HTTP is received, beside Application Insights; empty = nowhere.')
+param otlpEndpoint string = ''
+
 @allowed([512, 2048, 4096])
-@description('Memory of one instance in MB; processors come in proportion.')
+@description('Memory of one instance in MB; processors come in proportion (flex).')
 param instanceMemoryMB int = 2048
 
 @minValue(1)
@@ -72,6 +93,22 @@ module storage 'modules/storage.bicep' = {
     tags: tags
     sku: storageSku
     principalId: identity.outputs.principalId
+    isPrivate: privateNetwork
+    contentAccountName: plan == 'premium' ? 'stc${token}' : ''
+  }
+}
+
+module network 'modules/network.bicep' = if (privateNetwork) {
+  name: 'network'
+  scope: group
+  params: {
+    name: 'vnet-${token}'
+    location: location
+    tags: tags
+    addressPrefix: addressPrefix
+    delegation: plan == 'flex' ? 'Microsoft.App/environments' : 'Microsoft.Web/serverFarms'
+    storageId: storage.outputs.id
+    contentId: storage.outputs.contentId
   }
 }
 
@@ -99,6 +136,20 @@ module scheduler 'modules/scheduler.bicep' = if (durableBackend == 'scheduler') 
   }
 }
 
+module settings 'modules/settings.bicep' = {
+  name: 'settings'
+  scope: group
+  params: {
+    storageAccountName: storage.outputs.name
+    identityClientId: identity.outputs.clientId
+    insightsConnectionString: monitoring.outputs.connectionString
+    schedulerEndpoint: durableBackend == 'scheduler' ? scheduler!.outputs.endpoint : ''
+    hostTelemetry: hostTelemetry
+    otlpEndpoint: otlpEndpoint
+    appSettings: appSettings
+  }
+}
+
 module app 'modules/app.bicep' = {
   name: 'app'
   scope: group
@@ -108,16 +159,17 @@ module app 'modules/app.bicep' = {
     location: location
     tags: union(tags, { 'azd-service-name': 'app' })
     identityId: identity.outputs.id
-    identityClientId: identity.outputs.clientId
-    storageAccountName: storage.outputs.name
+    plan: plan
     deploymentContainerUrl: storage.outputs.deploymentContainerUrl
-    insightsConnectionString: monitoring.outputs.connectionString
-    schedulerEndpoint: durableBackend == 'scheduler' ? scheduler!.outputs.endpoint : ''
+    contentAccountName: plan == 'premium' ? 'stc${token}' : ''
+    contentShareName: storage.outputs.contentShareName
+    subnetId: privateNetwork ? network!.outputs.appSubnetId : ''
     instanceMemoryMB: instanceMemoryMB
     maximumInstanceCount: maximumInstanceCount
     alwaysReadyHttp: alwaysReadyHttp
     alwaysReadyDurable: alwaysReadyDurable
-    appSettings: appSettings
+    premiumSku: premiumSku
+    appSettings: settings.outputs.settings
   }
 }
 

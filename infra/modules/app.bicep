@@ -1,4 +1,4 @@
-// The Function App on the Flex Consumption plan.
+// The Function App, on the Flex Consumption plan or on the Premium plan.
 param name string
 param planName string
 param location string
@@ -6,44 +6,32 @@ param tags object
 
 @description('Resource id of the app\'s identity.')
 param identityId string
-param identityClientId string
 
-param storageAccountName string
+@allowed(['flex', 'premium'])
+param plan string
 
-@description('Where the deployed package lies.')
+@description('Where the deployed package lies (flex).')
 param deploymentContainerUrl string
 
-param insightsConnectionString string
+@description('Of the account and the share with the deployed files (premium).')
+param contentAccountName string
+param contentShareName string
 
-@description('Of the Durable Task Scheduler; empty: the storage account keeps the orchestrations.')
-param schedulerEndpoint string
+@description('The subnet that outgoing traffic takes; empty = none.')
+param subnetId string
 
 param instanceMemoryMB int
 param maximumInstanceCount int
 param alwaysReadyHttp int
 param alwaysReadyDurable int
 
-@description('The app\'s own settings. They win over none of those below.')
+@description('Size of an instance (premium).')
+param premiumSku string
+
+@description('All of the app\'s settings, from settings.bicep.')
 param appSettings object
 
-// The host and the app read the same settings: docs/settings.md, "Storage by an identity".
-var storageSettings = {
-  AzureWebJobsStorage__accountName: storageAccountName
-  AzureWebJobsStorage__credential: 'managedidentity'
-  AzureWebJobsStorage__clientId: identityClientId
-}
-
-var monitoringSettings = {
-  APPLICATIONINSIGHTS_CONNECTION_STRING: insightsConnectionString
-  APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identityClientId};Authorization=AAD'
-}
-
-// Over host.json, which names Azure Storage. The scale controller reads host.json alone: docs/deploying.md.
-var schedulerSettings = empty(schedulerEndpoint) ? {} : {
-  DURABLE_TASK_SCHEDULER_CONNECTION_STRING: 'Endpoint=${schedulerEndpoint};Authentication=ManagedIdentity;ClientID=${identityClientId}'
-  AzureFunctionsJobHost__extensions__durableTask__storageProvider__type: 'azureManaged'
-  AzureFunctionsJobHost__extensions__durableTask__storageProvider__connectionStringName: 'DURABLE_TASK_SCHEDULER_CONNECTION_STRING'
-}
+var isFlex = plan == 'flex'
 
 var scaleGroups = [
   { name: 'http', instanceCount: alwaysReadyHttp }
@@ -52,17 +40,65 @@ var scaleGroups = [
 
 var alwaysReady = filter(scaleGroups, group => group.instanceCount > 0)
 
-resource plan 'Microsoft.Web/serverfarms@2024-04-01' = {
+var flexConfig = {
+  deployment: {
+    storage: {
+      type: 'blobContainer'
+      value: deploymentContainerUrl
+      authentication: {
+        type: 'UserAssignedIdentity'
+        userAssignedIdentityResourceId: identityId
+      }
+    }
+  }
+  runtime: {
+    name: 'python'
+    version: '3.13'
+  }
+  scaleAndConcurrency: {
+    instanceMemoryMB: instanceMemoryMB
+    maximumInstanceCount: maximumInstanceCount
+    alwaysReady: alwaysReady
+  }
+}
+
+// Premium names the runtime in the site, and scales the app as a whole.
+var premiumSiteConfig = {
+  linuxFxVersion: 'Python|3.13'
+  minimumElasticInstanceCount: max(1, alwaysReadyHttp, alwaysReadyDurable)
+  functionAppScaleLimit: maximumInstanceCount
+  // The host measures its own queues, also those that only the network reaches, and the settings over host.json count.
+  functionsRuntimeScaleMonitoringEnabled: true
+}
+
+resource content 'Microsoft.Storage/storageAccounts@2024-01-01' existing = if (!isFlex) {
+  name: contentAccountName
+}
+
+// Flex Consumption has these elsewhere, or refuses them.
+var premiumSettings = isFlex ? {} : {
+  FUNCTIONS_EXTENSION_VERSION: '~4'
+  FUNCTIONS_WORKER_RUNTIME: 'python'
+  SCM_DO_BUILD_DURING_DEPLOYMENT: 'true'
+  ENABLE_ORYX_BUILD: 'true'
+  // Azure Files knows no identity here, so the share with the code, and nothing else, is reached by a key.
+  WEBSITE_CONTENTAZUREFILECONNECTIONSTRING: 'DefaultEndpointsProtocol=https;AccountName=${contentAccountName};AccountKey=${content!.listKeys().keys[0].value};EndpointSuffix=${environment().suffixes.storage}'
+  WEBSITE_CONTENTSHARE: contentShareName
+  WEBSITE_CONTENTOVERVNET: empty(subnetId) ? '0' : '1'
+}
+
+resource serverfarm 'Microsoft.Web/serverfarms@2024-04-01' = {
   name: planName
   location: location
   tags: tags
-  kind: 'functionapp'
+  kind: isFlex ? 'functionapp' : 'elastic'
   sku: {
-    name: 'FC1'
-    tier: 'FlexConsumption'
+    name: isFlex ? 'FC1' : premiumSku
+    tier: isFlex ? 'FlexConsumption' : 'ElasticPremium'
   }
   properties: {
     reserved: true
+    maximumElasticWorkerCount: isFlex ? null : maximumInstanceCount
   }
 }
 
@@ -78,40 +114,21 @@ resource app 'Microsoft.Web/sites@2024-04-01' = {
     }
   }
   properties: {
-    serverFarmId: plan.id
+    serverFarmId: serverfarm.id
     httpsOnly: true
     // As whom `@Microsoft.KeyVault(...)` in a setting is read.
     keyVaultReferenceIdentity: identityId
-    siteConfig: {
+    virtualNetworkSubnetId: empty(subnetId) ? null : subnetId
+    siteConfig: union({
       minTlsVersion: '1.2'
       ftpsState: 'Disabled'
-    }
-    functionAppConfig: {
-      deployment: {
-        storage: {
-          type: 'blobContainer'
-          value: deploymentContainerUrl
-          authentication: {
-            type: 'UserAssignedIdentity'
-            userAssignedIdentityResourceId: identityId
-          }
-        }
-      }
-      runtime: {
-        name: 'python'
-        version: '3.13'
-      }
-      scaleAndConcurrency: {
-        instanceMemoryMB: instanceMemoryMB
-        maximumInstanceCount: maximumInstanceCount
-        alwaysReady: alwaysReady
-      }
-    }
+    }, isFlex ? {} : premiumSiteConfig)
+    functionAppConfig: isFlex ? flexConfig : null
   }
 
   resource settings 'config' = {
     name: 'appsettings'
-    properties: union(appSettings, storageSettings, monitoringSettings, schedulerSettings)
+    properties: union(appSettings, premiumSettings)
   }
 }
 

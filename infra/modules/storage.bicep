@@ -8,7 +8,15 @@ param sku string
 @description('Of the app\'s identity.')
 param principalId string
 
+@description('Whether private endpoints alone reach it.')
+param isPrivate bool
+
+@description('Name of a second account, with the share of code that the Premium plan mounts; empty = none.')
+param contentAccountName string
+
 var containerName = 'app-package'
+var shareName = 'app-content'
+var hasContent = !empty(contentAccountName)
 
 var roles = {
   // The host keeps leases, function keys and timers' records in blobs, and takes the package from one.
@@ -31,6 +39,7 @@ resource account 'Microsoft.Storage/storageAccounts@2024-01-01' = {
     defaultToOAuthAuthentication: true
     minimumTlsVersion: 'TLS1_2'
     supportsHttpsTrafficOnly: true
+    publicNetworkAccess: isPrivate ? 'Disabled' : 'Enabled'
   }
 
   resource blobs 'blobServices' = {
@@ -38,6 +47,30 @@ resource account 'Microsoft.Storage/storageAccounts@2024-01-01' = {
 
     resource packages 'containers' = {
       name: containerName
+    }
+  }
+}
+
+// Of its own, so that the account above needs no keys.
+resource content 'Microsoft.Storage/storageAccounts@2024-01-01' = if (hasContent) {
+  name: hasContent ? contentAccountName : 'none'
+  location: location
+  tags: tags
+  kind: 'StorageV2'
+  sku: { name: sku }
+  properties: {
+    allowSharedKeyAccess: true
+    allowBlobPublicAccess: false
+    minimumTlsVersion: 'TLS1_2'
+    supportsHttpsTrafficOnly: true
+    publicNetworkAccess: isPrivate ? 'Disabled' : 'Enabled'
+  }
+
+  resource files 'fileServices' = {
+    name: 'default'
+
+    resource share 'shares' = {
+      name: shareName
     }
   }
 }
@@ -54,5 +87,8 @@ resource access 'Microsoft.Authorization/roleAssignments@2022-04-01' = [
   }
 ]
 
+output id string = account.id
 output name string = account.name
+output contentId string = hasContent ? content.id : ''
+output contentShareName string = shareName
 output deploymentContainerUrl string = '${account.properties.primaryEndpoints.blob}${containerName}'

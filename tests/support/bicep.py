@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import tree_sitter_bicep
 from tree_sitter import Language, Node, Parser
@@ -11,7 +12,13 @@ from tree_sitter import Language, Node, Parser
 _PARSER = Parser(Language(tree_sitter_bicep.language()))
 
 _SYMBOLS = {"parameter_declaration", "variable_declaration", "module_declaration", "resource_declaration"}
-_BINDERS = {"for_statement", "lambda_expression"}
+_BINDERS = {"for_statement", "lambda_expression", "loop_variable", "loop_enumerator"}
+_OF_BICEP = {"name", "parent", "scope", "dependsOn"}
+"""Keys of a resource that Bicep reads itself."""
+
+type Shape = dict[str, Any] | list[str] | str | None
+"""What a value may be: an object's properties, `{"*": ...}` for any names, `{"[]": ...}` for a list, words
+that are allowed, the name of a plain type, or None for anything."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +76,8 @@ class BicepFile:
             _text(name)
             for node in _walk(self.root)
             if node.type in _BINDERS
-            for name in node.children
-            if name.type == "identifier"
+            for name in (node.children or [node])
+            if name.type == "identifier" or name is node
         }
 
     def names_used(self) -> set[str]:
@@ -86,6 +93,84 @@ class BicepFile:
         """The keys of every object in a variable's value."""
         objects = [node for node in _walk(self.variable(variable)) if node.type == "object"]
         return {key for node in objects for key in _keys(node)}
+
+    def resources(self) -> Iterator[tuple[str, Node]]:
+        """Each resource that is created: its type, with those that it stands in, and its body."""
+        for node in self._all("resource_declaration"):
+            if any(child.type == "existing" or _text(child) == "existing" for child in node.children):
+                continue
+            kinds = [_string(outer).split("@")[0] for outer in reversed([node, *_outer_resources(node)])]
+            yield "/".join(kinds), node.named_children[-1]
+
+    def misfits(self, shapes: dict[str, Shape]) -> list[str]:
+        """What does not fit the shape of its resource type, as `type: path: what`."""
+        return [
+            f"{kind}: {wrong}" if kind in shapes else f"{kind}: no shape"
+            for kind, body in self.resources()
+            for wrong in (self._misfits(body, shapes[kind], "") if kind in shapes else [""])
+        ]
+
+    def _misfits(self, value: Node, shape: Shape, path: str) -> Iterator[str]:
+        match value.type:
+            case "object" if shape is not None:
+                yield from self._object_misfits(value, shape, path)
+            case "array" if isinstance(shape, dict) and "[]" in shape:
+                for item in value.named_children:
+                    yield from self._misfits(item, shape["[]"], f"{path}[]")
+            case "call_expression" if isinstance(shape, dict) and _text(value).startswith("map("):
+                yield from self._misfits(value.named_children[-1].named_children[1], shape["[]"], f"{path}[]")
+            case "array" if shape is not None:
+                yield f"{path}: a list"
+            case "string":
+                yield from _word_misfits(_text(value).strip("'"), shape, path)
+            case "number" | "boolean":
+                wanted = {"number": ("int", "float"), "boolean": ("bool",)}[value.type]
+                if shape is not None and shape not in wanted:
+                    yield f"{path}: a {value.type}"
+            case _:
+                for part in self._parts(value):
+                    yield from self._misfits(part, shape, path)
+
+    def _object_misfits(self, value: Node, shape: Shape, path: str) -> Iterator[str]:
+        if not isinstance(shape, dict) or "[]" in shape:
+            yield f"{path}: an object"
+            return
+        for node in value.named_children:
+            if node.type != "object_property" or node.children[0].type == "resource_declaration":
+                continue
+            key = _text(node.children[0])
+            if "*" in shape or (not path and key in _OF_BICEP):
+                continue
+            if key not in shape:
+                yield f"{path}.{key}: no such property"
+            else:
+                yield from self._misfits(node.named_children[-1], shape[key], f"{path}.{key}")
+
+    def _parts(self, value: Node) -> list[Node]:
+        """What an expression may become, as far as it stands in this file."""
+        match value.type:
+            case "ternary_expression":
+                return value.named_children[1:]
+            case "for_statement" | "if_statement":
+                return value.named_children[-1:]
+            case "lambda_expression":
+                return value.named_children[-1:]
+            case "identifier" if _text(value) in self.values() - self.parameters().keys():
+                return [self.variable(_text(value))]
+            case "call_expression":
+                return self._arguments(value)
+            case _:
+                return []
+
+    def _arguments(self, call: Node) -> list[Node]:
+        given = call.named_children[-1].named_children
+        match _text(call.named_children[0]):
+            case "union" | "concat":
+                return given
+            case "filter":
+                return given[:1]
+            case _:
+                return []
 
     def strings(self) -> list[str]:
         """What stands in quotes, in order."""
@@ -134,3 +219,19 @@ def _is_value(identifier: Node) -> bool:
     if above.type in {"call_expression", "output_declaration", *_SYMBOLS}:
         return identifier != next(child for child in above.children if child.type == "identifier")
     return above.type != "object_property" or identifier != above.children[0]
+
+
+def _outer_resources(node: Node) -> Iterator[Node]:
+    above = node.parent
+    while above is not None:
+        if above.type == "resource_declaration":
+            yield above
+        above = above.parent
+
+
+def _word_misfits(word: str, shape: Shape, path: str) -> Iterator[str]:
+    """An interpolated string is known only when it runs."""
+    if isinstance(shape, list) and "${" not in word and word not in shape:
+        yield f"{path}: {word}, not one of {', '.join(shape)}"
+    elif shape is not None and not isinstance(shape, list) and shape != "str":
+        yield f"{path}: a string"

@@ -1,5 +1,6 @@
 """What can be checked of infra/ without the Bicep compiler; docs/deploying.md says what was not run."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from tests.support.bicep import BicepFile
 
 INFRA = Path(__file__).parents[3] / "infra"
+ENTRIES = ("main", "containers")
+SHAPES = json.loads((Path(__file__).parent / "arm_types.json").read_text())["shapes"]
 FILES = [BicepFile.read(path) for path in sorted(INFRA.rglob("*.bicep"))]
 
 # https://learn.microsoft.com/azure/role-based-access-control/built-in-roles
@@ -15,6 +18,7 @@ ROLES = {
     "0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": "Storage Table Data Contributor",
     "0ad04412-c4d5-4796-b79c-f76d14c8d402": "Durable Task Data Contributor",
     "3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
+    "7f951dda-4ed3-4680-a7ca-43fe172d538d": "AcrPull",
     "974c5e8b-45b9-4653-ba55-5f855dd0fb88": "Storage Queue Data Contributor",
     "b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
 }
@@ -54,10 +58,44 @@ def test_what_is_taken_of_a_module_is_an_output_of_it(file: BicepFile) -> None:
         assert output in modules[symbol].outputs()
 
 
-def test_every_file_is_a_module_of_main() -> None:
-    main = BicepFile.read(INFRA / "main.bicep")
-    used = {path for path, _ in main.modules().values()}
-    assert used == {file.path for file in FILES} - {main.path}
+@each_file
+def test_resources_have_the_properties_of_their_types(file: BicepFile) -> None:
+    """The types are those of Azure's SDKs (`tests/support/arm_types.py`)."""
+    assert file.misfits(SHAPES) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("storage", "minimumTlsVersion: 'TLS1_2'", "minTlsVersion: 'TLS1_2'"),
+        ("storage", "kind: 'StorageV2'", "kind: 'StorageV3'"),
+        ("storage", "allowSharedKeyAccess: true", "allowSharedKeyAccess: 'true'"),
+        ("storage", "isPrivate ? 'Disabled'", "isPrivate ? 'Off'"),
+        ("app", "minTlsVersion:", "minTls:"),
+        ("app", "linuxFxVersion:", "linuxVersion:"),
+        ("app", "userAssignedIdentityResourceId:", "identity:"),
+        ("app", "virtualNetworkSubnetId: empty", "subnetId: empty"),
+        ("network", "privateDnsZoneId:", "zoneId:"),
+        ("network", "addressPrefixes: [addressPrefix]", "addressPrefixes: 'addressPrefix'"),
+        ("network", "delegations: [", "delegation: ["),
+        ("container", "keyVaultUrl:", "keyVaultUri:"),
+        ("container", "kind: 'functionapp'", "kind: 'function'"),
+        ("container", "httpGet: {", "http: {"),
+        ("container", "infrastructureSubnetId:", "subnetId:"),
+        ("scheduler", "ipAllowlist: ipAllowlist", "ipAllowList: ipAllowlist"),
+    ],
+)
+def test_a_property_that_its_type_does_not_have_is_found(name: str, right: str, wrong: str) -> None:
+    path = INFRA / "modules" / f"{name}.bicep"
+    text = path.read_text()
+    assert right in text
+    assert BicepFile(path, text.replace(right, wrong).encode()).misfits(SHAPES) != []
+
+
+def test_every_file_is_a_module_of_an_entry() -> None:
+    entries = [BicepFile.read(INFRA / f"{name}.bicep") for name in ENTRIES]
+    used = {path for entry in entries for path, _ in entry.modules().values()}
+    assert used == {file.path for file in FILES} - {entry.path for entry in entries}
 
 
 def test_each_role_has_the_id_that_is_documented_and_no_other_is_given() -> None:

@@ -15,6 +15,8 @@ from tests.support.bicep import BicepFile
 
 ROOT = Path(__file__).parents[3]
 APP = BicepFile.read(ROOT / "infra/modules/app.bicep")
+SETTINGS = BicepFile.read(ROOT / "infra/modules/settings.bicep")
+CONTAINERS = BicepFile.read(ROOT / "infra/containers.bicep")
 MAIN = BicepFile.read(ROOT / "infra/main.bicep")
 PARAMETERS: dict[str, Any] = json.loads((ROOT / "infra/main.parameters.json").read_text())["parameters"]
 OWN: dict[str, str] = PARAMETERS["appSettings"]["value"]
@@ -22,12 +24,25 @@ HOST: dict[str, Any] = json.loads((ROOT / "host.json").read_text())
 DEPENDENCIES = (ROOT / "dependencies.toml").read_text()
 
 HOST_PREFIX = "AzureFunctionsJobHost__"
-OF_OTHERS = {"DURABLE_TASK_SCHEDULER_CONNECTION_STRING"}  # the Durable extension's
+OF_OTHERS = {
+    "DURABLE_TASK_SCHEDULER_CONNECTION_STRING",  # the Durable extension's
+    "AzureFunctionsWebHost__hostid",  # the host's
+    # Those of the Premium plan, which the platform and its build read:
+    # https://learn.microsoft.com/azure/azure-functions/functions-app-settings
+    "ENABLE_ORYX_BUILD",
+    "FUNCTIONS_EXTENSION_VERSION",
+    "FUNCTIONS_WORKER_RUNTIME",
+    "SCM_DO_BUILD_DURING_DEPLOYMENT",
+    "WEBSITE_CONTENTAZUREFILECONNECTIONSTRING",
+    "WEBSITE_CONTENTOVERVNET",
+    "WEBSITE_CONTENTSHARE",
+}
 
 
 def settings_made() -> set[str]:
-    kinds = ("storageSettings", "monitoringSettings", "schedulerSettings")
-    return {key for kind in kinds for key in APP.keys_of(kind)}
+    kinds = [name for name in SETTINGS.values() if name.endswith("Settings") and name != "appSettings"]
+    made = {key for kind in kinds for key in SETTINGS.keys_of(kind)}
+    return made | APP.keys_of("premiumSettings") | CONTAINERS.keys_of("hostSettings")
 
 
 def test_the_parameters_are_those_of_main() -> None:
@@ -49,11 +64,11 @@ def test_a_setting_over_host_json_is_beside_one_that_stands_there() -> None:
             place = HOST
             for part in name.split("__")[1:-1]:
                 place = place[part]
-            assert "type" in place
+            assert name == "AzureFunctionsJobHost__telemetryMode" or "type" in place
 
 
 def test_storage_is_reached_by_the_apps_identity() -> None:
-    given = dict.fromkeys(APP.keys_of("storageSettings"), "x") | {
+    given = dict.fromkeys(SETTINGS.keys_of("storageSettings"), "x") | {
         "AzureWebJobsStorage__credential": "managedidentity"
     }
     account = storage_account(given)
@@ -78,6 +93,7 @@ def test_the_app_runs_on_the_python_that_is_tested() -> None:
         tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"] == f">={version}"
     )
     assert version in APP.strings()
+    assert f"Python|{version}" in APP.strings()
 
 
 def test_azd_finds_the_app_by_its_tag() -> None:
