@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
 
+from onebox.hub import HubSettings
 from tests.integration.hub.backends import Backend, client_of, hub_backend, in_memory_server, worker_backend
 from tests.integration.hub.sample_app import make_app
 
@@ -22,7 +23,11 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             yield made
         return
     if request.param != "in_memory":
-        async with hub_backend(tmp_path, make_app(), locally=request.param == "hub_locally") as made:
+        # One of them packs at once what has ended, so that each case meets it so, too.
+        packs_at_once = HubSettings(archive_after_seconds=0) if request.param == "hub_locally" else None
+        async with hub_backend(
+            tmp_path, make_app(), locally=request.param == "hub_locally", settings=packs_at_once
+        ) as made:
             yield made
         return
     server, address = request.getfixturevalue("in_memory")

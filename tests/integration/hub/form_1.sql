@@ -9,6 +9,7 @@ DROP INDEX instances_by_completion;
 DROP INDEX instances_unfinished;
 DROP INDEX instances_ended_badly;
 DROP INDEX instances_by_parent;
+DROP INDEX instances_to_archive;
 
 CREATE TABLE instances (
     id                  TEXT PRIMARY KEY,
@@ -56,12 +57,16 @@ CREATE INDEX instances_ended_badly ON instances (created_us, id) WHERE status IN
 
 CREATE INDEX instances_by_parent ON instances (parent_id) WHERE parent_id IS NOT NULL;
 
-INSERT INTO instances SELECT * FROM new_instances;
+INSERT INTO instances
+SELECT id, execution_id, turn, name, version, status, input, output, custom_status, failure, tags, parent_id,
+       parent_execution_id, parent_task_id, created_us, updated_us, scheduled_us, completed_us
+FROM new_instances;
 INSERT INTO history SELECT * FROM new_history;
 INSERT INTO entities SELECT * FROM new_entities;
 
 DROP TABLE new_instances;
 DROP TABLE new_history;
 DROP TABLE new_entities;
+DROP TABLE archives;
 
 PRAGMA user_version = 1;

@@ -13,7 +13,7 @@ from onebox.hub.model import Effects, Kind, Lane, StoreTooNewError
 
 _HERE: Final = Path(__file__).parent
 _NAMED = re.compile(r"^-- name: (?P<name>[a-z_.]+)\n(?:--[^\n]*\n)+(?P<sql>.*?);$", re.MULTILINE | re.DOTALL)
-_FORM = 3  # of the store: 0 is an empty file; before 3 no history was packed
+_FORM = 4  # of the store: 0 is an empty file; before 3 no history was packed, before 4 nothing was archived
 _CACHED_STATEMENTS = 256
 _CHECKPOINT_PAGES = 4000  # 16 MB of log: fewer, larger copies into the main file
 _LARGEST_LOG_BYTES = 32_000_000  # kept between two checkpoints; a burst may need more
@@ -30,7 +30,9 @@ def _read_statements() -> Mapping[str, str]:
 
 
 SCHEMA: Final = (_HERE / "schema.sql").read_text(encoding="utf-8")
-FROM_FORM_1: Final = (_HERE / "from_form_1.sql").read_text(encoding="utf-8").replace("-- schema\n", SCHEMA)
+FROM_EARLIER_FORM: Final = (
+    (_HERE / "from_earlier_form.sql").read_text(encoding="utf-8").replace("-- schema\n", SCHEMA)
+)
 QUERIES: Final = _read_statements()
 
 
@@ -65,7 +67,7 @@ def _create(db: sqlite3.Connection, path: Path) -> None:
     (form,) = db.execute("PRAGMA user_version").fetchone()
     if form > _FORM:
         raise StoreTooNewError(f"{path} was written by a later version of onebox (form {form}, not {_FORM})")
-    script = FROM_FORM_1 if form == 1 else SCHEMA
+    script = FROM_EARLIER_FORM if 0 < form < _FORM else SCHEMA
     db.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {_FORM};\nCOMMIT;")
 
 
@@ -115,12 +117,13 @@ class Transaction:
         """Run one named statement for each row; return how many rows changed."""
         return self.db.executemany(QUERIES[name], rows).rowcount
 
-    def give_pages_back(self) -> None:
-        """Let the file shrink by pages that deleted rows have left."""
-        (free,) = self.db.execute("PRAGMA freelist_count").fetchone()
+    def give_pages_back(self) -> bool:
+        """Let the file shrink by pages that deleted rows have left; return whether there may be more."""
+        free: int = self.db.execute("PRAGMA freelist_count").fetchone()[0]
         pages = min(free - _SPARE_PAGES, _MOST_PAGES_BACK)
         if pages > 0:
             self.db.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()  # each row fetched frees a page
+        return pages == _MOST_PAGES_BACK
 
     def post(
         self,

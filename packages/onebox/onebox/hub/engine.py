@@ -9,6 +9,7 @@ from typing import Final
 
 from onebox.clock import Clock
 from onebox.faults import FaultPoint, FaultPoints
+from onebox.hub.archive import Archiver
 from onebox.hub.database import Transaction, is_entity
 from onebox.hub.dispatch import Key, Timers, WorkQueue
 from onebox.hub.invoker import InvocationLostError, Invoker
@@ -99,6 +100,7 @@ class Engine:
             faults=faults,
             retry=lambda key: self.wake(key, Lane.GOING),
         )
+        self._archiver = Archiver(reader.each, self.writer, settings.archive_after_seconds)
         self._turns = WorkQueue[str](settings.max_turns, self.workers.turn, done=self._done)
         self._batches = WorkQueue[str](settings.max_batches, self.workers.batch, done=self._done)
         self._activities = WorkQueue[int](settings.max_activities, self.workers.activity, done=self._done)
@@ -109,6 +111,7 @@ class Engine:
         for queue in (self._turns, self._batches, self._activities):
             queue.open()
         self._ticking = asyncio.create_task(self._tick())
+        self._archiver.start()
 
     def _pause_during(self, *, outage: bool) -> None:
         """Take no work while nothing can be committed; go on when it can."""
@@ -123,6 +126,7 @@ class Engine:
         if self._ticking is not None:
             self._ticking.cancel()
             await asyncio.wait([self._ticking])
+        await self._archiver.close()
         seconds = self._settings.stop_seconds
         queues = (self._turns, self._batches, self._activities)
         await asyncio.gather(*(queue.close(seconds) for queue in queues))
@@ -207,6 +211,8 @@ class Engine:
             self.wake(target, lane)
         for instance_id in effects.changed:
             self.waiters.notify(instance_id)
+        if effects.changed or effects.dropped:
+            self._archiver.note()
         for head, failure in effects.failed:
             log_failure(head, failure)
         for target in effects.followed:

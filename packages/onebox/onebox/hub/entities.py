@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import durabletask.internal.orchestrator_service_pb2 as pb
 
-from onebox.hub import events, instances
+from onebox.hub import archive, events, instances
 from onebox.hub.database import Transaction
 from onebox.hub.events import events_in, framed
 from onebox.hub.model import Entity, FencedError, InstanceExistsError, Kind, Lane, Message, Start
@@ -215,7 +215,8 @@ def commit_batch(tx: Transaction, changes: BatchChanges) -> None:
     if changes.done and done != len(changes.done):
         raise FencedError(f"a batch of '{changes.entity.id}' was overtaken")
     entity = changes.entity
-    tx.run("entity.put", entity.id, entity.state, entity.lock_owner, entity.lock_section, entity.modified_us)
+    state = archive.packed_state(entity.state)
+    tx.run("entity.put", entity.id, state, entity.lock_owner, entity.lock_section, entity.modified_us)
     send_from_batch(tx, changes)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from onebox.hub import events
+from onebox.hub import archive, events
 from onebox.hub.database import Transaction
 from onebox.hub.model import (
     TERMINAL,
@@ -157,6 +157,7 @@ class Restart:
 
 def restart(tx: Transaction, asked: Restart) -> str:
     """Start a finished instance again with its name, input, version and tags; return the id it runs under."""
+    archive.restore(tx, asked.instance_id)
     head = read_head(tx, asked.instance_id)
     if not head.status.is_terminal:
         raise WrongStatusError(asked.instance_id, head.status, "terminal")
@@ -177,6 +178,7 @@ def reopen(
     tx: Transaction, instance_id: str, reason: str | None, parent_execution_id: str | None = None
 ) -> None:
     """Put a failed instance back into service and ask its orchestrator to rewrite its history."""
+    archive.restore(tx, instance_id)
     tx.run("instance.reopen", tx.now_us, instance_id)
     tx.post(instance_id, Kind.REWIND, events.rewound(tx.now_us, reason, parent_execution_id))
     tx.effects.changed.append(instance_id)
@@ -221,7 +223,7 @@ def purge(tx: Transaction, instance_id: str, *, recursive: bool) -> int:
 
 def erase(tx: Transaction, instance_id: str) -> None:
     """Forget an instance; activities of it that still run find nobody to report to."""
-    for name in ("instance.delete", "history.delete", "message.delete_all"):
+    for name in ("archive.delete", "instance.delete", "history.delete", "message.delete_all"):
         tx.run(name, instance_id)
     tx.effects.dropped.append(instance_id)
 
@@ -337,6 +339,7 @@ def _take_back(tx: Transaction, child: Start, rewound: Rewound) -> None:
 def _report_again(tx: Transaction, child: Start, status: Status) -> None:
     """Send a rewound parent the result of a child that had ended before the rewind."""
     assert child.parent is not None  # noqa: S101 - a child has one
+    archive.restore(tx, child.instance_id)
     output, failure = tx.run("instance.result", child.instance_id).fetchone()
     body = events.child_finished(tx.now_us, child.parent.task_id, status, output, failure)
     tx.post(child.parent.instance_id, Kind.RESULT, body, execution_id=child.parent.execution_id)

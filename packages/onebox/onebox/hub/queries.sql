@@ -18,9 +18,9 @@ SELECT execution_id, turn, name, version, status, input, tags, parent_id, parent
 FROM instances WHERE id = ?;
 
 -- name: instance.get
--- All of an instance but its history.
+-- All of an instance; its archive has its history and three of the columns.
 SELECT id, execution_id, name, version, status, input, output, custom_status, failure, tags, parent_id, created_us,
-       updated_us, scheduled_us, completed_us
+       updated_us, scheduled_us, completed_us, (SELECT packed FROM archives WHERE seq = archive)
 FROM instances WHERE id = ?;
 
 -- name: instance.children
@@ -71,6 +71,11 @@ INSERT INTO history (instance_id, turn, events) VALUES (?, ?, ?);
 -- name: history.read
 -- All events of the present execution, in order.
 SELECT events FROM history WHERE instance_id = ? ORDER BY turn;
+
+-- name: history.all
+-- The same of an instance that may have ended: its archive alone, or its rows.
+SELECT 0 AS turn, packed AS events, 1 FROM archives WHERE seq = (SELECT archive FROM instances WHERE id = ?1)
+UNION ALL SELECT turn, events, 0 FROM history WHERE instance_id = ?1 ORDER BY turn;
 
 -- name: history.delete
 -- Forgets all events of an instance.
@@ -193,3 +198,36 @@ SELECT 1 FROM messages WHERE target = ? AND kind = 'start' AND delayed = 1 AND d
 -- name: instance.result
 -- How a finished instance ended.
 SELECT output, failure FROM instances WHERE id = ?;
+
+-- name: instance.to_archive
+-- What has ended and is not packed.
+SELECT id, execution_id, completed_us, input, output, custom_status FROM instances
+WHERE archive IS NULL AND completed_us IS NOT NULL ORDER BY completed_us LIMIT ?;
+
+-- name: instance.archive
+-- Leaves to an archive what it holds; no row changes when the instance has begun anew. The row is written anew, behind
+-- the last: one that shrinks in its place leaves its page half empty.
+REPLACE INTO instances
+SELECT id, execution_id, turn, name, version, status, NULL, NULL, NULL, failure, tags, parent_id, parent_execution_id,
+       parent_task_id, created_us, updated_us, scheduled_us, completed_us, ?
+FROM instances WHERE id = ? AND execution_id = ? AND completed_us = ? AND archive IS NULL;
+
+-- name: instance.unarchive
+-- Takes back from an archive what it held.
+UPDATE instances SET archive = NULL, input = ?, output = ?, custom_status = ? WHERE id = ?;
+
+-- name: archive.insert
+-- What is left of a finished instance.
+INSERT INTO archives (packed) VALUES (?);
+
+-- name: archive.read
+-- The archive of an instance; no row when it has none.
+SELECT packed FROM archives WHERE seq = (SELECT archive FROM instances WHERE id = ?);
+
+-- name: archive.delete
+-- Erases the archive of an instance.
+DELETE FROM archives WHERE seq = (SELECT archive FROM instances WHERE id = ?);
+
+-- name: archive.drop
+-- Erases an archive that no instance has.
+DELETE FROM archives WHERE seq = ?;

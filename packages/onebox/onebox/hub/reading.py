@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from onebox.hub.archive import unpack, unpacked_state
 from onebox.hub.database import QUERIES, is_entity
 from onebox.hub.events import unpacked
 from onebox.hub.instances import head_from
@@ -90,6 +91,10 @@ class Reader:
         """Run one named query."""
         return self._db.execute(QUERIES[name], parameters).fetchall()
 
+    def each(self, name: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:
+        """Run one named query and read its rows one by one."""
+        return iter(self._db.execute(QUERIES[name], parameters))
+
     def live(self, instance_id: str) -> Live | None:
         """Return an instance with its history; None when there is none."""
         found = self.rows("instance.head", instance_id)
@@ -108,7 +113,10 @@ class Reader:
     def entity(self, entity_id: str) -> Entity:
         """Return an entity; one without a row is one without a state."""
         found = self.rows("entity.get", entity_id)
-        return Entity(*found[0]) if found else Entity(entity_id)
+        if not found:
+            return Entity(entity_id)
+        _, state, *rest = found[0]
+        return Entity(entity_id, unpacked_state(state), *rest)
 
     def operations(self, entity: Entity, now_us: int, limit: int) -> list[Message]:
         """Return what an entity may see, in order of arrival.
@@ -229,7 +237,7 @@ class Listing:
     def instance(self, instance_id: str) -> InstanceState | None:
         """Return one instance; None when there is none."""
         row = self._db.execute(QUERIES["instance.get"], (instance_id,)).fetchone()
-        return None if row is None else _state(row)
+        return None if row is None else _state(row, with_payloads=True)
 
     def instances(
         self, wanted: InstanceFilter, limit: int | None, token: str | None, *, with_payloads: bool = True
@@ -251,7 +259,9 @@ class Listing:
         columns = _INSTANCE_COLUMNS if with_payloads else _LIGHT_COLUMNS
         rows = conditions.select(self._db, columns, f"instances INDEXED BY {index}", "created_us, id")
         return _page(
-            map(_state, rows), _page_size(limit), lambda last: f"{last.created_us}{_SEPARATOR}{last.id}"
+            (_state(row, with_payloads=with_payloads) for row in rows),
+            _page_size(limit),
+            lambda last: f"{last.created_us}{_SEPARATOR}{last.id}",
         )
 
     def finished_ids(
@@ -273,7 +283,8 @@ class Listing:
 
     def history(self, instance_id: str) -> list[bytes]:
         """Return the framed events of an instance's present execution, one chunk per turn."""
-        return [unpacked(row[0]) for row in self._db.execute(QUERIES["history.read"], (instance_id,))]
+        rows = self._db.execute(QUERIES["history.all"], (instance_id,))
+        return [unpack(stored).history if whole else unpacked(stored) for _, stored, whole in rows]
 
     def entity(self, entity_id: str) -> EntityState | None:
         """Return one entity; None when it has neither a state nor a lock."""
@@ -297,10 +308,10 @@ class Listing:
     def _entity_state(self, row: tuple[Any, ...]) -> EntityState:
         entity_id, state, lock_owner, _, modified_us = row
         backlog = self._db.execute(QUERIES["message.backlog"], (entity_id,)).fetchone()[0]
-        return EntityState(entity_id, state, lock_owner, modified_us, backlog)
+        return EntityState(entity_id, unpacked_state(state), lock_owner, modified_us, backlog)
 
 
-_INSTANCE_COLUMNS: Final = QUERIES["instance.get"].split("SELECT", 1)[1].split("FROM", 1)[0].strip()
+_INSTANCE_COLUMNS: Final = QUERIES["instance.get"].split("SELECT", 1)[1].rsplit("FROM", 1)[0].strip()
 _LIGHT_COLUMNS: Final = _INSTANCE_COLUMNS.replace("input, output", "NULL, NULL")
 _ENTITY_COLUMNS: Final = "id, state, lock_owner, lock_section, modified_us"
 
@@ -380,8 +391,14 @@ def _page[T](items: Iterator[T], limit: int, token_of: Any) -> Page[T]:
     return Page(taken, None)
 
 
-def _state(row: tuple[Any, ...]) -> InstanceState:
-    fields = dict(zip(InstanceState.__slots__, row, strict=True))
+def _state(row: tuple[Any, ...], *, with_payloads: bool) -> InstanceState:
+    *columns, packed = row
+    fields = dict(zip(InstanceState.__slots__, columns, strict=True))
+    if packed is not None:
+        parts = unpack(packed)
+        fields["custom_status"] = parts.custom_status
+        if with_payloads:
+            fields["input"], fields["output"] = parts.input, parts.output
     fields["status"] = Status(fields["status"])
     fields["tags"] = tags_from(fields["tags"])
     return InstanceState(**fields)

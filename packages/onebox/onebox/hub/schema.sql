@@ -20,7 +20,8 @@ CREATE TABLE IF NOT EXISTS instances (
     created_us          INTEGER NOT NULL,
     updated_us          INTEGER NOT NULL,
     scheduled_us        INTEGER,           -- asked not to start before; null starts at once
-    completed_us        INTEGER
+    completed_us        INTEGER,
+    archive             INTEGER            -- archives.seq; then input, output and custom_status are null
 ) STRICT;
 
 CREATE INDEX IF NOT EXISTS instances_by_creation ON instances (created_us, id);
@@ -28,6 +29,7 @@ CREATE INDEX IF NOT EXISTS instances_by_completion ON instances (completed_us, i
 -- What goes on is few among what has ended, and so is what ended badly: a list of either does not pass the others.
 CREATE INDEX IF NOT EXISTS instances_unfinished ON instances (created_us, id) WHERE completed_us IS NULL;
 CREATE INDEX IF NOT EXISTS instances_ended_badly ON instances (created_us, id) WHERE status IN (3, 4, 5);
+CREATE INDEX IF NOT EXISTS instances_to_archive ON instances (completed_us) WHERE completed_us IS NOT NULL AND archive IS NULL;
 CREATE INDEX IF NOT EXISTS instances_by_parent ON instances (parent_id) WHERE parent_id IS NOT NULL;
 
 -- One row per committed turn: its events, each framed as an OrchestratorRequest.pastEvents element, so that the
@@ -37,6 +39,13 @@ CREATE TABLE IF NOT EXISTS history (
     turn        INTEGER NOT NULL,
     events      BLOB NOT NULL,
     PRIMARY KEY (instance_id, turn)
+) STRICT;
+
+-- What is left of instances that ended some seconds ago, packed (see archive.py). A table of its own: rows of one
+-- size, written once, fill their pages, which a row that shrinks in its place does not.
+CREATE TABLE IF NOT EXISTS archives (
+    seq    INTEGER PRIMARY KEY,
+    packed BLOB NOT NULL
 ) STRICT;
 
 -- The inbox of every instance and entity. A timer is a message that is not visible before it is due, so firing
@@ -70,7 +79,7 @@ CREATE INDEX IF NOT EXISTS activities_by_instance ON activities (instance_id);
 
 CREATE TABLE IF NOT EXISTS entities (
     id           TEXT PRIMARY KEY,
-    state        TEXT,              -- null: it has none (never set, or deleted)
+    state        ANY,               -- null: it has none (never set, or deleted); a long one is packed, a blob
     lock_owner   TEXT,              -- the orchestration inside a critical section on it
     lock_section TEXT,              -- that critical section's id
     modified_us  INTEGER NOT NULL

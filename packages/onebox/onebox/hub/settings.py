@@ -116,6 +116,7 @@ class HubSettings:
         azure: The weaker terms of Azure Storage, for tests (see `azure_terms`); None keeps the hub's own.
         chains: Whether what a transaction wakes may run within its group; of no use when the invoker always
             has to be waited for.
+        archive_after_seconds: From the end of instances until they are packed (at least 0).
         stop_seconds: How long `stop` lets running invocations finish before it gives them back.
     """
 
@@ -128,4 +129,5 @@ class HubSettings:
     replaceable: frozenset[Status] = TERMINAL
     azure: AzureTerms | None = None
     chains: bool = True
+    archive_after_seconds: float = 5.0
     stop_seconds: float = 5.0

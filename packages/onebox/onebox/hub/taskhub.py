@@ -167,7 +167,9 @@ class TaskHub:
             return 0, True
         started, erased, token = self._clock.monotonic(), 0, None
         while True:
-            page = self._listing.instances(replace(wanted, statuses=statuses), _PURGE_PAGE, token)
+            page = self._listing.instances(
+                replace(wanted, statuses=statuses), _PURGE_PAGE, token, with_payloads=False
+            )
             erased += await self.purge([state.id for state in page.items], recursive=recursive)
             token = page.token
             if token is None:
