@@ -52,6 +52,7 @@ WHOLE = 600
 PAGE = 50
 DEPENDENCIES = 10
 DEPENDENCY = "dependency-3"
+DETAIL = "status 422"
 ROUNDS = 5
 NEWEST = datetime(2026, 11, 21, tzinfo=UTC)
 SEVERAL = 10
@@ -203,7 +204,13 @@ def _list_rows(name: str, numbers: Iterable[int]) -> Iterator[tables.Row]:
             reason="RejectedByDependency", category="malformed", dependency=_dependency(number), group="g-0"
         )
         created_at = NEWEST - timedelta(seconds=number)
-        entry = IndexEntry(id=f"dl-{number:032x}", created_at=created_at, facets=facets)
+        names = {
+            "key": f"key-{number}",
+            "operation_id": f"op-{number}",
+            "correlation_id": "",
+            "detail": DETAIL,
+        }
+        entry = IndexEntry(id=f"dl-{number:032x}", created_at=created_at, facets=facets, names=names)
         keys = {"PartitionKey": "open", "RowKey": f"{list_prefix(name)}{entry.position}"}
         yield {**keys, **entry.properties()}
 
@@ -230,7 +237,7 @@ def dead_letter_entry(number: int) -> dict[str, Any]:
         "operation": operation.to_json(),
         "category": "malformed",
         "reason": "RejectedByDependency",
-        "detail": "status 422",
+        "detail": DETAIL,
         "attempts": [attempt],
     }
 

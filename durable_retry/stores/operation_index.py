@@ -17,7 +17,6 @@ than a row. An entry says where to look; what is true of the operation is in its
 
 import asyncio
 import json
-import re
 import uuid
 import zlib
 from collections import defaultdict
@@ -32,7 +31,7 @@ from typing import Any, Final, Self
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import FINISHED, OperationState
-from durable_retry.engine.base.text import mentions
+from durable_retry.engine.base.text import may_mention
 from durable_retry.stores import tables
 
 TABLE: Final = "OperationIndex"
@@ -309,13 +308,9 @@ def _unpacked(row: tables.Row, words: str | None) -> Iterator[Entry]:
     while (part := row.get(f"entries_{len(parts)}")) is not None:
         parts.append(part)
     text = zlib.decompress(b"".join(parts)).decode("utf-8", "surrogatepass")
-    if words is not None and _PLAIN.fullmatch(words) and not mentions(words, text):
+    if words is not None and not may_mention(words, text):
         return iter(())
     return map(Entry.from_json, json.loads(text))
-
-
-_PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
-"""What JSON writes as it is."""
 
 
 def _named_row(entry: Entry, correlation_id: str) -> tables.Row:

@@ -1,6 +1,7 @@
 """Text: cut for a person, hashed in place of a random draw, or kept secret."""
 
 import hashlib
+import re
 from typing import Final, override
 
 CUT_MARK: Final = "... (cut)"
@@ -21,6 +22,17 @@ def mentions(words: str, *texts: str | None) -> bool:
     found = "\n".join(filter(None, texts)).casefold()
     return all(word in found for word in words.casefold().split())
 
+
+def may_mention(words: str, json_text: str, *texts: str) -> bool:
+    """Return False when certainly not each word stands in a JSON text or in one of the others.
+
+    That costs far less than to parse the text, whose names of fields count as well.
+    """
+    return _PLAIN.fullmatch(words) is None or mentions(words, json_text, *texts)
+
+
+_PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
+"""What JSON writes as it is."""
 
 _RANGE = 2**64
 

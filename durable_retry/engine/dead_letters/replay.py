@@ -4,7 +4,7 @@ A person may edit the request, the input or the message; never key or dependency
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -66,6 +66,9 @@ class Facets:
             f"dependency={self.dependency}",
             f"group={self.group}",
         )
+
+
+FACETS: Final = tuple(each.name for each in fields(Facets))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from azure.data.tables import UpdateMode
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
-from durable_retry.engine.dead_letters.replay import Facets
+from durable_retry.engine.dead_letters.replay import FACETS, Facets
 from durable_retry.stores import tables
 
 TABLE: Final = "DeadLetterIndex"
@@ -74,7 +74,7 @@ class IndexEntry:
         return cls(
             id=row["dead_letter_id"],
             created_at=from_rfc3339(row["created_at"]),
-            facets=Facets(**{name: row[name] for name in ("reason", "category", "dependency", "group")}),
+            facets=Facets(**{name: row[name] for name in FACETS}),
             names=json.loads(row["names"]) if "names" in row else None,
         )
 
@@ -105,6 +105,14 @@ class IndexEntry:
                 yield f"{waiting_prefix(name)}{oldest_first(self.created_at)}{self.id}"
 
 
+def id_at(position: str) -> str:
+    """Return the id of the dead letter at a position, see `IndexEntry.position`."""
+    return position[_DIGITS:]
+
+
+_DIGITS: Final = 17
+
+
 def list_prefix(name: str) -> str:
     """Return the key prefix of a list."""
     return f"n|{quoted(name)}|"
@@ -122,12 +130,12 @@ def due_key(archived_at: datetime, dead_letter_id: str = "") -> str:
 
 def newest_first(instant: datetime) -> str:
     """Return 17 digits that sort in reverse order of the instants."""
-    return f"{_LAST_INSTANT_US - _microseconds(instant):017d}"
+    return f"{_LAST_INSTANT_US - _microseconds(instant):0{_DIGITS}d}"
 
 
 def oldest_first(instant: datetime) -> str:
     """Return 17 digits that sort in the order of the instants."""
-    return f"{_microseconds(instant):017d}"
+    return f"{_microseconds(instant):0{_DIGITS}d}"
 
 
 def quoted(text: str) -> str:

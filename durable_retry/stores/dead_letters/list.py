@@ -6,6 +6,7 @@ being moved, is not shown twice.
 """
 
 import asyncio
+import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import merge
@@ -13,16 +14,16 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final
 
-from durable_retry.engine.base.text import mentions
+from durable_retry.engine.base.text import may_mention, mentions
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter, Facets
+from durable_retry.engine.dead_letters.replay import FACETS, DeadLetterFilter, Facets
 from durable_retry.stores import tables
 from durable_retry.stores.dead_letters.index import (
     AFTER_ALL,
     NAME_CHARS,
     NAMES,
     TABLE,
-    IndexEntry,
+    id_at,
     list_prefix,
     newest_first,
 )
@@ -57,10 +58,16 @@ class DeadLetterSearch:
     correlation_id: str | None = None
     words: str | None = None
 
-    def may_match(self, entry: IndexEntry) -> bool:
+    def may_match(self, dead_letter_id: str, row: tables.Row) -> bool:
         """Return whether a dead letter may match, as far as its index row shows."""
-        names = entry.names
-        return names is None or self._fits((entry.id, entry.facets.reason), names, NAME_CHARS)
+        text = row.get("names")
+        if text is None:
+            return True  # Of an older version.
+        more = (dead_letter_id, row["reason"])
+        # Nearly every row is refused here, before its names are parsed.
+        if self.words is not None and not may_mention(self.words, text, *more):
+            return False
+        return self._fits(more, json.loads(text), NAME_CHARS)
 
     def matches(self, record: DeadLetterRecord) -> bool:
         """Return whether a dead letter matches; of its detail the beginning counts, as in the index."""
@@ -123,12 +130,33 @@ async def count_dead_letters(wanted: DeadLetterFilter, *, one_page: bool = False
 async def _count(wanted: DeadLetterFilter, status: Status, one_page: bool) -> int:  # noqa: FBT001 - private
     count, cursor = 0, None
     while True:
-        page = await _range(wanted, status, limit=_MANY_ROWS, cursor=cursor)
-        entries = [IndexEntry.from_row(row) for row in page.rows]
-        count += sum(wanted.matches(entry.facets) for entry in entries)
-        if page.cursor is None or one_page:
+        found, following = await _range(wanted, status, limit=_MANY_ROWS, cursor=cursor)
+        count += sum(_has_facets(wanted, one) for one in found)
+        if following is None or one_page:
             return count
-        cursor = entries[-1].position
+        cursor = found[-1].position
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """One row of a list.
+
+    Attributes:
+        position: In every list that begins with the newest; also the cursor that continues behind it.
+        row: The properties that were asked for.
+    """
+
+    position: str
+    row: tables.Row
+
+    @property
+    def id(self) -> str:
+        """Of the dead letter."""
+        return id_at(self.position)
+
+
+def _has_facets(wanted: DeadLetterFilter, one: _Listed) -> bool:
+    return wanted.is_exact or wanted.matches(Facets(**{name: one.row[name] for name in FACETS}))
 
 
 async def _entries(
@@ -137,18 +165,24 @@ async def _entries(
     statuses: Collection[Status],
     limit: int,
     cursor: str | None,
-) -> tuple[list[IndexEntry], str | None, Collection[Status]]:
+) -> tuple[list[_Listed], str | None, Collection[Status]]:
     """Read the lists of some statuses once.
 
     Returns:
         At most `limit` matching entries, the cursor behind them, and the statuses whose lists go on there.
     """
-    rows = limit if wanted.is_exact and search == EVERY else _MANY_ROWS
-    pages = await asyncio.gather(*(_range(wanted, status, limit=rows, cursor=cursor) for status in statuses))
-    lists = [list(map(IndexEntry.from_row, page.rows)) for page in pages]
+    is_any = search == EVERY
+    rows = limit if wanted.is_exact and is_any else _MANY_ROWS
+    more = () if is_any else ("names", "reason")
+    pages = await asyncio.gather(
+        *(_range(wanted, status, limit=rows, cursor=cursor, more=more) for status in statuses)
+    )
+    lists = [found for found, _ in pages]
     # Behind `rows` entries the order is not complete: a list that was cut may lack entries.
     seen = list(islice(merge(*lists, key=attrgetter("position")), rows))
-    fitting = (entry for entry in seen if wanted.matches(entry.facets) and search.may_match(entry))
+    fitting = (
+        one for one in seen if _has_facets(wanted, one) and (is_any or search.may_match(one.id, one.row))
+    )
     chosen = list(islice(fitting, limit))
     if len(chosen) == limit:
         last = chosen[-1].position
@@ -156,39 +190,53 @@ async def _entries(
     else:
         last = seen[-1].position if seen else ""
         is_end = _is_all(pages, len(seen))
-    more = [
+    unread = [
         status
-        for status, page, entries in zip(statuses, pages, lists, strict=True)
-        if page.cursor is not None or (entries and entries[-1].position > last)
+        for status, (found, following) in zip(statuses, pages, strict=True)
+        if following is not None or (found and found[-1].position > last)
     ]
-    return _once(chosen), None if is_end else last, more
+    return _once(chosen), None if is_end else last, unread
 
 
-def _is_all(pages: Iterable[tables.Page], seen: int) -> bool:
+type _Range = tuple[list[_Listed], str | None]
+"""Rows of a list, and whether there are more: then not None."""
+
+
+def _is_all(pages: Iterable[_Range], seen: int) -> bool:
     """Return whether the lists have no entries behind those that were read."""
     listed = list(pages)
-    return all(page.cursor is None for page in listed) and seen == sum(len(page.rows) for page in listed)
+    return all(following is None for _, following in listed) and seen == sum(
+        len(found) for found, _ in listed
+    )
 
 
-def _once(entries: Iterable[IndexEntry]) -> list[IndexEntry]:
+def _once(chosen: Iterable[_Listed]) -> list[_Listed]:
     """Remove duplicates: a dead letter that is being moved is in two lists."""
-    return list({entry.id: entry for entry in entries}.values())
+    return list({one.id: one for one in chosen}.values())
 
 
 async def _range(
-    wanted: DeadLetterFilter, status: Status, *, limit: int, cursor: str | None = None
-) -> tables.Page:
+    wanted: DeadLetterFilter,
+    status: Status,
+    *,
+    limit: int,
+    cursor: str | None = None,
+    more: Collection[str] = (),
+) -> _Range:
+    """Read rows of a list, of their properties only what is needed: reading a row costs by their number."""
     prefix = list_prefix(wanted.key)
     # The newest is first, so `created_before` (exclusive) is the begin of the range.
     first = "" if wanted.created_before is None else newest_first(wanted.created_before) + AFTER_ALL
     last = AFTER_ALL if wanted.created_after is None else newest_first(wanted.created_after) + AFTER_ALL
-    return await tables.rows_between(
+    page = await tables.rows_between(
         TABLE,
         status.value,
         after=prefix + max(first, "" if cursor is None else cursor + "!"),
         before=prefix + last,
         limit=limit,
+        only=sorted({"RowKey", *more, *(() if wanted.is_exact else FACETS)}),
     )
+    return [_Listed(row["RowKey"].removeprefix(prefix), row) for row in page.rows], page.cursor
 
 
 def _statuses(wanted: DeadLetterFilter) -> tuple[Status, ...]:
