@@ -41,7 +41,7 @@ from durable_retry.engine.operations.idempotency import ClaimAnswer
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import OperationStatus, moving_parts
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Decision, Done, Wait, overdue
-from durable_retry.engine.retry.history import AttemptOutcome, WaitKind
+from durable_retry.engine.retry.history import ActionRecord, AttemptOutcome, WaitKind
 from durable_retry.engine.retry.loop import (
     Action,
     AttemptNow,
@@ -156,6 +156,17 @@ class Run:
         self.state, action = after(self.operation, self.state, result, self.now, self.form)
         return action
 
+    def note_action(self, event: str, data: Any) -> None:
+        """Note in the history who did something to the operation, as the event says.
+
+        Events of older versions do not say, and anyone may send one in any form: those are not noted.
+        """
+        if not isinstance(data, dict) or "by" not in data:
+            return
+        by = data["by"] if isinstance(data["by"], str) else None
+        action = ActionRecord(action=event, at=self.now, by=by)
+        self.state = replace(self.state, history=self.state.history.with_action(action))
+
     def status(self, state: OperationState, **more: Any) -> OperationStatus:
         """Return the status of this moment."""
         return OperationStatus(
@@ -201,7 +212,10 @@ class Run:
         """Whether the request means this wait, and not an earlier one that ended before it arrived."""
         request = self.retry_now.get_result()
         self.retry_now = self.ctx.wait_for_external_event(RETRY_NOW_EVENT)
-        return isinstance(request, dict) and request.get("attempt") == self.state.history.next_attempt
+        if not isinstance(request, dict) or request.get("attempt") != self.state.history.next_attempt:
+            return False
+        self.note_action(RETRY_NOW_EVENT, request)
+        return True
 
     def _has_circuit_changed(self, began_at: datetime) -> bool:
         """Whether the circuit changed since this wait began: earlier changes are part of the wait."""
@@ -335,6 +349,7 @@ def _to_the_end(run: Run) -> Steps[dict[str, Any] | None]:
         finished = yield from _one_step(run)
         if finished is not None:
             return finished
+    run.note_action(CANCEL_EVENT, run.cancel.get_result())
     return _finish(run, OperationState.CANCELLED)
 
 

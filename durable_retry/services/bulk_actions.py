@@ -280,14 +280,14 @@ def _acts(hub: str, note: str | None, by: str | None) -> dict[BulkAction, _Act]:
         document = await find_status(hub, operation_id)
         if document is None or is_finished(document):
             return False
-        return await _signal(hub, operation_id, CANCEL_EVENT, {})
+        return await _signal(hub, operation_id, CANCEL_EVENT, {"by": by})
 
     async def retry_now(operation_id: str) -> bool:
         document = await find_status(hub, operation_id)
         if document is None or document["status"] not in _WAITING:
             return False
         # As for one operation: the event names the attempt that it is for.
-        attempt = {"attempt": document["attempt_count"] + 1}
+        attempt = {"attempt": document["attempt_count"] + 1, "by": by}
         return await _signal(hub, operation_id, RETRY_NOW_EVENT, attempt)
 
     return {BulkAction.ARCHIVE: archive, BulkAction.CANCEL: cancel, BulkAction.RETRY_NOW: retry_now}

@@ -12,11 +12,13 @@ The operation runs again under its own id and key.
 import asyncio
 import base64
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 from durable_retry import clock
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import (
     FORM,
     OPERATIONS_QUEUE,
@@ -187,10 +189,11 @@ async def replay_dead_letter(
     """
     record = await _open(dead_letter_id)
     prepared = prepare(record, edits, now)
+    operation = replace(prepared.operation, submitted_by=by)
     started = Replay(
-        operation_id=prepared.operation.operation_id,
+        operation_id=operation.operation_id,
         requested_at=now,
-        operation=without_credentials(prepared.operation.to_json()),
+        operation=without_credentials(operation.to_json()),
         note=edits.note,
         changes=prepared.changes,
         replay_id=replay_id,
@@ -198,13 +201,13 @@ async def replay_dead_letter(
     )
     _, intent = await begin_move(dead_letter_id, lambda kept: replayed(kept, started), Purpose.REPLAY)
     try:
-        await _start(hub, record, prepared.operation)
+        await _start(hub, record, operation)
     except _NOT_STARTED:
         await move_dead_letter(dead_letter_id, not_replayed)
         await finish_change(intent)
         raise
     await finish_change(intent)
-    return prepared.operation.operation_id
+    return operation.operation_id
 
 
 async def finish_replay(hub: str, intent: Intent) -> None:
@@ -363,3 +366,32 @@ async def _open(dead_letter_id: str) -> DeadLetterRecord:
     if record.status is not Status.OPEN:
         raise WrongStatusError(record.status)
     return record
+
+
+async def replays_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the replays of an operation's dead letters, the latest first, of the latest `_MOST_SHOWN`.
+
+    Each dead letter names the one whose replay it ended, so one row is read for each.
+
+    Args:
+        document: Its status document; of one whose history was purged only the last dead letter is known.
+    """
+    dead_letter_id = (document["dead_letter"] or {}).get("id") or document.get("replay_of")
+    found: list[dict[str, Any]] = []
+    for _ in range(_MOST_SHOWN):
+        record = None if dead_letter_id is None else await find_dead_letter(dead_letter_id)
+        if record is None:
+            break
+        for replay in reversed(record.replays):
+            # The latest one is the operation as it is now.
+            status = None if found else document["status"]
+            has_failed = replay.dead_letter_id is not None
+            each = {"dead_letter_id": record.id, "reason": record.reason.value, "by": replay.by}
+            each |= {"requested_at": to_rfc3339(replay.requested_at), "note": replay.note}
+            each |= {"replay_id": replay.replay_id, "failed_again": replay.dead_letter_id}
+            found.append(each | {"status": "dead_lettered" if has_failed else status})
+        dead_letter_id = record.replay_of
+    return found
+
+
+_MOST_SHOWN: Final = 20

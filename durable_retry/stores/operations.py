@@ -137,19 +137,22 @@ def whole_document_of(instance: Instance) -> dict[str, Any]:
     """Return the status document of an instance with `request`, or `handler` and `input`."""
     try:
         operation = instance.input["operation"]
-        content = content_of(operation, masking_of(operation["dependency"])) | _trace_of(operation)
+        content = content_of(operation, masking_of(operation["dependency"])) | _origin_of(operation)
     except (KeyError, TypeError, AttributeError):
         content = {}  # The input cannot be read, which the document says.
     return document_of(instance) | content
 
 
-def _trace_of(operation: Mapping[str, Any]) -> dict[str, str]:
+def _origin_of(operation: Mapping[str, Any]) -> dict[str, str]:
+    """Return who submitted it, what it replays, and its trace, as far as there is any."""
     trace = TraceContext.from_json(operation.get("trace"))
+    names = ("submitted_by", "replay_of")
+    submitted = {name: operation[name] for name in names if operation.get(name) is not None}
     if trace is None:
-        return {}
+        return submitted
     url = app_settings().trace_url
     link = {} if url is None else {"trace_url": url.replace("{trace_id}", trace.trace_id)}
-    return {"trace_id": trace.trace_id, **link}
+    return {**submitted, "trace_id": trace.trace_id, **link}
 
 
 def operation_of(instance: Instance) -> OperationInput:

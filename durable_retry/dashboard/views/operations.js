@@ -94,7 +94,7 @@ export function operationView({ parameters: [id], reload }) {
     title: "Operation",
     seconds: 2,
     load: (signal) => get(path, {}, signal),
-    render: (one) => [headline(one, path, reload), dead(one), card("Timeline", timeline(one)), content(one), steps(one), result(one), events(one), about(one)],
+    render: (one) => [headline(one, path, reload), dead(one), card("Timeline", timeline(one)), actions(one), replays(one), content(one), steps(one), result(one), events(one), about(one)],
   };
 }
 
@@ -124,6 +124,26 @@ function dead(one) {
   if (!one.dead_letter) return null;
   return h("div", { class: "notice bad", data: { key: "dead" } }, h("strong", {}, words(one.dead_letter.reason)), " ",
     deadLetterLink(one.dead_letter.id, "Look at the dead letter"));
+}
+
+const DONE = { cancel: "Cancelled", retry_now: "Retried now" };
+
+/** Who did what to it. */
+function actions(one) {
+  if (!one.actions?.length) return null;
+  const line = (each) => h("li", {}, h("span", {}, DONE[each.action], each.by ? ` by ${each.by}` : ""), h("span", { class: "spread" }), ago(each.at));
+  return card("Done by people", h("ul", { class: "lines" }, one.actions.map(line)), { key: "actions" });
+}
+
+/** What became of the replays of its dead letters, the latest first. */
+function replays(one) {
+  if (!one.replays?.length) return null;
+  const line = (each) => h("li", { class: "stack", data: { key: `${each.dead_letter_id} ${each.requested_at}` } },
+    h("span", {}, each.status ? badge(each.status) : h("span", { class: "dim" }, "Not known any more"), " replay of ", deadLetterLink(each.dead_letter_id, words(each.reason)),
+      each.failed_again ? [" · ", deadLetterLink(each.failed_again, "failed again")] : null,
+      each.replay_id ? [" · ", h("a", { href: link(`replays/${segment(each.replay_id)}`) }, "bulk replay")] : null),
+    h("small", { class: "dim" }, ago(each.requested_at), each.by ? ` by ${each.by}` : "", each.note ? ` · ${each.note}` : ""));
+  return card("Replays", h("ul", { class: "lines" }, one.replays.map(line)), { key: "replays" });
 }
 
 function content(one) {
@@ -169,6 +189,7 @@ function about(one) {
     ["Dependency", circuitLink(one.dependency)],
     ["Handler", one.handler],
     ["Source", one.source],
+    ...(one.submitted_by ? [[one.replay_of ? "Replayed by" : "Submitted by", one.submitted_by]] : []),
     ["Correlation", one.correlation_id],
     ...(one.trace_id ? [["Trace", one.trace_url ? h("a", { href: one.trace_url, rel: "noreferrer" }, one.trace_id) : mono(one.trace_id)]] : []),
     ["Attempts", number(one.attempt_count)],

@@ -206,6 +206,7 @@ class OperationInput(JsonRecord):
         trace: Where in a trace it was submitted; None when nobody traces it.
         downstream_key: Sent to the dependency in place of `key`, by an edited replay; else None.
         steps_run: The run whose remembered steps this one continues; None means its own.
+        submitted_by: The person or the key that submitted or replayed it; None when not known.
         run: The run number that the claim of the key gave; 1 before the claim. Not stored: it
             travels beside the operation, where older versions ignore it.
     """
@@ -231,6 +232,7 @@ class OperationInput(JsonRecord):
     trace: TraceContext | None = None
     downstream_key: Annotated[str | None, Form(omits_none=True)] = None
     steps_run: Annotated[int | None, Form(omits_none=True)] = None
+    submitted_by: Annotated[str | None, Form(omits_none=True)] = None
     run: Annotated[int, Form(is_stored=False)] = 1
 
     @property

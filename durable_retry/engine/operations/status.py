@@ -24,7 +24,7 @@ from durable_retry.engine.retry.history import History
 MAX_BYTES: Final = 16_000
 """Of UTF-16; a little under 16 * 1024, to leave room for a wrapping of the platform's own."""
 
-_TEXTS: Final = frozenset({"error", "detail", "type"})
+_TEXTS: Final = frozenset({"error", "detail", "type", "by"})
 _CUTS: Final = ((400, 10, 20), (160, 6, 20), (60, 3, 10), (30, 1, 0), (len(CUT_MARK), 0, 0))
 """Tried in turn: characters of a text, reasons of a delay (and waits), events."""
 
@@ -60,7 +60,8 @@ class OperationStatus:
     def to_json(self) -> dict[str, Any]:
         """Return the document of `GET /api/operations/{operation_id}`, without the request or the input.
 
-        `waits` is there once anything held it up, `handler` and `steps_run` where one runs.
+        `waits` is there once anything held it up, `actions` once somebody acted on it, `handler` and
+        `steps_run` where one runs.
         """
         operation = self.operation
         waits = [wait.to_json() for wait in self.history.waits]
@@ -83,7 +84,8 @@ class OperationStatus:
         }
         if operation.handler is not None:
             document |= {"handler": operation.handler, STEPS_RUN: operation.remembered_run}
-        return document | ({"waits": waits} if waits else {})
+        acted = [action.to_json() for action in self.history.actions or ()]
+        return document | ({"waits": waits} if waits else {}) | ({"actions": acted} if acted else {})
 
 
 def fitted_status(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,6 +114,8 @@ def _cut_status(status: dict[str, Any], chars: int, reasons: int, events: int) -
     shown = {name: _cut(value, chars, reasons) for name, value in status.items()}
     if "events" in shown:
         shown["events"] = shown["events"][:events]
+    if "actions" in shown:
+        shown["actions"] = shown["actions"][-max(1, reasons) :]
     if "waits" in shown:
         shown["waits"] = shown["waits"][-max(1, reasons) :]
     return shown
@@ -138,6 +142,7 @@ _MOVING: Final = (
     "attempt_count",
     "attempts",
     "waits",
+    "actions",
     "next_attempt_at",
     "dead_letter",
     "events",

@@ -66,6 +66,25 @@ class StepFailure(JsonRecord):
     policy: RetryPolicy
 
 
+KEPT_ACTIONS: Final = 5
+"""How many of the latest actions travel with an operation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionRecord(JsonRecord):
+    """One item of a status document's `actions`: what a person did to the operation.
+
+    Attributes:
+        action: `cancel` or `retry_now`.
+        at: When it took effect.
+        by: Name of the person or of the key; None when it is not known.
+    """
+
+    action: str
+    at: datetime
+    by: str | None = None
+
+
 KEPT_ATTEMPTS: Final = 20
 """How many of the latest attempts travel with an operation."""
 
@@ -140,6 +159,7 @@ class History(JsonRecord):
         waits: The latest waits for the circuit or the retry budget, at most `KEPT_WAITS`, oldest first.
         step_failures: Attempts that ended by a step with a policy of its own: they use up nothing of the
             operation's; None for none.
+        actions: The latest actions of people, at most `KEPT_ACTIONS`, oldest first; None for none.
     """
 
     attempts: tuple[AttemptRecord, ...] = ()
@@ -148,6 +168,7 @@ class History(JsonRecord):
     circuit_waits: int = 0
     waits: tuple[WaitRecord, ...] = ()
     step_failures: Annotated[int | None, Form(omits_none=True)] = None
+    actions: Annotated[tuple[ActionRecord, ...] | None, Form(omits_none=True)] = None
 
     @property
     def next_attempt(self) -> int:
@@ -167,6 +188,10 @@ class History(JsonRecord):
     def with_step_failure(self) -> Self:
         """Note that the latest attempt ended by a step with a policy of its own."""
         return replace(self, step_failures=(self.step_failures or 0) + 1)
+
+    def with_action(self, action: ActionRecord) -> Self:
+        """Note what a person did; beyond `KEPT_ACTIONS` the oldest is dropped."""
+        return replace(self, actions=(*(self.actions or ()), action)[-KEPT_ACTIONS:])
 
     def with_own_failure(self) -> Self:
         """Add an attempt that never left our side."""

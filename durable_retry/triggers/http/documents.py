@@ -3,7 +3,7 @@
 Answers may gain fields: clients ignore those that they do not recognise.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
@@ -75,6 +75,14 @@ class EventNote(BaseModel):
     state: EventState
 
 
+class ActionNote(BaseModel):
+    """What somebody did to an operation."""
+
+    action: Literal["cancel", "retry_now"]
+    at: UtcInstant
+    by: Annotated[str | None, Field(description="Name of the person or of the key; null when not known.")]
+
+
 class ListedOperation(BaseModel):
     """Where an operation stands; `attempts` holds the latest 20."""
 
@@ -96,6 +104,9 @@ class ListedOperation(BaseModel):
     created_at: UtcInstant
     updated_at: UtcInstant
     waits: list[HoldUp] = Field(default_factory=list)
+    actions: Annotated[
+        list[ActionNote], Field(description="The latest five. Left out while there are none.")
+    ] = Field(default_factory=list)
     handler: Annotated[str | None, Field(description="Left out where a request is sent.")] = None
 
 
@@ -106,6 +117,21 @@ class StepNote(BaseModel):
     status: StepState
     attempts: Annotated[int, Field(description="Of this step, the present one included.")]
     result: Annotated[Any, Field(description="What it returned; null until it has succeeded.")]
+
+
+class OperationReplay(BaseModel):
+    """A replay of one of an operation's dead letters."""
+
+    dead_letter_id: Annotated[str, Field(description="The one that was replayed.")]
+    reason: DeadLetterReason
+    requested_at: UtcInstant
+    by: str | None
+    note: str | None
+    replay_id: Annotated[str | None, Field(description="The bulk replay that it was part of.")]
+    status: Annotated[
+        OperationState | None, Field(description="What has become of it; null when that is not known.")
+    ]
+    failed_again: Annotated[str | None, Field(description="The dead letter that it ended as.")]
 
 
 class OperationDocument(ListedOperation):
@@ -122,6 +148,16 @@ class OperationDocument(ListedOperation):
         list[StepNote] | None,
         Field(description="A handler's steps, as they began. Left out where a request is sent."),
     ] = None
+    submitted_by: Annotated[
+        str | None,
+        Field(description="The person or the key that submitted or replayed it. Left out when not known."),
+    ] = None
+    replay_of: Annotated[
+        str | None, Field(description="The dead letter that it replays. Left out in a first run.")
+    ] = None
+    replays: Annotated[
+        list[OperationReplay], Field(description="The latest first. Left out while there are none.")
+    ] = Field(default_factory=list)
     trace_id: Annotated[str | None, Field(description="Of the caller's trace. Left out without one.")] = None
     trace_url: Annotated[
         str | None, Field(description="Where it is looked at. Left out without the app setting `TRACE_URL`.")

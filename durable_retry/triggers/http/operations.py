@@ -14,10 +14,12 @@ from durable_retry.services.operation_search import (
     OperationFilter,
     find_operations,
 )
+from durable_retry.services.replay import replays_of
 from durable_retry.stores.operation_notes import note_steered
 from durable_retry.stores.operations import find_status, operation_summary
 from durable_retry.stores.task_hub import InstanceEndedError, raise_event
 from durable_retry.triggers.http.answers import ConflictError, etag_of, json_answer, page_answer, required
+from durable_retry.triggers.http.callers import Caller
 from durable_retry.triggers.http.documents import (
     OperationDocument,
     OperationPage,
@@ -136,7 +138,9 @@ async def summarize_operations(query: Query, hub: str) -> func.HttpResponse:
 @routes.get("operations/{operation_id}", answers=shown(OperationDocument), errors=(MISSING, AWAY))
 async def get_operation(operation_id: str, hub: str) -> func.HttpResponse:
     """Show an operation."""
-    return json_answer(await _find(hub, operation_id))
+    document = await _find(hub, operation_id)
+    replays = await replays_of(document)
+    return json_answer(document | ({"replays": replays} if replays else {}))
 
 
 @routes.post(
@@ -144,12 +148,12 @@ async def get_operation(operation_id: str, hub: str) -> func.HttpResponse:
     answers=accepted(SteeredOperation, "The operation was signalled."),
     errors=(MISSING, CONFLICT, AWAY),
 )
-async def cancel_operation(operation_id: str, hub: str) -> func.HttpResponse:
+async def cancel_operation(operation_id: str, hub: str, who: Caller) -> func.HttpResponse:
     """Cancel an operation; an attempt under way ends first."""
     document = await _find(hub, operation_id)
     if is_finished(document):
         raise _conflict(document, "is finished and cannot be cancelled")
-    await raise_event(hub, operation_id, CANCEL_EVENT, {})
+    await raise_event(hub, operation_id, CANCEL_EVENT, {"by": who.known_name})
     note_steered(document)
     return _accepted(document)
 
@@ -159,13 +163,14 @@ async def cancel_operation(operation_id: str, hub: str) -> func.HttpResponse:
     answers=accepted(SteeredOperation, "The operation was signalled."),
     errors=(MISSING, CONFLICT, AWAY),
 )
-async def retry_operation_now(operation_id: str, hub: str) -> func.HttpResponse:
+async def retry_operation_now(operation_id: str, hub: str, who: Caller) -> func.HttpResponse:
     """End the present wait of an operation."""
     document = await _find(hub, operation_id)
     if document["status"] not in _WAITING:
         raise _conflict(document, "is not waiting")
     # The event names the attempt that it is for: should this wait end first, the next one must not end early.
-    await raise_event(hub, operation_id, RETRY_NOW_EVENT, {"attempt": document["attempt_count"] + 1})
+    attempt = document["attempt_count"] + 1
+    await raise_event(hub, operation_id, RETRY_NOW_EVENT, {"attempt": attempt, "by": who.known_name})
     return _accepted(document)
 
 

@@ -60,6 +60,7 @@ from durable_retry.triggers.http.answers import (
     json_answer,
     problem,
 )
+from durable_retry.triggers.http.callers import Caller
 from durable_retry.triggers.http.documents import AcceptedOperation, OperationDocument
 from durable_retry.triggers.http.parameters import KEY, PREFER
 from durable_retry.triggers.http.routes import (
@@ -167,10 +168,12 @@ def _envelope(request: func.HttpRequest) -> ParsedEnvelope:
     ),
     errors=(KEY_REUSED, AWAY),
 )
-async def submit_operation(req: func.HttpRequest, hub: str) -> func.HttpResponse:
+async def submit_operation(req: func.HttpRequest, who: Caller, hub: str) -> func.HttpResponse:
     """Submit an operation."""
     submission = read_submission(req)
     operation = resolve(submission, source=SOURCE, now=clock.now())
+    if who.known_name is not None:
+        operation = replace(operation, submitted_by=who.known_name)
     admission = http_admission()
     async with admission.admitted(hub):
         result = await submit(hub, operation, is_new_key=submission.is_new_key)

@@ -126,20 +126,42 @@ def resend_event(api: Api, args: Namespace, screen: Screen) -> int:
 
 def operation_text(document: Mapping[str, Any]) -> str:
     """Return the lines that describe an operation, its attempts, its steps and its end."""
-    correlation_id = document["correlation_id"]
     head = facts(
         (
             ("operation", document["operation_id"]),
             ("status", document["status"]),
             ("key", cell(document["key"])),
             ("dependency", document["dependency"]),
-            ("correlation", None if correlation_id is None else cell(correlation_id)),
+            ("correlation", _cell_or_none(document["correlation_id"])),
+            ("submitted by", _cell_or_none(document.get("submitted_by"))),
             ("deadline", document["deadline_at"]),
             ("next attempt", document["next_attempt_at"]),
         )
     )
     steps = map(_step_text, document.get("steps", ()))
-    return "\n".join([head, *map(attempt_text, document["attempts"]), *steps, *_end_lines(document)])
+    people = [
+        *map(_action_text, document.get("actions", ())),
+        *map(_replay_text, document.get("replays", ())),
+    ]
+    attempts = map(attempt_text, document["attempts"])
+    return "\n".join([head, *attempts, *steps, *people, *_end_lines(document)])
+
+
+def _cell_or_none(text: str | None) -> str | None:
+    return None if text is None else cell(text)
+
+
+def _action_text(action: Mapping[str, Any]) -> str:
+    """Return one line for what somebody did to an operation."""
+    by = "" if action["by"] is None else f" by {cell(action['by'])}"
+    return f"{action['action']}  {action['at']}{by}"
+
+
+def _replay_text(replay: Mapping[str, Any]) -> str:
+    """Return one line for a replay of one of its dead letters."""
+    by = "" if replay["by"] is None else f" by {cell(replay['by'])}"
+    status = replay["status"] or "not known"
+    return f"replay of {replay['dead_letter_id']}  {replay['requested_at']}{by}: {status}"
 
 
 def _step_text(step: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from durable_retry.engine.outbox import EventState, StoredEvent
 from durable_retry.services import replay as replay_start
 from durable_retry.services import replay as replaying
 from durable_retry.services.outbox import resend
-from durable_retry.services.replay import KeyTakenError, replay_dead_letter
+from durable_retry.services.replay import KeyTakenError, replay_dead_letter, replays_of
 from durable_retry.services.retention import finish_left_over
 from durable_retry.services.submit import submit
 from durable_retry.stores import tables
@@ -33,6 +33,7 @@ from durable_retry.stores.dead_letters.records import (
     left_over,
 )
 from durable_retry.stores.operation_writes import commit_success
+from durable_retry.stores.operations import find_status
 from durable_retry.stores.outbox import events_of
 from durable_retry.stores.task_hub import TaskHubUnavailableError, start_instance, wait_for_operation
 from durable_retry.triggers.http.replays import replay_one_dead_letter
@@ -103,6 +104,50 @@ async def test_a_replay_runs_under_the_same_id_and_key(hub: TaskHubStage) -> Non
     document = await ended(hub, "op-one")
     assert (document["status"], document["key"]) == ("succeeded", "key-one")
     assert hub.activities[-1][1]["operation"]["replay_of"] == record.id
+
+
+async def test_an_operation_shows_its_replays_and_who_asked_for_them(hub: TaskHubStage) -> None:
+    record = await failed(hub)
+    await replay_dead_letter(hub.binding, record.id, ReplayBody(note="again"), clock.now(), by="ada")
+    await ended(hub, "op-one")
+    document = await find_status(hub.binding, "op-one")
+    assert document is not None
+    assert (document["submitted_by"], document["replay_of"]) == ("ada", record.id)
+    (shown,) = await replays_of(document)
+    assert (shown["dead_letter_id"], shown["reason"], shown["status"]) == (
+        record.id,
+        "RejectedByDependency",
+        "succeeded",
+    )
+    assert (shown["by"], shown["note"], shown["failed_again"]) == ("ada", "again", None)
+
+
+async def test_a_replay_that_failed_again_is_shown_behind_the_one_of_its_dead_letter(
+    hub: TaskHubStage,
+) -> None:
+    first = await failed(hub)
+    await replay(hub, first)
+    await ended(hub, "op-one")
+    operation = OperationInput.from_json((await found(first.id)).replays[-1].operation)
+    second_id = await keep_operation(
+        an_entry("op-one") | {"operation": operation.to_json(), "detail": "again"}, clock.now()
+    )
+    await replay(hub, await found(second_id))
+    await ended(hub, "op-one")
+    document = await find_status(hub.binding, "op-one")
+    assert document is not None
+    shown = await replays_of(document)
+    assert [(each["dead_letter_id"], each["status"], each["failed_again"]) for each in shown] == [
+        (second_id, "succeeded", None),
+        (first.id, "dead_lettered", second_id),
+    ]
+
+
+async def test_a_first_run_has_no_replays(hub: TaskHubStage) -> None:
+    await submit(hub.binding, an_operation(operation_id="op-plain", created_at=clock.now()))
+    document = await find_status(hub.binding, "op-plain")
+    assert document is not None
+    assert await replays_of(document) == []
 
 
 async def test_a_replay_counts_its_deadline_from_now(hub: TaskHubStage) -> None:

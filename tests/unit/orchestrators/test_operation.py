@@ -300,6 +300,37 @@ def test_retry_now_ends_the_wait_for_the_attempt_that_it_names() -> None:
     assert stage.now == NOON
 
 
+def test_who_ended_a_wait_and_who_cancelled_is_shown() -> None:
+    stage = Stage(an_operation(), failing(99))
+    stage.run_until_waiting()
+    stage.raise_event("retry_now", {"attempt": 2, "by": "ada"})
+    shown = stage.run_until_waiting()
+    assert [(each["action"], each["by"]) for each in shown["actions"]] == [("retry_now", "ada")]
+    stage.raise_event("cancel", {"by": "grace"})
+    document = stage.run_until_waiting()
+    assert [(each["action"], each["by"]) for each in document["actions"]] == [
+        ("retry_now", "ada"),
+        ("cancel", "grace"),
+    ]
+
+
+@pytest.mark.parametrize("data", [None, [], {}])
+def test_an_event_that_does_not_say_who_sent_it_cancels_all_the_same(data: Any) -> None:
+    stage = Stage(an_operation(), failing(99))
+    stage.run_until_waiting()
+    stage.raise_event("cancel", data)
+    document = stage.run_until_waiting()
+    assert (document["status"], "actions" in document) == ("cancelled", False)
+
+
+@pytest.mark.parametrize("by", [None, 7])
+def test_what_nobody_known_did_is_shown_without_a_name(by: Any) -> None:
+    stage = Stage(an_operation(), failing(99))
+    stage.run_until_waiting()
+    stage.raise_event("cancel", {"by": by})
+    assert stage.run_until_waiting()["actions"][0]["by"] is None
+
+
 def test_retry_now_for_an_earlier_wait_does_not_end_this_one() -> None:
     stage = Stage(an_operation(), failing(1))
     stage.run_until_waiting()

@@ -31,3 +31,17 @@ def test_the_steps_of_a_handler_are_shown_with_their_results() -> None:
 
 def test_a_request_has_no_steps() -> None:
     assert "step" not in operation_text(OPERATION)
+
+
+def test_what_people_did_is_shown_with_their_names() -> None:
+    document = OPERATION | {
+        "submitted_by": "ada",
+        "actions": [{"action": "retry_now", "at": "2026-11-21T12:00:00Z", "by": None}],
+        "replays": [
+            {"dead_letter_id": "dl-1", "requested_at": "2026-11-21T12:00:00Z", "by": "ada", "status": None}
+        ],
+    }
+    lines = operation_text(document).splitlines()
+    assert any(line.split() == ["submitted", "by", "ada"] for line in lines)
+    assert "retry_now  2026-11-21T12:00:00Z" in lines
+    assert "replay of dl-1  2026-11-21T12:00:00Z by ada: not known" in lines

@@ -24,7 +24,7 @@ from durable_retry.engine.operations.status import (
     running_document,
     size_bytes,
 )
-from durable_retry.engine.retry.history import KEPT_ATTEMPTS, History
+from durable_retry.engine.retry.history import KEPT_ATTEMPTS, ActionRecord, History
 from tests.support.builders import NOON, a_history, a_record, after, an_operation
 
 
@@ -120,6 +120,19 @@ def test_of_many_waits_the_last_are_kept() -> None:
     assert size_bytes(shown) <= MAX_BYTES
     assert shown["waits"][-1]["why"] == "99"
     assert 1 <= len(shown["waits"]) < 100
+
+
+def test_the_actions_of_people_are_shown_and_cut_to_fit() -> None:
+    history = History().with_action(ActionRecord(action="cancel", at=NOON, by="ada"))
+    status = OperationStatus(
+        operation=an_operation(), state=OperationState.CANCELLED, history=history, updated_at=NOON
+    )
+    acted = {"action": "cancel", "at": "2026-11-21T12:00:00Z", "by": "ada"}
+    assert moving_parts(status.to_json())["actions"] == [acted]
+    worst = a_status("\U0001f600" * 1_000) | {"actions": [acted | {"by": "\U0001f600" * 200}] * 5}
+    shown = fitted_status(worst)
+    assert size_bytes(shown) <= MAX_BYTES
+    assert shown["actions"][-1]["at"] == acted["at"]
 
 
 CONTRACT = {

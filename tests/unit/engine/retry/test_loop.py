@@ -10,7 +10,14 @@ from durable_retry.engine.circuit import CircuitSettings, PermitMessage, Permitt
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.limits import LimitSettings, NeedsSlot, Slot, SlotPostponed
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
-from durable_retry.engine.retry.history import KEPT_WAITS, History, WaitKind, WaitRecord
+from durable_retry.engine.retry.history import (
+    KEPT_ACTIONS,
+    KEPT_WAITS,
+    ActionRecord,
+    History,
+    WaitKind,
+    WaitRecord,
+)
 from durable_retry.engine.retry.loop import (
     AdmissionState,
     AttemptNow,
@@ -125,6 +132,17 @@ def test_waits_survive_the_json_of_a_history_and_an_older_one_has_none() -> None
     assert History.from_json(history.to_json()) == history
     older = {name: value for name, value in history.to_json().items() if name != "waits"}
     assert History.from_json(older) == History()
+
+
+def test_the_latest_actions_of_people_are_kept() -> None:
+    history = History()
+    assert "actions" not in history.to_json()
+    for number in range(KEPT_ACTIONS + 2):
+        history = history.with_action(ActionRecord(action="retry_now", at=NOON, by=f"person-{number}"))
+    assert [action.by for action in history.actions or ()] == [
+        f"person-{number}" for number in range(2, KEPT_ACTIONS + 2)
+    ]
+    assert History.from_json(history.to_json()) == history
 
 
 OPEN = Refused(base=later(20), waiting=0, until=later(20), reason="open")
