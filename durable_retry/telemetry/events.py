@@ -62,13 +62,14 @@ def submitted(operation: OperationInput, outcome: str) -> None:
     metrics.record(metrics.SUBMISSIONS, 1, labels)
     if outcome == STARTED:
         MINUTES.started(operation.dependency)
-    _log.debug(
-        "operation %s (key %s): %s",
-        operation.operation_id,
-        operation.key,
-        outcome,
-        extra=fields_of(operation, {SOURCE: operation.source, OUTCOME: outcome}),
-    )
+    if _log.isEnabledFor(logging.DEBUG):
+        _log.debug(
+            "operation %s (key %s): %s",
+            operation.operation_id,
+            operation.key,
+            outcome,
+            extra=fields_of(operation, {SOURCE: operation.source, OUTCOME: outcome}),
+        )
 
 
 def outcome_name(outcome: AttemptOutcome) -> str:
@@ -88,8 +89,11 @@ def attempted(operation: OperationInput, outcome: AttemptOutcome) -> None:
     if outcome.counted and outcome.number > 1:
         metrics.record(metrics.RETRIES, 1, {DEPENDENCY: dependency})
     MINUTES.attempted(dependency, outcome.number, category, outcome.duration_ms, counted=name != NOT_SENT)
+    level = logging.DEBUG if category is None else logging.INFO
+    if not _log.isEnabledFor(level):
+        return
     _log.log(
-        logging.DEBUG if category is None else logging.INFO,
+        level,
         "operation %s (key %s): attempt %d of %s: %s",
         operation.operation_id,
         operation.key,

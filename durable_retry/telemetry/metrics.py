@@ -178,7 +178,7 @@ def record(metric: Metric, value: float, labels: Mapping[str, str]) -> None:
         value: In the metric's unit; of a counter, how much it goes up.
         labels: Values of its labels; one that does not apply is left out.
     """
-    _recorders[metric](value, labels)
+    _recorders[metric.name](value, labels)
 
 
 def show_gauges(values: Mapping[str, Sequence[GaugeValue]]) -> None:
@@ -209,8 +209,8 @@ def using(provider: MeterProvider) -> Iterator[None]:
         _recorders = previous
 
 
-def _recorders_of(meter: Meter) -> dict[Metric, _Record]:
-    return {metric: made for metric in METRICS if (made := _instrument(meter, metric)) is not None}
+def _recorders_of(meter: Meter) -> dict[str, _Record]:
+    return {metric.name: made for metric in METRICS if (made := _instrument(meter, metric)) is not None}
 
 
 def _instrument(meter: Meter, metric: Metric) -> _Record | None:

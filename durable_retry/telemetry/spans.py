@@ -22,7 +22,17 @@ from typing import Any, Final
 
 from opentelemetry import trace
 from opentelemetry.context import Context, attach, detach
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    Link,
+    ProxyTracerProvider,
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    TracerProvider,
+)
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from durable_retry.engine.base.json_forms import TRACEPARENT, TRACESTATE, TraceContext, from_rfc3339
@@ -95,7 +105,9 @@ def present(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
-_tracer: Tracer = trace.get_tracer(SCOPE)
+_PROCESS_TRACER: Final = trace.get_tracer(SCOPE)
+
+_tracer: Tracer = _PROCESS_TRACER
 
 
 @contextmanager
@@ -124,7 +136,8 @@ def submission(operation: OperationInput) -> Iterator[tuple[Span, OperationInput
         SpanKind.PRODUCER,
         fields_of(operation, {SOURCE: operation.source}),
     ) as span:
-        yield span, replace(operation, trace=current_context())
+        place = None if span is INVALID_SPAN else current_context()
+        yield span, operation if place == operation.trace else replace(operation, trace=place)
 
 
 @contextmanager
@@ -161,6 +174,9 @@ def call(method: str, server: str, port: int | None, headers: MutableMapping[str
         port: None for the scheme's own.
         headers: Of the request; gets `traceparent` unless the submission had one.
     """
+    if _nobody_traces():
+        yield INVALID_SPAN
+        return
     attributes = present({"http.request.method": method, "server.address": server, "server.port": port})
     with _tracer.start_as_current_span(
         method,
@@ -239,6 +255,9 @@ def _span(
 
     A host's span of another trace (a timer's, a queue's) is linked, so that each trace leads to the other.
     """
+    if parent is None and _nobody_traces():
+        yield INVALID_SPAN
+        return
     ambient = trace.get_current_span().get_span_context()
     if parent is None or (ambient.is_valid and trace.format_trace_id(ambient.trace_id) == parent.trace_id):
         context, links = None, []
@@ -248,6 +267,13 @@ def _span(
         name, context=context, kind=kind, attributes=attributes, links=links
     ) as span:
         yield span
+
+
+def _nobody_traces() -> bool:
+    """Whether neither the SDK is there nor a span that a trace passes through: then spans only cost time."""
+    if _tracer is not _PROCESS_TRACER or trace.get_current_span() is not INVALID_SPAN:
+        return False
+    return isinstance(trace.get_tracer_provider(), ProxyTracerProvider)
 
 
 def _failed(span: Span, error_type: str, description: str | None = None) -> None:

@@ -25,7 +25,6 @@ from durable_retry.services.attempt.http_client import (
     EscapedBaseUrlError,
     Request,
     SendProgress,
-    client_for,
     send,
     target_url,
 )
@@ -98,9 +97,36 @@ class Plan:
 
 def masked(text: str, dependency: Dependency) -> str:
     """Return a text without the dependency's credentials: some services echo what they were sent."""
-    for secret in _secrets(dependency):
+    for secret in _hidden_of(dependency).secrets:
         text = text.replace(secret, MASK)
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Hidden:
+    """What of a dependency's settings no caller sets and nobody sees.
+
+    Attributes:
+        made_for: The dependency; another object of the same name is another configuration.
+        secrets: Texts to mask, the longest first.
+        headers: Names, in lower case, that a caller must not set: they are credentials, or the key.
+    """
+
+    made_for: Dependency
+    secrets: list[str]
+    headers: frozenset[str]
+
+
+_hidden: Final[dict[str, _Hidden]] = {}
+
+
+def _hidden_of(dependency: Dependency) -> _Hidden:
+    """Return what is made once for a dependency: every attempt asks for it several times."""
+    known = _hidden.get(dependency.name)
+    if known is None or known.made_for is not dependency:
+        known = _Hidden(dependency, _secrets(dependency), _reserved_headers(dependency))
+        _hidden[dependency.name] = known
+    return known
 
 
 def error_line(error: BaseException, dependency: Dependency) -> str:
@@ -195,7 +221,7 @@ async def attempt_request(plan: Plan) -> AttemptOutcome:
     progress = SendProgress()
     try:
         answer = await send(
-            client_for(plan.dependency),
+            plan.dependency,
             _request(plan),
             seconds=plan.limit.seconds_left,
             limit_bytes=app_settings().read_limit_bytes,
@@ -214,8 +240,7 @@ def needs_marker(plan: Plan) -> bool:
     return request is not None and is_unprotected(request["method"], plan.deduplication_header)
 
 
-def reserved_headers(dependency: Dependency) -> frozenset[str]:
-    """Return the headers, in lower case, that a caller must not set: they are credentials, or the key."""
+def _reserved_headers(dependency: Dependency) -> frozenset[str]:
     secret = (name for name, value in dependency.headers.items() if isinstance(value, Secret))
     auth = () if dependency.auth is None else (dependency.auth.header,)
     return frozenset(name.lower() for name in (*secret, *auth, dependency.idempotency.header) if name)
@@ -223,7 +248,7 @@ def reserved_headers(dependency: Dependency) -> frozenset[str]:
 
 def _request(plan: Plan) -> Request:
     call = plan.operation.request or {}
-    reserved = reserved_headers(plan.dependency)
+    reserved = _hidden_of(plan.dependency).headers
     headers = {name: value for name, value in call["headers"].items() if name.lower() not in reserved}
     return Request(
         method=call["method"],
