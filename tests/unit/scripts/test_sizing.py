@@ -1,0 +1,111 @@
+"""The model of docs/sizing.md: its sums, and that the page has what it gives."""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from scripts.processes import ROOT
+from scripts.sizing import (
+    ACCOUNT_PER_SECOND,
+    HEADROOM,
+    INSTANCE_OPERATIONS,
+    RATES,
+    RECORD,
+    UPKEEP,
+    Cost,
+    Plan,
+    limits,
+    measured,
+    mixed,
+    on_scheduler,
+    on_storage,
+    page,
+)
+
+PAGE = (ROOT / "docs/sizing.md").read_text()
+BENCHMARKS = (ROOT / "docs/benchmarks.md").read_text()
+COSTS = measured(BENCHMARKS)
+MIX = mixed(COSTS)
+
+each_backend = pytest.mark.parametrize("planned", [on_storage, on_scheduler])
+
+
+def test_the_page_has_the_tables_of_the_model() -> None:
+    assert page(PAGE, BENCHMARKS) == PAGE, "run: python -m scripts.sizing"
+    assert PAGE.count("<!-- table: ") == PAGE.count(" -->\n| ")
+
+
+def test_the_page_has_the_assumptions_of_the_model() -> None:
+    assert f"{INSTANCE_OPERATIONS} operations a second on an instance" in PAGE
+    assert f"limits used to {HEADROOM:.0%}".replace("%", " %") in PAGE
+    assert f"{ACCOUNT_PER_SECOND:,} requests a second" in PAGE
+    assert f"| upkeep | {UPKEEP} |" in PAGE
+    total = COSTS["succeeds at once"].requests
+    assert f"Of the {total:.0f} requests" in PAGE
+    assert f"{RECORD} keep the record" in " ".join(PAGE.split())
+
+
+def test_an_operation_that_succeeds_at_once_is_counted_by_hand() -> None:
+    # Messages: started, claim, answer, result, completion. Three turns, two entity batches, one activity.
+    cost = Cost(turns=3, activities=1, entities=2, tables=0)
+    assert cost.steps() == {
+        "start": 3,
+        "messages": 15,
+        "turns": 9,
+        "entities": 6,
+        "activities": 3,
+        "the app's tables": 0,
+    }
+    assert cost.requests == 36 + 16
+
+
+@pytest.mark.parametrize("name", ["turns", "activities", "entities", "tables"])
+def test_more_of_anything_costs_more(name: str) -> None:
+    more = replace(MIX, **{name: getattr(MIX, name) + 1})
+    assert more.requests > MIX.requests
+    assert all(
+        value <= limits(MIX, 4)[limit] for limit, value in limits(more, 4).items() if "instances" not in limit
+    )
+
+
+@each_backend
+def test_a_plan_carries_its_rate(planned: Callable[[Cost, int], Plan]) -> None:
+    for rate in RATES:
+        plan = planned(MIX, rate)
+        assert plan.instances * INSTANCE_OPERATIONS * HEADROOM >= rate
+        assert plan.instances % plan.hubs == 0
+        if planned is on_storage:
+            partitions = int(plan.backend.split()[0])
+            assert rate / plan.hubs <= HEADROOM * min(limits(MIX, partitions).values())
+            assert plan.requests / plan.hubs <= ACCOUNT_PER_SECOND
+
+
+@each_backend
+def test_a_higher_rate_never_needs_less(planned: Callable[[Cost, int], Plan]) -> None:
+    plans = [planned(MIX, rate) for rate in RATES]
+    for less, more in pairwise(plans):
+        assert (less.hubs, less.instances, less.dollars) <= (more.hubs, more.instances, more.dollars)
+
+
+def hub_of() -> Callable[..., str]:
+    """The function of the page, as a reader would copy it."""
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    names: dict[str, Callable[..., str]] = {}
+    exec(code, names)  # noqa: S102 - the page's own code
+    return names["hub_of"]
+
+
+def test_the_pages_function_spreads_keys_and_one_more_hub_takes_only_its_own() -> None:
+    choose = hub_of()
+    hubs = ["https://a.example.com", "https://b.example.com", "https://c.example.com"]
+    keys = [f"order-{number}" for number in range(3_000)]
+    before = {key: choose(key, hubs) for key in keys}
+    assert min(Counter(before.values()).values()) > 800
+    after = {key: choose(key, [*hubs, "https://d.example.com"]) for key in keys}
+    moved = {key for key in keys if before[key] != after[key]}
+    assert {after[key] for key in moved} == {"https://d.example.com"}
+    assert 600 < len(moved) < 900
