@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import batched
+from itertools import batched, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,13 @@ def storage_setting(connection: str) -> Iterator[None]:
 
 
 async def fill(table: str, rows: Iterable[tables.Row]) -> None:
-    """Puts new rows of one partition into a table."""
-    groups = batched(rows, _ROWS_PER_TRANSACTION, strict=False)
+    """Puts new rows into a table."""
+    of_partition = itemgetter("PartitionKey")
+    groups = (
+        group
+        for _, some in groupby(sorted(rows, key=of_partition), of_partition)
+        for group in batched(some, _ROWS_PER_TRANSACTION, strict=False)
+    )
 
     async def work() -> None:
         for group in groups:  # all workers take from the same groups

@@ -1,19 +1,34 @@
-"""Upkeep of the index of operations: add what processes lost, remove what is past its time."""
+"""Upkeep of the index of operations and of histories: add what processes lost, remove what is old."""
 
+import asyncio
 import logging
+from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime, timedelta
+from itertools import batched
 from typing import Final
 
-from durable_retry import clock
+from durabletask.client import OrchestrationStatus
+
+from durable_retry.engine.base.names import ORCHESTRATIONS, RETENTION, outbox_instance
 from durable_retry.engine.operations.status import last_error
+from durable_retry.settings.configuration import function_name
+from durable_retry.stores import tables
 from durable_retry.stores.operation_index import Entry, Kind, buckets, close_gap, gaps, remove_older
 from durable_retry.stores.operation_notes import note_document, write_noted
 from durable_retry.stores.operations import find_status, is_over, scan_operations
+from durable_retry.stores.task_hub import (
+    ENDED_WELL,
+    ID_PREFIX,
+    Selection,
+    operations_page,
+    purge_ended,
+    purge_history,
+)
 
 LOST_AFTER: Final = timedelta(minutes=3)
 """A process that holds entries says so more often."""
 
-_SECONDS_PER_RUN: Final = 25.0
+PURGED_AT_ONCE: Final = 32
 
 _log = logging.getLogger(__name__)
 
@@ -48,13 +63,23 @@ async def add_lost(hub: str, now: datetime) -> int:
     return missing
 
 
-async def remove_old(hub: str, created_before: datetime) -> int:
-    """Remove the entries of operations created before an instant, for 25 s at most.
+async def remove_old(
+    hub: str, created_before: datetime, part: int = 0, parts: int = 1
+) -> AsyncGenerator[int]:
+    """Purge the histories of operations created before an instant, and remove their entries from the index.
 
-    In the list of those that failed, an operation that has not ended keeps its entry.
+    The index finds them at a cost that depends on their number: a task hub reads all its instances for that.
+    In the list of those that failed, an operation that has not ended keeps its entry; its history is purged
+    when its end is noted in the index, or by `purge_others`.
 
-    Returns:
-        How many entries were removed.
+    Args:
+        hub: Configuration of the durable client.
+        created_before: Aware UTC instant.
+        part: Which part of the index, from 0.
+        parts: How many there are.
+
+    Yields:
+        How many entries were removed, ten seconds of operations at a time.
 
     Raises:
         TaskHubUnavailableError: The task hub did not answer; the next run goes on.
@@ -63,10 +88,49 @@ async def remove_old(hub: str, created_before: datetime) -> int:
     async def is_needed(entry: Entry) -> bool:
         return not await is_over(hub, entry.operation_id)
 
-    until, removed = clock.monotonic_seconds() + _SECONDS_PER_RUN, 0
+    async def purge(entries: Sequence[Entry]) -> None:
+        for some in batched(entries, PURGED_AT_ONCE, strict=False):
+            await asyncio.gather(*(purge_ended(hub, each.operation_id, created_before) for each in some))
+
     for kind in Kind:
-        async for entries in remove_older(kind, created_before, is_needed):
-            removed += entries
-            if clock.monotonic_seconds() >= until:
-                break
-    return removed
+        before_removal = purge if kind is Kind.ALL else None
+        async for removed in remove_older(kind, created_before, is_needed, before_removal, (part, parts)):
+            yield removed
+
+
+_PREFIXES: Final = (
+    *(ID_PREFIX, outbox_instance(""), f"{RETENTION}-"),
+    *("batch-", "saga-", "replay-", "bulk-", "release-", "call-"),
+)
+"""What the ids of this engine's instances begin with."""
+
+
+async def purge_others(hub: str, started_before: datetime, after: str) -> tuple[int, str]:
+    """Purge finished orchestrations of this engine that started before an instant, one page of the task hub.
+
+    The task hub's own purge by time takes no names: it would purge those of the app around the engine too.
+
+    Args:
+        hub: Configuration of the durable client.
+        started_before: Aware UTC instant.
+        after: Where the step before ended; `tables.FIRST` for the first.
+
+    Returns:
+        How many, and the next `after`.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    place, _, token = ("0", "", "") if after == tables.FIRST else after.partition("|")
+    prefix = _PREFIXES[int(place)]
+    failed = () if prefix == ID_PREFIX else (OrchestrationStatus.FAILED,)
+    wanted = Selection(runtime_statuses=(*ENDED_WELL, *failed), created_before=started_before, prefix=prefix)
+    page = await operations_page(hub, wanted, token or None)
+    names = {function_name(name) for name in ORCHESTRATIONS}
+    ids = [each.instanceId for each in page.instances if each.name in names]
+    for few in batched(ids, PURGED_AT_ONCE, strict=False):
+        await asyncio.gather(*(purge_history(hub, each) for each in few))
+    if page.following is not None:
+        return len(ids), f"{place}|{page.following}"
+    following = int(place) + 1
+    return len(ids), f"{following}|" if following < len(_PREFIXES) else tables.FIRST

@@ -170,7 +170,7 @@ _UNKNOWN_SINCE: Final = timedelta(days=1)
 
 async def read_folded_until(now: datetime) -> datetime:
     """Return the instant before which minutes are folded."""
-    text = await tables.read_removal_cursor(TABLE)
+    text = (await tables.read_round(TABLE)).after
     if text == tables.FIRST:
         return floored(now - _UNKNOWN_SINCE, _HOUR)
     return datetime.fromisoformat(text)
@@ -197,7 +197,7 @@ async def fold_hour(hour: datetime) -> int:
         if key.split("|")[2][:2] == f"{hour:%H}"
     }
     folded = sum([await _fold(hour, name) for name in sorted(names)])
-    await tables.write_removal_cursor(TABLE, (hour + _HOUR).isoformat())
+    await tables.write_round(TABLE, tables.Round((hour + _HOUR).isoformat()))
     return folded
 
 

@@ -20,7 +20,7 @@ import json
 import uuid
 import zlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -266,7 +266,11 @@ async def named(correlation_id: str, *, limit: int, cursor: str | None) -> Named
 
 
 async def remove_older(
-    kind: Kind, before: datetime, is_needed: Callable[[Entry], Awaitable[bool]]
+    kind: Kind,
+    before: datetime,
+    is_needed: Callable[[Entry], Awaitable[bool]],
+    before_removal: Callable[[Sequence[Entry]], Awaitable[None]] | None = None,
+    part: tuple[int, int] = (0, 1),
 ) -> AsyncIterator[int]:
     """Remove the partitions that end before an instant, one at each step; yield how many entries it had.
 
@@ -274,25 +278,27 @@ async def remove_older(
         kind: Which list.
         before: Aware UTC instant.
         is_needed: Whether an entry stays all the same; asked for entries of operations that had not ended.
+        before_removal: Done with the entries of a partition before they are removed; None for nothing.
+        part: Of the partitions only those whose number leaves the first when divided by the second.
     """
     async for name, rows in _partitions(kind, before - timedelta(seconds=BUCKET_SECONDS)):
+        if int(name.rpartition("-")[2]) % part[1] != part[0]:
+            continue
         entries = _folded(rows)
         open_ = [entry for entry in entries if entry.status is not None and entry.status not in FINISHED]
         kept = [entry for entry in open_ if await is_needed(entry)]
         if kept and len(kept) == len(entries) and len(rows) == 1:
             continue
+        if before_removal is not None:
+            await before_removal(entries)
         if kept:
             keys = {"PartitionKey": name, "RowKey": f"kept-{uuid.uuid4().hex}"}
             await tables.merge(TABLE, keys | _packed(kept))
         if kind is Kind.ALL:
             named_rows = [_named_row(each, each.correlation_id) for each in entries if each.correlation_id]
-            await asyncio.gather(*(_delete(row) for row in named_rows))
-        await asyncio.gather(*(_delete(row) for row in rows))
+            await tables.delete_rows(NAMES_TABLE, named_rows)
+        await tables.delete_rows(TABLE, rows)
         yield len(entries)
-
-
-async def _delete(row: tables.Row) -> None:
-    await tables.delete(_table_of((row,)), row["PartitionKey"], row["RowKey"])
 
 
 def _packed(entries: Iterable[Entry]) -> tables.Row:

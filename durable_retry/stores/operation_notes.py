@@ -1,7 +1,7 @@
 """Notes for the index of operations: collected in memory, written together at most once a second.
 
 No operation waits for the index, or fails with it. A process that ends before it has written leaves its row
-under `writer` of the index, and upkeep adds what it lost from the task hub (`services.retention`). What a
+under `writer` of the index, and upkeep adds what it lost from the task hub (`services.maintenance`). What a
 process accepts after a pause is written within 50 ms; what comes in the second after that is announced there:
 the row is written at the beginning of a busy time, renewed during it, and deleted after it.
 """

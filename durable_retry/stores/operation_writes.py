@@ -126,6 +126,11 @@ async def remove_marker(operation_id: str, attempt: int) -> None:
     await tables.delete(TABLE, keys["PartitionKey"], keys["RowKey"])
 
 
+async def remove_markers(run: str, attempts: Iterable[int]) -> None:
+    """Delete markers of one run."""
+    await tables.delete_rows(TABLE, (_keys(run, attempt) for attempt in attempts))
+
+
 @dataclass(frozen=True, slots=True)
 class MarkedRun:
     """The markers of one run of an operation.
@@ -148,18 +153,19 @@ class MarkedRun:
         return [attempt for attempt, marked_at in self.marked.items() if marked_at < instant]
 
 
-async def marked_runs(after: str, limit: int) -> tuple[list[MarkedRun], str]:
+async def marked_runs(after: str, limit: int, before: str | None = None) -> tuple[list[MarkedRun], str]:
     """Return runs that have markers, in the order of their names.
 
     Args:
         after: Exclusive lower bound of the names.
         limit: Maximum number of markers to read.
+        before: Exclusive upper bound of the names; None for all.
 
     Returns:
         The runs, and the cursor of the next call: `tables.FIRST` when these were the last.
     """
     only = ("PartitionKey", "RowKey", "marked_at")
-    found, following = await tables.partitions_after(TABLE, after, limit=limit, only=only)
+    found, following = await tables.partitions_after(TABLE, after, limit=limit, only=only, before=before)
     return [_run(name, rows) for name, rows in found], following
 
 

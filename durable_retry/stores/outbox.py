@@ -253,6 +253,20 @@ async def _pending_at(note: PendingNote) -> list[StoredEvent]:
     return [event for event in events if event.state is EventState.PENDING]
 
 
+async def remove_sent_run(outbox_id: str) -> bool:
+    """Delete all rows of a run whose events have a partition of their own, if every event was sent.
+
+    Returns:
+        False when it has an event that was not, or one was changed meanwhile.
+    """
+    location = own_location(outbox_id)
+    found = await tables.read_partition(location.table, location.partition_key)
+    events = [_event(each.row) for each in found if each.row["RowKey"].startswith(_ROW_PREFIX)]
+    if any(event.state is not EventState.SENT for event in events):
+        return False
+    return not found or await tables.delete_versions(location.table, found)
+
+
 async def remove_event(stored: StoredRow) -> None:
     """Delete an event's row unless it was changed since it was read."""
     row_key = f"{_ROW_PREFIX}{stored.event.event_id}"

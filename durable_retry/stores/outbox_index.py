@@ -11,18 +11,23 @@ The index lists pending, sent and failed events, each at a cost that depends on 
     PK `sent` | `failed`  RK <newest first><event id>  one per event that has ended
     PK `committed`        RK <newest first><outbox id> one per commit without events
 
+Each of the four is `SHARDS` partitions, by the run: `pending`, `pending-1` and so on. Storage bounds what one
+partition takes a second. Rows of older versions are all in the first; they stay readable there.
+
 A note is written before its events and deleted after the last of them has ended. So there may be a note
 without pending events, but no pending event without a note. An event's own row is authoritative; an index
 entry may be older for a moment.
 """
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Self
+from zlib import crc32
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.engine.outbox import EventState, StoredEvent
+from durable_retry.engine.outbox import EventState, StoredEvent, outbox_id_of
 from durable_retry.stores import tables
 
 OUTBOX_TABLE: Final = "Outbox"
@@ -73,8 +78,10 @@ async def remove_location(outbox_id: str) -> None:
 
 INDEX_TABLE: Final = "OutboxIndex"
 
-PENDING_PARTITION: Final = EventState.PENDING.value
-_COMMITS_PARTITION: Final = "committed"
+SHARDS: Final = 4
+
+_COMMITTED: Final = "committed"
+_PENDING: Final = EventState.PENDING.value
 _STATE_PARTITION: Final = "sweeper"
 _CURSOR_KEY: Final = "cursor"
 
@@ -90,20 +97,22 @@ class PendingNote:
         outbox_id: Which.
         location: Of its rows.
         noted_at: When the note was last written.
+        partition: Of the note.
         etag: Of this version of the note.
     """
 
     outbox_id: str
     location: OutboxLocation
     noted_at: datetime
+    partition: str
     etag: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedEvent:
-    """One event in the list of sent or of failed events."""
+    """One event in the list of sent or of failed events, and the keys of its entry."""
 
-    state: EventState
+    partition: str
     row_key: str
     event_id: str
     location: OutboxLocation
@@ -111,8 +120,9 @@ class EndedEvent:
 
 @dataclass(frozen=True, slots=True)
 class CommitNote:
-    """A commit without events in the list of old commits."""
+    """A commit without events in the list of old commits, and the keys of its entry."""
 
+    partition: str
     row_key: str
     outbox_id: str
     location: OutboxLocation
@@ -120,19 +130,22 @@ class CommitNote:
 
 async def note_pending(outbox_id: str, location: OutboxLocation, now: datetime) -> None:
     """Write a note before a run gets pending events; writing it again makes a new version."""
-    keys = {"PartitionKey": PENDING_PARTITION, "RowKey": outbox_id}
+    keys = {"PartitionKey": _partition(_PENDING, outbox_id), "RowKey": outbox_id}
     await tables.merge(INDEX_TABLE, keys | location.to_json() | {"noted_at": to_rfc3339(now)})
 
 
 async def read_note(outbox_id: str) -> PendingNote | None:
     """Return a run's note, or None."""
-    found = await tables.read_version(INDEX_TABLE, PENDING_PARTITION, outbox_id)
-    return None if found is None else _note(found.row, found.etag)
+    for partition in _partitions_of(_PENDING, outbox_id):
+        found = await tables.read_version(INDEX_TABLE, partition, outbox_id)
+        if found is not None:
+            return _note(found.row, found.etag)
+    return None
 
 
 async def drop_note(note: PendingNote) -> bool:
     """Delete a note; False when it was written again since it was read."""
-    return await tables.delete_version(INDEX_TABLE, PENDING_PARTITION, note.outbox_id, note.etag)
+    return await tables.delete_version(INDEX_TABLE, note.partition, note.outbox_id, note.etag)
 
 
 async def list_notes(
@@ -145,7 +158,9 @@ async def list_notes(
         cursor: Of the previous page; None for the first.
         first: Lower bound of the operation ids, inclusive.
     """
-    page = await tables.rows_between(INDEX_TABLE, PENDING_PARTITION, after=first, limit=limit, cursor=cursor)
+    page = await tables.merged_rows(
+        INDEX_TABLE, _partitions(_PENDING), after=first, limit=limit, cursor=cursor
+    )
     return [_note(row) for row in page.rows], page.cursor
 
 
@@ -156,57 +171,58 @@ async def note_ended(event: StoredEvent, location: OutboxLocation) -> None:
 
 def ended_row(event: StoredEvent, location: OutboxLocation) -> tables.Row:
     """Return the entry of an event that has ended."""
-    keys = {"PartitionKey": event.state.value, "RowKey": _ended_key(event)}
+    partition = _partition(event.state.value, outbox_id_of(event.event_id) or "")
+    keys = {"PartitionKey": partition, "RowKey": _ended_key(event)}
     return keys | location.to_json() | tables.packed("document", json.dumps(event.to_json()))
 
 
 async def drop_ended(event: StoredEvent) -> None:
     """Remove an event from the lists of sent and failed events."""
     for state in (EventState.SENT, EventState.FAILED):
-        await tables.delete(INDEX_TABLE, state.value, _ended_key(event))
+        for partition in _partitions_of(state.value, outbox_id_of(event.event_id) or ""):
+            await tables.delete(INDEX_TABLE, partition, _ended_key(event))
 
 
 async def list_ended(
     state: EventState, limit: int, cursor: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Return documents of sent or failed events, the newest operation first."""
-    page = await tables.rows_between(INDEX_TABLE, state.value, limit=limit, cursor=cursor)
+    page = await tables.merged_rows(INDEX_TABLE, _partitions(state.value), limit=limit, cursor=cursor)
     return [json.loads(tables.unpacked("document", row)) for row in page.rows], page.cursor
 
 
-async def list_older(state: EventState, created_before: datetime, limit: int) -> list[EndedEvent]:
-    """Return entries of events created before an instant."""
-    page = await tables.rows_between(INDEX_TABLE, state.value, after=f"{_age(created_before)}.", limit=limit)
+async def list_older(state: EventState, created_before: datetime, limit: int, shard: int) -> list[EndedEvent]:
+    """Return entries of events created before an instant, of one shard."""
+    after = f"{_age(created_before)}."
+    partition = _partitions(state.value)[shard]
+    page = await tables.rows_between(INDEX_TABLE, partition, after=after, limit=limit)
     return [
-        EndedEvent(state, row["RowKey"], row["RowKey"].partition("-")[2], OutboxLocation.from_json(row))
+        EndedEvent(partition, row["RowKey"], row["RowKey"].partition("-")[2], OutboxLocation.from_json(row))
         for row in page.rows
     ]
 
 
 async def note_commit(outbox_id: str, location: OutboxLocation, now: datetime) -> None:
     """List the commit of a run without events, so that retention finds its row."""
-    keys = {"PartitionKey": _COMMITS_PARTITION, "RowKey": f"{_age(now)}-{outbox_id}"}
+    keys = {"PartitionKey": _partition(_COMMITTED, outbox_id), "RowKey": f"{_age(now)}-{outbox_id}"}
     await tables.merge(INDEX_TABLE, keys | location.to_json())
 
 
-async def list_old_commits(noted_before: datetime, limit: int) -> list[CommitNote]:
-    """Return notes of commits without events from before an instant."""
+async def list_old_commits(noted_before: datetime, limit: int, shard: int) -> list[CommitNote]:
+    """Return notes of commits without events from before an instant, of one shard."""
     after = f"{_age(noted_before)}."
-    page = await tables.rows_between(INDEX_TABLE, _COMMITS_PARTITION, after=after, limit=limit)
+    partition = _partitions(_COMMITTED)[shard]
+    page = await tables.rows_between(INDEX_TABLE, partition, after=after, limit=limit)
     return [
-        CommitNote(row["RowKey"], row["RowKey"].partition("-")[2], OutboxLocation.from_json(row))
+        CommitNote(partition, row["RowKey"], row["RowKey"].partition("-")[2], OutboxLocation.from_json(row))
         for row in page.rows
     ]
 
 
-async def drop_commit_note(note: CommitNote) -> None:
-    """Delete the note of a commit."""
-    await tables.delete(INDEX_TABLE, _COMMITS_PARTITION, note.row_key)
-
-
-async def drop_entry(entry: EndedEvent) -> None:
-    """Delete an entry."""
-    await tables.delete(INDEX_TABLE, entry.state.value, entry.row_key)
+async def drop_entries(entries: Iterable[EndedEvent | CommitNote]) -> None:
+    """Delete entries."""
+    keys = [{"PartitionKey": entry.partition, "RowKey": entry.row_key} for entry in entries]
+    await tables.delete_rows(INDEX_TABLE, keys)
 
 
 async def read_sweep_cursor() -> str | None:
@@ -222,7 +238,22 @@ async def write_sweep_cursor(cursor: str | None) -> None:
 
 
 def _note(row: tables.Row, etag: str = "") -> PendingNote:
-    return PendingNote(row["RowKey"], OutboxLocation.from_json(row), from_rfc3339(row["noted_at"]), etag)
+    noted_at = from_rfc3339(row["noted_at"])
+    return PendingNote(row["RowKey"], OutboxLocation.from_json(row), noted_at, row["PartitionKey"], etag)
+
+
+def _partitions(kind: str) -> list[str]:
+    return [kind, *(f"{kind}-{shard}" for shard in range(1, SHARDS))]
+
+
+def _partition(kind: str, outbox_id: str) -> str:
+    """Return the partition of what is written about a run."""
+    return _partitions(kind)[crc32(outbox_id.encode()) % SHARDS]
+
+
+def _partitions_of(kind: str, outbox_id: str) -> Sequence[str]:
+    """Return the partitions that may have it: also the one of older versions."""
+    return list(dict.fromkeys((_partition(kind, outbox_id), kind)))
 
 
 def _ended_key(event: StoredEvent) -> str:

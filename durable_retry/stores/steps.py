@@ -98,25 +98,28 @@ class RememberedSteps:
     dead_letter_ids: frozenset[str]
 
 
-async def remembered_steps(after: str, limit: int) -> tuple[list[RememberedSteps], str]:
+async def remembered_steps(
+    after: str, limit: int, before: str | None = None
+) -> tuple[list[RememberedSteps], str]:
     """Return operations that have steps, in the order of their ids.
 
     Args:
         after: Exclusive lower bound of the ids.
         limit: Maximum number of rows to read.
+        before: Exclusive upper bound of the ids; None for all.
 
     Returns:
         The operations, and the cursor of the next call: `tables.FIRST` when these were the last.
     """
     only = ("PartitionKey", "RowKey", "changed_at", "dead_letter_id")
-    found, following = await tables.partitions_after(TABLE, after, limit=limit, only=only)
+    found, following = await tables.partitions_after(TABLE, after, limit=limit, only=only, before=before)
     return [_of_one(name, rows) for name, rows in found], following
 
 
 async def forget_steps(steps: RememberedSteps) -> None:
     """Delete steps."""
-    for row_key in steps.row_keys:
-        await tables.delete(TABLE, steps.operation_id, row_key)
+    keys = ({"PartitionKey": steps.operation_id, "RowKey": row_key} for row_key in steps.row_keys)
+    await tables.delete_rows(TABLE, keys)
 
 
 def _of_one(operation_id: str, rows: Sequence[tables.Row]) -> RememberedSteps:

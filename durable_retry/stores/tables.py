@@ -9,11 +9,12 @@ A missing table is created on first use.
 
 import asyncio
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import groupby, islice
+from itertools import batched, groupby, islice
+from operator import itemgetter
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -82,6 +83,9 @@ _CHUNK_CHARS: Final = 15_000
 
 _MAX_PAGE_ROWS: Final = 1_000
 """Largest page that the service returns."""
+
+_MOST_CHANGES: Final = 100
+"""Of one transaction."""
 
 REFUSED_STATUSES: Final = (400, 404, 409, 412, 413)
 """A change that is wrong in itself; 401, 403 and 429 are the account's trouble and may pass."""
@@ -241,8 +245,61 @@ async def rows_between(
     return Page(rows[:limit], str(rows[limit - 1]["RowKey"]))
 
 
+async def read_partition(table: str, partition_key: str) -> list[Versioned]:
+    """Return all rows of one partition with their versions."""
+
+    def query(client: TableClient) -> list[Versioned]:
+        found = client.query_entities(f"PartitionKey eq '{_quoted(partition_key)}'")
+        return [Versioned(dict(entity), str(entity.metadata["etag"])) for entity in found]
+
+    return await _run(table, query)
+
+
+async def delete_versions(table: str, rows: Sequence[Versioned]) -> bool:
+    """Delete rows of one partition, all or none; False when one of them was changed since it was read."""
+    unchanged = MatchConditions.IfNotModified
+    changes: list[Change] = [
+        ("delete", _keys_of(each.row), {"etag": each.etag, "match_condition": unchanged}) for each in rows
+    ]
+    try:
+        return await transact(table, changes)
+    except StorageRefusedError:
+        return False
+
+
+def _keys_of(row: Row) -> Row:
+    return {name: row[name] for name in ("PartitionKey", "RowKey")}
+
+
+async def merged_rows(
+    table: str,
+    partition_keys: Sequence[str],
+    *,
+    after: str = "",
+    before: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Page:
+    """Return rows of several partitions in row-key order, at one request for each; see `rows_between`."""
+    pages = await asyncio.gather(
+        *(
+            rows_between(table, key, after=after, before=before, limit=limit, cursor=cursor)
+            for key in partition_keys
+        )
+    )
+    rows = sorted((row for page in pages for row in page.rows), key=itemgetter("RowKey"))
+    if limit is None or (len(rows) <= limit and all(page.cursor is None for page in pages)):
+        return Page(rows, None)
+    return Page(rows[:limit], str(rows[limit - 1]["RowKey"]))
+
+
 async def rows_after(
-    table: str, partition_key: str, *, limit: int, only: Sequence[str] | None = None
+    table: str,
+    partition_key: str,
+    *,
+    limit: int,
+    before: str | None = None,
+    only: Sequence[str] | None = None,
 ) -> list[Row]:
     """Return rows of the partitions behind a given one, in key order.
 
@@ -250,12 +307,14 @@ async def rows_after(
         table: Its name.
         partition_key: Exclusive lower bound.
         limit: The most rows to return.
+        before: Exclusive upper bound; None means the end of the table.
         only: Names of the properties to return, the keys among them; None means all.
     """
+    upper = "" if before is None else f" and PartitionKey lt '{_quoted(before)}'"
 
     def query(client: TableClient) -> list[Row]:
         found = client.query_entities(
-            f"PartitionKey gt '{_quoted(partition_key)}'",
+            f"PartitionKey gt '{_quoted(partition_key)}'{upper}",
             results_per_page=min(limit, _MAX_PAGE_ROWS),
             select=None if only is None else list(only),
         )
@@ -267,11 +326,11 @@ async def rows_after(
 FIRST: Final = "op"
 """Sorts before every operation's partition and after the row of the removal's cursor."""
 
-_CURSOR_ROW_KEYS: Final = {"PartitionKey": "!removal", "RowKey": "place"}
+_CURSORS: Final = "!removal"
 
 
 async def partitions_after(
-    table: str, after: str, *, limit: int, only: Sequence[str]
+    table: str, after: str, *, limit: int, only: Sequence[str], before: str | None = None
 ) -> tuple[list[tuple[str, list[Row]]], str]:
     """Return the partitions of operations behind a given one, whole, each with its rows in key order.
 
@@ -280,11 +339,12 @@ async def partitions_after(
         after: Exclusive lower bound.
         limit: The most rows to read.
         only: Names of the properties to return, the keys among them.
+        before: Exclusive upper bound; None means the end of the table.
 
     Returns:
         The partitions, and the cursor of the next call: `FIRST` when these were the last.
     """
-    rows = await rows_after(table, after, limit=limit, only=only)
+    rows = await rows_after(table, after, limit=limit, before=before, only=only)
     found = [(key, list(group)) for key, group in groupby(rows, lambda row: str(row["PartitionKey"]))]
     if len(rows) < limit:
         return found, FIRST
@@ -293,15 +353,53 @@ async def partitions_after(
     return whole, whole[-1][0]
 
 
-async def read_removal_cursor(table: str) -> str:
-    """Return the cursor at which the next removal from a table begins."""
-    row = await read(table, *_CURSOR_ROW_KEYS.values())
-    return FIRST if row is None else str(row["after"])
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Where a removal that goes through a whole table, over and over, has come to.
+
+    Attributes:
+        after: The cursor of the next step; `FIRST` between two rounds.
+        begun_at: When the round began, RFC 3339; "" before the first.
+    """
+
+    after: str = FIRST
+    begun_at: str = ""
 
 
-async def write_removal_cursor(table: str, after: str) -> None:
-    """Store the cursor of a removal."""
-    await merge(table, {**_CURSOR_ROW_KEYS, "after": after})
+async def read_round(table: str, name: str = "place") -> Round:
+    """Return where a removal goes on.
+
+    Args:
+        table: In which it is kept.
+        name: Of the removal, where one table has several.
+    """
+    row = await read(table, _CURSORS, name)
+    return Round() if row is None else Round(str(row["after"]), str(row.get("begun_at", "")))
+
+
+async def write_round(table: str, place: Round, name: str = "place") -> None:
+    """Store where a removal goes on."""
+    keys = {"PartitionKey": _CURSORS, "RowKey": name}
+    await merge(table, keys | {"after": place.after, "begun_at": place.begun_at})
+
+
+async def delete_rows(table: str, rows: Iterable[Row]) -> None:
+    """Delete rows, those of one partition together; no error for those that do not exist."""
+    keys = sorted((str(row["PartitionKey"]), str(row["RowKey"])) for row in rows)
+    for _, of_partition in groupby(keys, itemgetter(0)):
+        for some in batched(of_partition, _MOST_CHANGES, strict=False):
+            if len(some) > 1 and await _deleted_at_once(table, some):
+                continue
+            for one in some:
+                await delete(table, *one)
+
+
+async def _deleted_at_once(table: str, keys: Iterable[tuple[str, str]]) -> bool:
+    changes = [("delete", {"PartitionKey": partition, "RowKey": row}) for partition, row in keys]
+    try:
+        return await transact(table, changes)
+    except StorageRefusedError:
+        return False  # One of them does not exist, which refuses them all.
 
 
 async def transact(table: str, changes: Sequence[Change]) -> bool:

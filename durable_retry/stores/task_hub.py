@@ -217,6 +217,58 @@ async def purge_history(hub: str, instance_id: str) -> None:
         raise task_hub_unavailable(error) from error
 
 
+ENDED_WELL: Final = frozenset({OrchestrationStatus.COMPLETED, OrchestrationStatus.TERMINATED})
+"""Retention purges these. A failed operation is purged with its dead letter, by `services.failures`."""
+
+
+async def purge_ended(hub: str, instance_id: str, started_before: datetime) -> bool:
+    """Purge one instance if it has ended well and was started before an instant; return whether it was.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    client = await client_for(hub)
+    try:
+        state = await client.get_orchestration_state(instance_id, fetch_payloads=False)
+    except grpc.aio.AioRpcError as error:
+        raise task_hub_unavailable(error) from error
+    if state is None or state.runtime_status not in ENDED_WELL:
+        return False
+    if state.created_at.replace(tzinfo=UTC) >= started_before:
+        return False
+    await purge_history(hub, instance_id)
+    return True
+
+
+async def clean_entities(hub: str, token: str | None) -> tuple[int, str | None]:
+    """Delete some of the entities that hold nothing; on Azure Storage what 5 s allow.
+
+    The SDK's own call goes on until the end of all entities, however long that takes.
+
+    Args:
+        hub: Configuration of the durable client.
+        token: Of the call before; None for the first.
+
+    Returns:
+        How many were deleted, and the token of the next call; None at the end.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    client = await client_for(hub)
+    request = pb.CleanEntityStorageRequest(
+        removeEmptyEntities=True,
+        releaseOrphanedLocks=True,
+        continuationToken=None if token is None else StringValue(value=token),
+    )
+    try:
+        done = await client._get_stub().CleanEntityStorage(request)  # noqa: SLF001 - as in operations_page
+    except grpc.aio.AioRpcError as error:
+        raise task_hub_unavailable(error) from error
+    following = done.continuationToken.value
+    return done.emptyEntitiesRemoved, following if following not in ("", "0", token) else None
+
+
 async def raise_event(hub: str, operation_id: str, event: str, data: Mapping[str, Any]) -> None:
     """Send an event to a running instance.
 

@@ -15,8 +15,8 @@ from durable_retry import clock
 from durable_retry.engine.intake import Arrival
 from durable_retry.engine.schedules import ScheduledOperation
 from durable_retry.services.alerts import check_alerts
+from durable_retry.services.maintenance import Past, look_at, run_maintenance
 from durable_retry.services.outbox import sweep
-from durable_retry.services.retention import clean_expired_records, run_maintenance
 from durable_retry.settings.intake import TIMER
 from durable_retry.stores.task_hub import bind_hub
 from durable_retry.triggers.events.platform_retries import RetriedBlueprint, accept_batch, note_retry
@@ -72,11 +72,9 @@ async def record_cleaning(
     context: func.Context,
     hub: str,
 ) -> None:
-    """Every hour: remove what expired idempotency records leave in the task hub."""
+    """Every hour: begin to remove what expired idempotency records leave in the task hub."""
     note_retry(context)
-    removed = await clean_expired_records(hub)
-    if removed:
-        _log.info("removed %d expired idempotency records", removed)
+    await look_at(hub, Past.RECORDS, clock.now())
 
 
 def scheduled_operations_blueprint(

@@ -232,7 +232,8 @@ def nothing_is_left(story: Story) -> Iterator[str]:
     yield from (f"{each.instance_id} still runs" for each in hub.instances.values() if each.is_running)
     if hub.under_way:
         yield f"{hub.under_way} messages are under way"
-    notes = [row for row in story.app.tables.rows("OutboxIndex") if row["PartitionKey"] == "pending"]
+    index = story.app.tables.rows("OutboxIndex")
+    notes = [row for row in index if row["PartitionKey"].startswith("pending")]
     # The note of a commit that storage refused stays for an hour.
     kept = (row for row in notes if row["table"] not in REFUSING)
     yield from (f"{row['RowKey']} still has events to send" for row in kept)

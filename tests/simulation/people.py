@@ -18,8 +18,8 @@ from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.intake import Arrival
 from durable_retry.services.intake import BackpressureMonitor, Intake, NotAcceptedError
+from durable_retry.services.maintenance import finish_left_over
 from durable_retry.services.outbox import sweep
-from durable_retry.services.retention import finish_left_over
 from durable_retry.settings.intake import intake_settings
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.triggers.http import circuits, dead_letters, operations, replays, submissions, workflows

@@ -39,9 +39,11 @@ from durable_retry.engine.base.names import (
     OUTBOX_PENDING,
     PUBLISH,
     RELEASE_WAITING,
+    REMOVE_PAST,
     REPLAY,
     REPLAY_BATCH,
     REPLAY_PAGE,
+    RETENTION,
     SAGA,
     START_CALL,
     SUBMIT,
@@ -54,6 +56,7 @@ from entities.idempotency_record import IdempotencyRecord
 from orchestrators.bulk_replay import replay
 from orchestrators.operation import operation
 from orchestrators.outbox import outbox
+from orchestrators.retention import retention
 from orchestrators.wake_waiting import release_waiting
 from orchestrators.workflows import batch, call_operation, saga
 from scripts.processes import free_port
@@ -62,6 +65,7 @@ from tests.support.builders import Activities, failing
 _ACTIVITIES = (
     *(ATTEMPT, COMMIT, DEAD_LETTER, OUTBOX_PENDING, PUBLISH, OUTBOX_GIVE_UP),
     *(SUBMIT, BATCH_STEP, BATCH_CLOSE, REPLAY_PAGE, REPLAY_BATCH, START_CALL, LOOK_AT_CALL),
+    REMOVE_PAST,
 )
 
 _QUIET = logging.getLogger("durabletask.quiet")
@@ -109,7 +113,11 @@ def task_hub_stage(*, parts: bool = False, instead: Mapping[str, Any] = {}) -> I
     worker = TaskHubGrpcWorker(
         host_address=f"127.0.0.1:{port}", logger=_QUIET, data_converter=DEFAULT_FUNCTIONS_DATA_CONVERTER
     )
-    orchestrators: dict[str, Any] = {OPERATION: operation, RELEASE_WAITING: release_waiting}
+    orchestrators: dict[str, Any] = {
+        OPERATION: operation,
+        RELEASE_WAITING: release_waiting,
+        RETENTION: retention,
+    }
     orchestrators |= (
         {OUTBOX: outbox, BATCH: batch, SAGA: saga, REPLAY: replay, CALL: call_operation} if parts else {}
     )

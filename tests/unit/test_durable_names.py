@@ -94,6 +94,8 @@ DURABLE = {
     "call_operation": "orchestrationTrigger",
     "start_call": "activityTrigger",
     "look_at_call": "activityTrigger",
+    "retention": "orchestrationTrigger",
+    "remove_past": "activityTrigger",
     "watch": "timerTrigger",
     "maintenance": "timerTrigger",
     "record_cleaning": "timerTrigger",

@@ -26,8 +26,12 @@ BULK_ACTION: Final = "bulk_action"
 
 RELEASE_WAITING: Final = "release_waiting"
 CALL: Final = "call_operation"
+RETENTION: Final = "retention"
 ORCHESTRATIONS: Final = frozenset(
-    {OPERATION, STARTED_OPERATION, OUTBOX, BATCH, SAGA, REPLAY, BULK_ACTION, RELEASE_WAITING, CALL}
+    {
+        *(OPERATION, STARTED_OPERATION, OUTBOX, BATCH, SAGA, REPLAY, BULK_ACTION),
+        *(RELEASE_WAITING, CALL, RETENTION),
+    }
 )
 
 ATTEMPT: Final = "attempt"
@@ -46,6 +50,7 @@ BULK_BATCH: Final = "bulk_batch"
 WAKE_WAITING: Final = "wake_waiting"
 START_CALL: Final = "start_call"
 LOOK_AT_CALL: Final = "look_at_call"
+REMOVE_PAST: Final = "remove_past"
 """Activities."""
 
 IDEMPOTENCY_RECORD: Final = "idempotency_record"

@@ -37,8 +37,8 @@ from tests.support.target import Target
 WRITE_NOTHING = {"replay_page", "bulk_page", "wake_waiting", "look_at_call", "BuiltIn__HttpActivity"}
 """Activities that only read or wake, and the SDK's own, which nobody calls."""
 
-CUT_ELSEWHERE = {"start_call"}
-"""Only an app's own orchestrators call it: see test_call_cuts.py."""
+CUT_ELSEWHERE = {"start_call", "remove_past"}
+"""An app's own orchestrators call the first: see test_call_cuts.py. The second: see test_upkeep.py."""
 
 STRUCK = ("saga", "batch", "refused")
 """What is begun in turn in lives that are killed at a point of the task hub, and an outbox in each."""

@@ -104,8 +104,8 @@ async def test_finished_batches_go_after_their_time_and_others_stay() -> None:
         assert stored is not None
         await close_batch(stored, NOON)
 
-    assert await remove_batches(NOON - timedelta(days=7)) == 1
-    assert await remove_batches(NOON - timedelta(days=7)) == 0
+    assert await remove_batches(NOON - timedelta(days=7), tables.FIRST) == (1, tables.FIRST)
+    assert await remove_batches(NOON - timedelta(days=7), tables.FIRST) == (0, tables.FIRST)
 
     assert await find_batch("batch-old") is None
     assert (await tables.rows_between(TABLE, "batch-old")).rows == []

@@ -1,6 +1,6 @@
 import asyncio
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ from durable_retry.services.retention import remove_old_commits
 from durable_retry.stores import tables
 from durable_retry.stores.operation_writes import commit_success
 from durable_retry.stores.outbox import events_of
-from durable_retry.stores.outbox_index import INDEX_TABLE, OUTBOX_TABLE, PENDING_PARTITION
+from durable_retry.stores.outbox_index import INDEX_TABLE, OUTBOX_TABLE, SHARDS, read_note
 from tests.support.builders import NOON
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -42,9 +42,9 @@ async def test_result_writes_and_events_stand_side_by_side() -> None:
 
 async def test_pending_events_are_found_through_a_small_index() -> None:
     await commit_success("op-2", {"value": 1}, [], [EVENT], NOON)
-    noted = await tables.read(INDEX_TABLE, PENDING_PARTITION, "op-2")
+    noted = await read_note("op-2")
     assert noted is not None
-    assert (noted["table"], noted["partition_key"]) == (OUTBOX_TABLE, "op-2")
+    assert (noted.location.table, noted.location.partition_key) == (OUTBOX_TABLE, "op-2")
 
 
 async def test_a_repeated_commit_changes_nothing_and_answers_the_same() -> None:
@@ -104,14 +104,19 @@ async def test_runs_that_commit_at_the_same_time_end_with_the_latest() -> None:
     assert await amount_of("o-11") == 9
 
 
+async def removed_before(instant: datetime) -> None:
+    for shard in range(SHARDS):
+        await remove_old_commits(instant, shard)
+
+
 async def test_the_fence_of_a_later_run_outlives_the_commit_of_an_earlier_one() -> None:
     late = NOON + timedelta(days=9)
     await commit_success("op-12.2", {"value": 1}, [a_write("o-12", amount=2)], [], NOON)
     await commit_success("op-12.3", {"value": 1}, [a_write("o-12", amount=3)], [], late)
-    await remove_old_commits(NOON + timedelta(days=1))
+    await removed_before(NOON + timedelta(days=1))
     with pytest.raises(tables.StorageRefusedError, match="run 3 of this key"):
         await commit_success("op-12.2", {"value": 1}, [a_write("o-12", amount=2)], [], NOON)
-    await remove_old_commits(late + timedelta(days=1))
+    await removed_before(late + timedelta(days=1))
     assert await tables.read("Orders", "customer-1", "fence-op-12") is None
 
 
@@ -131,7 +136,7 @@ async def test_a_fence_costs_no_request_of_its_own(monkeypatch: pytest.MonkeyPat
 async def test_a_commit_without_events_is_removed_after_its_time() -> None:
     await commit_success("op-8", {"value": 1}, [a_write("o-8", amount=5)], [], NOON)
     await commit_success("op-9", {"value": 1}, [a_write("o-9", amount=5)], [], NOON + timedelta(days=9))
-    await remove_old_commits(NOON + timedelta(days=1))
+    await removed_before(NOON + timedelta(days=1))
     rows = [await tables.read("Orders", "customer-1", f"commit-op-{number}") for number in (8, 9)]
     assert [row is None for row in rows] == [True, False]
     assert await tables.read("Orders", "customer-1", "o-8") is not None

@@ -6,9 +6,10 @@ from hashlib import sha256
 import pytest
 
 from durable_retry.services import retention
-from durable_retry.services.retention import MARKERS_KEPT, remove_attempt_markers, run_maintenance
+from durable_retry.services.maintenance import ROUND_EVERY, Part, Past, remove_past, run_maintenance
+from durable_retry.services.retention import MARKERS_KEPT, remove_attempt_markers
 from durable_retry.services.submit import submit
-from durable_retry.stores import operation_writes, tables
+from durable_retry.stores import tables
 from durable_retry.stores.operation_writes import Marked, insert_marker, marked_runs, write_outcome
 from durable_retry.stores.task_hub import wait_for_operation
 from tests.support.builders import an_operation, failing
@@ -32,7 +33,9 @@ async def names() -> list[str]:
 
 
 async def removed(hub: TaskHubStage) -> int:
-    return await remove_attempt_markers(hub.binding, NOW - MARKERS_KEPT)
+    number, following = await remove_attempt_markers(hub.binding, NOW - MARKERS_KEPT, tables.FIRST)
+    assert following == tables.FIRST
+    return number
 
 
 async def test_markers_go_when_the_operation_has_ended_and_they_are_old(hub: TaskHubStage) -> None:
@@ -94,11 +97,40 @@ async def test_each_step_is_bounded_and_goes_on_behind_the_last(
     for attempt in range(1, 6):  # more than one step looks at
         await insert_marker("op-b-many", attempt, OLD)
     await insert_marker("op-c-last", 1, OLD)
-    steps = [await removed(hub)]
-    while await tables.read_removal_cursor(operation_writes.TABLE) != tables.FIRST:
-        steps.append(await removed(hub))
+    steps: list[int] = []
+    after = tables.FIRST
+    while not steps or after != tables.FIRST:
+        number, after = await remove_attempt_markers(hub.binding, NOW - MARKERS_KEPT, after)
+        steps.append(number)
     assert max(steps) <= 3
     assert await names() == ["op-a-young-0", "op-a-young-1", "op-b-many"]
-    while await removed(hub) or await tables.read_removal_cursor(operation_writes.TABLE) != tables.FIRST:
-        pass
+    monkeypatch.setattr(retention, "MARKERS_PER_STEP", 1_000)
+    assert await removed(hub) == 2
     assert await names() == ["op-a-young-0", "op-a-young-1"]
+
+
+async def test_a_round_goes_on_where_it_stopped_and_begins_once_an_hour(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "MARKERS_PER_STEP", 2)
+    part = Part(Past.MARKERS, 0)
+    for number in range(3):
+        await insert_marker(f"op-0{number}", 1, OLD)
+    assert await remove_past(hub.binding, part, NOW, 0) is True
+    await insert_marker("op-00", 1, OLD)  # behind the round
+    assert await remove_past(hub.binding, part, NOW, 60) is False
+    assert await names() == ["op-00"]
+    assert await remove_past(hub.binding, part, NOW + ROUND_EVERY / 2, 60) is False
+    assert await names() == ["op-00"]
+    assert await remove_past(hub.binding, part, NOW + ROUND_EVERY, 60) is False
+    assert await names() == []
+
+
+async def test_each_part_removes_what_is_between_its_bounds(hub: TaskHubStage) -> None:
+    runs = [f"op-{digit:x}{digit:x}" for digit in range(16)]
+    for run in runs:
+        await insert_marker(run, 1, OLD)
+    for shard in range(4):
+        assert await names() == runs[4 * shard :]
+        await remove_past(hub.binding, Part(Past.MARKERS, shard), NOW, 60)
+    assert await names() == []

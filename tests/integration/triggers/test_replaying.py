@@ -19,9 +19,9 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.outbox import EventState, StoredEvent
 from durable_retry.services import replay as replay_start
 from durable_retry.services import replay as replaying
+from durable_retry.services.maintenance import finish_left_over
 from durable_retry.services.outbox import resend
 from durable_retry.services.replay import KeyTakenError, replay_dead_letter, replays_of
-from durable_retry.services.retention import finish_left_over
 from durable_retry.services.submit import submit
 from durable_retry.stores import tables
 from durable_retry.stores.dead_letters.index import read_groups, read_summary

@@ -5,24 +5,29 @@ import itertools
 import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
+from durabletask.client import EntityQuery
 
 from durable_retry import clock
 from durable_retry.engine.alerts import Thresholds
 from durable_retry.engine.dead_letters.record import Status, archived, restored
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.operations.operation import operation_id_for
-from durable_retry.services import alerts, retention
+from durable_retry.services import alerts, maintenance, retention
 from durable_retry.services.alerts import check_alerts, read_health_metrics
-from durable_retry.services.replay import finish_replay
-from durable_retry.services.retention import (
-    DEAD_LETTERS_PER_STEP,
-    clean_expired_records,
+from durable_retry.services.maintenance import (
+    ROUND_EVERY,
+    Part,
+    Past,
     finish_left_over,
+    look_at,
+    remove_past,
     run_maintenance,
 )
+from durable_retry.services.replay import finish_replay
 from durable_retry.services.submit import submit
 from durable_retry.settings.maintenance import MaintenanceSettings, Webhook
 from durable_retry.stores import tables
@@ -40,6 +45,7 @@ from durable_retry.stores.dead_letters.records import (
 )
 from durable_retry.stores.task_hub import (
     TaskHubUnavailableError,
+    client_for,
     read_operation,
     read_record,
     wait_for_operation,
@@ -64,7 +70,7 @@ def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 def settle_on(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
     chosen = MaintenanceSettings(**({"thresholds": ONE_AT_MOST} | settings))
     monkeypatch.setattr(alerts, "maintenance_settings", lambda: chosen)
-    monkeypatch.setattr(retention, "maintenance_settings", lambda: chosen)
+    monkeypatch.setattr(maintenance, "maintenance_settings", lambda: chosen)
 
 
 async def keep(number: int) -> str:
@@ -157,7 +163,8 @@ async def test_archived_dead_letters_go_after_their_time_and_others_stay(
 async def many_archived(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep five, archived long ago, of which a step removes two."""
     settle_on(monkeypatch, archived_for=timedelta(days=30), history_for=None)
-    monkeypatch.setattr(retention, "DEAD_LETTERS_PER_STEP", 2)
+    for module in (retention, maintenance):
+        monkeypatch.setattr(module, "DEAD_LETTERS_PER_STEP", 2)
     for number in range(5):
         old = await keep(number)
         await move_dead_letter(old, lambda record: archived(record, NOW - timedelta(days=31)))
@@ -171,14 +178,40 @@ async def test_one_run_removes_all_that_is_past_its_time(
     assert await count_dead_letters(DeadLetterFilter()) == 0
 
 
-async def test_a_run_whose_time_is_up_leaves_the_rest_to_the_next(
+async def test_what_a_look_leaves_is_removed_by_an_orchestration(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await many_archived(monkeypatch)
-    seconds = itertools.count(step=retention.SECONDS_OF_A_KIND)
+    part = Part(Past.DEAD_LETTERS, 0)
+    hub.answer = lambda _name, _given: len(hub.activities) < 3
+    seconds = itertools.count(step=maintenance.LOOK_SECONDS)
     with clock.reading(clock.now, lambda: next(seconds)):
-        await run_maintenance(hub.binding, NOW)
+        await look_at(hub.binding, Past.DEAD_LETTERS, NOW)
     assert await count_dead_letters(DeadLetterFilter()) == 3
+    ended = await wait_for_operation(hub.binding, part.instance_id, 20)
+    assert ended is not None
+    steps = [given for name, given in hub.activities if name == "remove_past"]
+    assert steps == [{"kind": "dead_letters", "shard": 0}] * 3
+    assert await remove_past(hub.binding, part, NOW, 60) is False
+    assert await count_dead_letters(DeadLetterFilter()) == 0
+
+
+async def test_a_step_that_fails_ends_the_orchestration_and_the_next_look_starts_it_again(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await many_archived(monkeypatch)
+
+    def answer(_name: str, _given: dict[str, Any]) -> Any:
+        if len(hub.activities) == 1:
+            raise OSError("storage is away")
+        return False
+
+    hub.answer = answer
+    for calls in (1, 2):
+        with clock.reading(clock.now, partial(next, itertools.count(step=maintenance.LOOK_SECONDS))):
+            await look_at(hub.binding, Past.DEAD_LETTERS, NOW)
+        assert await wait_for_operation(hub.binding, Part(Past.DEAD_LETTERS, 0).instance_id, 20) is not None
+        assert len(hub.activities) == calls
 
 
 async def test_a_crash_in_the_middle_of_a_removal_is_made_up(
@@ -194,7 +227,7 @@ async def test_a_crash_in_the_middle_of_a_removal_is_made_up(
     assert await find_dead_letter(dead_letter_id) is None
     await run_maintenance(hub.binding, NOW)
     assert await count_dead_letters(DeadLetterFilter()) == 0
-    assert await due(NOW, DEAD_LETTERS_PER_STEP) == []
+    assert await due(NOW, 10) == []
 
 
 async def test_finished_histories_go_after_their_time(
@@ -225,7 +258,7 @@ async def test_an_intent_that_cannot_be_finished_does_not_hold_up_the_others(
             raise KeyError("operation")
         await real(binding, intent)
 
-    monkeypatch.setattr(retention, "finish_replay", broken)
+    monkeypatch.setattr(maintenance, "finish_replay", broken)
     assert await finish_left_over(hub.binding, NOW + timedelta(hours=1)) == 1
     assert [intent.dead_letter_id for intent in await left_over(10)] == [bad]
 
@@ -235,7 +268,18 @@ async def test_expired_records_leave_nothing_in_the_task_hub(hub: TaskHubStage) 
     operation = an_operation(operation_id="op-short", created_at=NOW, deadline_at=None, ttl_seconds=0)
     await submit(hub.binding, operation)
     await wait_for_operation(hub.binding, "op-short", 20)
+    until, removed = NOW + timedelta(days=1), False
     async with asyncio.timeout(20):
-        while await clean_expired_records(hub.binding) == 0:  # noqa: ASYNC110 # asks another process
+        while not removed:
+            until += ROUND_EVERY
+            left = len(await entities(hub))
+            assert await remove_past(hub.binding, Part(Past.RECORDS, 0), until, 60) is False
+            removed = len(await entities(hub)) < left
             await asyncio.sleep(0.05)
     assert await read_record(hub.binding, "op-short") is None
+
+
+async def entities(hub: TaskHubStage) -> list[Any]:
+    """Return all entities that the task hub has, also those that hold nothing."""
+    client = await client_for(hub.binding)
+    return list(await client.get_all_entities(EntityQuery(include_transient=True)))

@@ -1,7 +1,7 @@
 """Upkeep of the index: what processes lost is added, what is past its time is removed."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -99,7 +99,15 @@ async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
     async def is_over(_hub: str, operation_id: str) -> bool:
         return operation_id != "op-waits"
 
+    purged = []
+
+    async def purge_ended(_hub: str, operation_id: str, started_before: datetime) -> bool:
+        assert started_before == NOON - timedelta(days=7)
+        purged.append(operation_id)
+        return True
+
     monkeypatch.setattr(operation_index, "is_over", is_over)
+    monkeypatch.setattr(operation_index, "purge_ended", purge_ended)
     waiting = {"status": OperationState.WAITING_RETRY}
     for age in (1, 8, 9):
         name, old = f"op-{age}", timedelta(days=age)
@@ -107,8 +115,9 @@ async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
         await write_entries(name, held)
     await write_entries("w", [(Kind.FAILED, entry("op-waits", timedelta(days=8), **waiting))])
     for expected in (4, 0):  # Two of all, and two of those that failed beside the one that stays.
-        removed = await remove_old("", NOON - timedelta(days=7))
+        removed = sum([number async for number in remove_old("", NOON - timedelta(days=7))])
         assert removed == expected + (expected > 0)
+    assert purged == ["op-8", "op-9"]
     assert await listed() == ["op-1"]
     assert await listed(Kind.FAILED) == ["op-1", "op-waits"]
     assert (await named("c", limit=5, cursor=None)).operation_ids == ["op-1"]

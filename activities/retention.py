@@ -1,0 +1,30 @@
+"""The activity `remove_past`: removes one part of what is past its time, for a while."""
+
+from typing import Any
+
+import azure.durable_functions as df
+
+from durable_retry import clock
+from durable_retry.engine.base.names import REMOVE_PAST
+from durable_retry.services.maintenance import STEP_SECONDS, Part, Past
+from durable_retry.services.maintenance import remove_past as remove
+from durable_retry.stores.task_hub import bind_hub
+
+blueprint = df.Blueprint()
+
+
+async def remove_past(part: dict, hub: str) -> bool:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+    """Go on with one part until nothing is left or the time of a step is up; doing it twice is harmless.
+
+    Args:
+        part: `kind` and `shard`.
+        hub: Configuration of the durable client.
+
+    Returns:
+        Whether more may be left.
+    """
+    given: dict[str, Any] = part
+    return await remove(hub, Part(Past(given["kind"]), given["shard"]), clock.now(), STEP_SECONDS)
+
+
+blueprint.activity_trigger(input_name="part", activity=REMOVE_PAST)(bind_hub(blueprint)(remove_past))

@@ -1,0 +1,315 @@
+"""Maintenance: finish what crashes interrupted, and remove what is past its time until nothing is left.
+
+A timer looks at each kind of what is kept for a time, for seconds. What has more to remove than that goes on
+in the orchestration `retention`, one for each part of the kind, until nothing is left. Kinds without a list
+by time go round a whole table or task hub: they store where they are, and begin a round once an hour at most.
+
+    markers, steps                 round their tables, in four parts by the operation's id
+    sent events, commits           their lists, in the parts of the outbox's index
+    dead letters, metrics          their lists
+    operations                     the index of operations, in four parts by time
+    batches, others, records       round the list of batches, the instances and the entities of the task hub
+
+What is removed of each, and in which order, is in `services.retention` and `services.operation_index`.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+from azure.core.exceptions import AzureError
+
+from durable_retry import clock
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import RETENTION
+from durable_retry.services.failures import sweep_failed, sweep_terminated
+from durable_retry.services.metrics import ROWS_PER_STEP, fold_metrics, remove_old_metrics
+from durable_retry.services.operation_index import add_lost, purge_others, remove_old
+from durable_retry.services.replay import finish_replay
+from durable_retry.services.retention import (
+    COMMITS_PER_STEP,
+    DEAD_LETTERS_PER_STEP,
+    EVENTS_PER_STEP,
+    MARKERS_KEPT,
+    remove_archived_dead_letters,
+    remove_attempt_markers,
+    remove_batches,
+    remove_old_commits,
+    remove_sent_events,
+    remove_steps,
+)
+from durable_retry.settings.maintenance import maintenance_settings
+from durable_retry.stores import operation_index, operation_writes, outbox_index, steps, tables
+from durable_retry.stores.dead_letters.records import Intent, left_over
+from durable_retry.stores.task_hub import (
+    TaskHubUnavailableError,
+    clean_entities,
+    start_instance,
+)
+from durable_retry.stores.workflows import TABLE
+
+_log = logging.getLogger(__name__)
+
+INTENTS_PER_RUN: Final = 200
+
+LOOK_SECONDS: Final = 5.0
+"""How long the timer goes on with one part of a kind: all of them stay below `functionTimeout`."""
+
+STEP_SECONDS: Final = 25.0
+"""How long one activity of the orchestration goes on."""
+
+SETTLED_AFTER: Final = timedelta(minutes=2)
+"""A younger intent belongs to a change that is still under way."""
+
+ROUND_EVERY: Final = timedelta(hours=1)
+
+
+class Past(StrEnum):
+    """The kinds of what is removed when it is past its time."""
+
+    MARKERS = "markers"
+    STEPS = "steps"
+    DEAD_LETTERS = "dead_letters"
+    SENT_EVENTS = "sent_events"
+    COMMITS = "commits"
+    BATCHES = "batches"
+    OPERATIONS = "operations"
+    OTHERS = "others"
+    RECORDS = "records"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of what is removed.
+
+    Attributes:
+        kind: Of what.
+        shard: Which part of the kind, from 0.
+    """
+
+    kind: Past
+    shard: int
+
+    @property
+    def instance_id(self) -> str:
+        """Of the orchestration that goes on with it."""
+        return f"{RETENTION}-{self.kind}-{self.shard}"
+
+
+async def run_maintenance(hub: str, now: datetime) -> None:
+    """Finish what crashes interrupted, and look at every kind of retention for a while.
+
+    Raises:
+        TaskHubUnavailableError: Something is left for the next run.
+    """
+    finished = await finish_left_over(hub, now)
+    swept = await sweep_failed(hub, now)
+    cancelled = await sweep_terminated(hub, now)
+    await fold_metrics(now, STEP_SECONDS)
+    kept_for = maintenance_settings().metrics_for
+    if kept_for is not None:
+        until = clock.monotonic_seconds() + STEP_SECONDS
+        while await remove_old_metrics(now - kept_for) >= ROWS_PER_STEP and clock.monotonic_seconds() < until:
+            pass
+    await add_lost(hub, now)
+    if swept:
+        _log.error("%d operations whose orchestration failed are dead letters now", swept)
+    if finished or cancelled:
+        _log.info("finished %d changes; completed %d terminated operations", finished, cancelled)
+    for kind in Past:
+        if kind is not Past.RECORDS:  # They have a timer of their own.
+            await look_at(hub, kind, now)
+
+
+async def look_at(hub: str, kind: Past, now: datetime) -> None:
+    """Remove what is past its time for a few seconds; leave the rest to orchestrations.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer; the next run goes on.
+    """
+    for shard in range(_SHARDS.get(kind, 1)):
+        part = Part(kind, shard)
+        if await remove_past(hub, part, now, LOOK_SECONDS):
+            await start_instance(hub, RETENTION, part.instance_id, {"kind": kind, "shard": shard}, again=True)
+
+
+async def remove_past(hub: str, part: Part, now: datetime, seconds: float) -> bool:
+    """Remove one part of what is past its time, until nothing is left or the time is up.
+
+    Returns:
+        Whether more may be left.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer; the next run goes on.
+    """
+    until, removed = clock.monotonic_seconds() + seconds, 0
+    async with aclosing(_STEPS[part.kind](hub, part.shard, now)) as steps_:
+        async for number in steps_:
+            removed += number
+            if clock.monotonic_seconds() >= until:
+                _log.info("removed %d past their time: %s; more may be left", removed, part.instance_id)
+                return True
+    if removed:
+        _log.info("removed %d past their time: %s", removed, part.instance_id)
+    return False
+
+
+async def _drained(step: Callable[[], Awaitable[int]], most: int) -> AsyncGenerator[int]:
+    """Repeat a step while it handles as many as it takes at once; yield how many it handled."""
+    while True:
+        handled = await step()
+        yield handled
+        if handled < most:
+            return
+
+
+type _Walk = Callable[[str], Awaitable[tuple[int, str]]]
+"""Takes a cursor; returns how many were removed, and the cursor behind them."""
+
+
+async def _round(walk: _Walk, table: str, name: str, now: datetime) -> AsyncGenerator[int]:
+    """Go round once, from where the last run stopped; begin none when one began within the last hour."""
+    place = await tables.read_round(table, name)
+    if place.after == tables.FIRST:
+        if place.begun_at and now - from_rfc3339(place.begun_at) < ROUND_EVERY:
+            return
+        place = tables.Round(begun_at=to_rfc3339(now))
+    while True:
+        removed, following = await walk(place.after)
+        place = replace(place, after=following)
+        await tables.write_round(table, place, name)
+        yield removed
+        if following == tables.FIRST:
+            return
+
+
+async def finish_left_over(hub: str, now: datetime) -> int:
+    """Finish changes of dead letters that a crash interrupted; return their number.
+
+    Raises:
+        TaskHubUnavailableError: A replay could not be started; it is tried again by the next run.
+    """
+    due = [intent for intent in await left_over(INTENTS_PER_RUN) if intent.begun_at <= now - SETTLED_AFTER]
+    return sum([await _finished(hub, intent) for intent in due])
+
+
+async def _finished(hub: str, intent: Intent) -> bool:
+    """Finish one change; an error of one change does not stop the others."""
+    try:
+        await finish_replay(hub, intent)
+    except (TaskHubUnavailableError, AzureError):
+        raise
+    except Exception:  # noqa: BLE001 - one bad change must not stop the others for ever
+        _log.exception("a change of %s cannot be finished", intent.dead_letter_id)
+        return False
+    return True
+
+
+_BOUNDS: Final = (tables.FIRST, "op-3~", "op-7~", "op-b~", None)
+"""Between which ids of operations each part of markers and steps is; ids are hexadecimal."""
+
+
+def _bounds(shard: int, after: str) -> tuple[str, str | None]:
+    """Return the exclusive bounds of a walk through one part."""
+    return (str(_BOUNDS[shard]) if after == tables.FIRST else after), _BOUNDS[shard + 1]
+
+
+def _markers(hub: str, shard: int, now: datetime) -> AsyncGenerator[int]:
+    async def walk(after: str) -> tuple[int, str]:
+        return await remove_attempt_markers(hub, now - MARKERS_KEPT, *_bounds(shard, after))
+
+    return _round(walk, operation_writes.TABLE, f"place-{shard}", now)
+
+
+def _remembered(hub: str, shard: int, now: datetime) -> AsyncGenerator[int]:
+    async def walk(after: str) -> tuple[int, str]:
+        return await remove_steps(hub, now - MARKERS_KEPT, now, *_bounds(shard, after))
+
+    return _round(walk, steps.TABLE, f"place-{shard}", now)
+
+
+async def _letters(_hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]:
+    kept_for = maintenance_settings().archived_for
+    if kept_for is not None:
+        step = partial(remove_archived_dead_letters, now - kept_for)
+        async for number in _drained(step, DEAD_LETTERS_PER_STEP):
+            yield number
+
+
+async def _sent(hub: str, shard: int, now: datetime) -> AsyncGenerator[int]:
+    settings = maintenance_settings()
+    if settings.sent_for is not None:
+        purged_before = None if settings.history_for is None else now - settings.history_for
+        step = partial(remove_sent_events, hub, now - settings.sent_for, shard, purged_before)
+        async for number in _drained(step, EVENTS_PER_STEP):
+            yield number
+
+
+async def _commits(_hub: str, shard: int, now: datetime) -> AsyncGenerator[int]:
+    kept_for = maintenance_settings().sent_for
+    if kept_for is not None:
+        async for number in _drained(partial(remove_old_commits, now - kept_for, shard), COMMITS_PER_STEP):
+            yield number
+
+
+async def _batches(_hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]:
+    kept_for = maintenance_settings().history_for
+    if kept_for is not None:
+        walk = partial(remove_batches, now - kept_for)
+        async for number in _round(walk, TABLE, "place", now):
+            yield number
+
+
+async def _operations(hub: str, shard: int, now: datetime) -> AsyncGenerator[int]:
+    kept_for = maintenance_settings().history_for
+    if kept_for is not None:
+        async for number in remove_old(hub, now - kept_for, shard, _SHARDS[Past.OPERATIONS]):
+            yield number
+
+
+_OTHERS: Final = "others"
+_RECORDS: Final = "records"
+"""Names of their rounds, which are kept beside the index of operations."""
+
+
+async def _others(hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]:
+    kept_for = maintenance_settings().history_for
+    if kept_for is not None:
+        walk = partial(purge_others, hub, now - kept_for)
+        async for number in _round(walk, operation_index.TABLE, _OTHERS, now):
+            yield number
+
+
+def _records(hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]:
+    async def walk(after: str) -> tuple[int, str]:
+        removed, following = await clean_entities(hub, None if after == tables.FIRST else after)
+        return removed, following or tables.FIRST
+
+    return _round(walk, operation_index.TABLE, _RECORDS, now)
+
+
+_STEPS: Final[dict[Past, Callable[[str, int, datetime], AsyncGenerator[int]]]] = {
+    Past.MARKERS: _markers,
+    Past.STEPS: _remembered,
+    Past.DEAD_LETTERS: _letters,
+    Past.SENT_EVENTS: _sent,
+    Past.COMMITS: _commits,
+    Past.BATCHES: _batches,
+    Past.OPERATIONS: _operations,
+    Past.OTHERS: _others,
+    Past.RECORDS: _records,
+}
+
+_SHARDS: Final = {
+    Past.MARKERS: len(_BOUNDS) - 1,
+    Past.STEPS: len(_BOUNDS) - 1,
+    Past.SENT_EVENTS: outbox_index.SHARDS,
+    Past.COMMITS: outbox_index.SHARDS,
+    Past.OPERATIONS: 4,
+}
+"""Parts of a kind, where it has several; each can be removed by another worker."""

@@ -1,0 +1,36 @@
+"""The orchestration that removes one part of what is past its time until nothing is left."""
+
+from typing import Any, Final
+
+import azure.durable_functions as df
+from durabletask import task
+
+from durable_retry.engine.base.names import REMOVE_PAST, RETENTION
+from durable_retry.settings.configuration import function_name
+
+from .steps import Steps
+
+blueprint = df.Blueprint()
+
+STEPS_PER_EXECUTION: Final = 20
+"""So many activities are in one history before it continues as new."""
+
+
+def retention(ctx: task.OrchestrationContext, part: dict[str, Any]) -> Steps[None]:
+    """Repeat the step of one part while it has more to remove.
+
+    Args:
+        ctx: The durable context.
+        part: `kind` and `shard`.
+    """
+    for _ in range(STEPS_PER_EXECUTION):
+        try:
+            more = yield ctx.call_activity(function_name(REMOVE_PAST), input=part)
+        except task.TaskFailedError:
+            return  # The timer starts it again within five minutes.
+        if more is not True:
+            return
+    ctx.continue_as_new(part)
+
+
+blueprint.orchestration_trigger(context_name="context", orchestration=RETENTION)(retention)
