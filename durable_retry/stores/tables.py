@@ -33,6 +33,7 @@ from durable_retry.settings.storage_account import (
     credential_of,
     storage_account,
 )
+from durable_retry.stores.transactions import TableService
 
 _THREADS: Final = 32
 """Calls at once. The clients keep a connection for each; more would only wait in the service."""
@@ -489,6 +490,6 @@ def _service() -> TableServiceClient:
     # Once per process: app settings do not change while it runs, and a call should not read them again.
     account = storage_account()
     if isinstance(account, ConnectionString):
-        return TableServiceClient.from_connection_string(account.text, **_CLIENT_OPTIONS)
+        return TableService.from_connection_string(account.text, **_CLIENT_OPTIONS)
     credential = credential_of(account.identity)
-    return TableServiceClient(account.tables_url, credential=credential, **_CLIENT_OPTIONS)
+    return TableService(account.tables_url, credential=credential, **_CLIENT_OPTIONS)
