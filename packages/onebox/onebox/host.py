@@ -28,7 +28,7 @@ from onebox.http.server import WebServer, base_url, bind
 from onebox.hub import HubInUseError
 from onebox.storage.account import StorageAccount, open_account, storage_lines
 from onebox.storage.azurite import PortChoice
-from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function, load_app
+from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function, load_app, relieve_collector
 from onebox.worker.processes import WorkerProcesses
 from onebox.worker.runner import watch_runtime_logger
 
@@ -173,6 +173,7 @@ class Host:
             await components.serve_clients(url)
             serving = server.start()
             components.start_triggers()
+            relieve_collector()
             components.admin.state = "Running"
             sys.stdout.write(banner(components, url, self._options.data))
             sys.stdout.flush()

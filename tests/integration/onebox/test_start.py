@@ -1,5 +1,7 @@
 import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,3 +126,15 @@ def test_listening_to_other_machines_without_keys_is_warned_of(app: Path) -> Non
     assert warning in message_of(app, "--host", "0.0.0.0")  # noqa: S104 # what is warned of
     assert "reachable" not in message_of(app, "--host", "0.0.0.0", "--auth")  # noqa: S104 # as above
     assert "reachable" not in message_of(app, "--host", "localhost")
+
+
+def test_the_collector_is_kept_from_what_is_loaded_and_the_apps_own_threshold_stays() -> None:
+    code = """
+import gc
+from onebox.worker.functions import relieve_collector
+gc.set_threshold(50_000, 3, 4)
+relieve_collector()
+print(gc.get_threshold(), gc.get_freeze_count() > 10_000)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "(50000, 3, 4) True\n"

@@ -35,7 +35,7 @@ from onebox.hub.local_channel import Method, methods, serve_locally
 from onebox.logs import set_up_logs
 from onebox.worker import wire
 from onebox.worker.durable import BindingInputs, DurableInvoker, HistoryNeededError
-from onebox.worker.functions import Catalogue, Function, load_app
+from onebox.worker.functions import Catalogue, Function, load_app, relieve_collector
 from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
 from onebox.worker.loops import WorkerLoop
 from onebox.worker.runner import FunctionFailedError, Runner, text_datum, watch_runtime_logger
@@ -256,6 +256,7 @@ async def _serve(
     runner = Runner(SystemClock(), None if seconds is None else timedelta(seconds=seconds))
     inputs = BindingInputs()
     invoker = DurableInvoker(_those_of(loaded), runner, inputs)
+    relieve_collector()
     await Worker(loaded, runner, invoker, inputs, stop).serve(socket.socket(fileno=descriptor))
 
 
