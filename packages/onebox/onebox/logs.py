@@ -11,6 +11,7 @@ from azure_functions_runtime import invocation_id_cv
 from onebox.environment import NO_COLOR
 
 _SHORT_ID = 8
+_OFFSET = len("+00:00")
 _GREY, _RED, _YELLOW, _GREEN, _PLAIN = "\x1b[90m", "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[0m"
 
 # Loggers that write a line per request or turn at info level.
@@ -26,7 +27,7 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line (or lines, when the message has an error's trace)."""
-        instant = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
+        instant = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-_OFFSET]
         invocation = getattr(record, "invocation_id", None) or invocation_id_cv.get() or ""
         mark = "" if record.levelno < logging.WARNING else f"{record.levelname}: "
         text = f"{mark}{record.getMessage()}"

@@ -7,6 +7,7 @@ preflight request. Access keys are required with `--auth` only; without it all l
 Tools.
 """
 
+import functools
 import hmac
 import ipaddress
 import json
@@ -26,6 +27,7 @@ from onebox.http.messages import raw_path
 _HEADER = "x-functions-key"
 _PARAMETER = "code"
 _KEY_BYTES = 32
+_KNOWN_HOSTS = 256  # names whose answer is kept: clients use few, and a page may make up any number
 _HOST_PATHS = ("/admin/", "/runtime/")
 
 
@@ -101,6 +103,7 @@ def _key(value: object) -> str:
     return value
 
 
+@functools.lru_cache(_KNOWN_HOSTS)
 def is_loopback(host: str) -> bool:
     """Return whether a host name or address can only mean this machine.
 

@@ -225,7 +225,7 @@ class HttpFunctions:
         function = endpoint.function
         datum = request_datum(request, body, parameters)
         inputs = [(function.trigger.name, datum), *self._inputs.of(function)]
-        reason = f"{request.method} {request.url.path}"
+        reason = f"{request.method} {request.scope['path']}"
         return await self._runner.run(
             function, inputs, reason=reason, invocation_id=invocation_id, trace=trace_of(request)
         )

@@ -49,7 +49,7 @@ def raw_path(request: Request) -> str:
 
 def _url(request: Request) -> str:
     query = request.scope["query_string"].decode("latin-1")
-    origin = f"{request.url.scheme}://{request.url.netloc}"
+    origin = f"{request.scope['scheme']}://{request.headers.get('host') or request.url.netloc}"
     return f"{origin}{raw_path(request)}{'?' + query if query else ''}"
 
 

@@ -5,6 +5,8 @@ catch-alls, and an order of precedence: a literal segment, then a constrained pa
 a catch-all. Matching ignores case. Source: "Routing in ASP.NET Core", Microsoft Learn.
 """
 
+import functools
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -191,27 +193,34 @@ class RouteTemplate:
         """Sort key: the smaller is tried first. A longer template beats its own beginning."""
         return (*(segment.rank for segment in self.segments), _CATCH_ALL + 1)
 
+    @functools.cached_property
+    def _lengths(self) -> tuple[int, float]:
+        """The fewest and the most segments of a path that can match."""
+        needed = [at for at, segment in enumerate(self.segments, 1) if not segment.may_be_absent]
+        ends_open = bool(self.segments) and self.segments[-1].catch_all
+        return max(needed, default=0), math.inf if ends_open else len(self.segments)
+
     def match(self, path: str) -> dict[str, str] | None:
         """Return the route parameters of a path; None when it does not match.
 
         Args:
             path: Percent-encoded, with or without slashes at its ends.
         """
-        parts = [part for part in path.strip("/").split("/") if part] if path.strip("/") else []
+        parts = [part for part in path.split("/") if part]
+        fewest, most = self._lengths
+        if not fewest <= len(parts) <= most:
+            return None
         values: dict[str, str] = {}
         for index, segment in enumerate(self.segments):
             rest = parts[index:]
             if not rest:
-                if not segment.may_be_absent:
-                    return None
                 values |= segment.defaults()
                 continue
             found = segment.match(unquote("/".join(rest) if segment.catch_all else rest[0]))
             if found is None:
                 return None
             values |= found
-        ends_open = bool(self.segments) and self.segments[-1].catch_all
-        return values if ends_open or len(parts) <= len(self.segments) else None
+        return values
 
 
 def _split(text: str) -> Iterable[str]:
