@@ -12,9 +12,11 @@ class FaultPoint(StrEnum):
     TURN_TAKEN = "turn.taken"  # an instance left the ready queue
     TURN_LOADED = "turn.loaded"  # its request is built, the orchestrator has not run
     TURN_ANSWERED = "turn.answered"  # the orchestrator has run, nothing is stored
+    TURN_WRITTEN = "turn.written"  # the turn is written within a group that is not committed
     TURN_COMMITTED = "turn.committed"  # the turn is on disk, the cache does not know it
     BATCH_TAKEN = "batch.taken"  # an entity left the ready queue
     BATCH_ANSWERED = "batch.answered"  # its operations have run, nothing is stored
+    BATCH_WRITTEN = "batch.written"  # the batch is written within a group that is not committed
     BATCH_COMMITTED = "batch.committed"  # the batch is on disk
     ACTIVITY_TAKEN = "activity.taken"  # an activity left the queue, it has not run
     ACTIVITY_ANSWERED = "activity.answered"  # it has run, its result is not stored

@@ -102,6 +102,30 @@ async def test_one_that_fails_does_not_spoil_the_others(setting: Setting) -> Non
     assert len(setting.applied) == 2
 
 
+async def test_only_a_group_in_which_one_fails_after_it_has_written_runs_again(setting: Setting) -> None:
+    runs = 0
+
+    def count_and_post(tx: Transaction) -> int:
+        nonlocal runs
+        runs += 1
+        post(tx)
+        return runs
+
+    def refuse(_: Transaction) -> None:
+        raise LookupError("no")
+
+    first = await asyncio.gather(
+        setting.writer.commit(count_and_post), setting.writer.commit(refuse), return_exceptions=True
+    )
+    assert (first[0], runs) == (1, 1), "nothing had to be undone"
+    again = await asyncio.gather(
+        setting.writer.commit(count_and_post), setting.writer.commit(post_and_fail), return_exceptions=True
+    )
+    assert (again[0], runs) == (3, 3)
+    assert [type(each) for each in (first[1], again[1])] == [LookupError, LookupError]
+    assert setting.stored() == 2
+
+
 async def test_what_refuses_one_is_durable_before_that_one_is_refused(setting: Setting) -> None:
     """It may be refused for what another one of its group has written: "it exists" must not come early."""
 

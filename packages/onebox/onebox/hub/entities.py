@@ -139,11 +139,12 @@ def conclude(batch: Batch, result: pb.EntityBatchResult | None, now_us: int) -> 
 
     Fewer results than operations means that the SDK stopped early: the rest stays in the inbox.
     """
-    changes = BatchChanges(replace(batch.entity, modified_us=now_us), list(batch.handled), list(batch.posts))
+    was = batch.entity
+    state = was.state if result is None else result.entityState.value or None
+    entity = Entity(was.id, state, was.lock_owner, was.lock_section, now_us)
+    changes = BatchChanges(entity, list(batch.handled), list(batch.posts))
     if result is None:
         return changes
-    state = result.entityState.value if result.HasField("entityState") else None
-    changes.entity = replace(changes.entity, state=state or None)
     for operation, outcome in zip(batch.operations, result.results, strict=False):
         changes.done.append(operation.message)
         if operation.caller is not None:

@@ -241,8 +241,9 @@ def commit_turn(tx: Transaction, head: Head, taken: Sequence[Message], turn: Tur
     Raises:
         FencedError: The instance has moved on since.
     """
-    tx.run_many("message.delete", [(message.seq,) for message in taken])
     _store_outcome(tx, head, turn)
+    if not _is_over(turn):
+        tx.run_many("message.delete", [(message.seq,) for message in taken])
     send_messages(tx, head, turn, lane)
 
 
@@ -270,7 +271,7 @@ def _store_outcome(tx: Transaction, head: Head, turn: Turn) -> None:
             _advance(tx, head, turn, Ended(None, None), completed_us=None)
         case Ended() as ended:
             _advance(tx, head, turn, ended, completed_us=tx.now_us)
-            if turn.status is not Status.FAILED:
+            if _is_over(turn):
                 tx.run("message.delete_all", head.id)
         case Renewed() as renewed:
             _renew(tx, head, turn, renewed)
@@ -280,6 +281,11 @@ def _store_outcome(tx: Transaction, head: Head, turn: Turn) -> None:
             assert_never(turn.outcome)
     if turn.status is not head.status:
         tx.effects.changed.append(head.id)
+
+
+def _is_over(turn: Turn) -> bool:
+    """Whether the instance takes no more messages; a failed one keeps them for a rewind."""
+    return isinstance(turn.outcome, Ended) and turn.status is not Status.FAILED
 
 
 def _advance(tx: Transaction, head: Head, turn: Turn, ended: Ended, *, completed_us: int | None) -> None:

@@ -93,6 +93,14 @@ class Head:
     tags: str | None
     parent: Parent | None
 
+    def after_turn(self, status: Status) -> "Head":
+        """Return the head after one more turn of the same execution."""
+        turn = self.turn + 1
+        return Head(
+            *(self.id, self.execution_id, turn, self.name, self.version),
+            *(status, self.input, self.tags, self.parent),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Start:

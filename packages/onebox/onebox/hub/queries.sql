@@ -116,10 +116,6 @@ UPDATE messages SET execution_id = ? WHERE target = ? AND execution_id = ?;
 -- One message that has been given back: it comes after those that arrive before then.
 UPDATE messages SET due_us = ? WHERE seq = ?;
 
--- name: message.backlog
--- How many operations wait for an entity.
-SELECT count(*) FROM messages WHERE target = ? AND kind = 'operation';
-
 -- name: message.ready
 -- At start: every target with a visible message, and whether it has never run.
 SELECT target, max(kind = 'start') FROM messages WHERE delayed = 0 OR due_us <= ? GROUP BY target ORDER BY min(seq);
@@ -166,6 +162,12 @@ SELECT coalesce(max(seq), 0) FROM activities;
 -- name: entity.get
 -- One entity.
 SELECT id, state, lock_owner, lock_section, modified_us FROM entities WHERE id = ?;
+
+-- name: entity.shown
+-- One entity as clients see it, with how many operations wait for it, if it has a state or is locked.
+SELECT id, state, lock_owner, modified_us,
+       (SELECT count(*) FROM messages WHERE target = entities.id AND kind = 'operation')
+FROM entities WHERE id = ? AND (state IS NOT NULL OR lock_owner IS NOT NULL);
 
 -- name: entity.put
 -- An entity's state after a batch.

@@ -18,6 +18,7 @@ from onebox.hub.model import TERMINAL, Entity, Head, Kind, Lane, Message, Status
 
 _OVERHEAD_BYTES = 600  # of one entry, beside its history
 _NO_LIMIT = -1
+_KINDS: Final = {kind.value: kind for kind in Kind}  # quicker than to call the enumeration
 # A page also ends at this many characters of payload: a gRPC client refuses answers over 4 MB by default.
 _PAGE_CHARACTERS: Final = 2_000_000
 _LARGEST_PAGE: Final = 1_000
@@ -100,8 +101,9 @@ class Reader:
         found = self.rows("instance.head", instance_id)
         if not found:
             return None
-        chunks = [unpacked(row[0]) for row in self.rows("history.read", instance_id)]
-        return Live(head_from(instance_id, found[0]), chunks, 0)
+        head = head_from(instance_id, found[0])
+        rows = self.rows("history.read", instance_id) if head.turn else ()
+        return Live(head, [unpacked(row[0]) for row in rows], 0)
 
     def inbox(self, instance_id: str, now_us: int) -> list[Message]:
         """Return what an instance may see, in order of arrival.
@@ -127,7 +129,7 @@ class Reader:
 
     def _visible(self, target: str, now_us: int, limit: int) -> list[Message]:
         return [
-            Message(seq, target, Kind(kind), due_us, events, execution_id)
+            Message(seq, target, _KINDS[kind], due_us, events, execution_id)
             for seq, kind, due_us, events, execution_id in self.rows("message.visible", target, now_us, limit)
         ]
 
@@ -288,10 +290,8 @@ class Listing:
 
     def entity(self, entity_id: str) -> EntityState | None:
         """Return one entity; None when it has neither a state nor a lock."""
-        row = self._db.execute(QUERIES["entity.get"], (entity_id,)).fetchone()
-        if row is None or (row[1] is None and row[2] is None):
-            return None
-        return self._entity_state(row)
+        row = self._db.execute(QUERIES["entity.shown"], (entity_id,)).fetchone()
+        return None if row is None else _entity_state(row)
 
     def entities(self, wanted: EntityFilter, limit: int | None, token: str | None) -> Page[EntityState]:
         """Return a page of entities in order of their ids."""
@@ -303,17 +303,12 @@ class Listing:
         if token is not None:
             conditions.add("id > ?", token)
         rows = conditions.select(self._db, _ENTITY_COLUMNS, "entities", "id")
-        return _page(map(self._entity_state, rows), _page_size(limit), lambda last: last.id)
-
-    def _entity_state(self, row: tuple[Any, ...]) -> EntityState:
-        entity_id, state, lock_owner, _, modified_us = row
-        backlog = self._db.execute(QUERIES["message.backlog"], (entity_id,)).fetchone()[0]
-        return EntityState(entity_id, unpacked_state(state), lock_owner, modified_us, backlog)
+        return _page(map(_entity_state, rows), _page_size(limit), lambda last: last.id)
 
 
 _INSTANCE_COLUMNS: Final = QUERIES["instance.get"].split("SELECT", 1)[1].rsplit("FROM", 1)[0].strip()
 _LIGHT_COLUMNS: Final = _INSTANCE_COLUMNS.replace("input, output", "NULL, NULL")
-_ENTITY_COLUMNS: Final = "id, state, lock_owner, lock_section, modified_us"
+_ENTITY_COLUMNS: Final = QUERIES["entity.shown"].split("SELECT", 1)[1].rsplit("FROM", 1)[0].strip()
 
 
 _ENDED_BADLY: Final = TERMINAL - {Status.COMPLETED}
@@ -389,6 +384,11 @@ def _page[T](items: Iterator[T], limit: int, token_of: Any) -> Page[T]:
         taken.append(item)
         characters += getattr(item, "characters", 0)
     return Page(taken, None)
+
+
+def _entity_state(row: tuple[Any, ...]) -> EntityState:
+    entity_id, state, lock_owner, modified_us, backlog = row
+    return EntityState(entity_id, unpacked_state(state), lock_owner, modified_us, backlog)
 
 
 def _state(row: tuple[Any, ...], *, with_payloads: bool) -> InstanceState:

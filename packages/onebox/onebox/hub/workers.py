@@ -104,7 +104,11 @@ class Workers:
             self._retry(instance_id)
 
     async def _store_turn(self, step: Step, turn: Turn, lane: Lane) -> None:
-        await self._writer.commit_surely(lambda tx: commit_turn(tx, step.live.head, step.taken, turn, lane))
+        await self._writer.commit_surely(lambda tx: self._write_turn(tx, step, turn, lane))
+
+    def _write_turn(self, tx: Transaction, step: Step, turn: Turn, lane: Lane) -> None:
+        commit_turn(tx, step.live.head, step.taken, turn, lane)
+        self._faults(FaultPoint.TURN_WRITTEN)
 
     def follow_turn(self, tx: Transaction, instance_id: str, lane: Lane) -> None:
         """Do the same within a group of transactions that is not committed.
@@ -119,7 +123,7 @@ class Workers:
             raise NotImmediateError
         head = step.live.head
         turn = _immediately(self._answer_turn(step))
-        commit_turn(tx, head, step.taken, turn, lane)
+        self._write_turn(tx, step, turn, lane)
         self._remember(step.live, turn)
         tx.effects.followed.append(instance_id)
         if turn.has_failed:
@@ -186,7 +190,7 @@ class Workers:
             case None:
                 if self.cache.get(head.id) is not live:
                     self.cache.put(live)
-                self.cache.advance(live, replace(head, turn=head.turn + 1, status=turn.status), turn.history)
+                self.cache.advance(live, head.after_turn(turn.status), turn.history)
             case Renewed() as renewed:
                 begun = replace(
                     head,
@@ -217,7 +221,11 @@ class Workers:
             self._retry(entity_id)
 
     async def _store_batch(self, changes: BatchChanges) -> None:
-        await self._writer.commit_surely(lambda tx: commit_batch(tx, changes))
+        await self._writer.commit_surely(lambda tx: self._write_batch(tx, changes))
+
+    def _write_batch(self, tx: Transaction, changes: BatchChanges) -> None:
+        commit_batch(tx, changes)
+        self._faults(FaultPoint.BATCH_WRITTEN)
 
     def follow_batch(self, tx: Transaction, entity_id: str, _: Lane) -> None:
         """Do the same within a group of transactions that is not committed.
@@ -231,7 +239,7 @@ class Workers:
         if not self._invoker.is_immediate(_name_of(entity_id), is_entity=True):
             raise NotImmediateError
         changes = _immediately(self._answer_batch(batch))
-        commit_batch(tx, changes)
+        self._write_batch(tx, changes)
         tx.effects.followed.append(entity_id)
         if _has_more(visible, len(changes.done), self._settings.max_batch_operations):
             tx.effects.wake.append((entity_id, Lane.GOING))

@@ -8,8 +8,9 @@ slow of late run on a thread of their own, and while one group commits the next 
     turn B ──┼─ BEGIN · A · B · C · COMMIT (one sync) ─► effects, then each caller's result
     start C ─┘                      └─ on a slow disk D, E, F gather meanwhile for the next group
 
-Each transaction has its own savepoint: one that raises is undone alone and its caller gets the exception, no
-sooner than the others get their results: it may be refused for what another one of the group has written.
+A transaction that raises is undone alone, and its caller gets the exception no sooner than the others get
+their results: it may be refused for what another one of the group has written. As a rule it raises before it
+writes. If it has written, the group is undone and run again, each transaction with a savepoint of its own.
 
 What a transaction wakes may follow it into its group, where it reads what is not committed yet: a first turn
 its start, the entity the turn that calls it, the next turn the entity's answer. One sync then makes the whole
@@ -168,6 +169,10 @@ class NoFollowers:
         """Do nothing."""
 
 
+class _HalfWrittenError(Exception):
+    """A transaction failed after it had written, and nothing separates it from the others of its group."""
+
+
 @dataclass(slots=True)
 class _Pending:
     work: Callable[[Transaction], Any]
@@ -279,11 +284,7 @@ class Writer:
         self._task = None
 
     async def _write(self, group: list[_Pending]) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-        at_us = now_us(self._clock)
-        for pending in group:
-            self._run(pending, at_us)
-        effects = self._follow(group, at_us)
+        effects = self._fill(group)
         self._faults(FaultPoint.GROUP_FILLED)
         await self._sync()
         self.outage.end()
@@ -299,6 +300,23 @@ class Writer:
             else:
                 pending.answer.set_exception(pending.failure)
 
+    def _fill(self, group: list[_Pending]) -> list[Effects]:
+        """Run a group's transactions and what follows them; return the effects that wait for the commit."""
+        at_us = now_us(self._clock)
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            return self._run_all(group, at_us, apart=False)
+        except _HalfWrittenError:
+            self._db.rollback()
+            self._followers.release(committed=False)
+        self._db.execute("BEGIN IMMEDIATE")
+        return self._run_all(group, at_us, apart=True)
+
+    def _run_all(self, group: list[_Pending], at_us: int, *, apart: bool) -> list[Effects]:
+        for pending in group:
+            self._run(pending, at_us, apart=apart)
+        return self._follow(group, at_us, apart=apart)
+
     async def _sync(self) -> None:
         if self._inline.allows(_COMMIT):
             began = time.perf_counter()
@@ -311,7 +329,7 @@ class Writer:
             self._inline.note_elsewhere(_COMMIT)
             await asyncio.get_running_loop().run_in_executor(self._thread, self._db.commit)
 
-    def _follow(self, group: list[_Pending], at_us: int) -> list[Effects]:
+    def _follow(self, group: list[_Pending], at_us: int, *, apart: bool) -> list[Effects]:
         """Run what the group wakes, and what that wakes; return all effects that are left for the commit."""
         todo = deque(pending.effects for pending in group if pending.effects is not None)
         effects, followers = list(todo), 0
@@ -322,7 +340,7 @@ class Writer:
                 follower = None
                 if followers < _MOST_FOLLOWERS and (work := self._followers.follow(target, lane)) is not None:
                     follower = _Pending(work)
-                    self._run(follower, at_us)
+                    self._run(follower, at_us, apart=apart)
                     followers += 1
                 if follower is None or follower.effects is None:
                     left.append((target, lane))
@@ -332,20 +350,32 @@ class Writer:
             woken.wake = left
         return effects
 
-    def _run(self, pending: _Pending, at_us: int) -> None:
+    def _run(self, pending: _Pending, at_us: int, *, apart: bool) -> None:
+        """Run one transaction, with a savepoint of its own if it shall stand apart from the others.
+
+        Raises:
+            _HalfWrittenError: It failed after it had written, and does not stand apart.
+        """
         transaction = self._make_transaction(self._db, at_us, self._next_seq)
-        self._db.execute("SAVEPOINT one")
+        pending.effects = pending.failure = None
+        if apart:
+            self._db.execute("SAVEPOINT one")
+        written = self._db.total_changes
         try:
             pending.result = pending.work(transaction)
         except Exception as error:
             if is_outage(error):
                 raise  # SQLite may have rolled back the whole group already
-            self._db.execute("ROLLBACK TO one")
+            if self._db.total_changes != written:
+                if not apart:
+                    raise _HalfWrittenError from error
+                self._db.execute("ROLLBACK TO one")
             pending.failure = error
         else:
             pending.effects = transaction.effects
             self._followers.stage(transaction.effects)
-        self._db.execute("RELEASE one")
+        if apart:
+            self._db.execute("RELEASE one")
 
     def _abandon(self, group: list[_Pending], error: Exception) -> None:
         if self._db.in_transaction:

@@ -24,6 +24,14 @@ def test_several_events_in_one_frame_become_new_one_by_one() -> None:
     assert list(parsed.newEvents) == several
 
 
+@pytest.mark.parametrize("at_us", [1_000_000, 1_000_001, 1_767_225_600_123_456, 253_402_300_799_999_999])
+def test_the_frames_around_a_turn_are_those_that_protobuf_would_write(at_us: int) -> None:
+    started = events.event(at_us, orchestratorStarted=pb.OrchestratorStartedEvent())
+    completed = events.event(at_us, orchestratorCompleted=pb.OrchestratorCompletedEvent())
+    assert events.orchestrator_started(at_us) == framed(started)
+    assert events.orchestrator_completed(at_us) == framed(completed)
+
+
 @pytest.mark.parametrize("size", [0, 1, 100, 400, 600, 20_000])
 def test_a_row_gives_back_the_events_that_it_holds(size: int) -> None:
     frames = frame_all([raised("a" * size), raised("b")])
