@@ -26,7 +26,9 @@ _STARTED = pb.HistoryEvent(orchestratorStarted=pb.OrchestratorStartedEvent()).Se
 _COMPLETED = pb.HistoryEvent(orchestratorCompleted=pb.OrchestratorCompletedEvent()).SerializeToString()
 _ZLIB_LEVEL, _ZLIB_WINDOW_BITS, _ZLIB_MEMORY_LEVEL = 1, 12, 5  # fast: half of the time is to set it up
 _ZLIB_KEY = b"\x48"  # the first byte of a packed row with this window; no row that is not packed begins so
-_PACKED_FROM_BYTES = 512
+_PACKED_FROM_BYTES = (
+    4096  # of a shorter one little is gained before the end of its instance packs it (`archive`)
+)
 _MORE = 0x80
 _MICROSECONDS = 1_000_000
 
