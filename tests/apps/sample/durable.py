@@ -82,6 +82,15 @@ def fails(context: task.OrchestrationContext, why: str) -> Turns:
     yield context.call_activity("raises", input=why)
 
 
+@blueprint.orchestration_trigger(context_name="context")
+def versions(context: task.OrchestrationContext, of_child: dict[str, str | None] | None) -> Turns:
+    """Ends with its version and, when it is to start a child, with that one's."""
+    if of_child is None:
+        return context.version
+    child = yield context.call_sub_orchestrator("versions", version=of_child["version"])
+    return [context.version, child]
+
+
 @blueprint.activity_trigger(input_name="name")
 def hello(name: str) -> str:
     return f"Hello {name}!"

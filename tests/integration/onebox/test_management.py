@@ -184,7 +184,7 @@ def test_a_failed_instance_is_rewound(api: httpx.Client) -> None:
     until(api, "m-rewind", "Failed")
     start(api, "greet", "m-fine", ["Ada"])
     until(api, "m-fine", "Completed")
-    assert api.post("/instances/m-fine/rewind").status_code == 410
+    assert api.post("/instances/m-fine/rewind").status_code == 412
     assert api.post("/instances/none/rewind").status_code == 404
 
 

@@ -10,10 +10,14 @@ one place, `ManagementApi`:
 | error | status |
 |---|---|
 | `BadRequestError`, `InvalidRequestError` | 400 |
-| `InstanceNotFoundError` | 404; 400 for a restart |
+| `InstanceNotFoundError` | 404 |
 | `InstanceFinishedError` | 410 |
 | `InstanceExistsError` | 409 |
-| `WrongStatusError` | 412; 409 for a restart |
+| `WrongStatusError` | 412 |
+| `StoreUnwritableError` | 503 |
+
+As in the extension, a restart of an instance that is not there is 400, and 500 a suspension of a suspended
+one and a resumption of one that is not suspended.
 
 A running instance is 202 with `Location` and `Retry-After`, a finished one 200.
 Source: "HTTP API reference for Durable Functions", Microsoft Learn, and the extension's HttpApiHandler.
@@ -58,6 +62,7 @@ from onebox.hub.model import (
     Status,
     StoreUnwritableError,
     WrongStatusError,
+    tags_to,
     to_us,
 )
 from onebox.hub.reading import EntityFilter, InstanceFilter, InstanceState
@@ -156,24 +161,51 @@ class Instances:
 
     async def _act(self, request: Request, instance_id: str, action: str) -> Response:
         if action == "restart":
-            with_new_id = flag(request, "restartWithNewInstanceId", default=True)
-            new_id = await self._hub.restart(instance_id, with_new_id=with_new_id)
-            return check_status(request, self._urls, new_id)
+            return await self._restart(request, instance_id)
         reason = request.query_params.get("reason")
         if action == "rewind":
-            state = self._hub.get(instance_id)
-            if state is not None and state.status.is_terminal and state.status is not Status.FAILED:
-                return Response(status_code=410)
             await self._hub.rewind(instance_id, reason)
             return Response(status_code=202)
         call = self._reasoned(action, instance_id, reason)
         if call is None:
             return Response(status_code=404)
-        refusal = self._refusal(instance_id)
+        refusal = self._refusal(instance_id) or self._misplaced(instance_id, action)
         if refusal is not None:
             return refusal
         await call()
         return Response(status_code=202)
+
+    async def _restart(self, request: Request, instance_id: str) -> Response:
+        """Start an instance with the name and the input of another, or in its place if that may give way."""
+        state = self._hub.get(instance_id)
+        if state is None:
+            raise BadRequestError("InstanceId does not match a valid orchestration instance.")
+        new_id = "" if flag(request, "restartWithNewInstanceId", default=True) else instance_id
+        again = Start(new_id, state.name, state.version, state.input, tags_to(state.tags))
+        return await self.finished_or_check_status(request, await self._hub.start(again))
+
+    async def finished_or_check_status(self, request: Request, instance_id: str) -> Response:
+        """Answer with the end of an instance if the request waits for it and it comes in time, else 202."""
+        wait_seconds = seconds(request, "timeout")
+        if wait_seconds is None or seconds(request, "pollingInterval") is None:
+            return check_status(request, self._urls, instance_id)
+        try:
+            async with asyncio.timeout(max(wait_seconds, 0)):
+                state = await self._hub.wait_finished(instance_id)
+        except TimeoutError:
+            return check_status(request, self._urls, instance_id)
+        if state.status is Status.COMPLETED:
+            return JSONResponse(output_of(state))
+        return self.status(request, instance_id)
+
+    def _misplaced(self, instance_id: str, action: str) -> Response | None:
+        """500 for what does not fit the status, as in the extension, whose client raises there."""
+        state = self._hub.get(instance_id)
+        is_suspended = state is not None and state.status is Status.SUSPENDED
+        if state is None or action == "terminate" or is_suspended == (action == "resume"):
+            return None
+        name = status_name(state.status)
+        return problem(500, f"Cannot {action} orchestration instance in the {name} state.")
 
     def _reasoned(
         self, action: str, instance_id: str, reason: str | None
@@ -277,7 +309,7 @@ class ManagementApi:
         except (BadRequestError, InvalidRequestError) as error:
             return problem(400, str(error))
         except HubError as error:
-            return problem(_status_of(error, is_restart=parts[-1].lower() == "restart"), str(error))
+            return problem(_status_of(error), str(error))
 
     async def _dispatch(self, request: Request, parts: list[str]) -> Response:
         match [part.lower() for part in parts[:1]], parts[1:]:
@@ -297,29 +329,14 @@ class ManagementApi:
         version = request.query_params.get("version")
         order = Start(instance_id, name, version=version, input=await json_body(request))
         started = await self._hub.start(order)
-        wait_seconds = seconds(request, "timeout")
-        if wait_seconds is None or seconds(request, "pollingInterval") is None:
-            return check_status(request, self._urls, started)
-        return await self._finished_or_check_status(request, started, wait_seconds)
-
-    async def _finished_or_check_status(
-        self, request: Request, instance_id: str, wait_seconds: float
-    ) -> Response:
-        try:
-            async with asyncio.timeout(max(wait_seconds, 0)):
-                state = await self._hub.wait_finished(instance_id)
-        except TimeoutError:
-            return check_status(request, self._urls, instance_id)
-        if state.status is Status.COMPLETED:
-            return JSONResponse(output_of(state))
-        return self._instances.status(request, instance_id)
+        return await self._instances.finished_or_check_status(request, started)
 
 
-def _status_of(error: HubError, *, is_restart: bool) -> int:
-    """Return the status code for a refusal; the extension has its own for restarts."""
+def _status_of(error: HubError) -> int:
+    """Return the status code for a refusal."""
     match error:
         case InstanceNotFoundError():
-            return 400 if is_restart else 404
+            return 404
         case InstanceFinishedError():
             return 410
         case InstanceExistsError():
@@ -327,5 +344,5 @@ def _status_of(error: HubError, *, is_restart: bool) -> int:
         case StoreUnwritableError():
             return 503
         case WrongStatusError():
-            return 409 if is_restart else 412
+            return 412
     return 500

@@ -216,6 +216,8 @@ def commit_batch(tx: Transaction, changes: BatchChanges) -> None:
     if changes.done and done != len(changes.done):
         raise FencedError(f"a batch of '{changes.entity.id}' was overtaken")
     entity = changes.entity
+    if entity.state is None:
+        tx.run("entity.delete", entity.id)  # a row that shrinks in its place would leave its page half empty
     state = archive.packed_state(entity.state)
     tx.run("entity.put", entity.id, state, entity.lock_owner, entity.lock_section, entity.modified_us)
     send_from_batch(tx, changes)

@@ -76,7 +76,7 @@ class TaskHub:
         wanted = replace(
             asked,
             instance_id=asked.instance_id or uuid.uuid4().hex,
-            version=asked.version or self._settings.versioning.default,
+            version=self._settings.versioning.default if asked.version is None else asked.version,
             replaceable=self._settings.replaceable if asked.replaceable is None else asked.replaceable,
         )
         await self._create(wanted)

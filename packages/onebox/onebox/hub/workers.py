@@ -180,7 +180,7 @@ class Workers:
     def _give_version(self, asked: pb.CreateSubOrchestrationAction | pb.StartNewOrchestrationAction) -> None:
         """Fill in what host.json documents for a start that names no version; the SDK itself does not."""
         default = self._settings.versioning.default
-        if default is not None and not asked.version.value:
+        if default is not None and not asked.HasField("version"):
             asked.version.value = default
 
     def _remember(self, live: Live, turn: Turn) -> None:
