@@ -10,7 +10,7 @@ from durable_retry.engine.base.names import ATTEMPT, COMMIT, DEAD_LETTER, Operat
 from durable_retry.engine.operations.operation import OperationInput, outbox_id_for
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, blocked_to_json
-from durable_retry.services.attempt.attempt import attempt_operation
+from durable_retry.services.attempt.attempt import attempt_operation, read_by_digest
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
 from durable_retry.stores.operation_notes import note_state
 from durable_retry.stores.operation_writes import commit_success
@@ -24,14 +24,18 @@ async def attempt(call: dict, hub: str) -> dict:  # type: ignore[type-arg] # the
     """Make one attempt, if the retry budget and the circuit of its dependency let it start.
 
     Args:
-        call: `operation`, an `OperationInput`; `run`, its run number; `attempt`, from 1; `ticket`, an
-            `AdmissionState`.
+        call: `operation`, an `OperationInput`, or `operation_id` and `digest` of a large one; `run`, its run
+            number; `attempt`, from 1; `ticket`, an `AdmissionState`.
         hub: Configuration of the durable client.
 
     Returns:
         The JSON form of an `AttemptOutcome`, or `{"stopped": ...}` with what blocks it.
     """
-    operation = replace(OperationInput.from_json(call["operation"]), run=call.get("run", 1))
+    if "digest" in call:
+        operation = await read_by_digest(hub, call["operation_id"], call["digest"])
+    else:
+        operation = OperationInput.from_json(call["operation"])
+    operation = replace(operation, run=call.get("run", 1))
     admission = AdmissionState.from_json(call.get("ticket") or {})
     answer = await attempt_operation(hub, operation, call["attempt"], admission)
     return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": blocked_to_json(answer)}

@@ -38,7 +38,7 @@ from durable_retry.engine.operations.completion import (
     written_operation,
 )
 from durable_retry.engine.operations.idempotency import ClaimAnswer
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.operation import OperationInput, digest_of
 from durable_retry.engine.operations.status import OperationStatus, moving_parts
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Decision, Done, Wait, overdue
 from durable_retry.engine.retry.history import ActionRecord, AttemptOutcome, WaitKind
@@ -95,6 +95,7 @@ class Run:
         retry_now: Completes when someone ends a wait.
         circuit_changed: Completes when someone changed the circuit by hand.
         form: Of the history, see `engine.base.names.FORM`.
+        digest: Of a large operation, which attempts read from the instance's input; None when they get it.
         steps: Attempts and waits since the history last began.
     """
 
@@ -106,6 +107,7 @@ class Run:
     retry_now: task.CancellableTask[Any]
     circuit_changed: task.CancellableTask[Any]
     form: int
+    digest: str | None = None
     steps: int = 0
 
     @classmethod
@@ -120,14 +122,17 @@ class Run:
             retry_now=ctx.wait_for_external_event(RETRY_NOW_EVENT),
             circuit_changed=ctx.wait_for_external_event(CIRCUIT_EVENT),
             form=input_.get("form", 1),
+            digest=input_.get("digest"),
         )
 
     def carried_on(self) -> dict[str, Any]:
         """Return the input of the execution that continues this one."""
+        written = self.operation.to_json()
         return {
-            "operation": self.operation.to_json(),
+            "operation": written,
             "run": self.operation.run,
             "form": self.form,
+            **({} if self.digest is None else {"digest": digest_of(written)}),
             **self.state.to_json(),
         }
 
@@ -385,13 +390,20 @@ def _attempt(run: Run) -> Steps[Decision]:
             return action
 
 
+def _sent_operation(run: Run) -> dict[str, Any]:
+    """Return the operation as an attempt gets it, or where it finds a large one."""
+    if run.digest is not None:
+        return {"operation_id": run.operation.operation_id, "digest": run.digest}
+    # Events go out after success only, so an attempt does not carry them.
+    return {"operation": replace(run.operation, on_success=()).to_json()}
+
+
 def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked]:
     """Call the activity `attempt`; a failure of the activity itself is an answer too."""
     attempt = run.state.history.next_attempt
     run.show(OperationState.RUNNING)
-    # Events go out after success only, so an attempt does not carry them.
     call = {
-        "operation": replace(run.operation, on_success=()).to_json(),
+        **_sent_operation(run),
         "run": run.operation.run,
         "attempt": attempt,
         "ticket": replace(run.state.admission, asks_for_slot=True).to_json(),
@@ -402,6 +414,9 @@ def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked]:
         answer = answer_of(answered, attempt)
     except task.TaskFailedError as error:
         answer = WorkerFailed(f"the worker failed: {error.details.error_type}")
+        run.digest = (
+            None  # The instance may hold another input, or the worker be of a version without digests.
+        )
     give_slot_back(run.ctx, run.operation.dependency, run.state.admission)
     return answer
 

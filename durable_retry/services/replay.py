@@ -20,7 +20,6 @@ from typing import Any, Final
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import (
-    FORM,
     OPERATIONS_QUEUE,
     QUEUE_SOURCE,
     STARTED_OPERATION,
@@ -46,7 +45,12 @@ from durable_retry.engine.dead_letters.replay import (
 from durable_retry.engine.intake import DATA_PREFIX, Arrival
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.idempotency import RecordState, state_of
-from durable_retry.engine.operations.operation import OperationInput, visible, without_credentials
+from durable_retry.engine.operations.operation import (
+    OperationInput,
+    start_input,
+    visible,
+    without_credentials,
+)
 from durable_retry.services.intake import intake
 from durable_retry.services.outbox import resend, was_resent
 from durable_retry.services.submit import KeyReused, check_target, submit
@@ -103,7 +107,7 @@ async def start_replay(hub: str, operation: OperationInput) -> bool:
 
 
 async def _start_or_wait(hub: str, operation: OperationInput) -> bool:
-    given = {"operation": operation.to_json(), "form": FORM}
+    given = start_input(operation)
     for seconds in _WAITS_SECONDS:
         await asyncio.sleep(seconds)
         if await start_instance(hub, STARTED_OPERATION, operation.operation_id, given, again=True):

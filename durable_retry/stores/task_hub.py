@@ -25,9 +25,9 @@ from durabletask.internal.client_helpers import build_query_instances_req
 from durabletask.internal.orchestrator_service_pb2 import OrchestrationIdReusePolicy
 from google.protobuf.wrappers_pb2 import StringValue
 
-from durable_retry.engine.base.names import FORM, IDEMPOTENCY_RECORD, STARTED_OPERATION
+from durable_retry.engine.base.names import IDEMPOTENCY_RECORD, STARTED_OPERATION
 from durable_retry.engine.operations.idempotency import Record
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.operation import OperationInput, start_input
 from durable_retry.settings.configuration import function_name
 
 ID_PREFIX: Final = "op-"
@@ -137,7 +137,7 @@ async def start_operation(hub: str, operation: OperationInput, start_id: str = "
     Raises:
         TaskHubUnavailableError: It could not be started.
     """
-    given = {"operation": operation.to_json(), "start_id": start_id, "form": FORM}
+    given = start_input(operation, start_id=start_id)
     return await start_instance(hub, STARTED_OPERATION, operation.operation_id, given, again=False)
 
 

@@ -94,3 +94,11 @@ def test_500_operations_at_once_of_which_a_third_fails_once_all_succeed(system: 
         document: dict[str, Any] = system.until(operation_id, "succeeded")
         assert instant(document["created_at"]) >= began
     assert received() == expected
+
+
+def test_every_try_of_a_large_operation_carries_all_of_it(system: System, key: str) -> None:
+    """Attempts read it from the task hub."""
+    large = {"amount": 5, "note": "x" * 10_000}
+    operation_id = system.accepted(key, "/fail/2", request={"json": large})
+    assert system.until(operation_id, "succeeded")["result"]["json"]["received"] == large
+    assert system.target.received(key)["count"] == 3

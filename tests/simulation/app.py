@@ -36,8 +36,10 @@ from durable_retry.engine.base.names import (
     WAKE_WAITING,
 )
 from durable_retry.engine.config import parse_config
+from durable_retry.engine.operations import operation as operations
 from durable_retry.handlers import Call as HandlerCall
 from durable_retry.handlers import Event, Outcome, TableWrite, Throttled
+from durable_retry.services.attempt import attempt
 from durable_retry.services.attempt import http_client as downstream
 from durable_retry.settings.configuration import using
 from durable_retry.stores import operation_notes, tables, task_hub
@@ -184,6 +186,10 @@ class App:
                 patch.object(tables, "_run", self._run),
                 patch.object(tables, "_service", lambda: self.tables),
                 patch("durable_retry.services.outbox.send_message", self.queues.send_message),
+                # A large operation is one that attempts read from the hub.
+                patch.object(operations, "CONTENT_BYTES", 0 if self.world.chances.large else 4096),
+                patch.object(attempt, "_MOST_READ", 0),
+                patch.object(attempt, "digest_of", self._digest_read),
                 # Lists are read by no invariant, and their index is written beside every operation.
                 patch.object(operation_notes, "_note", lambda *_: None),
                 downstream.sending_over(lambda _: network),
@@ -200,6 +206,11 @@ class App:
                 stack.enter_context(each)
             self.world.on_birth.append(self._introduce)
             yield
+
+    def _digest_read(self, written: dict[str, Any]) -> str:
+        digest = operations.digest_of(written)
+        self.world.read[digest] = written
+        return digest
 
     def _introduce(self, worker: Worker) -> None:
         """Give a worker its durable client."""

@@ -10,8 +10,7 @@ from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.operations.operation import OperationInput
 from tests.simulation.story import Story
-from tests.simulation.targets import Call
-from tests.simulation.world import Execution
+from tests.simulation.targets import Call, operation_in
 
 type RunKey = tuple[str, datetime]
 
@@ -48,7 +47,7 @@ def nothing_unsafe_twice(story: Story) -> Iterator[str]:
 def ambiguity_is_real(story: Story) -> Iterator[str]:
     """A run ends as ambiguous only when something was sent, or when an execution was repeated or died."""
     sent = _calls_by_run(story, _UNSAFE)
-    executed = Counter(_execution_key(execution) for execution in story.app.hub.attempts)
+    executed = Counter(_execution_keys(story))
     for end in story.ends:
         letter = end.document["dead_letter"]
         if letter is None or letter["reason"] != DeadLetterReason.AMBIGUOUS_OUTCOME:
@@ -59,9 +58,11 @@ def ambiguity_is_real(story: Story) -> Iterator[str]:
             yield f"{run[0]} is called ambiguous and sent nothing: {letter['detail']}"
 
 
-def _execution_key(execution: Execution) -> tuple[str, datetime, int]:
-    operation = OperationInput.from_json(execution.given["operation"])
-    return operation.run_id, operation.created_at, execution.given["attempt"]
+def _execution_keys(story: Story) -> Iterator[tuple[str, datetime, int]]:
+    for execution in story.app.hub.attempts:
+        operation = operation_in(story.world, execution.given)
+        if operation is not None:
+            yield operation.run_id, operation.created_at, execution.given["attempt"]
 
 
 def attempts_are_counted(story: Story) -> Iterator[str]:

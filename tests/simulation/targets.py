@@ -3,7 +3,8 @@
 import asyncio
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, override
@@ -101,10 +102,9 @@ class Target:
         execution = executing.get()
         assert execution is not None, "only activities call"
         given = execution.given
-        about = given["operation"] if "operation" in given else given["delivery"]["operation"]
-        call = Call(
-            self.world.now(), OperationInput.from_json(about), given["attempt"], execution, self.world.skew
-        )
+        about = operation_in(self.world, given)
+        assert about is not None, "it was read before the call"
+        call = Call(self.world.now(), about, given["attempt"], execution, self.world.skew)
         call.key = request.headers.get(self.header, "") if self.header else ""
         self.calls.append(call)
         self.world.note("call", self.name, call.operation.operation_id, call.attempt)
@@ -115,6 +115,14 @@ class Target:
         call.effect = True
         if not call.key or call.key not in self.effects:
             self.effects[call.key or f"call {len(self.calls)}"] += 1
+
+
+def operation_in(world: World, given: Mapping[str, Any]) -> OperationInput | None:
+    """Return the operation of an attempt's input; None for a large one that nobody has read."""
+    if "digest" in given:
+        written = world.read.get(given["digest"])
+        return None if written is None else replace(OperationInput.from_json(written), on_success=())
+    return OperationInput.from_json(given.get("operation") or given["delivery"]["operation"])
 
 
 @dataclass

@@ -7,7 +7,7 @@ goes on.
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
@@ -26,6 +26,7 @@ _SHORT_SECONDS: Final = (0.001, 0.02)
 _DEAD_SECONDS: Final = (1.0, 20.0)
 _ROUGH: Final = 3
 _ROLLED_BACK: Final = 5
+_LARGE: Final = 1
 
 
 class GoneError(Exception):
@@ -62,6 +63,7 @@ class Chances:
         rolled_back: The last release's orchestrators run instead of today's for a while, and today's again.
             In every eighth world only. Its starts are those of the last release, which has no form 2 of
             histories; so no timer fires early.
+        large: Every operation counts as a large one, which attempts read from the hub. In every fourth world.
     """
 
     crash: float = 0.002
@@ -84,6 +86,7 @@ class Chances:
     again: float = 0.25
     hasty: float = 0.5
     rolled_back: float = 1.0
+    large: float = 1.0
 
     @classmethod
     def of(cls, seed: int, without: Collection[str] = ()) -> Self:
@@ -96,6 +99,7 @@ class Chances:
         without = {
             *without,
             *(["skewed"] if seed % 4 else []),
+            *([] if seed % 4 == _LARGE else ["large"]),
             *(["early"] if seed % 8 == _ROLLED_BACK else ["rolled_back"]),
         }
         rough = 1 if seed % 3 else _ROUGH
@@ -239,6 +243,7 @@ class World:
         has_skew: Whether clocks differ in it.
         deploys: When another version of the code was deployed, in seconds: first the last release's.
         mistakes: What must never be seen, as it was seen.
+        read: Operations that attempts read from the hub, by digest.
         log: What happened, in order.
     """
 
@@ -255,6 +260,7 @@ class World:
     has_skew: bool = False
     deploys: list[float] = field(default_factory=list)
     mistakes: list[str] = field(default_factory=list)
+    read: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     over: bool = False
     _born: int = 0

@@ -17,6 +17,7 @@ Every record has `to_json` and `from_json`: plain dicts, lists, strings, numbers
 orchestration's input, an activity's answer, an entity's state or a table row.
 """
 
+import json
 import re
 from base64 import b32encode
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,6 +33,7 @@ from durable_retry.engine.base.json_forms import (
     TraceContext,
 )
 from durable_retry.engine.base.masking import Masking
+from durable_retry.engine.base.names import FORM
 from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.validation import (
     InvalidInputError,
@@ -268,6 +270,32 @@ class OperationInput(JsonRecord):
         """Return the operation with its deadline counted from now, the rest as it is."""
         deadline_at = deadline_of(now, self.timeouts.deadline_seconds)
         return replace(self, created_at=now, deadline_at=deadline_at)
+
+
+CONTENT_BYTES: Final = 4096
+"""A request or an input above this many bytes of JSON is not copied into the input of every attempt."""
+
+
+def start_input(operation: OperationInput, **more: Any) -> dict[str, Any]:
+    """Return the input of an operation's orchestration.
+
+    Args:
+        operation: What to start.
+        more: Further members.
+
+    Returns:
+        `operation`, `form`, and for a large request or input `digest`: attempts read the operation from the
+        input of its instance then, so that the history holds it once.
+    """
+    written = operation.to_json()
+    given = {"operation": written, "form": FORM, **more}
+    content = json.dumps(written["input"] if written["request"] is None else written["request"])
+    return given if len(content) <= CONTENT_BYTES else {**given, "digest": digest_of(written)}
+
+
+def digest_of(written: Mapping[str, Any]) -> str:
+    """Return a hash of the JSON form of an operation; 64 hexadecimal digits."""
+    return sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
 
 
 def operation_from(

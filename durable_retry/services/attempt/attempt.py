@@ -7,6 +7,7 @@ The result of an attempt is an outcome; only a failure of our own storage raises
 """
 
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -19,7 +20,8 @@ from durable_retry import clock
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.circuit import ERROR_CHARACTERS, CallHealth, LastFailure, Permitted, call_health
 from durable_retry.engine.dependency import Dependency
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.completion import written_operation
+from durable_retry.engine.operations.operation import OperationInput, digest_of
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, Blocked
 from durable_retry.engine.retry.policy import RetryPolicy
@@ -35,6 +37,7 @@ from durable_retry.settings.configuration import find_dependency
 from durable_retry.stores.circuit_cache import CircuitCache, circuit_of
 from durable_retry.stores.operation_notes import note_state, note_success
 from durable_retry.stores.operation_writes import insert_marker, remove_marker, write_outcome
+from durable_retry.stores.task_hub import read_operation
 from durable_retry.telemetry import events as telemetry
 from durable_retry.telemetry import spans
 from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER
@@ -74,6 +77,42 @@ async def attempt_operation(
     elif operation.handler is None and not operation.on_success:  # Others have something to commit first.
         note_success(operation)
     return answer
+
+
+class OperationElsewhereError(Exception):
+    """The instance of an operation holds another operation, or is gone; the orchestration sends its own."""
+
+
+_MOST_READ: Final = 64
+"""Operations that a process remembers; each is as large as a request may be."""
+
+_read: OrderedDict[tuple[str, str], OperationInput] = OrderedDict()
+
+
+async def read_by_digest(hub: str, operation_id: str, digest: str) -> OperationInput:
+    """Return an operation from the input of its orchestration; a process reads each once.
+
+    Args:
+        hub: Configuration of the durable client.
+        operation_id: Of the operation.
+        digest: As `start_input` made it. Two starts that raced on Azure Storage can leave the input of one
+            in the instance and run the other.
+
+    Raises:
+        OperationElsewhereError: The instance has another input.
+        stores.task_hub.TaskHubUnavailableError: The task hub did not answer.
+    """
+    found = _read.get((operation_id, digest))
+    if found is not None:
+        return found
+    instance = await read_operation(hub, operation_id)
+    written = {} if instance is None else written_operation(instance.input)
+    if digest_of(written) != digest:
+        raise OperationElsewhereError(operation_id)
+    operation = _read[operation_id, digest] = replace(OperationInput.from_json(written), on_success=())
+    if len(_read) > _MOST_READ:
+        _read.popitem(last=False)
+    return operation
 
 
 _AT_ONCE: Final = AdmissionState(asks_for_slot=True)

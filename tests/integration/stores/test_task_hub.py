@@ -1,7 +1,12 @@
 import asyncio
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
+from durable_retry.services.attempt import attempt
 from durable_retry.services.submit import KeyReused, Replayed, Started, submit
 from durable_retry.stores import task_hub as hub_store
 from durable_retry.stores.operations import document_of, find_status
@@ -92,3 +97,44 @@ async def test_a_task_hub_that_is_away_has_an_error_of_its_own() -> None:
 async def test_one_client_serves_a_loop(task_hub: TaskHubStage) -> None:
     first = await hub_store.client_for(task_hub.binding)
     assert await hub_store.client_for(task_hub.binding) is first
+
+
+async def test_a_large_operation_is_read_from_its_instance(
+    task_hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "_read", OrderedDict())
+    large = an_operation(
+        deadline_in=None, request={"method": "POST", "path": "/", "json": "x" * CONTENT_BYTES}
+    )
+    await submit(task_hub.binding, replace(large, on_success=({"to": "queue:a"},)))
+    await finished(task_hub, "op-test")
+    ((_, given),) = [each for each in task_hub.activities if each[0] == "attempt"]
+    assert "operation" not in given
+    assert await attempt.read_by_digest(task_hub.binding, "op-test", given["digest"]) == large
+    with pytest.raises(attempt.OperationElsewhereError):
+        await attempt.read_by_digest(task_hub.binding, "op-test", digest_of(large.to_json()))
+    with pytest.raises(attempt.OperationElsewhereError):
+        await attempt.read_by_digest(task_hub.binding, "op-other", given["digest"])
+
+
+async def test_a_process_reads_a_large_operation_once_and_remembers_some(
+    task_hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "_read", OrderedDict())
+    monkeypatch.setattr(attempt, "_MOST_READ", 1)
+    reads: list[str] = []
+    read_operation = hub_store.read_operation
+
+    async def counted(hub: str, operation_id: str) -> Any:
+        reads.append(operation_id)
+        return await read_operation(hub, operation_id)
+
+    monkeypatch.setattr(attempt, "read_operation", counted)
+    digests = {}
+    for name in ("op-1", "op-2"):
+        operation = an_operation(operation_id=name, deadline_in=None)
+        await submit(task_hub.binding, operation)
+        digests[name] = digest_of(operation.to_json())
+    for name in ("op-1", "op-1", "op-2", "op-1"):
+        await attempt.read_by_digest(task_hub.binding, name, digests[name])
+    assert reads == ["op-1", "op-2", "op-1"]

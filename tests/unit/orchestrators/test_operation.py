@@ -8,7 +8,9 @@ from durabletask.internal import helpers
 
 from durable_retry.engine.base.names import FORM, Category
 from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from orchestrators.operation import STEPS_PER_HISTORY
 from tests.support.builders import NOON, Activities, an_operation, failing, outcome
 from tests.support.stage import Stage
 
@@ -556,3 +558,31 @@ def test_a_claim_that_never_succeeds_is_a_dead_letter() -> None:
     stage.before_turn = lambda at: setattr(at, "record", None) if at.made("dead_letter") else None
     assert stage.run()["status"] == "dead_lettered"
     assert stage.made("attempt") == 0
+
+
+LARGE = an_operation(
+    deadline_in=None,
+    policy=RetryPolicy(strategy="fixed", initial_seconds=1.0, jitter="none", max_attempts=-1),
+    request={"method": "POST", "path": "/charges", "json": "x" * CONTENT_BYTES},
+)
+
+
+def test_attempts_of_a_large_operation_say_where_it_is() -> None:
+    stage = Stage(LARGE, failing(STEPS_PER_HISTORY))
+    assert stage.run()["attempt_count"] == STEPS_PER_HISTORY + 1
+    assert stage.executions == 2, "it continued as new, and so did the digest"
+    for name, given in stage.activities:
+        assert (name, "operation" in given) == ("attempt", False)
+        assert (given["operation_id"], given["digest"]) == ("op-test", digest_of(LARGE.to_json()))
+
+
+def test_an_attempt_that_did_not_find_a_large_operation_gets_it() -> None:
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        if "digest" in given:
+            return RuntimeError("another operation is there")
+        return failing(0)(name, given)
+
+    stage = Stage(LARGE, answer)
+    assert stage.run()["status"] == "succeeded"
+    assert ["digest" in given for _, given in stage.activities] == [True, False]
+    assert stage.activities[-1][1]["operation"]["request"] == LARGE.request

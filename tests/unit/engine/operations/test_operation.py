@@ -14,19 +14,22 @@ from durable_retry.engine.base.json_forms import (
     to_rfc3339,
 )
 from durable_retry.engine.base.masking import Masking
-from durable_retry.engine.base.names import FINISHED
+from durable_retry.engine.base.names import FINISHED, FORM
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.dependency import Dependency, IdempotencySettings
 from durable_retry.engine.operations.operation import (
+    CONTENT_BYTES,
     OperationInput,
     content_of,
     deadline_of,
+    digest_of,
     missing_credentials,
     operation_from,
     operation_id_for,
     outbox_id_for,
     run_of,
+    start_input,
     without_credentials,
 )
 from durable_retry.engine.operations.request import parse_operation
@@ -292,3 +295,23 @@ def test_a_replay_continues_the_steps_of_the_run_that_it_names() -> None:
     assert continued.remembered_run == 5
     assert OperationInput.from_json(continued.to_json()).steps_run == 5
     assert "steps_run" not in an_operation().to_json()
+
+
+def of_size(content_bytes: int) -> OperationInput:
+    """An operation whose request is as many bytes of JSON, or whose handler's input is."""
+    call = {"method": "POST", "path": "/charges", "json": ""}
+    padding = content_bytes - len(json.dumps(call))
+    return an_operation(request=call | {"json": "x" * padding})
+
+
+def test_only_a_large_operation_is_read_by_its_digest() -> None:
+    assert "digest" not in start_input(of_size(CONTENT_BYTES))
+    large = start_input(of_size(CONTENT_BYTES + 1), start_id="s")
+    assert (large["start_id"], large["form"]) == ("s", FORM)
+    assert large["digest"] == digest_of(OperationInput.from_json(large["operation"]).to_json())
+    assert digest_of(of_size(CONTENT_BYTES + 2).to_json()) != large["digest"]
+
+
+def test_a_handlers_input_counts_as_a_request_does() -> None:
+    assert "digest" not in start_input(an_operation(handler="ship", request=None, input=None))
+    assert "digest" in start_input(an_operation(handler="ship", request=None, input="x" * CONTENT_BYTES))
