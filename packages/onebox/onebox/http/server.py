@@ -17,6 +17,7 @@ import uvicorn
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from onebox import CannotStartError, __version__
 from onebox.clock import Clock
@@ -73,6 +74,44 @@ def base_url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if address.version == 6 else f"http://{host}:{port}"  # noqa: PLR2004
 
 
+class JoinedWrites:
+    """A connection that sends the head of an answer together with a body that follows at once."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._held = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Hold the first piece back until the next one, or until the present pass of the loop is over."""
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.writelines([held, data])
+        elif data:
+            self._held = data
+            self._loop.call_soon(self._flush)
+
+    def close(self) -> None:
+        """Send what is held back, and close."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held)
+
+
+class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # one of two, by what is installed
+    """Writes each answer in one piece where it can: a head of its own would wake the client twice."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(JoinedWrites(transport))
+
+
 class _Server(uvicorn.Server):
     """Installs no signal handlers: the host has its own."""
 
@@ -87,6 +126,7 @@ class WebServer:
     def __init__(self, application: ASGIApp, listener: socket.socket, stop_seconds: int) -> None:
         config = uvicorn.Config(
             application,
+            http=_Protocol,
             lifespan="off",
             log_config=None,
             access_log=False,

@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 _LOG = logging.getLogger("onebox.functions")
@@ -34,7 +35,7 @@ class WorkerLoop:
         """
         if asyncio.get_running_loop() is self._loop:
             return await work
-        return await asyncio.wrap_future(self.submit(work))
+        return await _Crossing(work, self._loop).result()
 
     def submit[T](self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin to run a coroutine there; any thread may call this."""
@@ -52,6 +53,51 @@ class WorkerLoop:
         """Take nothing more; what still runs is left where it is."""
         self._stopping = True
         self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+class _Crossing[T]:
+    """A coroutine on another thread's event loop, and its caller's future.
+
+    What `run_coroutine_threadsafe` and `wrap_future` do together, without the locks of a future for which any
+    thread may wait.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
+        self._work = work
+        self._loop = loop
+        self._caller = asyncio.get_running_loop()
+        self._answer: asyncio.Future[T] = self._caller.create_future()
+        self._task: asyncio.Task[T] | None = None
+
+    async def result(self) -> T:
+        """Run the coroutine and return its result; a caller that is cancelled cancels it."""
+        self._loop.call_soon_threadsafe(self._begin)
+        try:
+            return await self._answer
+        except asyncio.CancelledError:
+            self._loop.call_soon_threadsafe(self._cancel)
+            raise
+
+    def _begin(self) -> None:
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._end)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        with suppress(RuntimeError):  # the caller's loop is closed: nobody waits any more
+            self._caller.call_soon_threadsafe(self._settle, task)
+
+    def _settle(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self._answer.cancel()
+        elif (error := task.exception()) is not None:
+            if not self._answer.done():
+                self._answer.set_exception(error)
+        elif not self._answer.done():
+            self._answer.set_result(task.result())
 
 
 class CallersLoop:
