@@ -36,7 +36,10 @@ from durable_retry.settings.configuration import (
     printing_mistakes,
     use_registration,
 )
+from durable_retry.settings.intake import intake_settings
+from durable_retry.settings.maintenance import maintenance_settings
 from durable_retry.settings.setting import SettingsError
+from durable_retry.settings.storage_account import check_storage_account
 from durable_retry.settings.telemetry import receivers_in
 from durable_retry.stores.metrics import WRITER
 from durable_retry.telemetry import start_telemetry
@@ -100,11 +103,11 @@ def register(
             raise SettingsError(problems)
     harden_runtime()
     use_registration(chosen)
+    with printing_mistakes():
+        _check_settings()
     start_telemetry(receivers_in(os.environ))
     WRITER.begin()
     load_app()
-    with printing_mistakes():
-        caller_settings()  # validate at start
     builders = list(_functions())
     with printing_mistakes():
         _check_names(app, builders)
@@ -180,6 +183,22 @@ class _NotListed:
 
     def __repr__(self) -> str:
         return repr(self.value)
+
+
+def _check_settings() -> None:
+    """Read every group of app settings.
+
+    Raises:
+        SettingsError: Lists the mistakes of all of them.
+    """
+    problems: list[Problem] = []
+    for read in (check_storage_account, app_settings, maintenance_settings, intake_settings, caller_settings):
+        try:
+            read()
+        except SettingsError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise SettingsError(tuple(problems))
 
 
 def _mistakes_in(app: Any, chosen: Any) -> Iterator[Problem]:

@@ -23,6 +23,8 @@ from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.validation import (
     MAX_SECONDS,
+    UNRESOLVED,
+    UNRESOLVED_DETAIL,
     InvalidInputError,
     Problem,
     Seconds,
@@ -261,6 +263,8 @@ class Expansion:
             self.problems.append(Problem(pointer, f'"${{{name}}}" does not name an app setting'))
         elif name not in self.settings:
             self.problems.append(Problem(pointer, f"the app setting {name} is missing"))
+        elif self.settings[name].startswith(UNRESOLVED):
+            self.problems.append(Problem(pointer, f"the app setting {name} {UNRESOLVED_DETAIL}"))
         return self.settings.get(name, match[0])
 
 

@@ -32,7 +32,6 @@ from durable_retry.settings.catalogue import (
 )
 from durable_retry.settings.maintenance import MaintenanceSettings, maintenance_settings
 from durable_retry.settings.setting import SettingsError
-from durable_retry.settings.storage_account import check_storage_account
 
 _log = logging.getLogger(__name__)
 
@@ -257,7 +256,6 @@ def load_app(stderr: TextIO | None = None) -> None:
     """
     global _config  # noqa: PLW0603 - the process's one configuration, set while the app loads
     with printing_mistakes(stderr):
-        check_storage_account(os.environ)
         _config = read_dependencies(app_settings())
         load_handlers(app_settings().handler_modules)
         _check_handlers(_config)
@@ -276,7 +274,8 @@ def printing_mistakes(stderr: TextIO | None = None) -> Iterator[None]:
     try:
         yield
     except (ConfigError, SettingsError, HandlerSetupError) as error:
-        print(f"Durable Retry does not start.\n{error}", file=stderr or sys.stderr)
+        lines = error.lines if isinstance(error, SettingsError) else str(error)
+        print(f"Durable Retry does not start.\n{lines}", file=stderr or sys.stderr)
         raise
 
 

@@ -186,7 +186,8 @@ def _schedules(text: str, problems: list[Problem]) -> tuple[ScheduledOperation, 
     try:
         return parse_schedules(_content_of(text))
     except (InvalidInputError, OSError, UnicodeDecodeError) as error:
-        found = error.problems if isinstance(error, InvalidInputError) else (Problem("", str(error)),)
+        cannot = Problem("", f"names a file that cannot be read: {error}")
+        found = error.problems if isinstance(error, InvalidInputError) else (cannot,)
         problems.extend(Problem(f"{SCHEDULED_OPERATIONS.name}{each.pointer}", each.detail) for each in found)
         return ()
 

@@ -17,6 +17,11 @@ class SettingsError(ValueError):
         self.problems = problems
         super().__init__("; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems))
 
+    @property
+    def lines(self) -> str:
+        """The message with one setting a line."""
+        return "\n".join(f"{problem.pointer}: {problem.detail}" for problem in self.problems)
+
 
 @dataclass(frozen=True, slots=True)
 class Text:

@@ -5,13 +5,14 @@ A connection string in `AzureWebJobsStorage` wins. Without one, settings that be
 (https://learn.microsoft.com/azure/azure-functions/functions-reference, "Connections").
 """
 
+import base64
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final, assert_never
 
-from durable_retry.engine.base.validation import Problem
+from durable_retry.engine.base.validation import UNRESOLVED, UNRESOLVED_DETAIL, Problem
 from durable_retry.settings.catalogue import (
     STORAGE,
     STORAGE_ACCOUNT,
@@ -114,14 +115,21 @@ def storage_account(environ: Mapping[str, str] | None = None) -> StorageAccount:
     )
 
 
-def check_storage_account(environ: Mapping[str, str]) -> None:
-    """Refuse a half-configured account. A missing one fails with the first use.
+def check_storage_account(environ: Mapping[str, str] | None = None) -> None:
+    """Refuse a half-configured account and a broken connection string; a missing one fails when first used.
+
+    Args:
+        environ: None means the process's own.
 
     Raises:
-        SettingsError: See `storage_account`.
+        SettingsError: See `storage_account`; or the connection string is none.
     """
-    if _identity_settings(environ):
-        storage_account(environ)
+    values = os.environ if environ is None else environ
+    if text := STORAGE.get(values):
+        if wrong := _mistake_in(text):
+            raise SettingsError((Problem(STORAGE.name, wrong),))
+    elif _identity_settings(values):
+        storage_account(values)
 
 
 @cache
@@ -143,6 +151,28 @@ def credential_of(identity: Identity) -> "TokenCredential":
             return ManagedIdentityCredential(client_id=client_id)
         case _ as never:
             assert_never(never)
+
+
+def _mistake_in(connection_string: str) -> str | None:
+    """Say what is wrong with a connection string, without any of it: it holds a key."""
+    if connection_string.startswith(UNRESOLVED):
+        return UNRESOLVED_DETAIL
+    fields = (part.partition("=") for part in connection_string.split(";") if part)
+    values = {name.strip().lower(): value for name, _, value in fields}
+    if values.get("usedevelopmentstorage", "").lower() == "true":
+        return None
+    if not {"accountname", "tableendpoint"} & values.keys():
+        return (
+            "is not a connection string: write DefaultEndpointsProtocol=https;AccountName=...;AccountKey=... "
+            f"as the portal shows it, or UseDevelopmentStorage=true, or set {STORAGE_ACCOUNT.name} instead"
+        )
+    if not {"accountkey", "sharedaccesssignature"} & values.keys():
+        return f"has no AccountKey: add it, or set {STORAGE_ACCOUNT.name} instead to use an identity"
+    try:
+        base64.b64decode(values.get("accountkey", ""), validate=True)
+    except ValueError:
+        return "has an AccountKey that is not Base64: copy the whole connection string from the portal"
+    return None
 
 
 def _identity_settings(environ: Mapping[str, str]) -> dict[str, str]:

@@ -74,7 +74,9 @@ def documents(folder: Path, target: Target, collector: OtlpReceiver) -> str:
         HANDLERS="tests.e2e.test_secrets",
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
         OTEL_METRIC_EXPORT_INTERVAL="200",
-        **CONFIGURED,
+        GUARDED_TOKEN=CONFIGURED["GUARDED_TOKEN"],
+        GUARDED_KEY=CONFIGURED["GUARDED_KEY"],
+        GUARDED_WEBHOOK=CONFIGURED["GUARDED_WEBHOOK"],
     )
     system.server.start()
     try:

@@ -18,8 +18,10 @@ from durable_retry.handlers import find_handler
 from durable_retry.services.intake import intake
 from durable_retry.settings.configuration import Registration, app_settings, find_dependency, use_registration
 from durable_retry.settings.intake import intake_settings
+from durable_retry.settings.maintenance import maintenance_settings
 from durable_retry.settings.setting import SettingsError
 from durable_retry.triggers.http.api import described
+from durable_retry.triggers.http.callers import caller_settings
 from scripts.processes import ROOT
 from tests.unit.settings.test_intake import CONNECTED
 
@@ -180,12 +182,36 @@ def test_every_mistake_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SettingsError):
         durable_retry.register("not an app", **chosen)  # type: ignore[arg-type]
     printed = capsys.readouterr().err
-    assert printed.startswith("Durable Retry does not start.\nregister(app): must be a df.DFApp, not str; ")
+    assert printed.startswith("Durable Retry does not start.\nregister(app): must be a df.DFApp, not str\n")
     assert "register(route_prefix): must be a path of letters" in printed
     assert "register(function_prefix): must be at most 32 lower-case letters" in printed
     assert "register(dependencies_file): must be a path, not 5" in printed
     assert "register(handlers): must be a list of names of modules; 'billing' is none" in printed
     assert "not 'kafak'; did you mean \"kafka\"?" in printed
+
+
+def test_mistakes_of_every_group_of_settings_are_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = {
+        "AzureWebJobsStorage": "key-that-nobody-may-see",
+        "HISTORY_RETENTION_DAYS": "seven",
+        "HTTP_CONCURRENCY": "-3",
+        "KAFKA_TOPIC": "orders",
+        "SCHEDULED_OPERATIONS": "nowhere.toml",
+        "CALLER_KEYS": "bob=admin:12",
+    }
+    for name, value in wrong.items():
+        monkeypatch.setenv(name, value)
+    for read in (maintenance_settings, intake_settings, caller_settings):
+        read.cache_clear()
+    with pytest.raises(SettingsError):
+        durable_retry.register(df.DFApp(), dependencies_file=tmp_path / "services.toml")
+    printed = capsys.readouterr().err
+    told = [line.partition(": ")[0] for line in printed.splitlines()[1:]]
+    assert sorted(told) == sorted(wrong.keys() - {"KAFKA_TOPIC"} | {"KAFKA_BROKERS"})
+    assert "names a file that cannot be read" in printed
+    assert "nobody-may-see" not in printed
 
 
 def test_a_blueprint_is_no_app() -> None:

@@ -58,6 +58,15 @@ class InvalidInputError(ValueError):
         super().__init__("; ".join(f"{p.pointer or '/'}: {p.detail}" for p in self.problems))
 
 
+UNRESOLVED: Final = "@Microsoft.KeyVault("
+"""What an app setting begins with when the platform could not replace its reference to Key Vault."""
+
+UNRESOLVED_DETAIL: Final = (
+    "is a Key Vault reference that the platform has not resolved: check the secret's address, and give the "
+    "app's identity the role Key Vault Secrets User"
+)
+
+
 def pointer_of(*parts: str | int) -> str:
     """Join the parts of a path into a JSON pointer, escaping `~` and `/` (RFC 6901 section 3)."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)

@@ -8,6 +8,7 @@ import pytest
 from durable_retry.engine.base.masking import Masking, Show
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import Secret
+from durable_retry.engine.base.validation import UNRESOLVED_DETAIL
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.config import (
@@ -74,7 +75,11 @@ fingerprint = []
 """
 
 NO_HEADER_NAME = "is not a header name (RFC 9110 section 5.1), or is longer than 128 characters"
-SETTINGS = {"PAYMENTS_TOKEN": "s3cret", "HOST": "example.com"}
+SETTINGS = {
+    "PAYMENTS_TOKEN": "s3cret",
+    "HOST": "example.com",
+    "VAULT": "@Microsoft.KeyVault(SecretUri=https://v.vault.azure.net/secrets/s)",
+}
 
 
 def a(rest: str = "", base_url: str = "https://a.example.com") -> str:
@@ -286,6 +291,7 @@ def test_tables_must_be_tables(text: str, key: str) -> None:
         ("https://${}", '"${}" does not name an app setting'),
         ("https://${A B}", '"${A B}" does not name an app setting'),
         ("https://${NO}", "the app setting NO is missing"),
+        ("https://${VAULT}", f"the app setting VAULT {UNRESOLVED_DETAIL}"),
     ],
 )
 def test_broken_references_are_reported_once(text: str, detail: str) -> None:

@@ -106,6 +106,41 @@ def test_every_missing_half_is_named(environ: dict[str, str], expected: dict[str
     assert "s3cret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "detail"),
+    [
+        ("s3cret", "is not a connection string: write "),
+        ("AccountKey=s3cret", "is not a connection string: write "),
+        ("AccountName=store", "has no AccountKey: add it, or set AzureWebJobsStorage__accountName"),
+        ("AccountName=store;AccountKey=s3cret", "has an AccountKey that is not Base64: copy "),
+        (
+            "@Microsoft.KeyVault(SecretUri=https://s3cret)",
+            "is a Key Vault reference that the platform has not",
+        ),
+    ],
+)
+def test_what_is_no_connection_string_is_refused_without_being_shown(text: str, detail: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        check_storage_account({"AzureWebJobsStorage": text})
+    (problem,) = caught.value.problems
+    assert problem.pointer == "AzureWebJobsStorage"
+    assert problem.detail.startswith(detail)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UseDevelopmentStorage=true",
+        "DefaultEndpointsProtocol=https;AccountName=store;AccountKey=czNjcmV0;EndpointSuffix=core.windows.net",
+        "AccountName=store;TableEndpoint=http://127.0.0.1:10002/store;AccountKey=czNjcmV0;",
+        "TableEndpoint=https://store.table.core.windows.net;SharedAccessSignature=sv=2024&sig=x%3D",
+    ],
+)
+def test_every_form_of_a_connection_string_is_taken(text: str) -> None:
+    check_storage_account({"AzureWebJobsStorage": text})
+
+
 def test_loading_refuses_half_an_account_and_minds_no_missing_one() -> None:
     check_storage_account({})
     check_storage_account(ACCOUNT)

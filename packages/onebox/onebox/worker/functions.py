@@ -200,6 +200,9 @@ _PROTOCOL = SimpleNamespace(
 )
 
 
+_OWN = str(Path(__file__).parents[1])
+
+
 class AppLoadError(CannotStartError):
     """The app's own code failed while it was loaded; the message is its traceback without our frames."""
 
@@ -251,9 +254,14 @@ def _import(script: Path) -> None:
 def _users_traceback(mistake: Exception, folder: Path) -> str:
     """Format an error with the frames from the app's first one on; all of them when none is the app's."""
     frame: TracebackType | None = mistake.__traceback__
-    while frame is not None and not frame.tb_frame.f_code.co_filename.startswith(str(folder)):
+    while frame is not None and not _is_users(frame.tb_frame.f_code.co_filename, folder):
         frame = frame.tb_next
     return "".join(traceback.format_exception(type(mistake), mistake, frame)).rstrip()
+
+
+def _is_users(file: str, folder: Path) -> bool:
+    """Whether a file is the app's: not onebox's own, which may lie below the same folder."""
+    return file.startswith(str(folder)) and not file.startswith(_OWN)
 
 
 def _index(script: Path) -> list[_RpcFunctionMetadata]:
