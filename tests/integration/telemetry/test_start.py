@@ -32,7 +32,11 @@ os._exit(0)  # There is nobody to flush to.
 
 def loaded(**settings: str) -> list[str]:
     """Load the app with these settings and nothing else in its environment, and return what it prints."""
-    environ = {"FLAKY_TARGET_URL": "http://127.0.0.1:9", "AzureWebJobsStorage": "x", **settings}
+    environ = {
+        "FLAKY_TARGET_URL": "http://127.0.0.1:9",
+        "AzureWebJobsStorage": "UseDevelopmentStorage=true",
+        **settings,
+    }
     command = [sys.executable, "-c", LOAD]
     return subprocess.run(
         command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True
