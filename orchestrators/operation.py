@@ -92,11 +92,11 @@ class Run:
         holds_claim: Whether an earlier execution of this run claimed the key.
         state: Where the retry loop stands.
         cancel: Completes when someone cancels the operation.
-        retry_now: Completes when someone ends a wait.
-        circuit_changed: Completes when someone changed the circuit by hand.
         form: Of the history, see `engine.base.names.FORM`.
         digest: Of a large operation, which attempts read from the instance's input; None when they get it.
         steps: Attempts and waits since the history last began.
+        retry_now: Completes when someone ends a wait; None until the first one, as most have none.
+        circuit_changed: Completes when someone changed the circuit by hand; None as above.
     """
 
     ctx: task.OrchestrationContext
@@ -104,23 +104,23 @@ class Run:
     holds_claim: bool
     state: RetryState
     cancel: task.CancellableTask[Any]
-    retry_now: task.CancellableTask[Any]
-    circuit_changed: task.CancellableTask[Any]
     form: int
     digest: str | None = None
     steps: int = 0
+    retry_now: task.CancellableTask[Any] | None = None
+    circuit_changed: task.CancellableTask[Any] | None = None
 
     @classmethod
     def resume(cls, ctx: task.OrchestrationContext, input_: Mapping[str, Any]) -> Self:
         """Continue from `carried_on`, or begin with a start's `{"operation": {...}}`."""
+        operation = OperationInput.from_json(input_["operation"])
+        run = input_.get("run", operation.run)
         return cls(
             ctx=ctx,
-            operation=replace(OperationInput.from_json(input_["operation"]), run=input_.get("run", 1)),
+            operation=operation if run == operation.run else replace(operation, run=run),
             holds_claim="history" in input_,
             state=RetryState.from_json(input_),
             cancel=ctx.wait_for_external_event(CANCEL_EVENT),
-            retry_now=ctx.wait_for_external_event(RETRY_NOW_EVENT),
-            circuit_changed=ctx.wait_for_external_event(CIRCUIT_EVENT),
             form=input_.get("form", 1),
             digest=input_.get("digest"),
         )
@@ -155,6 +155,11 @@ class Run:
     def record(self) -> EntityInstanceId:
         """The entity that keeps the record of this operation's key."""
         return record_id(self.operation.operation_id)
+
+    @property
+    def trace(self) -> dict[str, str] | None:
+        """Where in a trace the operation was submitted, in its JSON form."""
+        return None if self.operation.trace is None else self.operation.trace.to_json()
 
     def follow(self, result: StepResult) -> Action:
         """Move the retry loop on by a result, and return what to do now."""
@@ -200,12 +205,18 @@ class Run:
 
     def _wait(self, until: datetime, began_at: datetime, *, for_circuit: bool) -> Steps[None]:
         timer, early = self.ctx.create_timer(until), 0
+        wait_for = self.ctx.wait_for_external_event
         while True:
-            winner = yield task.when_any([timer, self.cancel, self.retry_now, self.circuit_changed])
-            if winner is self.retry_now:
-                ends = self._is_retried_now()
-            elif winner is self.circuit_changed:
-                ends = self._has_circuit_changed(began_at) and for_circuit
+            # The SDK keeps what was sent before.
+            retry_now = self.retry_now = self.retry_now or wait_for(RETRY_NOW_EVENT)
+            changed = self.circuit_changed = self.circuit_changed or wait_for(CIRCUIT_EVENT)
+            winner = yield task.when_any([timer, self.cancel, retry_now, changed])
+            if winner is retry_now:
+                self.retry_now = None
+                ends = self._is_retried_now(retry_now.get_result())
+            elif winner is changed:
+                self.circuit_changed = None
+                ends = _has_circuit_changed(changed.get_result(), began_at) and for_circuit
             elif winner is timer and fired_early(self.form, until, self.now, early):
                 timer, early, ends = self.ctx.create_timer(after_early(until, self.now)), early + 1, False
             else:
@@ -213,23 +224,20 @@ class Run:
             if ends:
                 return
 
-    def _is_retried_now(self) -> bool:
+    def _is_retried_now(self, request: Any) -> bool:
         """Whether the request means this wait, and not an earlier one that ended before it arrived."""
-        request = self.retry_now.get_result()
-        self.retry_now = self.ctx.wait_for_external_event(RETRY_NOW_EVENT)
         if not isinstance(request, dict) or request.get("attempt") != self.state.history.next_attempt:
             return False
         self.note_action(RETRY_NOW_EVENT, request)
         return True
 
-    def _has_circuit_changed(self, began_at: datetime) -> bool:
-        """Whether the circuit changed since this wait began: earlier changes are part of the wait."""
-        change = self.circuit_changed.get_result()
-        self.circuit_changed = self.ctx.wait_for_external_event(CIRCUIT_EVENT)
-        try:
-            return from_rfc3339(change["at"]) >= began_at
-        except (KeyError, TypeError, ValueError):
-            return False  # Anyone may send an event, and in any form.
+
+def _has_circuit_changed(change: Any, began_at: datetime) -> bool:
+    """Whether the circuit changed since a wait began: earlier changes are part of the wait."""
+    try:
+        return from_rfc3339(change["at"]) >= began_at
+    except (KeyError, TypeError, ValueError):
+        return False  # Anyone may send an event, and in any form.
 
 
 _CLAIM_AGAIN: Final = timedelta(seconds=30)
@@ -395,7 +403,7 @@ def _sent_operation(run: Run) -> dict[str, Any]:
     if run.digest is not None:
         return {"operation_id": run.operation.operation_id, "digest": run.digest}
     # Events go out after success only, so an attempt does not carry them.
-    return {"operation": replace(run.operation, on_success=()).to_json()}
+    return {"operation": run.operation.to_json() | {"on_success": []}}
 
 
 def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked]:
@@ -406,7 +414,7 @@ def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked]:
         **_sent_operation(run),
         "run": run.operation.run,
         "attempt": attempt,
-        "ticket": replace(run.state.admission, asks_for_slot=True).to_json(),
+        "ticket": run.state.admission.to_json() | {"asks_for_slot": True},
     }
     answer: AttemptOutcome | WorkerFailed | Blocked
     try:
@@ -435,7 +443,7 @@ def _succeed(run: Run, result: Mapping[str, Any]) -> Steps[dict[str, Any]]:
         "writes": writes,
         "events": events,
         "correlation_id": run.operation.correlation_id,
-        "trace": run.operation.to_json()["trace"],
+        "trace": run.trace,
     }
     committed = yield from call_until_success(run.ctx, COMMIT, commit)
     if committed["rejected"] is not None:
@@ -506,7 +514,7 @@ def _finish(run: Run, state: OperationState, **more: Any) -> dict[str, Any]:
             "document": document,
             "now": to_rfc3339(run.now),
             "ttl_seconds": run.operation.ttl_seconds,
-            "trace": run.operation.to_json()["trace"],
+            "trace": run.trace,
         },
     )
     return document

@@ -26,6 +26,7 @@ from typing import Annotated, Any, Final, Self, TypeAliasType, get_args, get_ori
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_OFFSET_CHARS: Final = len("+00:00")
 
 
 def to_rfc3339(instant: datetime) -> str:
@@ -36,7 +37,8 @@ def to_rfc3339(instant: datetime) -> str:
     """
     if instant.tzinfo is None:
         raise ValueError("an instant needs a time zone")
-    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    in_utc = instant if instant.tzinfo is UTC else instant.astimezone(UTC)
+    return f"{in_utc.isoformat()[:-_OFFSET_CHARS]}Z"
 
 
 def from_rfc3339(text: str) -> datetime:
@@ -48,7 +50,7 @@ def from_rfc3339(text: str) -> datetime:
     instant = datetime.fromisoformat(text)
     if instant.tzinfo is None:
         raise ValueError(f"{text!r} has no offset from UTC")
-    return instant.astimezone(UTC)
+    return instant if instant.tzinfo is UTC else instant.astimezone(UTC)
 
 
 def optional_to_rfc3339(instant: datetime | None) -> str | None:
