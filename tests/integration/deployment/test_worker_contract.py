@@ -44,6 +44,12 @@ WORKERS_OWN = (
 LIBRARY = "azure_functions_runtime"
 PINNED = "1.3.0"
 OLDEST = "1.1.1"
+OPEN_TELEMETRY = {
+    "AzureFunctionsJobHost__telemetryMode": "OpenTelemetry",
+    "PYTHON_ENABLE_OPENTELEMETRY": "true",
+}
+"""What `HOST_TELEMETRY=openTelemetry` sets; infra/modules/settings.bicep."""
+TRACE_PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 ANSWER_SECONDS = 120
 
 rpc = make_messages()
@@ -114,6 +120,7 @@ class Worker:
             invocation_id=name,
             function_id=function.function_id,
             input_data=[rpc.ParameterBinding(name=given, data=value) for given, value in data.items()],
+            trace_context=rpc.RpcTraceContext(trace_parent=TRACE_PARENT),
         )
         return self.host.ask(invocation_request=request)
 
@@ -140,11 +147,11 @@ def workers_own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def start(
     tmp_path_factory: pytest.TempPathFactory, workers_own: Path, azurite: Storage
-) -> Iterator[Callable[[str], Worker]]:
+) -> Iterator[Callable[..., Worker]]:
     """Starts a worker with the deployed app and a version of the library; "" leaves the worker its own."""
     with ExitStack() as running:
 
-        def started(library: str) -> Worker:
+        def started(library: str, **settings: str) -> Worker:
             app = tmp_path_factory.mktemp("home") / "wwwroot"
             packages = app / ".python_packages"
             write(app, "storage")
@@ -157,13 +164,13 @@ def start(
                     tmp_path_factory.mktemp("library"), "--no-deps", f"azure-functions-runtime=={library}"
                 )
                 (packages / LIBRARY).symlink_to(other / LIBRARY)
-            return running.enter_context(serving(app, workers_own, azurite))
+            return running.enter_context(serving(app, workers_own, azurite, **settings))
 
         yield started
 
 
 @contextmanager
-def serving(app: Path, workers_own: Path, storage: Storage) -> Iterator[Worker]:
+def serving(app: Path, workers_own: Path, storage: Storage, **settings: str) -> Iterator[Worker]:
     """Run a worker, and the task hub that its clients talk to."""
     host = Host()
     server = grpc.server(futures.ThreadPoolExecutor())
@@ -182,6 +189,7 @@ def serving(app: Path, workers_own: Path, storage: Storage) -> Iterator[Worker]:
         "PATH": os.environ["PATH"],
         "AzureWebJobsStorage": storage.connection_string,
         "FLAKY_TARGET_URL": "https://flaky-target.invalid",
+        **settings,
     }
     command = [
         sys.executable,
@@ -207,9 +215,14 @@ def serving(app: Path, workers_own: Path, storage: Storage) -> Iterator[Worker]:
         hub.stop()
 
 
-@pytest.fixture(scope="module", params=[PINNED, OLDEST])
-def worker(request: pytest.FixtureRequest, start: Callable[[str], Worker]) -> Worker:
-    return start(request.param)
+@pytest.fixture(
+    scope="module",
+    params=[(PINNED, {}), (PINNED, OPEN_TELEMETRY), (OLDEST, {})],
+    ids=["pinned", "pinned with OpenTelemetry", "oldest"],
+)
+def worker(request: pytest.FixtureRequest, start: Callable[..., Worker]) -> Worker:
+    library, settings = request.param
+    return start(library, **settings)
 
 
 def http(method: str, path: str, body: Any = None) -> Any:
@@ -320,7 +333,7 @@ def test_an_activity_runs(worker: Worker) -> None:
     assert succeeded(answer).return_value.WhichOneof("data") is not None, request
 
 
-def test_an_older_library_of_the_platform_indexes_nothing(start: Callable[[str], Worker]) -> None:
+def test_an_older_library_of_the_platform_indexes_nothing(start: Callable[..., Worker]) -> None:
     """Why `requirements.txt` pins the library."""
     worker = start("")
     assert worker.started.capabilities["library"] == "1.1.0"

@@ -67,6 +67,12 @@ def test_a_setting_over_host_json_is_beside_one_that_stands_there() -> None:
             assert name == "AzureFunctionsJobHost__telemetryMode" or "type" in place
 
 
+def test_open_telemetry_is_switched_on_in_the_host_and_in_the_worker_together() -> None:
+    """As `integration/deployment/test_worker_contract.py` runs the worker."""
+    switches = SETTINGS.keys_of("openTelemetrySettings")
+    assert switches == {"AzureFunctionsJobHost__telemetryMode", "PYTHON_ENABLE_OPENTELEMETRY"}
+
+
 def test_storage_is_reached_by_the_apps_identity() -> None:
     given = dict.fromkeys(SETTINGS.keys_of("storageSettings"), "x") | {
         "AzureWebJobsStorage__credential": "managedidentity"
