@@ -17,6 +17,11 @@ param image string = ''
 @description('Where orchestrations are kept: the storage account, or a Durable Task Scheduler.')
 param durableBackend string = 'storage'
 
+@minValue(0)
+@maxValue(3)
+@description('Capacity units of a scheduler on its Dedicated plan; 0 = the Consumption plan. See docs/sizing.md.')
+param schedulerUnits int = 0
+
 @minValue(1)
 @maxValue(1000)
 @description('The fewest instances. The platform adds none for orchestrations on Azure Storage: there this is their number.')
@@ -126,6 +131,7 @@ module scheduler 'modules/scheduler.bicep' = if (durableBackend == 'scheduler') 
     location: location
     tags: tags
     principalId: identity.outputs.principalId
+    units: schedulerUnits
   }
 }
 

@@ -15,6 +15,11 @@ param location string
 @description('Where orchestrations are kept: the storage account, or a Durable Task Scheduler.')
 param durableBackend string = 'storage'
 
+@minValue(0)
+@maxValue(3)
+@description('Capacity units of a scheduler on its Dedicated plan; 0 = the Consumption plan. See docs/sizing.md.')
+param schedulerUnits int = 0
+
 @allowed(['flex', 'premium'])
 @description('The plan: Flex Consumption, or Premium.')
 param plan string = 'flex'
@@ -133,6 +138,7 @@ module scheduler 'modules/scheduler.bicep' = if (durableBackend == 'scheduler') 
     location: location
     tags: tags
     principalId: identity.outputs.principalId
+    units: schedulerUnits
   }
 }
 

@@ -6,6 +6,9 @@ param tags object
 @description('Of the app\'s identity.')
 param principalId string
 
+@description('Capacity units of the Dedicated plan, 1 to 3; 0 = the Consumption plan.')
+param units int
+
 @description('Who may connect, as ranges; the role below is asked for either way. An empty list lets nobody in.')
 param ipAllowlist array = ['0.0.0.0/0']
 
@@ -18,7 +21,7 @@ resource scheduler 'Microsoft.DurableTask/schedulers@2025-11-01' = {
   location: location
   tags: tags
   properties: {
-    sku: { name: 'Consumption' }
+    sku: units == 0 ? { name: 'Consumption' } : { name: 'Dedicated', capacity: units }
     ipAllowlist: ipAllowlist
   }
 
