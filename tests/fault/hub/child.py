@@ -1,7 +1,8 @@
 """One life of a hub, run as a process of its own: submits a batch of work, and dies at a point if asked to.
 
-Usage: python -m tests.fault.hub.child FOLDER LIFE [POINT VISIT]. Prints a line for all that was accepted.
-Without a point it waits for everything to end and prints a report as its last line.
+Usage: python -m tests.fault.hub.child FOLDER LIFE [POINT VISIT | wait]. Prints a line when it begins, and one for
+all that was accepted. `wait` leaves it to the parent to kill it. Without a point it waits for everything to end
+and prints a report as its last line.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from onebox.clock import SystemClock
-from onebox.hub import FaultPoint, Hub
+from onebox.hub import FaultPoint, Hub, HubSettings
 from onebox.hub.model import InstanceFinishedError
 from onebox.hub.reading import InstanceFilter
 from tests.fault.hub.workload import MIXED_COUNTER, SIGNALS_COUNTER, Cut, counting_app, submit
@@ -39,7 +40,11 @@ async def submit_batch(hub: Hub, life: int) -> None:
 
 async def finish(hub: Hub) -> dict[str, object]:
     """Send what a death may have kept from being sent, wait for all, and print how it ended."""
-    everything = hub.tasks.query(InstanceFilter(), None, None).items
+    page = hub.tasks.query(InstanceFilter(), None, None)
+    everything = page.items
+    while page.token is not None:
+        page = hub.tasks.query(InstanceFilter(), None, page.token)
+        everything += page.items
     for state in everything:
         if state.name == "mixed" and not state.status.is_terminal:
             with suppress(InstanceFinishedError):
@@ -56,8 +61,10 @@ async def finish(hub: Hub) -> dict[str, object]:
 
 async def live(folder: Path, life: int, cut: Cut, *, to_the_end: bool) -> None:
     app = counting_app(folder / "runs.log")
-    hub = Hub(folder / "hub.db", AppInvoker(app), SystemClock(), faults=cut)
+    settings = HubSettings(archive_after_seconds=0.02)  # so that a death may meet that, too
+    hub = Hub(folder / "hub.db", AppInvoker(app), SystemClock(), settings, faults=cut)
     await hub.start()
+    say("began")
     await submit_batch(hub, life)
     if to_the_end:
         say(json.dumps(await finish(hub)))
@@ -69,9 +76,9 @@ async def live(folder: Path, life: int, cut: Cut, *, to_the_end: bool) -> None:
 
 def main() -> None:
     folder, life, *where = sys.argv[1:]
-    point, visit = (FaultPoint(where[0]), int(where[1])) if where else (None, 0)
+    point, visit = (FaultPoint(where[0]), int(where[1])) if len(where) > 1 else (None, 0)
     cut = Cut(point, visit, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    asyncio.run(live(Path(folder), int(life), cut, to_the_end=point is None))
+    asyncio.run(live(Path(folder), int(life), cut, to_the_end=not where))
 
 
 if __name__ == "__main__":

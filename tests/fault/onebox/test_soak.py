@@ -29,6 +29,7 @@ PER_SECOND = float(os.environ.get("SOAK_PER_SECOND", "10"))
 KEPT_SECONDS = 20
 LOOK_EVERY_SECONDS = min(30.0, SECONDS / 12)
 MOST_MEMORY_GROWTH = 8_000_000
+MOST_BYTES_OF_AN_EXPIRED_KEY = 400
 PAGE_BYTES = 4096
 KILOBYTE = 1024
 
@@ -144,5 +145,7 @@ def test_neither_memory_nor_the_store_goes_on_growing(tmp_path: Path, target: Ta
         load.close()
     half = looks[len(looks) // 2 :]
     assert half[-1].memory - half[0].memory < MOST_MEMORY_GROWTH, looks
-    assert half[-1].used < 1.5 * half[0].used, looks
-    assert half[-1].file < 1.5 * half[0].file, looks
+    # An expired key leaves a row of an entity without state, which the app removes once an hour.
+    expired = MOST_BYTES_OF_AN_EXPIRED_KEY * (half[-1].posted - half[0].posted)
+    assert half[-1].used < 1.2 * half[0].used + expired, looks
+    assert half[-1].file < 1.2 * half[0].file + expired, looks

@@ -1,5 +1,6 @@
 """The functions in processes of their own: FUNCTIONS_WORKER_PROCESS_COUNT."""
 
+import json
 import os
 import random
 import re
@@ -200,6 +201,40 @@ def test_activities_that_block_leave_turns_alone(workers: OneboxProcess, tmp_pat
     (tmp_path / "until").touch()
     for number in range(40):
         output_of(workers, f"blocked-{number}")
+
+
+@pytest.fixture
+def hasty_workers(tmp_path: Path) -> Iterator[OneboxProcess]:
+    """One worker process, in which a function may take two seconds."""
+    app = tmp_path / "app"
+    shutil.copytree(APP, app)
+    settings = json.loads((app / "host.json").read_text())
+    (app / "host.json").write_text(json.dumps(settings | {"functionTimeout": "00:00:02"}))
+    onebox = OneboxProcess(tmp_path, app, FUNCTIONS_WORKER_PROCESS_COUNT="1")
+    onebox.server.start()
+    yield onebox
+    onebox.close()
+
+
+def test_a_process_whose_loop_is_blocked_is_replaced(hasty_workers: OneboxProcess) -> None:
+    (pid,) = pids_of(hasty_workers)
+    assert hasty_workers.client.post("/api/block?seconds=600").status_code == 500
+    hasty_workers.until_logged(f"worker process {pid} is replaced: a function ran out of time")
+    assert hasty_workers.client.get("/api/pid").text != str(pid)
+
+
+def test_a_process_with_an_activity_that_hangs_is_replaced_and_the_activity_fails(
+    hasty_workers: OneboxProcess, tmp_path: Path
+) -> None:
+    (notes := tmp_path / "notes").mkdir()
+    given = {"folder": str(notes), "until": str(tmp_path / "never")}
+    start(hasty_workers, "one", "hangs", {"activity": "sleeps", "input": given})
+    state = hasty_workers.until("hangs", "Completed", "Failed")
+    assert state["runtimeStatus"] == "Failed"
+    assert "sleeps ran longer than functionTimeout (2 s)" in state["output"]
+    (ran,) = notes.iterdir()
+    eventually(lambda: is_gone(int(ran.name)), "the process that ran it is gone")
+    assert pids_of(hasty_workers) != [int(ran.name)]
 
 
 def test_a_stop_ends_all_processes(own_workers: OneboxProcess) -> None:

@@ -24,12 +24,14 @@ from onebox.worker import wire
 from onebox.worker.child import Configuration
 from onebox.worker.functions import Catalogue
 from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
+from onebox.worker.runner import OUT_OF_TIME
 
 _LOG = logging.getLogger("onebox")
 _FIRST_PAUSE: Final = timedelta(milliseconds=100)
 _LONGEST_PAUSE: Final = timedelta(seconds=30)
 _HEALTHY_SECONDS: Final = 60.0  # one that ran so long starts without the pauses of those before it
 _STOP_SECONDS: Final = 2.0
+_REPORT_SECONDS: Final = 1.0  # for a process to say by itself that a function has run out of time
 
 
 @dataclass(slots=True)
@@ -68,6 +70,7 @@ class WorkerProcesses:
         seconds = None if function_timeout is None else function_timeout.total_seconds()
         verbose = logging.getLogger("onebox").isEnabledFor(logging.DEBUG)
         self._configuration = Configuration(str(app), os.getpid(), seconds, verbose)
+        self._limit_seconds = None if seconds is None else seconds + _REPORT_SECONDS
         self._clock = clock
         self._slots = [_Slot(number) for number in range(count)]
         self._turns = itertools.count()
@@ -115,13 +118,32 @@ class WorkerProcesses:
                 busy.
 
         Raises:
-            RefusedError: It answered so.
+            RefusedError: It answered so, or not within functionTimeout: then it is replaced, as in the host,
+                for what has run out of time may hold a thread, or the event loop, for good.
             WorkerLostError: It ended meanwhile, so that nobody knows how far it came.
         """
         while (link := self._pick(key)) is None:
             self._available.clear()
             await self._available.wait()
-        return await link.call(method, value, parts)
+        try:
+            async with asyncio.timeout(self._limit_seconds):
+                return await link.call(method, value, parts)
+        except TimeoutError:
+            self._replace(link)
+            text = f"no answer within functionTimeout ({self._configuration.timeout_seconds:g} s)"
+            raise RefusedError(wire.FAILED, [OUT_OF_TIME, text, text]) from None
+        except RefusedError as refused:
+            if refused.name == wire.FAILED and refused.details[0] == OUT_OF_TIME:
+                self._replace(link)
+            raise
+
+    def _replace(self, link: Link) -> None:
+        """End the process behind a link, unless it has ended; `_keep` starts another."""
+        for slot in self._slots:
+            if slot.link is link and slot.process is not None and slot.process.returncode is None:
+                _LOG.error("worker process %d is replaced: a function ran out of time", slot.process.pid)
+                link.cut()
+                slot.process.kill()
 
     def _pick(self, key: str | None) -> Link | None:
         count = len(self._slots)

@@ -49,6 +49,9 @@ _UUID_FORM: Final = 4 << 76 | 0b10 << 62
 # the cancellation of something that it awaited, or call sys.exit.
 _ESCAPES: Final = (SystemExit, KeyboardInterrupt, asyncio.CancelledError)
 
+OUT_OF_TIME: Final = "FunctionTimeoutException"
+"""The type of the failure of a function that ran longer than functionTimeout."""
+
 Input = tuple[str, Any]  # parameter name, Datum
 
 
@@ -337,7 +340,7 @@ def _rpc_exception(failure: Failure | None) -> Any:
 
 def _out_of_time(function: Function, seconds: float | None) -> Failure:
     message = f"{function.name} ran longer than functionTimeout ({seconds:g} s)"
-    return Failure("FunctionTimeoutException", message, message)
+    return Failure(OUT_OF_TIME, message, message)
 
 
 def _log(
