@@ -1,8 +1,8 @@
 """One life of a hub, run as a process of its own: submits a batch of work, and dies at a point if asked to.
 
-Usage: python -m tests.fault.hub.child FOLDER LIFE [POINT VISIT | wait]. Prints a line when it begins, and one for
-all that was accepted. `wait` leaves it to the parent to kill it. Without a point it waits for everything to end
-and prints a report as its last line.
+Usage: python -m tests.fault.hub.child FOLDER LIFE [POINT VISIT | wait]. Prints a line when it begins, and one
+for all that was accepted. `wait` leaves it to the parent to kill it. Without a point it waits for everything
+to end and prints a report as its last line.
 """
 
 import asyncio

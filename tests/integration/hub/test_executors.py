@@ -45,6 +45,27 @@ async def test_what_is_not_in_memory_any_more_is_replayed(tmp_path: Path) -> Non
     assert await replays_of_a_chain(tmp_path, executors) == (4, 4)
 
 
+class LeavingInvoker(AppInvoker):
+    """Leaves what it kept of an orchestration to another, as the invoker does while its code is slow."""
+
+    async def orchestrator(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse:
+        self.executors.forget(request.instance_id)
+        return await super().orchestrator(name, request)
+
+
+async def test_what_another_runs_is_not_kept(tmp_path: Path) -> None:
+    invoker = LeavingInvoker(make_app())
+    hub = Hub(tmp_path / "hub.db", invoker, SystemClock())
+    await hub.start()
+    try:
+        await hub.tasks.start(Start("one", "chain", input="1"))
+        await hub.tasks.wait_finished("one")
+    finally:
+        await hub.stop()
+    assert (invoker.turns, invoker.executors.replays) == (4, 4)
+    assert not invoker.executors._kept
+
+
 @pytest.mark.parametrize(("first", "then", "replays"), [(2, ALWAYS, 3), (0, 2, 2)])
 async def test_first_turns_and_one_in_a_while_are_replayed(
     tmp_path: Path, first: int, then: int, replays: int

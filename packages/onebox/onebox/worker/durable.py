@@ -202,6 +202,7 @@ class DurableInvoker:
             return answer
         if request.missing:
             raise HistoryNeededError
+        self._executors.forget(request.instance_id)  # the runtime replays: this may be its last turn
         trigger = text_datum(base64.b64encode(request.serialized()).decode("ascii"))
         self._runner.note_elsewhere(function)
         result = await self._run(function, trigger, reason="")

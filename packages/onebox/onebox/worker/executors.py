@@ -161,6 +161,10 @@ class Orchestrators:
             )
             return pb.OrchestratorResponse(instanceId=request.instance_id, actions=[failed])
 
+    def forget(self, instance_id: str) -> None:
+        """Keep nothing of an orchestration whose turn is run by somebody else: it may be the last."""
+        self._take(instance_id)
+
     def _run(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse | None:
         kept = self._take(request.instance_id)
         tail = None if kept is None else kept.tail(request)
