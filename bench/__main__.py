@@ -9,7 +9,20 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import app_cost, circuit, cost, guard, hub, intake, outage, storage, telemetry, throughput, views
+from bench import (
+    app_cost,
+    circuit,
+    cost,
+    guard,
+    hub,
+    intake,
+    outage,
+    storage,
+    telemetry,
+    throughput,
+    upkeep,
+    views,
+)
 from bench.numbers import Table
 from bench.peers import benchmark as peers
 
@@ -42,6 +55,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "outage": outage.measure,
     "dead-letters": storage.measure_dead_letters,
     "outbox": storage.measure_outbox,
+    "upkeep": upkeep.measure,
     "telemetry": telemetry.measure,
     "views": views.measure,
     "peers": peers.measure,

@@ -132,7 +132,7 @@ async def look_at(hub: str, kind: Past, now: datetime) -> None:
     Raises:
         TaskHubUnavailableError: The task hub did not answer; the next run goes on.
     """
-    for shard in range(_SHARDS.get(kind, 1)):
+    for shard in range(SHARDS.get(kind, 1)):
         part = Part(kind, shard)
         if await remove_past(hub, part, now, LOOK_SECONDS):
             await start_instance(hub, RETENTION, part.instance_id, {"kind": kind, "shard": shard}, again=True)
@@ -268,7 +268,7 @@ async def _batches(_hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]
 async def _operations(hub: str, shard: int, now: datetime) -> AsyncGenerator[int]:
     kept_for = maintenance_settings().history_for
     if kept_for is not None:
-        async for number in remove_old(hub, now - kept_for, shard, _SHARDS[Past.OPERATIONS]):
+        async for number in remove_old(hub, now - kept_for, shard, SHARDS[Past.OPERATIONS]):
             yield number
 
 
@@ -305,7 +305,7 @@ _STEPS: Final[dict[Past, Callable[[str, int, datetime], AsyncGenerator[int]]]] =
     Past.RECORDS: _records,
 }
 
-_SHARDS: Final = {
+SHARDS: Final = {
     Past.MARKERS: len(_BOUNDS) - 1,
     Past.STEPS: len(_BOUNDS) - 1,
     Past.SENT_EVENTS: outbox_index.SHARDS,

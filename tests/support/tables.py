@@ -154,7 +154,9 @@ class TableInMemory:
     def _matching(self, terms: list[tuple[str, str, str]]) -> Iterator[tuple[dict[str, Any], str]]:
         of_partition = [term[1:] for term in terms if term[0] == "PartitionKey"]
         bounds = [term[1:] for term in terms if term[0] == "RowKey"]
-        for key in sorted(name for name in self.partitions if _within(name, of_partition)):
+        whole = [text for op, text in of_partition if op == "eq"]
+        among = self.partitions if not whole else self.partitions.keys() & whole
+        for key in sorted(name for name in among if _within(name, of_partition)):
             partition = self.partitions[key]
             lowest = max((text for op, text in bounds if op in {"ge", "gt", "eq"}), default="")
             for row_key in partition.keys[bisect_left(partition.keys, lowest) :]:
