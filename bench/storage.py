@@ -24,7 +24,7 @@ from durabletask.testing import create_test_backend
 from activities.outbox import outbox_give_up, outbox_pending, publish
 from bench.metered_app import Requests, counting_requests
 from bench.numbers import Row, Table, milliseconds
-from durable_retry.engine.dead_letters.record import archived
+from durable_retry.engine.dead_letters.record import Status, archived
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter, Facets
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.outbox import EventState
@@ -32,7 +32,14 @@ from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.services.outbox import SWEPT_AFTER, sweep
 from durable_retry.settings.catalogue import STORAGE
 from durable_retry.stores import tables
-from durable_retry.stores.dead_letters.index import TABLE, IndexEntry, list_prefix, read_groups, read_summary
+from durable_retry.stores.dead_letters.index import (
+    TABLE,
+    IndexEntry,
+    list_prefix,
+    partition_of,
+    read_groups,
+    read_summary,
+)
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import keep_operation, move_dead_letter
 from durable_retry.stores.operation_writes import commit_success
@@ -217,7 +224,10 @@ def _list_rows(name: str, numbers: Iterable[int]) -> Iterator[tables.Row]:
             "detail": DETAIL,
         }
         entry = IndexEntry(id=f"dl-{number:032x}", created_at=created_at, facets=facets, names=names)
-        keys = {"PartitionKey": "open", "RowKey": f"{list_prefix(name)}{entry.position}"}
+        keys = {
+            "PartitionKey": partition_of(Status.OPEN, entry.id),
+            "RowKey": f"{list_prefix(name)}{entry.position}",
+        }
         yield {**keys, **entry.properties()}
 
 

@@ -1,15 +1,18 @@
-"""The index rows and counters of dead letters: partition = status; each list is one range of row keys.
+"""The index rows and counters of dead letters: each list is one range of row keys in some partitions.
+
+    open, open-1, open-2, ...        a partition for each status and shard; the shard is of the id
 
     n|<list>|<newest first><id>      one row per list that a dead letter stands in, see `Facets.lists`
     o|<list>|<oldest first><id>      of open ones: the oldest first, of all, by reason and by dependency
     d|<archived at><id>              of archived ones: the next to delete first
     t|<writer>, g|<group>|<writer>   counters of open ones
 
-All rows of one dead letter under one status are written in one transaction, together with the counters of
-open ones. So the rows exist all or not at all, and the counters match them exactly.
+All rows of one dead letter under one status are in one partition, and written in one transaction together
+with that partition's counters of open ones. So the rows exist all or not at all, and the counters match them.
+Storage bounds what one partition takes a second, hence the shards. Older versions wrote all to the first one.
 
-Each process writes one of `_WRITERS` shards of the counters, so that processes seldom conflict. The sum over
-the shards is exact. A single shard may be negative: another process may have made the increment.
+Each process writes one of `_WRITERS` rows of the counters, so that processes seldom conflict. The sum over
+them is exact. A single one may be negative: another process may have made the increment.
 """
 
 import asyncio
@@ -22,6 +25,7 @@ from datetime import datetime
 from typing import Any, Final, Self
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
+from zlib import crc32
 
 from azure.core import MatchConditions
 from azure.data.tables import UpdateMode
@@ -32,6 +36,8 @@ from durable_retry.engine.dead_letters.replay import FACETS, Facets
 from durable_retry.stores import tables
 
 TABLE: Final = "DeadLetterIndex"
+
+SHARDS: Final = 4
 
 AFTER_ALL: Final = "~"
 """Sorts after every character that a key can contain."""
@@ -113,6 +119,16 @@ def id_at(position: str) -> str:
 _DIGITS: Final = 17
 
 
+def partitions(status: Status) -> list[str]:
+    """Return the partitions of a status."""
+    return [status.value, *(f"{status.value}-{shard}" for shard in range(1, SHARDS))]
+
+
+def partition_of(status: Status, dead_letter_id: str) -> str:
+    """Return the partition that a dead letter is listed in under a status."""
+    return partitions(status)[crc32(dead_letter_id.encode()) % SHARDS]
+
+
 def list_prefix(name: str) -> str:
     """Return the key prefix of a list."""
     return f"n|{quoted(name)}|"
@@ -151,7 +167,6 @@ def _microseconds(instant: datetime) -> int:
 
 _WRITERS: Final = 16
 _WRITER: Final = f"{uuid.uuid4().int % _WRITERS:02d}"
-_OPEN: Final = Status.OPEN.value
 _DETAIL_CHARS: Final = 300
 
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
@@ -203,21 +218,22 @@ def counter_lock() -> asyncio.Lock:
     return _locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
 
-async def counter_changes(record: DeadLetterRecord, step: int) -> list[tables.Change]:
+async def counter_changes(record: DeadLetterRecord, step: int, partition: str) -> list[tables.Change]:
     """Return the counter changes for listing (step 1) or unlisting (step -1) an open dead letter."""
     totals, group = await asyncio.gather(
-        tables.read_version(TABLE, _OPEN, _totals_key()),
-        tables.read_version(TABLE, _OPEN, _group_key(record.group)),
+        tables.read_version(TABLE, partition, _totals_key()),
+        tables.read_version(TABLE, partition, _group_key(record.group)),
     )
+    keys = {"PartitionKey": partition}
     return [
-        _written(_totals_after(totals, IndexEntry.of(record), step), totals),
-        _written(_group_after(group, record, step), group),
+        _written(keys | _totals_after(totals, IndexEntry.of(record), step), totals),
+        _written(keys | _group_after(group, record, step), group),
     ]
 
 
 async def read_summary() -> Summary:
     """Count open dead letters and find the oldest of each kind, at a cost by the number of kinds."""
-    page = await tables.rows_between(TABLE, _OPEN, after="t|", before="t|" + AFTER_ALL)
+    page = await tables.merged_rows(TABLE, partitions(Status.OPEN), after="t|", before="t|" + AFTER_ALL)
     counts: Counter[str] = Counter()
     for row in page.rows:
         counts.update(json.loads(tables.unpacked("counts", row)))
@@ -236,7 +252,7 @@ async def read_summary() -> Summary:
 
 async def read_groups() -> list[Group]:
     """Return groups with open dead letters, the latest first, at a cost that depends on their number."""
-    page = await tables.rows_between(TABLE, _OPEN, after="g|", before="g|" + AFTER_ALL)
+    page = await tables.merged_rows(TABLE, partitions(Status.OPEN), after="g|", before="g|" + AFTER_ALL)
     rows_by_group: dict[str, list[tables.Row]] = {}
     for row in page.rows:
         rows_by_group.setdefault(row["group"], []).append(row)
@@ -250,13 +266,13 @@ def _totals_after(stored: tables.Versioned | None, entry: IndexEntry, step: int)
     for name in ("all", f"reason={entry.facets.reason}", f"dependency={entry.facets.dependency}"):
         counts[name] += step
     left = {name: count for name, count in counts.items() if count != 0}
-    return {"PartitionKey": _OPEN, "RowKey": _totals_key(), **tables.packed("counts", json.dumps(left))}
+    return {"RowKey": _totals_key(), **tables.packed("counts", json.dumps(left))}
 
 
 def _group_after(stored: tables.Versioned | None, record: DeadLetterRecord, step: int) -> tables.Row:
     row: tables.Row = {} if stored is None else stored.row
     created_at = to_rfc3339(record.created_at)
-    keys = {"PartitionKey": _OPEN, "RowKey": _group_key(record.group), "group": record.group}
+    keys = {"RowKey": _group_key(record.group), "group": record.group}
     count = int(row.get("count", 0)) + step
     first_seen_at = min((row.get("first_seen_at", created_at), created_at), key=from_rfc3339)
     last_seen_at = max((row.get("last_seen_at", created_at), created_at), key=from_rfc3339)
@@ -291,7 +307,9 @@ def _written(row: tables.Row, stored: tables.Versioned | None) -> tables.Change:
 
 async def _oldest(name: str) -> datetime | None:
     prefix = waiting_prefix(name)
-    page = await tables.rows_between(TABLE, _OPEN, after=prefix, before=prefix + AFTER_ALL, limit=1)
+    page = await tables.merged_rows(
+        TABLE, partitions(Status.OPEN), after=prefix, before=prefix + AFTER_ALL, limit=1
+    )
     return from_rfc3339(page.rows[0]["created_at"]) if page.rows else None
 
 
@@ -328,104 +346,127 @@ class IndexContendedError(Exception):
 
 async def list_open(record: DeadLetterRecord) -> None:
     """List a new dead letter."""
-    await _list_open(record)
+    await _list_open(record, partition_of(Status.OPEN, record.id))
 
 
 async def move_to_status(record: DeadLetterRecord) -> None:
     """List a dead letter under its status and remove it from the lists of the others."""
     entry = IndexEntry.of(record)
+    listed = await _listed_in(entry, record.status)
+    partition = listed or partition_of(record.status, record.id)
     if record.status is Status.OPEN:
-        await _list_open(record)
+        await _list_open(record, partition)
     else:
-        await _list_closed(record)
+        await _list_closed(record, partition)
     for status in Status:
-        if status is not record.status and await _is_listed(entry, status):
+        if status is not record.status:
             await _unlist(record, status)
 
 
 async def unlist_archived(entry: IndexEntry, archived_at: datetime) -> None:
     """Remove a deleted dead letter from the lists of archived ones."""
-    await _delete(entry, Status.ARCHIVED)
+    partition = await _listed_in(entry, Status.ARCHIVED)
+    if partition is not None:
+        await _delete(entry, Status.ARCHIVED, partition)
     await drop_due(entry.id, archived_at)
 
 
 async def drop_due(dead_letter_id: str, archived_at: datetime) -> None:
     """Remove a dead letter from the queue of those to delete."""
-    await tables.delete(TABLE, Status.ARCHIVED.value, due_key(archived_at, dead_letter_id))
+    for partition in _partitions_of(Status.ARCHIVED, dead_letter_id):
+        await tables.delete(TABLE, partition, due_key(archived_at, dead_letter_id))
 
 
 async def due(archived_before: datetime, limit: int) -> list[tuple[IndexEntry, datetime]]:
     """Return dead letters archived before an instant with the archiving time of each, the oldest first."""
-    page = await tables.rows_between(
-        TABLE, Status.ARCHIVED.value, after="d|", before=due_key(archived_before), limit=limit
+    page = await tables.merged_rows(
+        TABLE, partitions(Status.ARCHIVED), after="d|", before=due_key(archived_before), limit=limit
     )
     return [(IndexEntry.from_row(row), from_rfc3339(row["archived_at"])) for row in page.rows]
 
 
-async def _list_open(record: DeadLetterRecord) -> None:
-    rows = [
-        _row(Status.OPEN, key, IndexEntry.of(record)) for key in IndexEntry.of(record).keys_under(Status.OPEN)
-    ]
-    await _counted(record, [("create", row) for row in rows], step=1)
-
-
-async def _list_closed(record: DeadLetterRecord) -> None:
+async def _list_open(record: DeadLetterRecord, partition: str) -> None:
     entry = IndexEntry.of(record)
-    rows = [_row(record.status, key, entry) for key in entry.keys_under(record.status)]
+    rows = [_row(partition, key, entry) for key in entry.keys_under(Status.OPEN)]
+    await _counted(record, partition, [("create", row) for row in rows], step=1)
+
+
+async def _list_closed(record: DeadLetterRecord, partition: str) -> None:
+    entry = IndexEntry.of(record)
+    rows = [_row(partition, key, entry) for key in entry.keys_under(record.status)]
     if record.archived_at is not None:
         # Not removed when the dead letter is restored; the removal compares the archiving time.
-        waiting = _row(record.status, due_key(record.archived_at, record.id), entry)
+        waiting = _row(partition, due_key(record.archived_at, record.id), entry)
         rows.append({**waiting, "archived_at": to_rfc3339(record.archived_at)})
     await tables.transact(TABLE, [("upsert", row) for row in rows])
 
 
 async def _unlist(record: DeadLetterRecord, status: Status) -> None:
     entry = IndexEntry.of(record)
+    partition = await _listed_in(entry, status)
+    if partition is None:
+        return
     if status is Status.OPEN:
         keys = entry.keys_under(status)
-        await _counted(record, [("delete", _keys(status, key)) for key in keys], step=-1)
+        await _counted(record, partition, [("delete", _keys(partition, key)) for key in keys], step=-1)
     else:
-        await _delete(entry, status)
+        await _delete(entry, status, partition)
 
 
-async def _delete(entry: IndexEntry, status: Status) -> None:
-    changes: list[tables.Change] = [("delete", _keys(status, key)) for key in entry.keys_under(status)]
+async def _delete(entry: IndexEntry, status: Status, partition: str) -> None:
+    changes: list[tables.Change] = [("delete", _keys(partition, key)) for key in entry.keys_under(status)]
     try:
         await tables.transact(TABLE, changes)
     except tables.StorageRefusedError:
-        if await _is_listed(entry, status):
+        if await _is_listed(entry, partition):
             raise
 
 
-async def _counted(record: DeadLetterRecord, changes: Sequence[tables.Change], *, step: int) -> None:
+async def _counted(
+    record: DeadLetterRecord, partition: str, changes: Sequence[tables.Change], *, step: int
+) -> None:
     """Change the rows of an open dead letter and the counters in one transaction. Idempotent.
 
     Args:
         record: Whose rows.
+        partition: Of the rows and the counters.
         changes: Creations or deletions; storage refuses them when they were made before.
         step: 1 or -1.
     """
     entry = IndexEntry.of(record)
     async with counter_lock():
         for _ in range(_TRIES):
-            counts = await counter_changes(record, step)
+            counts = await counter_changes(record, step, partition)
             try:
                 if await tables.transact(TABLE, [*changes, *counts]):
                     return
             except tables.StorageRefusedError:
                 pass  # Either done before, or another process changed the counters; checked below.
-            if await _is_listed(entry, Status.OPEN) is (step > 0):
+            if await _is_listed(entry, partition) is (step > 0):
                 return
     raise IndexContendedError(record.id)
 
 
-async def _is_listed(entry: IndexEntry, status: Status) -> bool:
-    return await tables.read(TABLE, status.value, f"{list_prefix('all')}{entry.position}") is not None
+async def _listed_in(entry: IndexEntry, status: Status) -> str | None:
+    """Return the partition that lists a dead letter under a status; None when none does."""
+    for partition in _partitions_of(status, entry.id):
+        if await _is_listed(entry, partition):
+            return partition
+    return None
 
 
-def _row(status: Status, key: str, entry: IndexEntry) -> tables.Row:
-    return {**_keys(status, key), **entry.properties()}
+def _partitions_of(status: Status, dead_letter_id: str) -> list[str]:
+    """Return the partitions that may list a dead letter: also the one of older versions."""
+    return list(dict.fromkeys((partition_of(status, dead_letter_id), status.value)))
 
 
-def _keys(status: Status, key: str) -> tables.Row:
-    return {"PartitionKey": status.value, "RowKey": key}
+async def _is_listed(entry: IndexEntry, partition: str) -> bool:
+    return await tables.read(TABLE, partition, f"{list_prefix('all')}{entry.position}") is not None
+
+
+def _row(partition: str, key: str, entry: IndexEntry) -> tables.Row:
+    return {**_keys(partition, key), **entry.properties()}
+
+
+def _keys(partition: str, key: str) -> tables.Row:
+    return {"PartitionKey": partition, "RowKey": key}

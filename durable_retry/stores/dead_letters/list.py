@@ -1,6 +1,6 @@
 """Pages of dead letters, newest first, by any filter and by words.
 
-The lists of all statuses share one order, so a page without a status merges them under one cursor. Each index
+The lists of all statuses and their shards share one order, so a page merges them under one cursor. Each index
 row is checked against the dead letter itself: a row that a crash left behind, or one of a dead letter that is
 being moved, is not shown twice.
 """
@@ -22,10 +22,12 @@ from durable_retry.stores.dead_letters.index import (
     AFTER_ALL,
     NAME_CHARS,
     NAMES,
+    SHARDS,
     TABLE,
     id_at,
     list_prefix,
     newest_first,
+    partitions,
 )
 from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
 
@@ -100,9 +102,9 @@ async def list_dead_letters(
     if search.words is not None and (named := await find_dead_letter(search.words)) is not None:
         return RecordPage([named] if _is_named(wanted, search, named) else [], None)
     records: list[DeadLetterRecord] = []
-    statuses: Collection[Status] = _statuses(wanted)
+    unread: Collection[str] = _partitions(wanted)
     for _ in range(_ROUNDS):
-        entries, cursor, statuses = await _entries(wanted, search, statuses, limit - len(records), cursor)
+        entries, cursor, unread = await _entries(wanted, search, unread, limit - len(records), cursor)
         found = await find_dead_letters(entry.id for entry in entries)
         records.extend(
             record
@@ -121,16 +123,16 @@ async def count_dead_letters(wanted: DeadLetterFilter, *, one_page: bool = False
 
     Args:
         wanted: The filter.
-        one_page: Whether to count among the newest 999 of each status only, which is one read each.
+        one_page: Whether to count among the newest 999 of each partition only, which is one read each.
     """
-    counts = await asyncio.gather(*(_count(wanted, status, one_page) for status in _statuses(wanted)))
+    counts = await asyncio.gather(*(_count(wanted, each, one_page) for each in _partitions(wanted)))
     return sum(counts)
 
 
-async def _count(wanted: DeadLetterFilter, status: Status, one_page: bool) -> int:  # noqa: FBT001 - private
+async def _count(wanted: DeadLetterFilter, partition: str, one_page: bool) -> int:  # noqa: FBT001 - private
     count, cursor = 0, None
     while True:
-        found, following = await _range(wanted, status, limit=_MANY_ROWS, cursor=cursor)
+        found, following = await _range(wanted, partition, limit=_MANY_ROWS, cursor=cursor)
         count += sum(_has_facets(wanted, one) for one in found)
         if following is None or one_page:
             return count
@@ -162,24 +164,29 @@ def _has_facets(wanted: DeadLetterFilter, one: _Listed) -> bool:
 async def _entries(
     wanted: DeadLetterFilter,
     search: DeadLetterSearch,
-    statuses: Collection[Status],
+    among: Collection[str],
     limit: int,
     cursor: str | None,
-) -> tuple[list[_Listed], str | None, Collection[Status]]:
-    """Read the lists of some statuses once.
+) -> tuple[list[_Listed], str | None, Collection[str]]:
+    """Read the lists of some partitions once.
 
     Returns:
-        At most `limit` matching entries, the cursor behind them, and the statuses whose lists go on there.
+        At most `limit` matching entries, the cursor behind them, and the partitions whose lists go on there.
     """
     is_any = search == EVERY
-    rows = limit if wanted.is_exact and is_any else _MANY_ROWS
+    rows = limit if wanted.is_exact and is_any else _MANY_ROWS // SHARDS
     more = () if is_any else ("names", "reason")
     pages = await asyncio.gather(
-        *(_range(wanted, status, limit=rows, cursor=cursor, more=more) for status in statuses)
+        *(_range(wanted, each, limit=rows, cursor=cursor, more=more) for each in among)
     )
     lists = [found for found, _ in pages]
-    # Behind `rows` entries the order is not complete: a list that was cut may lack entries.
-    seen = list(islice(merge(*lists, key=attrgetter("position")), rows))
+    # Behind the end of a list that was cut the order is not complete.
+    complete = min((found[-1].position for found, following in pages if following is not None), default=None)
+    seen = [
+        one
+        for one in merge(*lists, key=attrgetter("position"))
+        if complete is None or one.position <= complete
+    ]
     fitting = (
         one for one in seen if _has_facets(wanted, one) and (is_any or search.may_match(one.id, one.row))
     )
@@ -191,8 +198,8 @@ async def _entries(
         last = seen[-1].position if seen else ""
         is_end = _is_all(pages, len(seen))
     unread = [
-        status
-        for status, (found, following) in zip(statuses, pages, strict=True)
+        each
+        for each, (found, following) in zip(among, pages, strict=True)
         if following is not None or (found and found[-1].position > last)
     ]
     return _once(chosen), None if is_end else last, unread
@@ -217,7 +224,7 @@ def _once(chosen: Iterable[_Listed]) -> list[_Listed]:
 
 async def _range(
     wanted: DeadLetterFilter,
-    status: Status,
+    partition: str,
     *,
     limit: int,
     cursor: str | None = None,
@@ -230,7 +237,7 @@ async def _range(
     last = AFTER_ALL if wanted.created_after is None else newest_first(wanted.created_after) + AFTER_ALL
     page = await tables.rows_between(
         TABLE,
-        status.value,
+        partition,
         after=prefix + max(first, "" if cursor is None else cursor + "!"),
         before=prefix + last,
         limit=limit,
@@ -239,8 +246,9 @@ async def _range(
     return [_Listed(row["RowKey"].removeprefix(prefix), row) for row in page.rows], page.cursor
 
 
-def _statuses(wanted: DeadLetterFilter) -> tuple[Status, ...]:
-    return tuple(Status) if wanted.status is None else (wanted.status,)
+def _partitions(wanted: DeadLetterFilter) -> list[str]:
+    statuses = tuple(Status) if wanted.status is None else (wanted.status,)
+    return [partition for status in statuses for partition in partitions(status)]
 
 
 def _is_wanted(wanted: DeadLetterFilter, record: DeadLetterRecord) -> bool:
