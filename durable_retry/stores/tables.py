@@ -26,7 +26,11 @@ from azure.core.exceptions import (
     ResourceNotFoundError,
     ServiceRequestTimeoutError,
 )
+from azure.core.pipeline.transport import RequestsTransport
 from azure.data.tables import TableClient, TableServiceClient, TableTransactionError, UpdateMode
+from requests import Session
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
 from durable_retry.settings.storage_account import (
     ConnectionString,
@@ -36,7 +40,7 @@ from durable_retry.settings.storage_account import (
 from durable_retry.stores.transactions import TableService
 
 _THREADS: Final = 32
-"""Calls at once. The clients keep a connection for each; more would only wait in the service."""
+"""Calls at once. The client keeps a connection for each; more would only wait in the service."""
 
 WAIT_SECONDS: Final = 5.0
 """Longest wait for a thread: when storage is slow, callers fail early rather than queue without end."""
@@ -490,6 +494,17 @@ def _service() -> TableServiceClient:
     # Once per process: app settings do not change while it runs, and a call should not read them again.
     account = storage_account()
     if isinstance(account, ConnectionString):
-        return TableService.from_connection_string(account.text, **_CLIENT_OPTIONS)
+        return TableService.from_connection_string(account.text, transport=_transport(), **_CLIENT_OPTIONS)
     credential = credential_of(account.identity)
-    return TableService(account.tables_url, credential=credential, **_CLIENT_OPTIONS)
+    return TableService(account.tables_url, credential=credential, transport=_transport(), **_CLIENT_OPTIONS)
+
+
+def _transport() -> RequestsTransport:
+    """Return the client library's own transport, with a connection kept for each thread: it keeps ten."""
+    session = Session()
+    adapter = HTTPAdapter(
+        pool_maxsize=_THREADS, max_retries=Retry(total=False, redirect=False, raise_on_status=False)
+    )
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, adapter)
+    return RequestsTransport(session=session, session_owner=False)

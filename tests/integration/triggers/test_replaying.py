@@ -334,10 +334,11 @@ async def _replayed_with_cut(
         is_last = seen == number
         if is_last and not after:
             raise CutError
-        result = await real(table, action)
-        if is_last:
-            raise CutError
-        return result
+        try:
+            return await real(table, action)
+        finally:  # Also behind the answer that there is no such row.
+            if is_last:
+                raise CutError
 
     crash.setattr(tables, "_run", run)
     try:
