@@ -97,6 +97,20 @@ def parse_retry_after(headers: Mapping[str, str], *, status_code: int, now: date
     return RetryHint(0.0, "", tuple(reading.notes)) if reading.notes else None
 
 
+def parse_used_up(headers: Mapping[str, str], *, now: datetime) -> RetryHint | None:
+    """Return how long nothing is left of the rate limit, by an answer that was no refusal; None otherwise.
+
+    `Retry-After` does not count: beside a success it says when to look again at what was asked for.
+
+    Args:
+        headers: Names in any case.
+        now: When the answer arrived; aware UTC.
+    """
+    limits = {name: value for name, value in headers.items() if "ratelimit" in name.lower()}
+    hint = parse_retry_after(limits, status_code=0, now=now) if limits else None
+    return hint if hint is not None and hint.delay_seconds > 0 else None
+
+
 class _Reading:
     """The headers of one response, and notes on those that cannot be read."""
 

@@ -185,11 +185,14 @@ def failure_of(outcome: AttemptOutcome) -> LastFailure | None:
 def pause_requested_by(outcome: AttemptOutcome, policy: RetryPolicy, now: datetime) -> datetime | None:
     """Return until when the dependency asked all callers to pause; None when it did not.
 
+    A success asks for it too, where its headers say that nothing is left of the rate limit: the next call
+    would be refused.
+
     The pause is as long as an operation itself would wait: at most `max_retry_after_seconds`, and none when
     the policy does not respect `Retry-After`.
     """
     hint = outcome.retry_hint
-    if outcome.category is not Category.THROTTLED or hint is None or not hint.is_usable:
+    if outcome.category not in {Category.THROTTLED, None} or hint is None or not hint.is_usable:
         return None
     if not policy.respect_retry_after:
         return None

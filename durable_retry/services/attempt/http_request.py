@@ -19,7 +19,7 @@ from durable_retry.engine.operations.request import is_unprotected
 from durable_retry.engine.retry.classify import classify_failure, classify_status
 from durable_retry.engine.retry.decide import attempt_seconds
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.retry_after import parse_retry_after
+from durable_retry.engine.retry.retry_after import parse_retry_after, parse_used_up
 from durable_retry.services.attempt.http_client import (
     BoundedResponse,
     EscapedBaseUrlError,
@@ -293,7 +293,8 @@ def _answered(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
     )
     if category is None:
         result = kept_result(answer, plan.dependency, app_settings().store_limit_bytes)
-        return plan.outcome(status_code=answer.status_code, result=result)
+        used_up = parse_used_up(answer.headers, now=clock.now())
+        return plan.outcome(status_code=answer.status_code, result=result, retry_hint=used_up)
     return plan.outcome(
         category=category,
         status_code=answer.status_code,

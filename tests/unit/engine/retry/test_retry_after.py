@@ -6,6 +6,7 @@ from durable_retry.engine.retry.retry_after import (
     hint_from_handler,
     parse_http_date,
     parse_retry_after,
+    parse_used_up,
 )
 from tests.support.builders import NOON, after
 
@@ -180,3 +181,22 @@ def test_a_note_shows_no_control_character() -> None:
     hint = hint_of(Retry_After="\x1b[31m")
     assert hint is not None
     assert hint.notes[0].isprintable()
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"RateLimit": '"p";r=0;t=30'}, 30),
+        ({"RateLimit": '"p";r=0', "RateLimit-Policy": '"p";q=10;w=60'}, 60),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "45"}, 45),
+        ({"RateLimit": '"p";r=1;t=30'}, None),
+        ({"X-RateLimit-Reset": "45"}, None),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "-3"}, None),
+        ({"RateLimit": "lots"}, None),
+        ({"Retry-After": "5"}, None),
+        ({}, None),
+    ],
+)
+def test_a_success_says_when_nothing_is_left(headers: dict[str, str], seconds: float | None) -> None:
+    hint = parse_used_up(headers, now=NOON)
+    assert (None if hint is None else hint.delay_seconds) == seconds

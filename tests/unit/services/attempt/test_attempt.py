@@ -49,13 +49,19 @@ def test_a_throttled_answer_asks_for_a_pause_within_what_the_policy_allows() -> 
     assert pause_requested_by(long, replace(POLICY, respect_retry_after=False), NOON) is None
 
 
+def test_a_success_that_used_up_the_rate_limit_asks_for_a_pause() -> None:
+    last = outcome(None, retry_hint=RetryHint(20.0, "RateLimit"))
+    assert pause_requested_by(last, POLICY, NOON) == NOON + timedelta(seconds=20)
+
+
 @pytest.mark.parametrize(
     ("category", "hint"),
     [
+        (None, None),
         (Category.TRANSIENT, RetryHint(20.0)),
         (Category.THROTTLED, None),
         (Category.THROTTLED, RetryHint(0.0, source="", notes=("not readable",))),
     ],
 )
-def test_nothing_else_pauses_the_dependency(category: Category, hint: RetryHint | None) -> None:
+def test_nothing_else_pauses_the_dependency(category: Category | None, hint: RetryHint | None) -> None:
     assert pause_requested_by(outcome(category, retry_hint=hint), POLICY, NOON) is None
