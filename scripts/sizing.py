@@ -36,7 +36,9 @@ PURGE: Final = 5
 """Read the instance and its history, list its large messages, delete the history's rows and the instance."""
 EXPIRY: Final = MESSAGE + READ + TURN
 """The record of the key ends after `ttl_seconds`, by a message of its own."""
-UPKEEP: Final = EXPIRY + 2 * PURGE
+LOOK: Final = 1
+"""Retention reads an operation's instance before it purges it."""
+UPKEEP: Final = EXPIRY + 2 * PURGE + LOOK
 """What comes later: the record expires, then it and the operation are purged."""
 RECORD: Final = 3 * (MESSAGE + READ) + 3 * TURN + EXPIRY + PURGE
 """Of all these, those of the key's record: claim, answer and a turn, completion, expiry, purge."""
