@@ -119,7 +119,7 @@ export const WINDOWS = [[15, "Last 15 minutes"], [60, "Last hour"], [360, "Last 
 /** How often the counts are asked for, at most. */
 export const COUNT_SECONDS = 5;
 
-/** Operations by state, time and dependency, accepted in the last minutes; and all that have not ended. */
+/** Operations of the last minutes by state, time and dependency; and all that have not ended. */
 export const countedOperations = (minutes, signal) => get("operations/summary", { window_seconds: minutes * 60 }, signal);
 
 /** Waiting operations of `unfinished.by_status`, or of one dependency. */

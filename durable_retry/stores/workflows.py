@@ -99,6 +99,7 @@ class Batch:
         tolerated_failures: With more failures the batch is failed.
         created_at: RFC 3339.
         finished_at: RFC 3339; None while it runs.
+        counts: Items by status when it finished; None while it runs.
     """
 
     batch_id: str
@@ -108,6 +109,7 @@ class Batch:
     tolerated_failures: int
     created_at: str
     finished_at: str | None = None
+    counts: Mapping[str, int] | None = None
 
 
 async def keep_batch(batch: Batch, items: Sequence[Item]) -> None:
@@ -141,6 +143,7 @@ async def find_batch(batch_id: str) -> Batch | None:
         tolerated_failures=row["tolerated_failures"],
         created_at=row["created_at"],
         finished_at=row.get("finished_at"),
+        counts=json.loads(row["counts"]) if "counts" in row else None,
     )
 
 
@@ -185,10 +188,22 @@ async def note_ended(batch_id: str, indices: Iterable[int], completion: Completi
 
 
 async def close_batch(batch: Batch, now: datetime) -> None:
-    """Mark a batch finished. Idempotent: the first time is kept."""
+    """Mark a batch finished, with its counts for lists. Idempotent: the first time is kept."""
     if batch.finished_at is None:
         row = {"PartitionKey": batch.batch_id, "RowKey": _BATCH_KEY, "finished_at": to_rfc3339(now)}
-        await tables.merge(TABLE, row)
+        await tables.merge(TABLE, row | {"counts": json.dumps(await _counts(batch.batch_id))})
+
+
+async def _counts(batch_id: str) -> dict[str, int]:
+    """Count the items by status, and read nothing else of them."""
+    page = await tables.rows_between(
+        TABLE, batch_id, after=_ITEM_PREFIX, before=_AFTER_ITEMS, only=("RowKey", "status")
+    )
+    return counts_of(_status(row) for row in page.rows)
+
+
+def _status(row: tables.Row) -> str:
+    return str(row.get("status") or OperationState.PENDING.value)
 
 
 async def document_of_batch(batch: Batch) -> dict[str, Any]:
@@ -197,7 +212,10 @@ async def document_of_batch(batch: Batch) -> dict[str, Any]:
         TABLE, batch.batch_id, after=_ITEM_PREFIX, before=_AFTER_ITEMS, only=_SHOWN
     )
     items = [_item_document(row) for row in page.rows]
-    counts = counts_of(item["status"] for item in items)
+    return _summary_of(batch, counts_of(item["status"] for item in items)) | {"items": items}
+
+
+def _summary_of(batch: Batch, counts: Mapping[str, int]) -> dict[str, Any]:
     state = BatchState.RUNNING
     if batch.finished_at is not None:
         state = batch_state_of(counts, batch.tolerated_failures)
@@ -206,8 +224,7 @@ async def document_of_batch(batch: Batch) -> dict[str, Any]:
         "status": state.value,
         "max_concurrency": batch.max_concurrency,
         "tolerated_failures": batch.tolerated_failures,
-        "counts": counts,
-        "items": items,
+        "counts": dict(counts),
         "created_at": batch.created_at,
         "finished_at": batch.finished_at,
     }
@@ -229,8 +246,7 @@ async def _summary(batch_id: str) -> dict[str, Any] | None:
     batch = await find_batch(batch_id)
     if batch is None:
         return None  # A crash came before it was accepted.
-    document = await document_of_batch(batch)
-    return {name: value for name, value in document.items() if name != "items"}
+    return _summary_of(batch, batch.counts or await _counts(batch_id))
 
 
 def age(created_at: str) -> str:
@@ -262,7 +278,7 @@ def _item_document(row: tables.Row) -> dict[str, Any]:
         "index": int(row["RowKey"].removeprefix(_ITEM_PREFIX)),
         "key": row["key"] or None,
         "operation_id": row["operation_id"] or None,
-        "status": row.get("status") or OperationState.PENDING.value,
+        "status": _status(row),
         "error": row.get("error") or None,
     }
 

@@ -36,7 +36,7 @@ function raised({ items, receivers }, reload) {
 }
 
 /** Where a person looks next. */
-function place(one) {
+export function place(one) {
   if (one.dependency) return circuitLink(one.dependency);
   const [path, query] = one.condition === "outbox_lag_seconds" ? ["outbox", {}] : ["dead-letters", { status: "open" }];
   const reason = one.condition === "retries_exhausted_per_hour" ? { reason: "RetriesExhausted" } : {};
@@ -53,7 +53,7 @@ function messages(one) {
 /** `slack:hooks.slack.com:1a2b3c4d` as a person calls it. */
 const kindOf = (receiver) => receiver.split(":").slice(0, 2).join(" ");
 
-async function silence(condition, reload) {
+export async function silence(condition, reload) {
   const [kind, dependency] = condition.split(":");
   const given = await ask({
     title: "Silence alerts",

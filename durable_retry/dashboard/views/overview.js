@@ -4,28 +4,29 @@ import { get } from "../api.js";
 import { stateBars } from "../charts.js";
 import { go, h, link } from "../dom.js";
 import { ago, coarse, now, number, percent, plural, until, words } from "../format.js";
-import { badge, card, deadLetterLink, eventLink, figure, notice, operationLink, STATES } from "../pieces.js";
+import { badge, button, card, deadLetterLink, eventLink, figure, notice, operationLink, STATES } from "../pieces.js";
 import { atLeast, waitingIn, WINDOWS } from "../poll.js";
+import { place, silence } from "./alerts.js";
 import { byUrgency, circuitCard } from "./circuits.js";
 import { firstStep } from "./operations.js";
 import { inMs, rateOf } from "./metrics.js";
 
-export function overviewView({ query }) {
+export function overviewView({ query, reload }) {
   const minutes = WINDOWS.find(([value]) => value === Number(query.minutes))?.[0] ?? WINDOWS[0][0];
   return {
     title: "Overview",
     hideTitle: true,
     load: async (signal) => partsOf(await get("overview", { window_seconds: minutes * 60 }, signal)),
-    render: (data) => [figures(data, minutes), operations(data, minutes), dependencies(data), h("div", { class: "pair" }, groups(data.letters), outbox(data.outbox)), lately(data)],
+    render: (data) => [figures(data, minutes), alerts(data.alerts, reload), operations(data, minutes), dependencies(data), h("div", { class: "pair" }, groups(data.letters), outbox(data.outbox)), lately(data)],
   };
 }
 
 /** Each part stands for itself: one that did not answer is `{error}`. */
-function partsOf({ operations: counted, circuits, dead_letters: letters, outbox: events, metrics, health, unavailable }) {
+function partsOf({ operations: counted, circuits, dead_letters: letters, outbox: events, metrics, alerts: raised, health, unavailable }) {
   const orError = (name, part) => part ?? { error: { status: 503, message: `The API could not read it (${unavailable[name]}).` } };
   return {
     counted: orError("operations", counted), circuits: orError("circuits", circuits && byUrgency(circuits)),
-    metrics: orError("metrics", metrics), letters: orError("dead_letters", letters), outbox: orError("outbox", events), health: orError("health", health),
+    metrics: orError("metrics", metrics), letters: orError("dead_letters", letters), outbox: orError("outbox", events), health: orError("health", health), alerts: orError("alerts", raised),
   };
 }
 
@@ -65,6 +66,16 @@ function lagFigure(outbox) {
     { href: link("outbox", outbox.failed ? { state: "failed" } : {}), kind: isLate ? "is-dead_lettered" : "", note: limit || failed ? [limit, failed] : null });
 }
 
+/** The incidents that go on, each to be silenced here; nothing while there are none. */
+function alerts(raised, reload) {
+  const more = h("a", { href: link("alerts") }, "All");
+  if (raised.error) return card("Alerts", notice(raised.error), { more });
+  if (!raised.length) return null;
+  const line = (one) => h("li", { data: { key: one.condition } }, badge(one.state), h("span", {}, one.text, " ", place(one)), h("span", { class: "spread" }), ago(one.raised_at),
+    one.state === "firing" ? button("Silence…", () => silence(one.condition, reload), "quiet") : null);
+  return card("Alerts", h("ul", { class: "lines" }, raised.map(line)), { more, key: "alerts" });
+}
+
 /** A count of what has not ended; a dash while it is not known. */
 function present({ unfinished }, count) {
   return unfinished ? atLeast(number(count(unfinished.by_status)), unfinished.complete) : "–";
@@ -87,17 +98,15 @@ function operations({ counted }, minutes) {
   const by = counted.by_status;
   const legend = h("ul", { class: "legend" }, STATES.filter((state) => by[state]).map((state) =>
     h("li", { data: { key: state } }, h("a", { href: link("operations", { status: state, created_after: counted.from }) }, badge(state), h("strong", {}, number(by[state]))))));
-  return card("Operations", [h("p", { class: "dim" }, `${countedWords(counted, minutes)} Each bar is a time of acceptance, its colours the present states. ${ratioWords(counted)}`),
+  return card("Operations", [h("p", { class: "dim" }, `${countedWords(counted)} A bar has what ended then, and what was accepted then and goes on. ${ratioWords(counted)}`),
     isIdle(counted) ? firstStep("No operations in this period.") : stateBars(counted), legend], { more: choice });
 }
 
 const isIdle = (counted) => !counted.operations && !STATES.some((state) => counted.by_status[state]);
 
-function countedWords(counted, minutes) {
-  const seconds = (Date.parse(counted.to) - Date.parse(counted.from)) / 1000;
-  const late = seconds < minutes * 60 * 0.99 ? `Too many to count: this is the last ${coarse(seconds)} only. ` : "";
+function countedWords(counted) {
   const accepted = `${plural(counted.operations, "operation")} accepted.`;
-  return late + (counted.complete ? accepted : `A sample: ${accepted}`);
+  return counted.complete ? accepted : `${accepted} Not all that may go on were looked at yet.`;
 }
 
 const ratioWords = ({ amplification: ratio }) => (ratio === null ? "" : `${ratio.toFixed(2)} attempts per operation.`);

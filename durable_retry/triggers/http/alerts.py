@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
@@ -119,9 +119,8 @@ async def list_alerts() -> func.HttpResponse:
     known, incidents, silences = await asyncio.gather(
         known_alerts(), list_incidents(), list_silences(clock.now())
     )
-    raised = sorted((one for one in known.values() if one.is_raised), key=lambda one: one.since, reverse=True)
     document = {
-        "items": [_shown(alert, silences) for alert in raised],
+        "items": _raised(known.values(), silences),
         "recent": [_shown(alert, ()) for alert in incidents if not alert.is_raised],
         "silences": [silence.document() for silence in silences],
         "receivers": _receivers(),
@@ -166,6 +165,17 @@ async def end_silence(silence_id: str) -> func.HttpResponse:
     silence = required(await find_silence(silence_id), "silence of this id")
     await delete_silence(silence_id)
     return json_answer(silence.document())
+
+
+async def raised_alerts() -> list[dict[str, Any]]:
+    """Return the alerts that are raised, the newest first, as `GET /api/alerts` shows them."""
+    known, silences = await asyncio.gather(known_alerts(), list_silences(clock.now()))
+    return _raised(known.values(), silences)
+
+
+def _raised(known: Iterable[Alert], silences: Sequence[Silence]) -> list[dict[str, Any]]:
+    raised = sorted((one for one in known if one.is_raised), key=lambda one: one.since, reverse=True)
+    return [_shown(alert, silences) for alert in raised]
 
 
 def _shown(alert: Alert, silences: Iterable[Silence]) -> dict[str, Any]:

@@ -214,7 +214,7 @@ class OperationShare(BaseModel):
 
 
 class TimeBucket(BaseModel):
-    """Operations accepted in one part of a window, by their present status."""
+    """Operations that ended in one part of a window, and those accepted in it that have not ended."""
 
     begins_at: Annotated[UtcInstant, Field(alias="from")]
     by_status: StatusCounts
@@ -241,7 +241,10 @@ class UnfinishedSummary(BaseModel):
 
 
 class OperationSummary(OperationShare):
-    """Operations accepted between `from` and `to`: the window, or its last eighth when it holds too many."""
+    """Operations that ended between `from` and `to`, and those accepted then that have not ended.
+
+    `operations` counts those accepted then, `attempts` those made then.
+    """
 
     counted_at: UtcInstant
     complete: Annotated[bool, Field(description="False when there were more than were looked at.")]

@@ -1,14 +1,14 @@
 """HTTP: metrics of dependencies over time."""
 
 from datetime import timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import azure.functions as func
 from pydantic import BaseModel, Field
 
 from durable_retry import clock
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.metrics import LONGEST_RANGE, MINUTE, SHORTEST_RANGE, floored
+from durable_retry.engine.metrics import LONGEST_RANGE, SHORTEST_RANGE
 from durable_retry.services.metrics import metrics_between
 from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry.spans import QUEUE
@@ -79,14 +79,6 @@ class MetricsDocument(BaseModel):
     total: MetricFigures
     dependencies: list[DependencyMetrics]
     points: list[MetricPoint]
-
-
-async def metrics_glance(window_seconds: int) -> dict[str, Any]:
-    """Return the figures of all dependencies together over the last seconds, in whole minutes."""
-    now = clock.now()
-    begin = floored(now - timedelta(seconds=window_seconds), MINUTE)
-    found = await metrics_between(_known(), begin, now, now)
-    return {"from": found["from"], "to": found["to"], **found["total"]}
 
 
 def _known() -> list[str]:

@@ -14,9 +14,10 @@ from durable_retry.services.operation_search import (
     OperationFilter,
     find_operations,
 )
+from durable_retry.services.overview import operation_summary
 from durable_retry.services.replay import replays_of
 from durable_retry.stores.operation_notes import note_steered
-from durable_retry.stores.operations import find_status, operation_summary
+from durable_retry.stores.operations import find_status
 from durable_retry.stores.task_hub import InstanceEndedError, raise_event
 from durable_retry.triggers.http.answers import ConflictError, etag_of, json_answer, page_answer, required
 from durable_retry.triggers.http.callers import Caller

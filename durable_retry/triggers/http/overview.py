@@ -1,7 +1,8 @@
 """HTTP: how the app is: its health, and everything that an overview of it shows, in one answer."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
@@ -14,6 +15,7 @@ from durable_retry.engine.circuit import CircuitState
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.outbox import EventState
+from durable_retry.services.overview import operation_summary, recent_metrics, shared
 from durable_retry.settings.configuration import dependencies
 from durable_retry.settings.maintenance import maintenance_settings
 from durable_retry.settings.setting import SettingsError
@@ -21,15 +23,14 @@ from durable_retry.stores import tables, task_hub
 from durable_retry.stores.dead_letters import records as dead_letter_records
 from durable_retry.stores.dead_letters.index import read_groups
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.operations import operation_summary
 from durable_retry.stores.outbox import list_pending
 from durable_retry.stores.outbox_index import list_ended
 from durable_retry.stores.task_hub import TaskHubUnavailableError
-from durable_retry.triggers.http import circuits, dead_letters, operations
+from durable_retry.triggers.http import alerts, circuits, dead_letters, operations
 from durable_retry.triggers.http.answers import etag_of, json_answer
 from durable_retry.triggers.http.dead_letters import DeadLetterGroup, DeadLetterSummary
 from durable_retry.triggers.http.documents import OperationSummary, UtcInstant
-from durable_retry.triggers.http.metrics import MetricFigures, metrics_glance
+from durable_retry.triggers.http.metrics import MetricFigures
 from durable_retry.triggers.http.operations import WINDOW
 from durable_retry.triggers.http.outbox import OutboxEvent
 from durable_retry.triggers.http.routes import AWAY, OK, Query, RouteAnswer, Routes, shown
@@ -42,7 +43,7 @@ _PATIENCE_SECONDS: Final = 5.0
 _SHOWN: Final = 8
 """Dead letters, groups and failed events in the overview."""
 
-_MOST_EVENTS: Final = 200
+_MOST_EVENTS: Final = 50
 _MOST_FAILED: Final = 50
 _MOVING: Final = operations.MOVING | circuits.MOVING | dead_letters.MOVING
 
@@ -99,7 +100,7 @@ class OpenDeadLettersGlance(DeadLetterSummary):
 
 
 class OutboxGlance(BaseModel):
-    """Events that are not sent, as far as they were looked at: 200 pending ones and 50 failed ones."""
+    """Events that are not sent, as far as they were looked at: 50 of each state."""
 
     pending: int
     pending_complete: Annotated[bool, Field(description="False when there are more.")]
@@ -119,6 +120,16 @@ class MetricsGlance(MetricFigures):
     ends_at: Annotated[UtcInstant, Field(alias="to")]
 
 
+class RaisedAlert(BaseModel):
+    """An incident that goes on."""
+
+    condition: str
+    dependency: str | None
+    text: str
+    state: Literal["firing", "silenced"]
+    raised_at: UtcInstant
+
+
 class OverviewDocument(BaseModel):
     """How the app is; a part that did not answer is null, and `unavailable` has its failure."""
 
@@ -127,6 +138,7 @@ class OverviewDocument(BaseModel):
     dead_letters: OpenDeadLettersGlance | None
     outbox: OutboxGlance | None
     metrics: MetricsGlance | None
+    alerts: list[RaisedAlert] | None
     health: HealthDocument | None
     unavailable: Annotated[dict[str, str], Field(description="Kind of failure by part.")]
 
@@ -172,11 +184,8 @@ async def get_overview(query: Query, hub: str) -> func.HttpResponse:
     """Show operations, circuits, dead letters, the outbox and health at a glance."""
     parts: dict[str, Awaitable[Any]] = {
         "operations": operation_summary(hub, query[WINDOW]),
-        "circuits": _circuits(hub),
-        "dead_letters": _dead_letters(),
-        "outbox": _outbox(),
-        "metrics": metrics_glance(query[WINDOW]),
-        "health": _health(hub),
+        "metrics": _metrics(query[WINDOW]),
+        **{name: shared((name, hub), partial(read, hub)) for name, read in _PARTS.items()},
     }
     answered = dict(zip(parts, await asyncio.gather(*map(_answered, parts.values())), strict=True))
     unavailable = {name: failure for name, (_, failure) in answered.items() if failure is not None}
@@ -192,6 +201,11 @@ async def _answered(part: Awaitable[Any]) -> tuple[Any, str | None]:
         return None, type(error).__name__
 
 
+async def _metrics(window_seconds: int) -> dict[str, Any]:
+    found = await recent_metrics(window_seconds)
+    return {"from": found["from"], "to": found["to"], **found["total"]}
+
+
 _CIRCUIT_FIELDS: Final = tuple(name for name in CircuitGlance.model_fields if name != "opens_at_ratio")
 _DEAD_LETTER_FIELDS: Final = tuple(DeadLetterGlance.model_fields)
 
@@ -205,7 +219,7 @@ async def _circuits(hub: str) -> list[dict[str, Any]]:
     ]
 
 
-async def _dead_letters() -> dict[str, Any]:
+async def _dead_letters(_hub: str) -> dict[str, Any]:
     summary, groups, latest = await asyncio.gather(
         dead_letters.summary_document(),
         read_groups(),
@@ -219,7 +233,7 @@ async def _dead_letters() -> dict[str, Any]:
     }
 
 
-async def _outbox() -> dict[str, Any]:
+async def _outbox(_hub: str) -> dict[str, Any]:
     (pending, more_pending), (failed, more_failed) = await asyncio.gather(
         list_pending(_MOST_EVENTS, None), list_ended(EventState.FAILED, _MOST_FAILED, None)
     )
@@ -232,3 +246,17 @@ async def _outbox() -> dict[str, Any]:
         "latest_failed": failed[:_SHOWN],
         "alarm_lag_seconds": maintenance_settings().thresholds.outbox_lag_seconds,
     }
+
+
+async def _alerts(_hub: str) -> list[dict[str, Any]]:
+    return [{name: each[name] for name in RaisedAlert.model_fields} for each in await alerts.raised_alerts()]
+
+
+_PARTS: Final[dict[str, Callable[[str], Awaitable[Any]]]] = {
+    "circuits": _circuits,
+    "dead_letters": _dead_letters,
+    "outbox": _outbox,
+    "alerts": _alerts,
+    "health": _health,
+}
+"""What does not depend on the window, by name."""

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from durable_retry.stores.workflows import (
     document_of_batch,
     find_batch,
     keep_batch,
+    list_batches,
     note_ended,
     note_running,
     read_item,
@@ -87,6 +89,30 @@ async def test_a_late_look_does_not_say_running_of_what_has_ended(monkeypatch: p
     await note_ended("batch-look", [0], Completion(operation_id="op-0", status=OperationState.SUCCEEDED))
     assert await start_batch_items("hub", "batch-look", [0]) == []
     assert (await document_of_batch(a_batch("batch-look", 1)))["items"][0]["status"] == "succeeded"
+
+
+async def test_a_list_shows_how_a_finished_batch_ended_without_its_items() -> None:
+    await keep_batch(a_batch("batch-listed", 2), [an_item(0), an_item(1)])
+    await note_ended("batch-listed", [0], Completion(operation_id="op-0", status=OperationState.SUCCEEDED))
+
+    async def listed() -> dict[str, Any]:
+        documents, _ = await list_batches(200, None)
+        return next(one for one in documents if one["batch_id"] == "batch-listed")
+
+    running = await listed()
+    assert (running["status"], running["counts"]["succeeded"], running["counts"]["pending"]) == (
+        "running",
+        1,
+        1,
+    )
+    await note_ended("batch-listed", [1], Completion(operation_id="op-1", status=OperationState.CANCELLED))
+    stored = await find_batch("batch-listed")
+    assert stored is not None
+    await close_batch(stored, NOON)
+    for index in range(2):
+        await tables.delete(TABLE, "batch-listed", f"item-{index:04d}")
+    ended = await listed()
+    assert (ended["status"], ended["counts"]["total"], ended["counts"]["cancelled"]) == ("failed", 2, 1)
 
 
 async def test_a_bad_item_is_kept_as_it_came() -> None:

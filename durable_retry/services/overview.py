@@ -1,0 +1,355 @@
+"""Counts of operations for the overview, and answers that are shared for a moment.
+
+What was accepted, tried and ended comes from the metrics over time; what has not ended from the index of
+operations and the documents that it leads to. Neither scans the task hub: Azure Storage would read every
+instance.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from heapq import nsmallest
+from operator import itemgetter
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from durable_retry import clock
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import FINISHED, OperationState
+from durable_retry.engine.metrics import MINUTE, floored
+from durable_retry.engine.operations.status import UNFINISHED, by_status, is_finished
+from durable_retry.services.metrics import metrics_between
+from durable_retry.settings.configuration import dependencies
+from durable_retry.stores import tables
+from durable_retry.stores.metrics import WRITER
+from durable_retry.stores.operation_index import Entry, Kind, buckets
+from durable_retry.stores.operation_notes import write_noted
+from durable_retry.stores.operations import document_of
+from durable_retry.stores.task_hub import read_operation
+from durable_retry.telemetry.spans import QUEUE
+
+_FRESH_SECONDS: Final = 2.0
+_FRESH_FACTOR: Final = 8
+"""An answer is shared for two seconds, or for this many times what it took if that is longer."""
+_MOST_SHARED: Final = 32
+
+
+@dataclass(slots=True)
+class _Shared:
+    value: Any = None
+    fresh_until: float = float("-inf")
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, ...], _Shared]] = WeakKeyDictionary()
+
+
+async def shared[T](key: tuple[Any, ...], make: Callable[[], Awaitable[T]]) -> T:
+    """Return an answer that was made a moment ago, or make it: once for all who ask at the same time.
+
+    Args:
+        key: Names the answer within this event loop.
+        make: Called when there is none that is fresh; what it raises is not kept.
+    """
+    answers = _shared.setdefault(asyncio.get_running_loop(), {})
+    one = answers.setdefault(key, _Shared())
+    async with one.lock:
+        began = clock.monotonic_seconds()
+        if began >= one.fresh_until:
+            one.value = await make()
+            ended = clock.monotonic_seconds()
+            one.fresh_until = ended + max(_FRESH_SECONDS, _FRESH_FACTOR * (ended - began))
+    while len(answers) > _MOST_SHARED:
+        del answers[next(iter(answers))]
+    value: T = one.value
+    return value
+
+
+async def recent_metrics(window_seconds: int) -> dict[str, Any]:
+    """Return the metrics of all dependencies over the last seconds, in whole minutes."""
+
+    async def read() -> dict[str, Any]:
+        # What this process counted a moment ago belongs to the picture.
+        await tables.run_in_pool(WRITER.flush)
+        now = clock.now()
+        begin = floored(now - timedelta(seconds=window_seconds), MINUTE)
+        return await metrics_between([*sorted(dependencies().dependencies), QUEUE], begin, now, now)
+
+    return await shared(("metrics", window_seconds), read)
+
+
+async def operation_summary(hub: str, window_seconds: int) -> dict[str, Any]:
+    """Count the operations of a window, which ends now, and all that have not ended.
+
+    Those that ended count when they did, the others when they were accepted.
+
+    Args:
+        hub: Configuration of the durable client.
+        window_seconds: Length of the window, at least a minute.
+
+    Returns:
+        The API's document. `complete` is false while not all that may be unfinished were looked at.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+
+    async def count() -> dict[str, Any]:
+        found, unfinished = await asyncio.gather(recent_metrics(window_seconds), _refreshed(hub))
+        return _document(found, unfinished)
+
+    return await shared(("operations", hub, window_seconds), count)
+
+
+def _document(found: Mapping[str, Any], unfinished: "_Unfinished") -> dict[str, Any]:
+    begin, step = from_rfc3339(found["from"]), timedelta(seconds=found["step_seconds"])
+    present = unfinished.present()
+    recent = [one for one in present if one.entry.created_at >= begin]
+    points = found["points"]
+    first = from_rfc3339(points[0]["at"])
+    parts: list[Counter[str]] = [Counter(point["ended_by_status"]) for point in points]
+    for one in recent:
+        parts[min(len(parts) - 1, (one.entry.created_at - first) // step)][one.status] += 1
+    shares = {each["dependency"]: each for each in found["dependencies"] if each["dependency"] != QUEUE}
+    of_each = {
+        name: _share([share], [one for one in recent if one.entry.dependency == name])
+        for name, share in shares.items()
+    }
+    return {
+        "counted_at": to_rfc3339(clock.now()),
+        "complete": unfinished.is_complete,
+        "from": found["from"],
+        "to": found["to"],
+        **_share(shares.values(), recent),
+        "by_dependency": {
+            name: share
+            for name, share in of_each.items()
+            if share["operations"] or share["attempts"] or any(share["by_status"].values())
+        },
+        "bucket_seconds": found["step_seconds"],
+        "buckets": [
+            {"from": point["at"], "by_status": by_status(counts)}
+            for point, counts in zip(points, parts, strict=True)
+        ],
+        "unfinished": _unfinished_document(present, is_complete=unfinished.is_complete),
+    }
+
+
+def _share(figures: Iterable[Mapping[str, Any]], recent: Iterable["_Open"]) -> dict[str, Any]:
+    listed = list(figures)
+    attempts = sum(one["attempts"] for one in listed)
+    first_attempts = attempts - sum(one["retries"] for one in listed)
+    states: Counter[str] = Counter(one.status for one in recent)
+    for one in listed:
+        states.update(one["ended_by_status"])
+    return {
+        "operations": sum(one["started"] for one in listed),
+        "attempts": attempts,
+        "amplification": round(attempts / first_attempts, 3) if first_attempts > 0 else None,
+        "by_status": by_status(states),
+    }
+
+
+def _unfinished_document(present: Sequence["_Open"], *, is_complete: bool) -> dict[str, Any]:
+    states: Counter[str] = Counter(one.status for one in present)
+    dependencies_: dict[str, Counter[str]] = {}
+    for one in present:
+        dependencies_.setdefault(one.entry.dependency, Counter())[one.status] += 1
+    waiting = ((one.next_attempt_at, one) for one in present if one.next_attempt_at is not None)
+    soonest = nsmallest(_NEXT_ATTEMPTS_SHOWN, waiting, key=itemgetter(0))
+    return {
+        "complete": is_complete,
+        "by_status": by_status(states, UNFINISHED),
+        "by_dependency": {name: by_status(each, UNFINISHED) for name, each in sorted(dependencies_.items())},
+        "next_attempts": [
+            {
+                "operation_id": one.entry.operation_id,
+                "key": one.entry.key,
+                "dependency": one.entry.dependency,
+                "status": one.status,
+                "attempt_count": one.attempt_count,
+                "next_attempt_at": next_attempt_at,
+            }
+            for next_attempt_at, one in soonest
+        ],
+    }
+
+
+_NEXT_ATTEMPTS_SHOWN: Final = 8
+
+
+@dataclass(slots=True)
+class _Open:
+    """An operation that had not ended when it was last looked at.
+
+    Attributes:
+        entry: Of the index.
+        status: Of its document; before that was read, what the index says.
+        attempt_count: Of its document.
+        next_attempt_at: Of its document, RFC 3339.
+        looked_at: When its document was read, in monotonic seconds; None before that.
+        due: When to read it again.
+    """
+
+    entry: Entry
+    status: OperationState
+    attempt_count: int = 0
+    next_attempt_at: str | None = None
+    looked_at: float | None = None
+    due: float = float("-inf")
+
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+_RECENT: Final = timedelta(minutes=5)
+"""How far back each refresh reads the index: for longer than an operation's first attempt and its note."""
+_MOST_FAILED: Final = 20_000
+_MOST_ACCEPTED: Final = 5_000
+"""Entries of the index for each refresh."""
+_MOST_ROWS: Final = 1_000
+_MOST_DOCUMENTS: Final = 200
+_READS_AT_ONCE: Final = 16
+_MOST_OPEN: Final = 50_000
+_MOST_ENDED: Final = 50_000
+_AGAIN_SECONDS: Final = 2.0
+_LATEST_AGAIN_SECONDS: Final = 30.0
+"""A document is read again when its wait ends, within these seconds."""
+
+
+@dataclass(slots=True)
+class _Unfinished:
+    """The operations that have not ended, as one event loop knows them.
+
+    Each refresh reads the latest part of the index, goes on with the older part of what failed until it has
+    read that once, and looks at some documents: at those it has not seen, then at those it saw longest ago.
+
+    Attributes:
+        open: By id.
+        ended: Creation times of the last runs that were seen to have ended, by id.
+        read_at: When the index was last read; None before that.
+        frontier: What failed before this is not read yet; None before the first refresh.
+        is_whole: Whether all that failed was read.
+        is_cut: Whether the latest refresh left something out.
+        lock: One refresh at a time.
+    """
+
+    open: dict[str, _Open] = field(default_factory=dict)
+    ended: dict[str, datetime] = field(default_factory=dict)
+    read_at: datetime | None = None
+    frontier: datetime | None = None
+    is_whole: bool = False
+    is_cut: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that may be unfinished was looked at."""
+        return (
+            self.is_whole and not self.is_cut and all(one.looked_at is not None for one in self.open.values())
+        )
+
+    def present(self) -> list[_Open]:
+        """Return those that are known not to have ended, and those of which the index says that they wait."""
+        return [
+            one for one in self.open.values() if one.looked_at is not None or one.entry.status is not None
+        ]
+
+    async def refresh(self, hub: str) -> None:
+        """Look again.
+
+        Raises:
+            TaskHubUnavailableError: The task hub did not answer.
+        """
+        async with self.lock:
+            now = clock.now()
+            await write_noted()
+            since = min(now, self.read_at or now) - _RECENT
+            await self._read_recent(since)
+            self.read_at = now
+            self.frontier = self.frontier or since
+            if not self.is_whole:
+                await self._read_older(self.frontier)
+            await self._look(hub)
+
+    async def _read_recent(self, since: datetime) -> None:
+        latest: dict[str, Entry] = {}
+        self.is_cut = False
+        for kind, most in ((Kind.FAILED, _MOST_FAILED), (Kind.ALL, _MOST_ACCEPTED)):
+            entries_read = 0
+            async for begin, _, entries in buckets(kind, None):
+                for entry in entries:
+                    known = latest.get(entry.operation_id)
+                    # A replay is accepted anew, later than what came before ended.
+                    if known is None or (known.created_at, known.rank) <= (entry.created_at, entry.rank):
+                        latest[entry.operation_id] = entry
+                entries_read += len(entries)
+                if begin <= since:
+                    break
+                if entries_read >= most:
+                    self.is_cut = True
+                    break
+        self._take(latest.values())
+
+    async def _read_older(self, frontier: datetime) -> None:
+        rows = 0
+        async for begin, count, entries in buckets(Kind.FAILED, frontier):
+            self._take(entry for entry in entries if entry.operation_id not in self.open)
+            self.frontier, rows = begin - _MICROSECOND, rows + count  # The partition before it.
+            if rows >= _MOST_ROWS:
+                return
+        self.is_whole = True
+
+    def _take(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            known = self.open.get(entry.operation_id)
+            if entry.status in FINISHED:
+                if known is not None and known.entry.created_at <= entry.created_at:
+                    del self.open[entry.operation_id]
+            elif known is not None and known.entry == entry:
+                continue
+            elif self.ended.get(entry.operation_id) != entry.created_at:
+                if len(self.open) >= _MOST_OPEN:
+                    self.is_cut = True
+                    return
+                self.open[entry.operation_id] = _Open(entry, entry.status or OperationState.RUNNING)
+
+    async def _look(self, hub: str) -> None:
+        now = clock.monotonic_seconds()
+        due = [one for one in self.open.values() if one.due <= now]
+        unseen = [one for one in due if one.looked_at is None]
+        unseen.sort(key=lambda one: one.entry.created_at, reverse=True)
+        seen = sorted((one for one in due if one.looked_at is not None), key=lambda one: one.looked_at or 0.0)
+        slots = asyncio.Semaphore(_READS_AT_ONCE)
+
+        async def look(one: _Open) -> None:
+            async with slots:
+                instance = await read_operation(hub, one.entry.operation_id)
+            self._note(one, None if instance is None else document_of(instance))
+
+        await asyncio.gather(*map(look, [*unseen, *seen][:_MOST_DOCUMENTS]))
+
+    def _note(self, one: _Open, document: Mapping[str, Any] | None) -> None:
+        if document is None or is_finished(document):
+            self.open.pop(one.entry.operation_id, None)
+            self.ended[one.entry.operation_id] = one.entry.created_at
+            while len(self.ended) > _MOST_ENDED:
+                del self.ended[next(iter(self.ended))]
+            return
+        one.status = OperationState(document["status"])
+        one.attempt_count, one.next_attempt_at = document["attempt_count"], document["next_attempt_at"]
+        one.looked_at = clock.monotonic_seconds()
+        wait = 0.0
+        if one.next_attempt_at is not None:
+            wait = (from_rfc3339(one.next_attempt_at) - clock.now()).total_seconds()
+        one.due = one.looked_at + min(max(wait, _AGAIN_SECONDS), _LATEST_AGAIN_SECONDS)
+
+
+_known: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Unfinished]] = WeakKeyDictionary()
+
+
+async def _refreshed(hub: str) -> _Unfinished:
+    known = _known.setdefault(asyncio.get_running_loop(), {}).setdefault(hub, _Unfinished())
+    await shared(("unfinished", hub), partial(known.refresh, hub))
+    return known
