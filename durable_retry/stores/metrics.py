@@ -77,19 +77,29 @@ class MetricsWriter:
             unsaved = self._minutes.unsaved()
             for day, of_day in groupby(unsaved, lambda one: _day(_instant(one.minute))):
                 for some in batched(of_day, _AT_ONCE, strict=False):
-                    changes = [self._change(day, one) for one in some]
                     try:
-                        tables.with_table(TABLE, methodcaller("submit_transaction", changes))
+                        self._write([self._row(day, one) for one in some])
                     except Exception as error:  # noqa: BLE001 - the minutes stay, and are written later
-                        _log.warning("metrics were not written: %s: %s", type(error).__name__, error)
+                        if not self._is_over(error):
+                            _log.warning("metrics were not written: %s: %s", type(error).__name__, error)
                         return False
                     self._minutes.saved(some)
         return True
 
-    def _change(self, day: str, one: Unsaved) -> tables.Change:
+    def _write(self, rows: Sequence[tables.Row]) -> None:
+        if self._ending.is_set():
+            tables.replace_at_end(TABLE, rows)
+        else:
+            changes = [("upsert", row, {"mode": UpdateMode.REPLACE}) for row in rows]
+            tables.with_table(TABLE, methodcaller("submit_transaction", changes))
+
+    def _is_over(self, error: Exception) -> bool:
+        """Whether a transaction failed as the process ends, see `tables.replace_at_end`; `end` follows."""
+        return isinstance(error, RuntimeError) and not self._ending.is_set()
+
+    def _row(self, day: str, one: Unsaved) -> tables.Row:
         row_key = f"m|{one.dependency}|{_instant(one.minute):%H%M}|{self._worker}"
-        row = {"PartitionKey": day, "RowKey": row_key, "figures": one.figures}
-        return ("upsert", row, {"mode": UpdateMode.REPLACE})
+        return {"PartitionKey": day, "RowKey": row_key, "figures": one.figures}
 
     def _wake(self) -> None:
         self._changed.set()

@@ -26,7 +26,6 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 from itertools import batched, groupby
-from operator import methodcaller
 from typing import Any, Final, Self
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
@@ -141,8 +140,7 @@ async def write_entries(name: str, held: Iterable[tuple[Kind, Entry]]) -> None:
 def write_entries_at_end(name: str, held: Iterable[tuple[Kind, Entry]]) -> None:
     """Do as `write_entries` on this thread: at the end of a process no other thread takes work."""
     for rows in _transactions(name, held):
-        changes: list[tables.Change] = [("upsert", row) for row in rows]
-        tables.with_table(_table_of(rows), methodcaller("submit_transaction", changes))
+        tables.replace_at_end(_table_of(rows), rows)
 
 
 def _transactions(name: str, held: Iterable[tuple[Kind, Entry]]) -> Iterator[tuple[tables.Row, ...]]:

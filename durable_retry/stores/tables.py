@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import batched, groupby, islice
-from operator import itemgetter
+from operator import itemgetter, methodcaller
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -487,6 +487,15 @@ def with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
             raise
     service.create_table_if_not_exists(table)
     return action(client)
+
+
+def replace_at_end(table: str, rows: Iterable[Row]) -> None:
+    """Write rows one by one, on the caller's thread.
+
+    For the end of a process: the client's transactions start threads, which the interpreter refuses then.
+    """
+    for row in rows:
+        with_table(table, methodcaller("upsert_entity", row, mode=UpdateMode.REPLACE))
 
 
 @cache

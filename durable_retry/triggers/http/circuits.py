@@ -70,8 +70,8 @@ class CallWindow(BaseModel):
     buckets: list[CallBucket]
 
 
-class CircuitDocument(BaseModel):
-    """The shared breaker of one dependency."""
+class CircuitFigures(BaseModel):
+    """Where the circuit of a dependency stands."""
 
     dependency: str
     state: CircuitState
@@ -79,15 +79,20 @@ class CircuitDocument(BaseModel):
     failures: int
     failure_ratio: Annotated[float | None, Field(description="null while the window is empty")]
     slow_calls: int
-    window: CallWindow
-    tripped_by: Annotated[
-        CallWindow | None, Field(description="The window that last opened it; null when none did.")
-    ]
     opened_at: UtcInstant | None
     retry_at: UtcInstant | None
     throttled_until: UtcInstant | None
     reason: str | None
     changed_by: str | None
+
+
+class CircuitDocument(CircuitFigures):
+    """The shared breaker of one dependency."""
+
+    window: CallWindow
+    tripped_by: Annotated[
+        CallWindow | None, Field(description="The window that last opened it; null when none did.")
+    ]
     epoch: int
     waiting: int
     expires_at: UtcInstant | None

@@ -11,7 +11,6 @@ from azure.core.exceptions import AzureError
 from pydantic import BaseModel, Field
 
 from durable_retry.engine.base.names import DeadLetterReason
-from durable_retry.engine.circuit import CircuitState
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.outbox import EventState
@@ -62,21 +61,10 @@ class HealthDocument(BaseModel):
     parts: dict[str, HealthPart]
 
 
-class CircuitGlance(BaseModel):
+class CircuitGlance(circuits.CircuitFigures):
     """A circuit without its window and audit."""
 
-    dependency: str
-    state: CircuitState
-    calls: int
-    failures: int
-    failure_ratio: Annotated[float | None, Field(description="null while the window is empty")]
-    slow_calls: int
     opens_at_ratio: Annotated[float, Field(description="The ratio of failures that opens it.")]
-    opened_at: UtcInstant | None
-    retry_at: UtcInstant | None
-    throttled_until: UtcInstant | None
-    reason: str | None
-    changed_by: str | None
 
 
 class DeadLetterGlance(BaseModel):
@@ -206,7 +194,7 @@ async def _metrics(window_seconds: int) -> dict[str, Any]:
     return {"from": found["from"], "to": found["to"], **found["total"]}
 
 
-_CIRCUIT_FIELDS: Final = tuple(name for name in CircuitGlance.model_fields if name != "opens_at_ratio")
+_CIRCUIT_FIELDS: Final = tuple(circuits.CircuitFigures.model_fields)
 _DEAD_LETTER_FIELDS: Final = tuple(DeadLetterGlance.model_fields)
 
 

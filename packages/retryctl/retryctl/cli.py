@@ -199,8 +199,12 @@ def _with_retry(command: ArgumentParser) -> None:
 def _with_filters(command: ArgumentParser) -> None:
     command.add_argument("--reason", help="such as RetriesExhausted")
     command.add_argument("--category", help="of the failure, such as transient")
-    command.add_argument("--dependency", help="name in dependencies.toml")
     command.add_argument("--group", help="root cause, from `dead-letters groups`")
+    _with_dependency_and_times(command)
+
+
+def _with_dependency_and_times(command: ArgumentParser) -> None:
+    command.add_argument("--dependency", help="name in dependencies.toml")
     command.add_argument("--created-after", metavar="INSTANT", help=_INSTANT)
     command.add_argument("--created-before", metavar="INSTANT", help=_INSTANT)
 
@@ -208,6 +212,9 @@ def _with_filters(command: ArgumentParser) -> None:
 def _with_names(command: ArgumentParser) -> None:
     command.add_argument("--key", help="the whole key")
     command.add_argument("--correlation-id", metavar="ID", help="the whole correlation id")
+
+
+def _with_words(command: ArgumentParser) -> None:
     command.add_argument(
         "--q", metavar="WORDS", help="words in the key, the correlation id, an id or the error"
     )
@@ -220,19 +227,16 @@ def _add_find(commands: Commands) -> None:
     _with_word(found, "--type", ("operation", "dead_letter", "event", "batch", "saga", "replay"))
     found.add_argument("--status", help="in the words of the type, such as waiting_retry, open, sent")
     _with_places(found)
-    found.add_argument("--key", help="the whole key")
-    found.add_argument("--correlation-id", metavar="ID", help="the whole correlation id")
+    _with_names(found)
     limit = found.add_mutually_exclusive_group()
     limit.add_argument("--limit", type=int, default=20, help="most items (default: 20)")
     limit.add_argument("--all", dest="limit", action="store_const", const=None, help="look at everything")
 
 
 def _with_places(command: ArgumentParser) -> None:
-    command.add_argument("--dependency", help="name in dependencies.toml")
     command.add_argument("--handler", help="name of the handler")
     command.add_argument("--source", help="where it came from, such as http, queue, batch")
-    command.add_argument("--created-after", metavar="INSTANT", help=_INSTANT)
-    command.add_argument("--created-before", metavar="INSTANT", help=_INSTANT)
+    _with_dependency_and_times(command)
 
 
 def _add_operations(commands: Commands) -> None:
@@ -262,6 +266,7 @@ def _add_operations(commands: Commands) -> None:
     _with_word(listed, "--status", _OPERATION_STATUSES)
     _with_places(listed)
     _with_names(listed)
+    _with_words(listed)
     _with_limit(listed)
     _with_id(_command(commands, "cancel", operations.cancel, "cancel an operation"), "operation")
     words = "let a waiting operation make its next attempt at once"
@@ -297,6 +302,7 @@ def _add_dead_letters(commands: Commands) -> None:
     _with_word(listed, "--status", _DEAD_LETTER_STATUSES)
     _with_filters(listed)
     _with_names(listed)
+    _with_words(listed)
     _with_limit(listed)
     _with_limit(_command(group, "groups", dead_letters.list_groups, "list root causes of open dead letters"))
     _command(group, "summary", dead_letters.summary, "count open dead letters")

@@ -1,15 +1,24 @@
 """Slow storage: what it holds up, and what it must not."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pytest
 from azure.core.exceptions import AzureError
 
+from durable_retry.settings.catalogue import STORAGE
 from durable_retry.stores import queues, tables
+from durable_retry.stores.metrics import TABLE as METRICS
+from durable_retry.stores.operation_index import Kind, buckets
 from durable_retry.stores.tables import run_in_pool
+from scripts.processes import ROOT
+from tests.support.azurite import Storage
 
 MANY = 200
 
@@ -85,3 +94,41 @@ async def test_a_cancelled_call_holds_its_thread_until_it_ends(slow: SlowStorage
             except AzureError:
                 continue
             break
+
+
+AT_THE_END = """
+from datetime import UTC, datetime
+from durable_retry.stores.metrics import WRITER
+from durable_retry.stores.operation_index import Entry, Kind
+from durable_retry.stores import operation_notes
+from durable_retry.telemetry.minutes import MINUTES
+
+WRITER.begin()
+for name in ("payments", "mail"):
+    MINUTES.started(name)
+given = dict(key="k", dependency="mail", handler=None, source="http", correlation_id="c")
+entries = [(Kind.ALL, Entry(operation_id=f"op-{n}", created_at=datetime.now(UTC), **given)) for n in (1, 2)]
+
+class Loop:
+    is_closed = lambda self: False
+
+writer = operation_notes._Writer(held=entries)
+operation_notes._writers[loop := Loop()] = writer
+"""
+
+
+async def test_a_process_that_ends_writes_what_it_holds_without_a_complaint(storage: Storage) -> None:
+    ended = subprocess.run(  # noqa: ASYNC221 - our own script, and nothing else goes on
+        [sys.executable, "-c", AT_THE_END],
+        env={**os.environ, STORAGE.name: storage.connection_string},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ended.stderr == ""
+    page = await tables.rows_between(METRICS, f"{datetime.now(UTC):%Y-%m-%d}", after="m|", before="m|~")
+    assert {row["RowKey"].split("|")[1] for row in page.rows} >= {"payments", "mail"}
+    found = [entry.operation_id async for _, _, some in buckets(Kind.ALL, None) for entry in some]
+    assert {"op-1", "op-2"} <= set(found)
