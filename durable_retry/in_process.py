@@ -186,7 +186,7 @@ class Operations:
         if document is None or is_finished(document):
             return False
         try:
-            await raise_event(self.hub, operation_id, CANCEL_EVENT, {})
+            await raise_event(self.hub, operation_id, CANCEL_EVENT, {"by": None})
             note_steered(document)
         except InstanceEndedError:
             return False

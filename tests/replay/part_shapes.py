@@ -1,4 +1,4 @@
-"""What can happen in an outbox, a batch, a saga, a bulk replay, a release and a call: shapes to record."""
+"""What can happen in an outbox, a batch, a saga, a bulk action, a release and a call: shapes to record."""
 
 import asyncio
 from collections.abc import Iterable
@@ -11,6 +11,8 @@ from durable_retry.engine.base import names
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import (
     BATCH,
+    BULK_ACTION,
+    BULK_PAGE,
     CALL,
     CANCEL_REPLAY_EVENT,
     ENDED_EVENT,
@@ -61,6 +63,7 @@ def part_shapes() -> dict[str, dict[str, Shape]]:
         BATCH: _batches(),
         SAGA: _sagas(),
         REPLAY: _replays(),
+        BULK_ACTION: _bulk_actions(),
         RELEASE_WAITING: _releases(),
         CALL: _calls(),
     }
@@ -299,14 +302,30 @@ def _replays() -> dict[str, Shape]:
     }
 
 
+def _bulk_actions() -> dict[str, Shape]:
+    ids = ["dl-0", "dl-1"]
+    return {
+        "filtered": _replay(4, rate=2, per_page=2, action="archive", by="ada"),
+        "selected": _replay(
+            2, rate=2, action="cancel", by=None, selected=2, page={"ids": ids, "cursor": None}
+        ),
+    }
+
+
 def _replay(
-    count: int, *, rate: float, held: int = 0, steer: Steer | None = None, per_page: int | None = None
+    count: int,
+    *,
+    rate: float,
+    held: int = 0,
+    steer: Steer | None = None,
+    per_page: int | None = None,
+    **more: Any,
 ) -> Shape:
     """Replay dead letters, of which so many batches are held up once."""
     holds = iter([True] * held)
 
     def answer(name: str, given: dict[str, Any]) -> Any:
-        if name == REPLAY_PAGE:
+        if name in {REPLAY_PAGE, BULK_PAGE}:
             first = int(given["cursor"] or 0)
             last = min(count, first + (per_page or given["limit"]))
             ids = [f"dl-{number}" for number in range(first, last)]
@@ -323,6 +342,7 @@ def _replay(
         "matched": count,
         "note": None,
         "created_at": to_rfc3339(clock.now()),
+        **more,
     }
     return Shape("replay-1", given, answer, steer)
 

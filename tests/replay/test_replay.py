@@ -15,7 +15,16 @@ from azure.durable_functions.worker import DurableFunctionsWorker
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry.app import harden_runtime
-from durable_retry.engine.base.names import BATCH, CALL, OPERATION, OUTBOX, RELEASE_WAITING, REPLAY, SAGA
+from durable_retry.engine.base.names import (
+    BATCH,
+    BULK_ACTION,
+    CALL,
+    OPERATION,
+    OUTBOX,
+    RELEASE_WAITING,
+    REPLAY,
+    SAGA,
+)
 from orchestrators import bulk_replay, operation, outbox, wake_waiting, workflows
 from tests.replay.recording import FOREIGN, Recording, load, shapes
 from tests.replay.with_a_wait import with_a_wait
@@ -26,6 +35,7 @@ ORCHESTRATORS: Final[dict[str, Any]] = {
     BATCH: workflows.batch,
     SAGA: workflows.saga,
     REPLAY: bulk_replay.replay,
+    BULK_ACTION: bulk_replay.bulk_action,
     RELEASE_WAITING: wake_waiting.release_waiting,
     CALL: workflows.call_operation,
 }
@@ -36,6 +46,7 @@ ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     BATCH: (workflows, ("BATCH_STEP", "BATCH_CLOSE")),
     SAGA: (workflows, ("SUBMIT",)),
     REPLAY: (bulk_replay, ("REPLAY_PAGE", "REPLAY_BATCH")),
+    BULK_ACTION: (bulk_replay, ("BULK_BATCH",)),
     RELEASE_WAITING: (wake_waiting, ("WAKE_WAITING",)),
     CALL: (workflows, ("START_CALL", "LOOK_AT_CALL")),
 }

@@ -277,6 +277,7 @@ _ORCHESTRATORS: Final = {
     names.BATCH: workflows.batch,
     names.SAGA: workflows.saga,
     REPLAY: bulk_replay.replay,
+    names.BULK_ACTION: bulk_replay.bulk_action,
     RELEASE_WAITING: wake_waiting.release_waiting,
 }
 _ENTITIES: Final = {
@@ -297,5 +298,7 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     names.BATCH_CLOSE: _without_hub(workflow_steps.batch_close),
     REPLAY_PAGE: _without_hub(replay_steps.replay_page),
     REPLAY_BATCH: replay_steps.replay_batch,
+    names.BULK_PAGE: replay_steps.bulk_page,
+    names.BULK_BATCH: replay_steps.bulk_batch,
     WAKE_WAITING: wake_steps.wake_waiting,
 }

@@ -22,7 +22,15 @@ from durable_retry.services.maintenance import finish_left_over
 from durable_retry.services.outbox import sweep
 from durable_retry.settings.intake import intake_settings
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.triggers.http import circuits, dead_letters, operations, replays, submissions, workflows
+from durable_retry.triggers.http import (
+    bulk_actions,
+    circuits,
+    dead_letters,
+    operations,
+    replays,
+    submissions,
+    workflows,
+)
 from tests.simulation.app import REFUSING, WRITES, App
 from tests.simulation.targets import REFUSING_QUEUE
 from tests.simulation.world import Worker, World, acting
@@ -37,6 +45,7 @@ ROUTES = {
     "archive": dead_letters.archive_dead_letter,
     "restore": dead_letters.restore_dead_letter,
     "replay many": replays.start_replay_of_many,
+    "act on many": bulk_actions.start_action_on_many,
     "open": circuits.open_circuit,
     "close": circuits.close_circuit,
     "reset": circuits.reset_circuit,
@@ -277,10 +286,10 @@ class People:
         await self.call("replay many", {"filter": {}, "rate_per_second": 50})
 
     async def archive_everything(self) -> None:
-        """Put all open dead letters away."""
-        while letters := await self.open_letters():
-            for letter in letters:
-                await self.call("archive", dead_letter_id=letter)
+        """Put all open dead letters away, by bulk actions until none is left."""
+        while await self.open_letters():
+            await self.call("act on many", {"action": "archive", "filter": {}, "rate_per_second": 100})
+            await asyncio.sleep(self.world.rng.uniform(30, 60))
 
     async def open_letters(self) -> list[str]:
         """Return the ids of some open dead letters."""

@@ -25,6 +25,9 @@ from durable_retry.engine.base.names import (
     BATCH,
     BATCH_CLOSE,
     BATCH_STEP,
+    BULK_ACTION,
+    BULK_BATCH,
+    BULK_PAGE,
     CALL,
     CALL_LIMITER,
     CIRCUIT_BREAKER,
@@ -53,7 +56,7 @@ from durable_retry.stores.task_hub import close_clients
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker, CircuitOpenings
 from entities.idempotency_record import IdempotencyRecord
-from orchestrators.bulk_replay import replay
+from orchestrators.bulk_replay import bulk_action, replay
 from orchestrators.operation import operation
 from orchestrators.outbox import outbox
 from orchestrators.retention import retention
@@ -64,7 +67,17 @@ from tests.support.builders import Activities, failing
 
 _ACTIVITIES = (
     *(ATTEMPT, COMMIT, DEAD_LETTER, OUTBOX_PENDING, PUBLISH, OUTBOX_GIVE_UP),
-    *(SUBMIT, BATCH_STEP, BATCH_CLOSE, REPLAY_PAGE, REPLAY_BATCH, START_CALL, LOOK_AT_CALL),
+    *(
+        SUBMIT,
+        BATCH_STEP,
+        BATCH_CLOSE,
+        REPLAY_PAGE,
+        REPLAY_BATCH,
+        BULK_PAGE,
+        BULK_BATCH,
+        START_CALL,
+        LOOK_AT_CALL,
+    ),
     REMOVE_PAST,
 )
 
@@ -119,7 +132,16 @@ def task_hub_stage(*, parts: bool = False, instead: Mapping[str, Any] = {}) -> I
         RETENTION: retention,
     }
     orchestrators |= (
-        {OUTBOX: outbox, BATCH: batch, SAGA: saga, REPLAY: replay, CALL: call_operation} if parts else {}
+        {
+            OUTBOX: outbox,
+            BATCH: batch,
+            SAGA: saga,
+            REPLAY: replay,
+            BULK_ACTION: bulk_action,
+            CALL: call_operation,
+        }
+        if parts
+        else {}
     )
     for name, orchestrator in {**orchestrators, **instead}.items():
         worker.add_orchestrator(_named(orchestrator, name))

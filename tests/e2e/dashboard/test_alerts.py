@@ -14,6 +14,10 @@ def test_an_alert_is_silenced_with_a_reason_and_the_silence_is_ended(window: Win
         return any(message["state"] == "sent" for one in items for message in one["deliveries"])
 
     eventually(is_sent, "an alert is sent")
+    window.open()
+    window.card("Alerts").get_by_role("button", name="Silence…").first.click()
+    expect(window.dialog()).to_contain_text("Silence alerts")
+    window.page.keyboard.press("Escape")
     window.open("alerts")
     raised = window.card("Raised now")
     expect(raised.locator(".badge").first).to_have_text("Firing")

@@ -32,7 +32,12 @@ def test_a_dead_letter_is_edited_and_replayed_with_what_changed_in_view(
     expect(window.page.locator(".headline .badge")).to_have_text("Replayed")
     outcome = window.card("Outcome of the replay")
     expect(outcome.locator(".badge")).to_have_text("Succeeded")
-    expect(outcome.get_by_role("link", name="Look at the operation")).to_be_visible()
+    outcome.get_by_role("link", name="Look at the operation").click()
+    replays = window.card("Replays")
+    expect(replays.locator(".badge")).to_have_text("Succeeded")
+    expect(replays).to_contain_text("it moved")
+    replays.get_by_role("link", name="Rejected by dependency").click()
+    expect(outcome).to_be_visible()
     kept = shown(seen, found)
     assert kept["status"] == "replayed"
     assert [replayed["note"] for replayed in kept["replays"]] == ["it moved"]

@@ -70,6 +70,7 @@ def test_an_operation_is_cancelled_after_asking(window: Window, seen: System, ke
     window.dialog().get_by_role("button", name="Cancel it").click()
     seen.until(operation_id, "cancelled")
     expect(window.page.locator(".headline .badge")).to_have_text("Cancelled")
+    expect(window.card("Done by people")).to_contain_text("Cancelled")
 
 
 def test_an_operation_shows_the_steps_of_its_handler(window: Window, seen: System, key: str) -> None:

@@ -128,6 +128,8 @@ VIEWS = (
     "dead-letters/{dead_letter}?edit=1",
     "replays",
     "replays/new",
+    "replays/new?action=cancel",
+    "replays/{action}",
     "circuits",
     "circuits/patient",
     "metrics",
@@ -167,6 +169,9 @@ def test_every_view_passes_the_accessibility_checker_and_fits_the_window(
             "/api/sagas", json={"steps": [{"name": "one", "operation": operation("in-a-saga", "/echo")}]}
         ).json()["saga_id"],
         "dead_letter": seen.client.get("/api/dead-letters?status=open").json()["items"][0]["id"],
+        "action": seen.client.post(
+            "/api/bulk-actions", json={"action": "archive", "filter": {"group": "none"}}
+        ).json()["action_id"],
         "event": seen.client.get("/api/outbox?state=sent").json()["items"][0]["event_id"],
     }
     with Window(browser, seen.url, size=size, color_scheme=colours, bypass_csp=True) as window:
