@@ -28,6 +28,7 @@ from durable_retry.engine.base.names import OperationState
 from durable_retry.settings.catalogue import STORAGE
 from durable_retry.stores.dead_letters.records import keep_operation
 from durable_retry.stores.operation_index import Entry, Kind, write_entries
+from onebox.hub.archive import unpack
 from scripts.processes import ROOT, ServerProcess, eventually, free_port
 
 OPERATIONS = 100_000
@@ -114,6 +115,7 @@ async def _fill(url: str, hub: Path) -> None:
         ]
     entries: list[tuple[Kind, Entry]] = []
     with closing(sqlite3.connect(hub, timeout=60)) as rows, rows:
+        take_out_of_archives(rows)
         for document in originals:
             copies = OPERATIONS * STATES[document["status"]] // 100
             entries += _copied(rows, document, copies)
@@ -134,6 +136,17 @@ def _ended(client: httpx.Client, key: str, path: str, status: str, dependency: s
         return document if document["status"] == status else None
 
     return eventually(ended, f"{key} is {status}")
+
+
+def take_out_of_archives(hub: sqlite3.Connection) -> None:
+    """Give back to what onebox has packed since its end its columns, which copies are made of."""
+    found = hub.execute("SELECT id, packed FROM instances JOIN archives ON seq = archive").fetchall()
+    for id_, packed in found:
+        parts = unpack(packed)
+        hub.execute(
+            "UPDATE instances SET archive = NULL, input = ?, output = ?, custom_status = ? WHERE id = ?",
+            (parts.input, parts.output, parts.custom_status, id_),
+        )
 
 
 def _copied(hub: sqlite3.Connection, document: dict[str, Any], copies: int) -> Iterator[tuple[Kind, Entry]]:

@@ -276,7 +276,7 @@ class _Unfinished:
     async def _read_recent(self, since: datetime) -> None:
         latest: dict[str, Entry] = {}
         self.is_cut = False
-        for kind, most in ((Kind.FAILED, _MOST_FAILED), (Kind.ALL, _MOST_ACCEPTED)):
+        for kind, most in ((Kind.ALL, _MOST_ACCEPTED), (Kind.FAILED, _MOST_FAILED)):
             entries_read = 0
             async for begin, _, entries in buckets(kind, None):
                 for entry in entries:

@@ -14,6 +14,7 @@ import pytest
 from azure.data.tables import TableServiceClient
 from playwright.sync_api import Browser, expect
 
+from bench.views import take_out_of_archives
 from durable_retry.engine.base.names import OperationState
 from durable_retry.stores import tables
 from durable_retry.stores.operation_index import Entry, Kind, write_entries_at_end
@@ -37,7 +38,7 @@ INSERT INTO instances
 SELECT id || '-' || n, execution_id, turn, name, version, status, replace(input, id, id || '-' || n),
        replace(output, id, id || '-' || n), replace(custom_status, id, id || '-' || n), failure, tags,
        parent_id, parent_execution_id, parent_task_id, created_us - n * 180000, updated_us, scheduled_us,
-       completed_us
+       completed_us, NULL
 FROM instances, numbers WHERE id LIKE 'op-%'
 """
 
@@ -64,6 +65,7 @@ def crowded(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: 
     system.until(system.accepted("waits", "/fail/9", dependency="patient"), "waiting_retry")
     originals = system.client.get("/api/operations").json()["items"]
     with closing(sqlite3.connect(folder / "data" / "hub.sqlite", timeout=20)) as hub, hub:
+        take_out_of_archives(hub)
         hub.execute(MULTIPLY, (COPIES,))
     account = TableServiceClient.from_connection_string(storage.connection_string)
     with account, patch.object(tables, "_service", lambda: account):
@@ -93,8 +95,7 @@ def entries_of(document: dict[str, Any]) -> Iterator[tuple[Kind, Entry]]:
 @pytest.mark.parametrize(
     ("view", "text"),
     [
-        ("", "9,903 operations accepted"),
-        ("", "3,301waiting"),
+        ("", "3,301"),
         ("operations", "50 rows on this page"),
         ("operations?status=dead_lettered", "50 rows on this page"),
         ("circuits/patient", "Operations waiting3,301"),
