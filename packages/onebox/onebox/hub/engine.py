@@ -141,7 +141,8 @@ class Engine:
         """Return once nothing can happen before the clock moves or somebody asks for something."""
         while True:
             next_us = self._timers.next_due_us()
-            if self.is_idle and (next_us is None or next_us > now_us(self._clock)):
+            is_waiting = not self._timer_moved.is_set()  # for the instant that is next now
+            if self.is_idle and is_waiting and (next_us is None or next_us > now_us(self._clock)):
                 return
             self._quiet.clear()
             await self._quiet_soon()

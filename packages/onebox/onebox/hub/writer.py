@@ -181,6 +181,15 @@ class _Pending:
     failure: Exception | None = None
     effects: Effects | None = None
 
+    def answer_caller(self) -> None:
+        """Give the caller, if it still waits, the result or the failure."""
+        if self.answer is None or self.answer.done():
+            return
+        if self.failure is None:
+            self.answer.set_result(self.result)
+        else:
+            self.answer.set_exception(self.failure)
+
 
 class Writer:
     """The only one who writes to the store.
@@ -289,16 +298,13 @@ class Writer:
         await self._sync()
         self.outage.end()
         self._faults(FaultPoint.GROUP_COMMITTED)
+        # Whoever gets an answer goes on in the loop's next pass: after the effects are applied and
+        # before the work begins that they make ready, for which no client waits.
+        for pending in group:
+            pending.answer_caller()
         for each in effects:
             self._apply(each)
         self._followers.release(committed=True)
-        for pending in group:
-            if pending.answer is None or pending.answer.done():
-                continue
-            if pending.failure is None:
-                pending.answer.set_result(pending.result)
-            else:
-                pending.answer.set_exception(pending.failure)
 
     def _fill(self, group: list[_Pending]) -> list[Effects]:
         """Run a group's transactions and what follows them; return the effects that wait for the commit."""

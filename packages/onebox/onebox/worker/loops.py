@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -67,7 +67,7 @@ class _Crossing[T]:
         self._loop = loop
         self._caller = asyncio.get_running_loop()
         self._answer: asyncio.Future[T] = self._caller.create_future()
-        self._task: asyncio.Task[T] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     async def result(self) -> T:
         """Run the coroutine and return its result; a caller that is cancelled cancels it."""
@@ -79,25 +79,35 @@ class _Crossing[T]:
             raise
 
     def _begin(self) -> None:
-        self._task = self._loop.create_task(self._work)
+        self._task = self._loop.create_task(self._carry_out())
         self._task.add_done_callback(self._end)
+
+    async def _carry_out(self) -> None:
+        """Run the coroutine; the caller gets its result before anything else runs here."""
+        self._post(self._succeed, await self._work)
 
     def _cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
-    def _end(self, task: asyncio.Task[T]) -> None:
-        with suppress(RuntimeError):  # the caller's loop is closed: nobody waits any more
-            self._caller.call_soon_threadsafe(self._settle, task)
-
-    def _settle(self, task: asyncio.Task[T]) -> None:
+    def _end(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
-            self._answer.cancel()
+            self._work.close()  # it may not have begun
+            self._post(self._answer.cancel)
         elif (error := task.exception()) is not None:
-            if not self._answer.done():
-                self._answer.set_exception(error)
-        elif not self._answer.done():
-            self._answer.set_result(task.result())
+            self._post(self._fail, error)
+
+    def _post(self, call: Callable[..., object], *arguments: object) -> None:
+        with suppress(RuntimeError):  # the caller's loop is closed: nobody waits any more
+            self._caller.call_soon_threadsafe(call, *arguments)
+
+    def _succeed(self, result: T) -> None:
+        if not self._answer.done():
+            self._answer.set_result(result)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._answer.done():
+            self._answer.set_exception(error)
 
 
 class CallersLoop:

@@ -68,3 +68,22 @@ async def test_its_own_cancellation_reaches_the_caller(loop: WorkerLoop) -> None
 
     with pytest.raises(asyncio.CancelledError):
         await loop.run(give_up())
+
+
+async def test_the_caller_has_its_result_before_what_it_made_ready_runs(loop: WorkerLoop) -> None:
+    answered = threading.Event()
+    others: list[asyncio.Task[bool]] = []
+
+    async def other() -> bool:
+        return answered.wait(10)
+
+    async def make_ready() -> None:
+        others.append(asyncio.create_task(other()))
+
+    await loop.run(make_ready())
+    answered.set()
+
+    async def seen() -> bool:
+        return await others[0]
+
+    assert await loop.run(seen())
