@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import onebox.hub.database
 from onebox.clock import SystemClock
 from onebox.hub import FaultPoint, Hub, HubSettings
 from onebox.hub.model import InstanceFinishedError
@@ -75,6 +76,8 @@ async def live(folder: Path, life: int, cut: Cut, *, to_the_end: bool) -> None:
 
 
 def main() -> None:
+    # A short life writes little: with a small log it copies that into the main file all the same.
+    onebox.hub.database._CHECKPOINT_PAGES = int(os.environ.get("CHECKPOINT_PAGES", "4000"))
     folder, life, *where = sys.argv[1:]
     point, visit = (FaultPoint(where[0]), int(where[1])) if len(where) > 1 else (None, 0)
     cut = Cut(point, visit, lambda: os.kill(os.getpid(), signal.SIGKILL))

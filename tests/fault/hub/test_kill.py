@@ -23,12 +23,13 @@ LONGEST_LIFE_SECONDS = 0.4
 _ROOT = Path(__file__).parents[3]
 
 
-async def _live(folder: Path, life: int, *where: str) -> tuple[int, list[str]]:
+async def live(folder: Path, life: int, *where: str, **env: str) -> tuple[int, list[str]]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.fault.hub.child", str(folder), str(life), *where),
         cwd=_ROOT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
+        env={**os.environ, **env},
     )
     out, _ = await process.communicate()
     assert process.returncode is not None
@@ -39,16 +40,16 @@ async def _live(folder: Path, life: int, *where: str) -> tuple[int, list[str]]:
 async def test_nothing_accepted_is_lost_or_applied_twice(tmp_path: Path) -> None:
     accepted: list[str] = []
     for life, point in enumerate(FaultPoint):
-        code, lines = await _live(tmp_path, life, point, "2")
+        code, lines = await live(tmp_path, life, point, "2")
         assert code == -signal.SIGKILL, f"{point} was never visited"
         accepted += [line.split()[1] for line in lines if line.startswith("accepted")]
 
-    await _check(tmp_path, accepted, len(FaultPoint))
+    await check(tmp_path, accepted, len(FaultPoint))
 
 
-async def _check(folder: Path, accepted: list[str], lives: int) -> None:
+async def check(folder: Path, accepted: list[str], lives: int) -> None:
     """Let one more life finish everything, and look at what became of it."""
-    code, lines = await _live(folder, lives)
+    code, lines = await live(folder, lives)
     accepted += [line.split()[1] for line in lines if line.startswith("accepted")]
     assert code == 0
     report = json.loads(lines[-1])
@@ -66,13 +67,14 @@ async def _check(folder: Path, accepted: list[str], lives: int) -> None:
     assert runs - distinct <= 64 * lives, "more activities ran again than can have been in flight"
 
 
-async def _short_life(folder: Path, life: int, seconds: float) -> list[str]:
+async def short_life(folder: Path, life: int, seconds: float, **env: str) -> list[str]:
     """Kill a life so many seconds after it began; return what it had accepted."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.fault.hub.child", str(folder), str(life), "wait"),
         cwd=_ROOT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
+        env={**os.environ, **env},
     )
     assert process.stdout is not None
     assert await process.stdout.readline() == b"began\n"
@@ -87,6 +89,6 @@ async def test_kills_at_random_instants_lose_and_double_nothing(tmp_path: Path) 
     draws = random.Random(SEED)  # noqa: S311 - instants that a seed gives again
     accepted: list[str] = []
     for life in range(KILLS):
-        accepted += await _short_life(tmp_path, life, draws.uniform(0, LONGEST_LIFE_SECONDS))
+        accepted += await short_life(tmp_path, life, draws.uniform(0, LONGEST_LIFE_SECONDS))
     assert accepted, "each life died before it accepted anything"
-    await _check(tmp_path, accepted, KILLS)
+    await check(tmp_path, accepted, KILLS)
