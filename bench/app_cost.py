@@ -51,6 +51,8 @@ CASES: Final = {"healthy": "/echo", "one failure": "/fail/1", "dead letter": "/s
 INDEX: Final = "index of operations"
 STEPS: Final = ("submission", "orchestrator turns", "activities", "entity operations", INDEX)
 SLICES: Final = 9
+ROUNDS: Final = 3
+"""Of each checkout, when two are measured by turns."""
 PLAIN_TURNS: Final = 200
 POLL_SECONDS = 0.02
 FINISH_SECONDS = 60
@@ -122,10 +124,17 @@ async def measure(folder: Path, operations: int) -> list[Table]:
     checkouts = {"": ROOT} if before is None else {", before": Path(before), "": ROOT}
     found: dict[str, dict[str, Any]] = {}
     async with flaky_target(folder) as target_url:
-        for number, (name, checkout) in enumerate(checkouts.items()):
+        for number, (name, checkout) in enumerate([*checkouts.items()] * (1 if before is None else ROUNDS)):
             await asyncio.to_thread((folder / f"app{number}").mkdir)
-            found[name] = await _in_own_process(checkout, folder / f"app{number}", target_url, operations)
-    return [_table(found, operations // SLICES * SLICES)]
+            more = await _in_own_process(checkout, folder / f"app{number}", target_url, operations)
+            found[name] = _joined(found[name], more) if name in found else more
+    return [_table(found, operations // SLICES)]
+
+
+def _joined(one: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Returns the slices of two runs as those of one."""
+    steps = {case: {step: one[case][step] + more[case][step] for step in STEPS} for case in CASES}
+    return {"turn": one["turn"] + more["turn"], **steps}
 
 
 async def _in_own_process(checkout: Path, folder: Path, target_url: str, operations: int) -> dict[str, Any]:
@@ -329,11 +338,12 @@ def _table(found: dict[str, dict[str, Any]], operations: int) -> Table:
             ),
         ),
     ]
+    slices = next(iter(found.values()))["turn"]
     notes = (
-        f"{operations} of each kind, medians of {SLICES} slices; processor time of the app's process.",
+        f"Medians of {len(slices)} slices of {operations} operations; processor time of the app's process.",
         "Called as the worker calls it: base64 in and out, every turn replays the whole history.",
         "Without the task hub, the host and gRPC; with the call to the target and the requests to storage.",
-        f"The index takes a row for the {operations // SLICES} operations of a slice.",
+        "The index of operations takes a row for a slice.",
         "A plain turn is the first of an orchestrator that calls an activity, measured beside each slice.",
     )
     names = tuple(name for name, _, _ in columns)
