@@ -1,30 +1,25 @@
 """The orchestration of one operation: it carries out what `engine.retry.loop` decides.
 
 claim the key ──> attempt ──> wait ──> attempt ... ──> commit, dead letter or cancelled ──> complete the key
-
-A `Run` is the state of one execution, its waits and what it shows.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Self, assert_never
+from dataclasses import replace
+from datetime import UTC, timedelta
+from typing import Any, Final, assert_never
 
 import azure.durable_functions as df
 from durabletask import task
-from durabletask.entities import EntityInstanceId
 
-from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import (
     ATTEMPT,
     CANCEL_EVENT,
-    CIRCUIT_EVENT,
     COMMIT,
     ENDED_EVENT,
     FORM,
     OPERATION,
     OUTBOX,
-    RETRY_NOW_EVENT,
     Category,
     DeadLetterReason,
     OperationState,
@@ -38,33 +33,27 @@ from durable_retry.engine.operations.completion import (
     written_operation,
 )
 from durable_retry.engine.operations.idempotency import ClaimAnswer
-from durable_retry.engine.operations.operation import OperationInput, digest_of
-from durable_retry.engine.operations.status import OperationStatus, moving_parts
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.status import moving_parts
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Decision, Done, Wait, overdue
-from durable_retry.engine.retry.history import ActionRecord, AttemptOutcome, WaitKind
+from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import (
-    Action,
     AttemptNow,
     Blocked,
     NeedsProbe,
     RequestProbe,
     RequestSlot,
-    RetryState,
-    StepResult,
     WorkerFailed,
-    after,
     lease_expired,
 )
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.task_hub import record_id
-from durable_retry.telemetry.events import wait_begun, wait_over
 
+from .run import Run
 from .steps import (
     Steps,
-    after_early,
     answer_of,
     call_until_success,
-    fired_early,
     give_slot_back,
     keep_dead_letter,
     request_probe,
@@ -73,172 +62,6 @@ from .steps import (
 )
 
 blueprint = df.Blueprint()
-
-_RETRY: Final = "retry"
-"""The name in metrics of the pause before a retry, which has no `WaitKind`."""
-
-STEPS_PER_HISTORY: Final = 20
-"""Attempts and waits after which the orchestration continues as new: every turn replays all of the history
-before it, so a history without end would make attempt 1,000 a hundred times as dear as attempt 10."""
-
-
-@dataclass(slots=True)
-class Run:
-    """The state of one execution between two turns, rebuilt by every replay.
-
-    Attributes:
-        ctx: The durable context; the only source of time and of identifiers.
-        operation: What the operation started with.
-        holds_claim: Whether an earlier execution of this run claimed the key.
-        state: Where the retry loop stands.
-        cancel: Completes when someone cancels the operation.
-        form: Of the history, see `engine.base.names.FORM`.
-        digest: Of a large operation, which attempts read from the instance's input; None when they get it.
-        steps: Attempts and waits since the history last began.
-        retry_now: Completes when someone ends a wait; None until the first one, as most have none.
-        circuit_changed: Completes when someone changed the circuit by hand; None as above.
-    """
-
-    ctx: task.OrchestrationContext
-    operation: OperationInput
-    holds_claim: bool
-    state: RetryState
-    cancel: task.CancellableTask[Any]
-    form: int
-    digest: str | None = None
-    steps: int = 0
-    retry_now: task.CancellableTask[Any] | None = None
-    circuit_changed: task.CancellableTask[Any] | None = None
-
-    @classmethod
-    def resume(cls, ctx: task.OrchestrationContext, input_: Mapping[str, Any]) -> Self:
-        """Continue from `carried_on`, or begin with a start's `{"operation": {...}}`."""
-        operation = OperationInput.from_json(input_["operation"])
-        run = input_.get("run", operation.run)
-        return cls(
-            ctx=ctx,
-            operation=operation if run == operation.run else replace(operation, run=run),
-            holds_claim="history" in input_,
-            state=RetryState.from_json(input_),
-            cancel=ctx.wait_for_external_event(CANCEL_EVENT),
-            form=input_.get("form", 1),
-            digest=input_.get("digest"),
-        )
-
-    def carried_on(self) -> dict[str, Any]:
-        """Return the input of the execution that continues this one."""
-        written = self.operation.to_json()
-        return {
-            "operation": written,
-            "run": self.operation.run,
-            "form": self.form,
-            **({} if self.digest is None else {"digest": digest_of(written)}),
-            **self.state.to_json(),
-        }
-
-    @property
-    def now(self) -> datetime:
-        """The replay-safe time, aware UTC."""
-        return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether someone cancelled the operation."""
-        return self.cancel.is_complete
-
-    @property
-    def is_long(self) -> bool:
-        """Whether it is time to continue as new."""
-        return self.steps >= STEPS_PER_HISTORY
-
-    @property
-    def record(self) -> EntityInstanceId:
-        """The entity that keeps the record of this operation's key."""
-        return record_id(self.operation.operation_id)
-
-    @property
-    def trace(self) -> dict[str, str] | None:
-        """Where in a trace the operation was submitted, in its JSON form."""
-        return None if self.operation.trace is None else self.operation.trace.to_json()
-
-    def follow(self, result: StepResult) -> Action:
-        """Move the retry loop on by a result, and return what to do now."""
-        self.state, action = after(self.operation, self.state, result, self.now, self.form)
-        return action
-
-    def note_action(self, event: str, data: Any) -> None:
-        """Note in the history who did something to the operation, as the event says.
-
-        Events of older versions do not say, and anyone may send one in any form: those are not noted.
-        """
-        if not isinstance(data, dict) or "by" not in data:
-            return
-        by = data["by"] if isinstance(data["by"], str) else None
-        action = ActionRecord(action=event, at=self.now, by=by)
-        self.state = replace(self.state, history=self.state.history.with_action(action))
-
-    def status(self, state: OperationState, **more: Any) -> OperationStatus:
-        """Return the status of this moment."""
-        return OperationStatus(
-            operation=self.operation, state=state, history=self.state.history, updated_at=self.now, **more
-        )
-
-    def show(self, state: OperationState, *, next_attempt_at: datetime | None = None) -> None:
-        """Let status queries see where the operation stands."""
-        status = self.status(state, next_attempt_at=next_attempt_at)
-        self.ctx.set_custom_status(moving_parts(status.to_json()))
-
-    def wait(self, wait: Wait) -> Steps[None]:
-        """Wait as decided, unless someone cancels, retries now, or changes the circuit waited for."""
-        for_circuit = wait.kind is WaitKind.CIRCUIT
-        self.show(
-            OperationState.WAITING_CIRCUIT if for_circuit else OperationState.WAITING_RETRY,
-            next_attempt_at=wait.until,
-        )
-        began_at = self.now
-        kind = _RETRY if wait.kind is None else wait.kind.value
-        if not self.ctx.is_replaying:
-            wait_begun(self.operation, kind, wait.until, wait.reasons)
-        yield from self._wait(wait.until, began_at, for_circuit=for_circuit)
-        if not self.ctx.is_replaying:
-            wait_over(self.operation, kind, (self.now - began_at).total_seconds())
-
-    def _wait(self, until: datetime, began_at: datetime, *, for_circuit: bool) -> Steps[None]:
-        timer, early = self.ctx.create_timer(until), 0
-        wait_for = self.ctx.wait_for_external_event
-        while True:
-            # The SDK keeps what was sent before.
-            retry_now = self.retry_now = self.retry_now or wait_for(RETRY_NOW_EVENT)
-            changed = self.circuit_changed = self.circuit_changed or wait_for(CIRCUIT_EVENT)
-            winner = yield task.when_any([timer, self.cancel, retry_now, changed])
-            if winner is retry_now:
-                self.retry_now = None
-                ends = self._is_retried_now(retry_now.get_result())
-            elif winner is changed:
-                self.circuit_changed = None
-                ends = _has_circuit_changed(changed.get_result(), began_at) and for_circuit
-            elif winner is timer and fired_early(self.form, until, self.now, early):
-                timer, early, ends = self.ctx.create_timer(after_early(until, self.now)), early + 1, False
-            else:
-                return
-            if ends:
-                return
-
-    def _is_retried_now(self, request: Any) -> bool:
-        """Whether the request means this wait, and not an earlier one that ended before it arrived."""
-        if not isinstance(request, dict) or request.get("attempt") != self.state.history.next_attempt:
-            return False
-        self.note_action(RETRY_NOW_EVENT, request)
-        return True
-
-
-def _has_circuit_changed(change: Any, began_at: datetime) -> bool:
-    """Whether the circuit changed since a wait began: earlier changes are part of the wait."""
-    try:
-        return from_rfc3339(change["at"]) >= began_at
-    except (KeyError, TypeError, ValueError):
-        return False  # Anyone may send an event, and in any form.
-
 
 _CLAIM_AGAIN: Final = timedelta(seconds=30)
 """How soon a key is claimed again while another orchestration works on it: its answer will be ours."""

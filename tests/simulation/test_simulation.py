@@ -87,8 +87,8 @@ from durable_retry.settings import configuration
 from durable_retry.settings.configuration import APP_ROOT
 from durable_retry.stores import operation_writes, tables
 from durable_retry.stores.operation_writes import Marked
-from orchestrators import operation
-from orchestrators.operation import Run
+from orchestrators import run
+from orchestrators.run import Run
 from scripts.long_checks import SAMPLE_SEED
 from tests.simulation import __main__ as simulation
 from tests.simulation import hub
@@ -151,7 +151,7 @@ DEFECTS: Final = (
     Defect(
         "another kind", 1_500, lambda: patch.object(configuration, "_is_of_another_kind", lambda *_: False)
     ),
-    Defect("early timer", 200, lambda: patch.object(operation, "fired_early", lambda *_: False)),
+    Defect("early timer", 200, lambda: patch.object(run, "fired_early", lambda *_: False)),
     Defect("refusal retried", 300, lambda: patch.object(tables, "_raise_refusal", lambda *_: None)),
 )
 

@@ -10,7 +10,7 @@ from durable_retry.engine.base.names import FORM, Category
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
-from orchestrators.operation import STEPS_PER_HISTORY
+from orchestrators.run import STEPS_PER_HISTORY
 from tests.support.builders import NOON, Activities, an_operation, failing, outcome
 from tests.support.stage import Stage
 
@@ -529,7 +529,7 @@ def test_a_mistake_of_our_own_is_left_to_a_person(monkeypatch: pytest.MonkeyPatc
     def mistaken(*_: Any) -> None:
         raise KeyError("no such rule")
 
-    monkeypatch.setattr("orchestrators.operation.after", mistaken)
+    monkeypatch.setattr("orchestrators.run.after", mistaken)
     stage = Stage(an_operation(), failing(1))
     document = stage.run()
     assert document["status"] == "dead_lettered"
