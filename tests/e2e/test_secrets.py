@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
-from durable_retry.handlers import Call, operation_handler
 from scripts.processes import eventually
 from tests.support.app import System, operation
 from tests.support.otlp import OtlpReceiver, otlp_receiver
@@ -39,20 +37,6 @@ LISTS = ("operations", "dead-letters", "outbox", "dependencies", "circuits", "se
 PATHS = ("/echo", "/fail/1", "/status/400", "/status/500", "/drop/9", "/redirect/9")
 
 
-class Given(BaseModel):
-    """The input of the handler."""
-
-    seen: str
-    password: str
-
-
-@operation_handler("spill", dependency="guarded", input_model=Given)
-async def spill(_given: Given, call: Call) -> None:
-    """Fail with an error that quotes the address of a request, as httpx's own do."""
-    answer = await call.client.get("/status/500", params={"access_token": QUERY})
-    answer.raise_for_status()
-
-
 @pytest.fixture(scope="module")
 def collector() -> Iterator[OtlpReceiver]:
     with otlp_receiver() as receiver:
@@ -71,7 +55,7 @@ def documents(folder: Path, target: Target, collector: OtlpReceiver) -> str:
         folder,
         target,
         DEPENDENCIES_FILE=str(Path(__file__).with_name("secrets.toml")),
-        HANDLERS="tests.e2e.test_secrets",
+        HANDLERS="tests.support.spilling_handler",
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
         OTEL_METRIC_EXPORT_INTERVAL="200",
         GUARDED_TOKEN=CONFIGURED["GUARDED_TOKEN"],
@@ -81,7 +65,8 @@ def documents(folder: Path, target: Target, collector: OtlpReceiver) -> str:
     system.server.start()
     try:
         ids = [posted(system, path) for path in PATHS]
-        given = {"handler": "spill", "input": {"seen": SEEN, "password": BODY}, "key": "spilled"}
+        handed = {"seen": SEEN, "password": BODY, "access_token": QUERY}
+        given = {"handler": "spill", "input": handed, "key": "spilled"}
         answer = system.client.post("/api/operations", json=given)
         assert answer.status_code == 202, answer.text
         ids.append(answer.json()["operation_id"])

@@ -87,10 +87,12 @@ class JoinedWrites:
 
     def write(self, data: bytes) -> None:
         """Hold the first piece back until the next one, or until the present pass of the loop is over."""
+        if not data:
+            return  # asyncio keeps an empty piece of `writelines`, and tries to send it for ever.
         if self._held:
             held, self._held = self._held, b""
             self._transport.writelines([held, data])
-        elif data:
+        else:
             self._held = data
             self._loop.call_soon(self._flush)
 

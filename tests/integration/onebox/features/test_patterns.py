@@ -23,7 +23,7 @@ def test_a_rewind_repeats_what_failed_in_the_child_and_nothing_else(features: On
     assert child["parent"] == "rewound"
     assert features.client.get("/api/runs/rewound-own").text == "1"
     assert features.client.get("/api/runs/rewound-other").text == "1"
-    assert features.manage("rewound", "rewind").status_code == 410, "it has not failed any more"
+    assert features.manage("rewound", "rewind").status_code == 412, "it has not failed any more"
 
 
 def test_events_that_come_before_anybody_waits_are_kept(features: OneboxProcess) -> None:

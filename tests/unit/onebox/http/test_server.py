@@ -52,7 +52,9 @@ class Sent(asyncio.Transport):
 
     @override
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        self.write(b"".join(list_of_data))
+        pieces = list(list_of_data)
+        assert all(pieces), "asyncio tries to send an empty piece for ever"
+        self.write(b"".join(pieces))
 
     @override
     def close(self) -> None:
@@ -67,6 +69,15 @@ async def test_the_head_of_an_answer_is_sent_with_its_body() -> None:
         joined.write(b"body")
     await asyncio.sleep(0)
     assert sent.pieces == [b"head body"] * 2
+
+
+async def test_an_empty_body_adds_nothing() -> None:
+    sent = Sent()
+    joined = JoinedWrites(sent)
+    joined.write(b"head")
+    joined.write(b"")
+    await asyncio.sleep(0)
+    assert sent.pieces == [b"head"]
 
 
 async def test_the_head_does_not_wait_for_a_body_that_comes_later() -> None:

@@ -1,0 +1,20 @@
+"""A handler whose error quotes a secret; in a module of its own, since importing it registers it."""
+
+from pydantic import BaseModel
+
+from durable_retry.handlers import Call, operation_handler
+
+
+class Given(BaseModel):
+    """The input of the handler."""
+
+    seen: str
+    password: str
+    access_token: str
+
+
+@operation_handler("spill", dependency="guarded", input_model=Given)
+async def spill(given: Given, call: Call) -> None:
+    """Fail with an error that quotes the address of a request, as httpx's own do."""
+    answer = await call.client.get("/status/500", params={"access_token": given.access_token})
+    answer.raise_for_status()
