@@ -31,7 +31,7 @@ from durable_retry.engine.outbox import EventState
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.services.outbox import SWEPT_AFTER, sweep
 from durable_retry.settings.catalogue import STORAGE
-from durable_retry.stores import tables
+from durable_retry.stores import queues, tables
 from durable_retry.stores.dead_letters.index import (
     TABLE,
     IndexEntry,
@@ -96,6 +96,7 @@ def storage_setting(connection: str) -> Iterator[None]:
     """Names the storage account for a while; other benchmarks have named their own."""
     before = os.environ.get(STORAGE.name)
     os.environ[STORAGE.name] = connection
+    _forget_clients()
     try:
         yield
     finally:
@@ -103,6 +104,13 @@ def storage_setting(connection: str) -> Iterator[None]:
             os.environ.pop(STORAGE.name, None)
         else:
             os.environ[STORAGE.name] = before
+        _forget_clients()
+
+
+def _forget_clients() -> None:
+    """The app makes its clients once per process."""
+    for module in (tables, queues):
+        module._service.cache_clear()  # noqa: SLF001 - nothing else does so
 
 
 async def fill(table: str, rows: Iterable[tables.Row]) -> None:

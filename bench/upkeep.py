@@ -196,8 +196,9 @@ class Week:
         """Remove one part until nothing is left, or the next look begins."""
         self.spent, longest = 0, EVERY.total_seconds()
         before = self.owed.get(part.instance_id, 0.0)
-        while before + self.seconds < longest:
-            if not await remove_past("", part, self.now, maintenance.STEP_SECONDS):
+        # One step may take all of the time: a request takes as long as a page of them does at the full rate.
+        while (left := longest - before - self.seconds) > 0:
+            if not await remove_past("", part, self.now, left):
                 break
         # A page stands for many times as many rows, so a step may take longer than there is time.
         self.owed[part.instance_id] = max(0.0, before + self.seconds - longest)
