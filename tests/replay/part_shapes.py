@@ -1,4 +1,4 @@
-"""What can happen in an outbox, a batch, a saga, a bulk action, a release and a call: shapes to record."""
+"""Shapes to record of an outbox, a batch, a saga, a bulk action, a release, a call and retention."""
 
 import asyncio
 from collections.abc import Iterable
@@ -21,8 +21,10 @@ from durable_retry.engine.base.names import (
     OUTBOX_PENDING,
     PUBLISH,
     RELEASE_WAITING,
+    REMOVE_PAST,
     REPLAY,
     REPLAY_PAGE,
+    RETENTION,
     SAGA,
     START_CALL,
     SUBMIT,
@@ -66,6 +68,7 @@ def part_shapes() -> dict[str, dict[str, Shape]]:
         BULK_ACTION: _bulk_actions(),
         RELEASE_WAITING: _releases(),
         CALL: _calls(),
+        RETENTION: _retentions(),
     }
 
 
@@ -359,3 +362,18 @@ def _releases() -> dict[str, Shape]:
 
 def _nothing(name: str, _given: dict[str, Any]) -> Any:
     raise AssertionError(name)
+
+
+def _retentions() -> dict[str, Shape]:
+    return {"drained": _retention(1), "continued_as_new": _retention(22)}
+
+
+def _retention(steps: int) -> Shape:
+    """Remove until nothing is left, which so many steps do not reach."""
+    left = iter([True] * steps)
+
+    def answer(name: str, _given: dict[str, Any]) -> Any:
+        assert name == REMOVE_PAST
+        return next(left, False)
+
+    return Shape("retention-markers-0", {"kind": "markers", "shard": 0}, answer)

@@ -20,12 +20,14 @@ from durable_retry.engine.base.names import (
     BULK_ACTION,
     CALL,
     OPERATION,
+    ORCHESTRATIONS,
     OUTBOX,
     RELEASE_WAITING,
     REPLAY,
+    RETENTION,
     SAGA,
 )
-from orchestrators import bulk_replay, operation, outbox, wake_waiting, workflows
+from orchestrators import bulk_replay, operation, outbox, retention, wake_waiting, workflows
 from tests.replay.recording import FOREIGN, Recording, load, shapes
 from tests.replay.with_a_wait import with_a_wait
 
@@ -38,6 +40,7 @@ ORCHESTRATORS: Final[dict[str, Any]] = {
     BULK_ACTION: bulk_replay.bulk_action,
     RELEASE_WAITING: wake_waiting.release_waiting,
     CALL: workflows.call_operation,
+    RETENTION: retention.retention,
 }
 
 ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
@@ -49,6 +52,7 @@ ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     BULK_ACTION: (bulk_replay, ("BULK_BATCH",)),
     RELEASE_WAITING: (wake_waiting, ("WAKE_WAITING",)),
     CALL: (workflows, ("START_CALL", "LOOK_AT_CALL")),
+    RETENTION: (retention, ("REMOVE_PAST",)),
 }
 """Where each orchestrator has the names of the activities that it calls in every history."""
 
@@ -104,7 +108,7 @@ def failures_of(recording: Recording) -> list[str]:
 
 def test_there_are_recordings_of_every_orchestrator() -> None:
     counts = Counter(shape.partition("/")[0] for shape in shapes())
-    assert counts.keys() == ORCHESTRATORS.keys()
+    assert counts.keys() == ORCHESTRATORS.keys() == ORCHESTRATIONS
     assert min(counts.values()) >= 2
 
 
