@@ -83,7 +83,6 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.services import submit
 from durable_retry.services.attempt import http_request as http_attempt
-from durable_retry.settings import configuration
 from durable_retry.settings.configuration import APP_ROOT
 from durable_retry.stores import operation_writes, tables
 from durable_retry.stores.operation_writes import Marked
@@ -148,9 +147,7 @@ DEFECTS: Final = (
         lambda: patch("durable_retry.services.attempt.attempt.insert_marker", _marker_without_token),
     ),
     Defect("start race", 100, lambda: patch.object(submit, "starts_are_atomic", lambda _hub: True)),
-    Defect(
-        "another kind", 1_500, lambda: patch.object(configuration, "_is_of_another_kind", lambda *_: False)
-    ),
+    Defect("another kind", 1_500, lambda: patch("durable_retry.app._is_of_another_kind", lambda *_: False)),
     Defect("early timer", 200, lambda: patch.object(run, "fired_early", lambda *_: False)),
     Defect("refusal retried", 300, lambda: patch.object(tables, "_raise_refusal", lambda *_: None)),
 )
