@@ -1,6 +1,7 @@
 """Child processes that serve on free loopback ports, and polling with a deadline."""
 
 import os
+import secrets
 import signal
 import socket
 import ssl
@@ -8,15 +9,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import cycle
 from pathlib import Path
 
 import httpx
+
+from onebox.storage.azurite import StoragePorts
 
 ROOT = Path(__file__).parents[1]
 START_SECONDS = 120.0
 LOG_END = 4000  # characters of a log that a message shows
 POLL_SECONDS = 0.05
+FIRST_PORT, LAST_PORT = 11_000, 32_000
+NEIGHBOURS = 64  # processes that can choose ports side by side, each among 328
 ERRORS_OF_THE_SERVER = 500
 PLAIN_HTTP = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """`verify` for clients of loopback servers without TLS. By default each client loads trusted certificates,
@@ -27,11 +33,32 @@ class ServerDidNotStartError(Exception):
     """It ended instead; the message holds the end of its log."""
 
 
+def _ports() -> Iterator[int]:
+    """Yields ports that neither a neighbour nor the kernel takes between the choice and the server's start.
+
+    They lie below the ports that the kernel gives to outgoing connections. Processes that run side by side
+    choose from different ones, and a process comes back to one only after all its others.
+    """
+    own = range(FIRST_PORT + os.getpid() % NEIGHBOURS, LAST_PORT, NEIGHBOURS)
+    start = secrets.randbelow(len(own))
+    yield from cycle([*own[start:], *own[:start]])
+
+
+_PORTS = _ports()
+
+
 def free_port() -> int:
     """Returns a loopback port that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    for port in _PORTS:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("the ports never end")
+
+
+def free_storage_ports() -> StoragePorts:
+    """Returns ports for an Azurite, chosen as `free_port` does."""
+    return StoragePorts(blob=free_port(), queue=free_port(), table=free_port())
 
 
 def eventually[T](look: Callable[[], T | None], what: str, *, within_seconds: float = 30.0) -> T:

@@ -44,7 +44,7 @@ from durable_retry.services.retention import (
     remove_steps,
 )
 from durable_retry.settings.maintenance import maintenance_settings
-from durable_retry.stores import operation_index, operation_writes, outbox_index, steps, tables
+from durable_retry.stores import operation_index, operation_writes, shards, steps, tables
 from durable_retry.stores.dead_letters.records import Intent, left_over
 from durable_retry.stores.task_hub import (
     TaskHubUnavailableError,
@@ -272,16 +272,11 @@ async def _operations(hub: str, shard: int, now: datetime) -> AsyncGenerator[int
             yield number
 
 
-_OTHERS: Final = "others"
-_RECORDS: Final = "records"
-"""Names of their rounds, which are kept beside the index of operations."""
-
-
 async def _others(hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]:
     kept_for = maintenance_settings().history_for
     if kept_for is not None:
         walk = partial(purge_others, hub, now - kept_for)
-        async for number in _round(walk, operation_index.TABLE, _OTHERS, now):
+        async for number in _round(walk, operation_index.TABLE, Past.OTHERS.value, now):
             yield number
 
 
@@ -290,7 +285,7 @@ def _records(hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]:
         removed, following = await clean_entities(hub, None if after == tables.FIRST else after)
         return removed, following or tables.FIRST
 
-    return _round(walk, operation_index.TABLE, _RECORDS, now)
+    return _round(walk, operation_index.TABLE, Past.RECORDS.value, now)
 
 
 _STEPS: Final[dict[Past, Callable[[str, int, datetime], AsyncGenerator[int]]]] = {
@@ -308,8 +303,8 @@ _STEPS: Final[dict[Past, Callable[[str, int, datetime], AsyncGenerator[int]]]] =
 SHARDS: Final = {
     Past.MARKERS: len(_BOUNDS) - 1,
     Past.STEPS: len(_BOUNDS) - 1,
-    Past.SENT_EVENTS: outbox_index.SHARDS,
-    Past.COMMITS: outbox_index.SHARDS,
+    Past.SENT_EVENTS: shards.SHARDS,
+    Past.COMMITS: shards.SHARDS,
     Past.OPERATIONS: 4,
 }
 """Parts of a kind, where it has several; each can be removed by another worker."""

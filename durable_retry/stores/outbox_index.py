@@ -11,8 +11,7 @@ The index lists pending, sent and failed events, each at a cost that depends on 
     PK `sent` | `failed`  RK <newest first><event id>  one per event that has ended
     PK `committed`        RK <newest first><outbox id> one per commit without events
 
-Each of the four is `SHARDS` partitions, by the run: `pending`, `pending-1` and so on. Storage bounds what one
-partition takes a second. Rows of older versions are all in the first; they stay readable there.
+Each of the four has several partitions, by the run: see `stores.shards`.
 
 A note is written before its events and deleted after the last of them has ended. So there may be a note
 without pending events, but no pending event without a note. An event's own row is authoritative; an index
@@ -20,15 +19,15 @@ entry may be older for a moment.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Self
-from zlib import crc32
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.outbox import EventState, StoredEvent, outbox_id_of
 from durable_retry.stores import tables
+from durable_retry.stores.shards import partition_of, partitions, partitions_with
 
 OUTBOX_TABLE: Final = "Outbox"
 
@@ -77,8 +76,6 @@ async def remove_location(outbox_id: str) -> None:
 
 
 INDEX_TABLE: Final = "OutboxIndex"
-
-SHARDS: Final = 4
 
 _COMMITTED: Final = "committed"
 _PENDING: Final = EventState.PENDING.value
@@ -130,13 +127,13 @@ class CommitNote:
 
 async def note_pending(outbox_id: str, location: OutboxLocation, now: datetime) -> None:
     """Write a note before a run gets pending events; writing it again makes a new version."""
-    keys = {"PartitionKey": _partition(_PENDING, outbox_id), "RowKey": outbox_id}
+    keys = {"PartitionKey": partition_of(_PENDING, outbox_id), "RowKey": outbox_id}
     await tables.merge(INDEX_TABLE, keys | location.to_json() | {"noted_at": to_rfc3339(now)})
 
 
 async def read_note(outbox_id: str) -> PendingNote | None:
     """Return a run's note, or None."""
-    for partition in _partitions_of(_PENDING, outbox_id):
+    for partition in partitions_with(_PENDING, outbox_id):
         found = await tables.read_version(INDEX_TABLE, partition, outbox_id)
         if found is not None:
             return _note(found.row, found.etag)
@@ -159,7 +156,7 @@ async def list_notes(
         first: Lower bound of the operation ids, inclusive.
     """
     page = await tables.merged_rows(
-        INDEX_TABLE, _partitions(_PENDING), after=first, limit=limit, cursor=cursor
+        INDEX_TABLE, partitions(_PENDING), after=first, limit=limit, cursor=cursor
     )
     return [_note(row) for row in page.rows], page.cursor
 
@@ -171,7 +168,7 @@ async def note_ended(event: StoredEvent, location: OutboxLocation) -> None:
 
 def ended_row(event: StoredEvent, location: OutboxLocation) -> tables.Row:
     """Return the entry of an event that has ended."""
-    partition = _partition(event.state.value, outbox_id_of(event.event_id) or "")
+    partition = partition_of(event.state.value, outbox_id_of(event.event_id) or "")
     keys = {"PartitionKey": partition, "RowKey": _ended_key(event)}
     return keys | location.to_json() | tables.packed("document", json.dumps(event.to_json()))
 
@@ -179,7 +176,7 @@ def ended_row(event: StoredEvent, location: OutboxLocation) -> tables.Row:
 async def drop_ended(event: StoredEvent) -> None:
     """Remove an event from the lists of sent and failed events."""
     for state in (EventState.SENT, EventState.FAILED):
-        for partition in _partitions_of(state.value, outbox_id_of(event.event_id) or ""):
+        for partition in partitions_with(state.value, outbox_id_of(event.event_id) or ""):
             await tables.delete(INDEX_TABLE, partition, _ended_key(event))
 
 
@@ -187,14 +184,14 @@ async def list_ended(
     state: EventState, limit: int, cursor: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Return documents of sent or failed events, the newest operation first."""
-    page = await tables.merged_rows(INDEX_TABLE, _partitions(state.value), limit=limit, cursor=cursor)
+    page = await tables.merged_rows(INDEX_TABLE, partitions(state.value), limit=limit, cursor=cursor)
     return [json.loads(tables.unpacked("document", row)) for row in page.rows], page.cursor
 
 
 async def list_older(state: EventState, created_before: datetime, limit: int, shard: int) -> list[EndedEvent]:
     """Return entries of events created before an instant, of one shard."""
     after = f"{_age(created_before)}."
-    partition = _partitions(state.value)[shard]
+    partition = partitions(state.value)[shard]
     page = await tables.rows_between(INDEX_TABLE, partition, after=after, limit=limit)
     return [
         EndedEvent(partition, row["RowKey"], row["RowKey"].partition("-")[2], OutboxLocation.from_json(row))
@@ -204,14 +201,14 @@ async def list_older(state: EventState, created_before: datetime, limit: int, sh
 
 async def note_commit(outbox_id: str, location: OutboxLocation, now: datetime) -> None:
     """List the commit of a run without events, so that retention finds its row."""
-    keys = {"PartitionKey": _partition(_COMMITTED, outbox_id), "RowKey": f"{_age(now)}-{outbox_id}"}
+    keys = {"PartitionKey": partition_of(_COMMITTED, outbox_id), "RowKey": f"{_age(now)}-{outbox_id}"}
     await tables.merge(INDEX_TABLE, keys | location.to_json())
 
 
 async def list_old_commits(noted_before: datetime, limit: int, shard: int) -> list[CommitNote]:
     """Return notes of commits without events from before an instant, of one shard."""
     after = f"{_age(noted_before)}."
-    partition = _partitions(_COMMITTED)[shard]
+    partition = partitions(_COMMITTED)[shard]
     page = await tables.rows_between(INDEX_TABLE, partition, after=after, limit=limit)
     return [
         CommitNote(partition, row["RowKey"], row["RowKey"].partition("-")[2], OutboxLocation.from_json(row))
@@ -240,20 +237,6 @@ async def write_sweep_cursor(cursor: str | None) -> None:
 def _note(row: tables.Row, etag: str = "") -> PendingNote:
     noted_at = from_rfc3339(row["noted_at"])
     return PendingNote(row["RowKey"], OutboxLocation.from_json(row), noted_at, row["PartitionKey"], etag)
-
-
-def _partitions(kind: str) -> list[str]:
-    return [kind, *(f"{kind}-{shard}" for shard in range(1, SHARDS))]
-
-
-def _partition(kind: str, outbox_id: str) -> str:
-    """Return the partition of what is written about a run."""
-    return _partitions(kind)[crc32(outbox_id.encode()) % SHARDS]
-
-
-def _partitions_of(kind: str, outbox_id: str) -> Sequence[str]:
-    """Return the partitions that may have it: also the one of older versions."""
-    return list(dict.fromkeys((_partition(kind, outbox_id), kind)))
 
 
 def _ended_key(event: StoredEvent) -> str:

@@ -11,8 +11,7 @@ from urllib.parse import parse_qsl
 import httpx
 from azure.storage.queue import QueueClient
 
-from onebox.storage.azurite import free_ports
-from scripts.processes import PLAIN_HTTP, ServerProcess, free_port
+from scripts.processes import PLAIN_HTTP, ServerProcess, free_port, free_storage_ports
 
 DEPENDENCIES: Final = Path(__file__).with_name("dependencies.toml")
 QUEUE: Final = "operations"
@@ -76,7 +75,7 @@ def set_stage(folder: Path) -> Iterator[Stage]:
     Raises:
         ServerDidNotStartError: A part ended instead; the message holds the end of its log.
     """
-    storage = free_ports()
+    storage = free_storage_ports()
     environment = {
         "AzureWebJobsStorage": "UseDevelopmentStorage=true",
         "AZURITE_BLOB_PORT": str(storage.blob),

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from durable_retry.stores import queues, tables
-from onebox.storage.azurite import free_ports
-from scripts.processes import ROOT, ServerProcess
+from scripts.processes import ROOT, ServerProcess, free_storage_ports
 
 PROGRAM = (
     ROOT
@@ -53,7 +52,7 @@ class Storage(Account):
             certificate: Of 127.0.0.1, PEM: https, and tokens beside keys; None means http and keys only.
             key: Of the certificate.
         """
-        ports = free_ports()
+        ports = free_storage_ports()
         scheme = "http" if certificate is None else "https"
         super().__init__(ports.connection_string.replace("http", scheme))
         services = {"blob": ports.blob, "queue": ports.queue, "table": ports.table}

@@ -1,6 +1,6 @@
 """The index rows and counters of dead letters: each list is one range of row keys in some partitions.
 
-    open, open-1, open-2, ...        a partition for each status and shard; the shard is of the id
+    open, replayed, archived         the partitions of each status, by the id: see `stores.shards`
 
     n|<list>|<newest first><id>      one row per list that a dead letter stands in, see `Facets.lists`
     o|<list>|<oldest first><id>      of open ones: the oldest first, of all, by reason and by dependency
@@ -9,7 +9,6 @@
 
 All rows of one dead letter under one status are in one partition, and written in one transaction together
 with that partition's counters of open ones. So the rows exist all or not at all, and the counters match them.
-Storage bounds what one partition takes a second, hence the shards. Older versions wrote all to the first one.
 
 Each process writes one of `_WRITERS` rows of the counters, so that processes seldom conflict. The sum over
 them is exact. A single one may be negative: another process may have made the increment.
@@ -25,7 +24,6 @@ from datetime import datetime
 from typing import Any, Final, Self
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
-from zlib import crc32
 
 from azure.core import MatchConditions
 from azure.data.tables import UpdateMode
@@ -34,10 +32,9 @@ from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
 from durable_retry.engine.dead_letters.replay import FACETS, Facets
 from durable_retry.stores import tables
+from durable_retry.stores.shards import partition_of, partitions, partitions_with
 
 TABLE: Final = "DeadLetterIndex"
-
-SHARDS: Final = 4
 
 AFTER_ALL: Final = "~"
 """Sorts after every character that a key can contain."""
@@ -117,16 +114,6 @@ def id_at(position: str) -> str:
 
 
 _DIGITS: Final = 17
-
-
-def partitions(status: Status) -> list[str]:
-    """Return the partitions of a status."""
-    return [status.value, *(f"{status.value}-{shard}" for shard in range(1, SHARDS))]
-
-
-def partition_of(status: Status, dead_letter_id: str) -> str:
-    """Return the partition that a dead letter is listed in under a status."""
-    return partitions(status)[crc32(dead_letter_id.encode()) % SHARDS]
 
 
 def list_prefix(name: str) -> str:
@@ -373,7 +360,7 @@ async def unlist_archived(entry: IndexEntry, archived_at: datetime) -> None:
 
 async def drop_due(dead_letter_id: str, archived_at: datetime) -> None:
     """Remove a dead letter from the queue of those to delete."""
-    for partition in _partitions_of(Status.ARCHIVED, dead_letter_id):
+    for partition in partitions_with(Status.ARCHIVED, dead_letter_id):
         await tables.delete(TABLE, partition, due_key(archived_at, dead_letter_id))
 
 
@@ -449,15 +436,10 @@ async def _counted(
 
 async def _listed_in(entry: IndexEntry, status: Status) -> str | None:
     """Return the partition that lists a dead letter under a status; None when none does."""
-    for partition in _partitions_of(status, entry.id):
+    for partition in partitions_with(status, entry.id):
         if await _is_listed(entry, partition):
             return partition
     return None
-
-
-def _partitions_of(status: Status, dead_letter_id: str) -> list[str]:
-    """Return the partitions that may list a dead letter: also the one of older versions."""
-    return list(dict.fromkeys((partition_of(status, dead_letter_id), status.value)))
 
 
 async def _is_listed(entry: IndexEntry, partition: str) -> bool:

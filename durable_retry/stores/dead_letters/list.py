@@ -22,14 +22,13 @@ from durable_retry.stores.dead_letters.index import (
     AFTER_ALL,
     NAME_CHARS,
     NAMES,
-    SHARDS,
     TABLE,
     id_at,
     list_prefix,
     newest_first,
-    partitions,
 )
 from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
+from durable_retry.stores.shards import SHARDS, partitions
 
 _ROUNDS: Final = 5
 """Maximum reads per page. A filter that matches little returns a short page with a cursor."""

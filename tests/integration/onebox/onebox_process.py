@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 from azure.storage.queue import QueueClient, TextBase64EncodePolicy
 
-from onebox.storage.azurite import StoragePorts, free_ports
+from onebox.storage.azurite import StoragePorts
 from onebox.worker.outputs import BlobAccount, signed_headers
-from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
+from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port, free_storage_ports
 
 SAMPLE = ROOT / "tests" / "apps" / "sample"
 FEATURES = ROOT / "tests" / "apps" / "features"
@@ -36,7 +36,7 @@ class OneboxProcess:
     def __init__(self, folder: Path, app: Path = SAMPLE, *options: str, **env: str) -> None:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        self.ports: StoragePorts = free_ports()
+        self.ports: StoragePorts = free_storage_ports()
         self.data = folder / "data"
         self.server = ServerProcess(
             [*START, "--app", str(app), "--port", str(port), "--data", str(self.data), *options],

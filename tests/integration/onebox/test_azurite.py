@@ -12,14 +12,14 @@ from onebox import CannotStartError
 from onebox.environment import STORAGE
 from onebox.storage import azurite as module
 from onebox.storage.account import open_account
-from onebox.storage.azurite import Azurite, PortChoice, StoragePorts, free_ports, ports_from
-from scripts.processes import eventually
+from onebox.storage.azurite import Azurite, PortChoice, StoragePorts, ports_from
+from scripts.processes import eventually, free_storage_ports
 from tests.integration.onebox.onebox_process import OneboxProcess
 
 
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[tuple[Azurite, StoragePorts]]:
-    ports = free_ports()
+    ports = free_storage_ports()
     azurite = Azurite(tmp_path / "azurite", ports)
     await azurite.start()
     yield azurite, ports
@@ -72,7 +72,7 @@ async def test_storage_that_runs_is_joined_when_asked_for_and_said_aloud(
 
 async def test_there_must_be_storage_to_join(tmp_path: Path) -> None:
     with pytest.raises(CannotStartError, match="no storage emulator to join on ports"):
-        await open_account(environment(free_ports()), tmp_path, PortChoice.AUTO, join=True)
+        await open_account(environment(free_storage_ports()), tmp_path, PortChoice.AUTO, join=True)
 
 
 async def test_an_external_account_starts_nothing(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ async def test_ports_that_are_set_are_taken_or_nothing_is(
 
 @pytest.mark.long
 async def test_of_two_that_want_the_same_free_ports_each_gets_its_own(tmp_path: Path) -> None:
-    ports = free_ports()
+    ports = free_storage_ports()
     both = [Azurite(tmp_path / name, ports, PortChoice.AUTO) for name in ("one", "two")]
     await asyncio.gather(*(each.start() for each in both))
     try:
@@ -106,7 +106,7 @@ async def test_of_two_that_want_the_same_free_ports_each_gets_its_own(tmp_path: 
 @pytest.mark.long
 async def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
     for round_ in range(2):
-        azurite = Azurite(tmp_path / "azurite", free_ports())
+        azurite = Azurite(tmp_path / "azurite", free_storage_ports())
         await azurite.start()
         with QueueClient.from_connection_string(azurite.ports.connection_string, "kept") as queue:
             if round_ == 0:
@@ -117,7 +117,7 @@ async def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_port_that_somebody_else_has_is_named(tmp_path: Path) -> None:
-    ports = free_ports()
+    ports = free_storage_ports()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", ports.queue))
         taken.listen()
@@ -130,7 +130,7 @@ async def test_a_missing_node_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "_node_wheel", lambda: None)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(CannotStartError, match="Node 20 or newer is needed"):
-        await Azurite(tmp_path / "azurite", free_ports()).start()
+        await Azurite(tmp_path / "azurite", free_storage_ports()).start()
 
 
 async def test_an_installation_without_npm_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ async def test_an_installation_without_npm_is_named(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(module, "find_node", lambda: str(tmp_path / "bin" / "node"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(CannotStartError, match="npm is needed for the storage emulator"):
-        await Azurite(tmp_path / "azurite", free_ports()).start()
+        await Azurite(tmp_path / "azurite", free_storage_ports()).start()
 
 
 def test_ports_are_the_well_known_ones_unless_settings_differ() -> None:

@@ -19,12 +19,12 @@ from durable_retry.stores.outbox import (
 )
 from durable_retry.stores.outbox_index import (
     OUTBOX_TABLE,
-    SHARDS,
     OutboxLocation,
     list_ended,
     own_location,
     read_note,
 )
+from durable_retry.stores.shards import SHARDS
 from tests.support.builders import NOON
 
 pytestmark = pytest.mark.usefixtures("storage")
