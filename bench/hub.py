@@ -34,7 +34,7 @@ from onebox.clock import SystemClock
 from onebox.hub import Hub
 from onebox.hub.model import Start, Status
 from scripts.processes import ROOT
-from tests.integration.hub.durable_app import App, AppInvoker
+from tests.support.onebox.durable_app import App, AppInvoker
 
 type Turns = Generator[task.Task[Any], Any, Any]
 _QUIET = logging.getLogger("bench.hub")

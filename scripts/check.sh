@@ -17,9 +17,11 @@ types=$!
 $py -m sphinx -q -W --keep-going -E -b html docs .site &
 site=$!
 trap 'kill "$types" "$site" 2>/dev/null || true' EXIT
+# Those that need no other process. The rest waits: for timers, for processes.
+fast=(tests/unit tests/property packages/onebox/tests/unit packages/retryctl/tests)
 # The rules are covered branch by branch, and a branch that no fast test takes fails the check.
 $py -m coverage erase
-$py -m coverage run -m pytest -m "not long" -n 2 --dist worksteal tests/unit tests/property
+$py -m coverage run -m pytest -m "not long" -n 2 --dist worksteal "${fast[@]}"
 wait "$types"
 wait "$site"
 $py -m coverage combine --quiet
@@ -27,6 +29,5 @@ if ! report=$($py -m coverage report --show-missing --skip-covered --fail-under=
     printf '%s\n' "$report" "check: durable_retry/engine/ has branches that neither tests/unit nor tests/property take." >&2
     exit 1
 fi
-# Most of the rest waits: for timers, for processes. A file stays on one worker, with the servers that it shares. What
-# kills processes, or takes long, is marked `long`.
-$py -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder --ignore=tests/unit --ignore=tests/property
+# A file stays on one worker, with the servers that it shares. What kills processes, or takes long, is marked `long`.
+$py -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder "${fast[@]/#/--ignore=}"

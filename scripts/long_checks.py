@@ -24,7 +24,7 @@ SAMPLE_SECONDS = 480
 LONGEST_FILE_SECONDS = 120
 """No file of a sample gets more than this beyond the bound."""
 
-WHEEL: Final = "tests/integration/onebox/test_wheel.py"
+WHEEL: Final = "packages/onebox/tests/integration/test_wheel.py"
 """Part of every sample: no other test would see a wheel that lacks a file."""
 
 SEEDS = 1_000_000

@@ -22,8 +22,8 @@ from scripts.settings_reference import PLATFORM, REFERENCE, reference
 READERS = sorted(
     path
     for path in ROOT.rglob("*.py")
-    if path.relative_to(ROOT).parts[0] not in {"tests", "bench", "scripts", "examples", ".venv"}
-    and "node_modules" not in path.parts
+    if path.relative_to(ROOT).parts[0] not in {"bench", "scripts", "examples", ".venv", "conftest.py"}
+    and not {"tests", "node_modules"} & set(path.relative_to(ROOT).parts)
 )
 CATALOGUES = {
     "durable_retry/settings/catalogue.py",

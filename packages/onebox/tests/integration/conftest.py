@@ -1,0 +1,23 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.onebox.process import OneboxProcess
+
+
+@pytest.fixture(scope="session")
+def onebox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneboxProcess]:
+    """The sample app, for all tests that leave it running."""
+    onebox = OneboxProcess(tmp_path_factory.mktemp("onebox"))
+    onebox.server.start()
+    yield onebox
+    assert onebox.close() == 0
+
+
+@pytest.fixture
+def own_onebox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneboxProcess]:
+    """The sample app, for one test that may kill it."""
+    onebox = OneboxProcess(tmp_path_factory.mktemp("own"))
+    onebox.server.start()
+    yield onebox
+    onebox.close()

@@ -1,0 +1,236 @@
+"""The weaker terms of Azure Storage: each of them alone and always, then all of them over the sample app."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Generator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from durabletask import task
+from durabletask.entities import DurableEntity, EntityInstanceId
+
+from onebox.clock import ManualClock
+from onebox.hub import Hub, HubSettings
+from onebox.hub.azure_terms import Chances
+from onebox.hub.model import InstanceExistsError, Start, Status
+from onebox.hub.settings import AzureTerms
+from tests.support.onebox.backends import SDK_NOTICE, eventually, hub_backend, running_hub
+from tests.support.onebox.durable_app import App
+
+pytestmark = SDK_NOTICE
+
+NEVER = {"lost": 0.0, "repeated": 0.0, "overtaken": 0.0, "doubled": 0.0, "raced": 0.0, "skew_seconds": 0.0}
+COUNTER = EntityInstanceId("counter", "one")
+
+
+def only(**shares: float) -> HubSettings:
+    """Settings of a hub in which one thing happens as on Azure."""
+    return HubSettings(azure=AzureTerms(1, **(NEVER | shares)))
+
+
+class Seen:
+    """What an app's functions were given."""
+
+    def __init__(self) -> None:
+        self.activities: Counter[str] = Counter()
+        self.times: list[datetime] = []
+        self.added = 0
+
+
+waits = App()
+
+
+@waits.orchestrator
+def sleeper(ctx: task.OrchestrationContext, seconds: float) -> Generator[task.Task[Any], Any, Any]:
+    yield ctx.create_timer(timedelta(seconds=seconds))
+    return "rested"
+
+
+@waits.orchestrator
+def heard_twice(ctx: task.OrchestrationContext, _: Any) -> Generator[task.Task[Any], Any, Any]:
+    first = yield ctx.wait_for_external_event("said")
+    second = yield ctx.wait_for_external_event("said")
+    return [first, second]
+
+
+def small_app(seen: Seen) -> App:
+    app = App()
+
+    @app.activity
+    def double(value: int) -> int:
+        seen.activities["double"] += 1
+        return value * 2
+
+    @app.entity
+    class Counter(DurableEntity):
+        def add(self, amount: int) -> int:
+            seen.added += 1
+            total: int = self.get_state(int, 0) + amount
+            self.set_state(total)
+            return total
+
+    @app.orchestrator
+    def doubled(ctx: task.OrchestrationContext, value: int) -> Generator[task.Task[Any], Any, Any]:
+        if not ctx.is_replaying:
+            seen.times.append(ctx.current_utc_datetime)
+        first = yield ctx.call_activity("double", input=value)
+        if not ctx.is_replaying:
+            seen.times.append(ctx.current_utc_datetime)
+        return (yield ctx.call_activity("double", input=first))
+
+    @app.orchestrator
+    def counted(ctx: task.OrchestrationContext, amount: int) -> Generator[task.Task[Any], Any, Any]:
+        return (yield ctx.call_entity(COUNTER, "add", amount))
+
+    @app.orchestrator
+    def parent(ctx: task.OrchestrationContext, value: int) -> Generator[task.Task[Any], Any, Any]:
+        return (yield ctx.call_sub_orchestrator("doubled", input=value))
+
+    app.include(waits)
+    return app
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return Seen()
+
+
+async def all_ended(hub: Hub, starts: list[Start]) -> list[Any]:
+    """Start instances at once and return what they end with, as JSON texts."""
+    for start in starts:
+        await hub.tasks.start(start)
+    ended = [await hub.tasks.wait_finished(start.instance_id) for start in starts]
+    assert {state.status for state in ended} == {Status.COMPLETED}, ended
+    return [state.output for state in ended]
+
+
+async def test_a_turn_that_is_not_stored_runs_again_and_its_messages_go_out_twice(
+    tmp_path: Path, seen: Seen
+) -> None:
+    async with running_hub(tmp_path, small_app(seen), settings=only(lost=0.5)) as hub:
+        starts = [Start(f"i{number}", "parent", input=str(number)) for number in range(6)]
+        assert await all_ended(hub, starts) == [str(4 * number) for number in range(6)]
+    assert seen.activities["double"] > 2 * len(starts)
+
+
+async def test_a_batch_that_is_not_stored_runs_again(tmp_path: Path, seen: Seen) -> None:
+    async with running_hub(tmp_path, small_app(seen), settings=only(lost=0.5)) as hub:
+        for _ in range(6):
+            await hub.tasks.signal_entity(str(COUNTER), "add", "1")
+
+        async def is_added() -> bool:
+            entity = hub.tasks.get_entity(str(COUNTER))
+            return entity is not None and entity.state == "6"
+
+        await eventually(is_added)
+    assert seen.added > 6
+
+
+async def test_an_answer_of_an_entity_to_a_call_of_a_lost_turn_is_nobodys(tmp_path: Path, seen: Seen) -> None:
+    async with running_hub(tmp_path, small_app(seen), settings=only(lost=0.5, repeated=1)) as hub:
+        starts = [Start(f"i{number}", "counted", input="1") for number in range(6)]
+        answers = await all_ended(hub, starts)
+    assert all(int(answer) >= 1 for answer in answers)
+    assert seen.added > 6
+
+
+async def test_an_event_comes_twice(tmp_path: Path, seen: Seen) -> None:
+    async with running_hub(tmp_path, small_app(seen), settings=only(repeated=1)) as hub:
+        await hub.tasks.start(Start("i", "heard_twice"))
+        await hub.tasks.raise_event("i", "said", '"hello"')
+        assert (await hub.tasks.wait_finished("i")).output == '["hello", "hello"]'
+
+
+async def test_an_activity_runs_twice_and_one_answer_counts(tmp_path: Path, seen: Seen) -> None:
+    async with running_hub(tmp_path, small_app(seen), settings=only(doubled=1)) as hub:
+        for number in range(5):  # The second run comes too late where the first has ended already.
+            await all_ended(hub, [Start(f"i{number}", "doubled", input="1")])
+    assert seen.activities["double"] >= 10
+
+
+async def test_an_orchestrators_time_is_that_of_the_machine_that_runs_the_turn(
+    tmp_path: Path, seen: Seen
+) -> None:
+    clock = ManualClock()
+    async with running_hub(tmp_path, small_app(seen), clock, only(skew_seconds=15)) as hub:
+        for number in range(10):
+            await hub.tasks.start(Start(f"i{number}", "doubled", input="1"))
+        await hub.settled()
+    off = {round((each.replace(tzinfo=UTC) - clock.now()).total_seconds(), 3) for each in seen.times}
+    assert len(off) == 4, "one machine for each partition"
+    assert min(off) < -1
+    assert max(off) > 1
+    assert max(map(abs, off)) <= 15
+
+
+def test_a_partition_that_moves_has_another_clock_and_the_others_keep_theirs() -> None:
+    chances = Chances(AzureTerms(1))
+    names = [f"i{number}" for number in range(20)]
+    before = {name: chances.skew_us(name) for name in names}
+    assert len(set(before.values())) == 4
+    chances.move("i0")
+    moved = {name for name in names if chances.skew_us(name) != before[name]}
+    assert moved == {name for name in names if before[name] == before["i0"]}
+
+
+@pytest.mark.parametrize(("asked", "fires_after"), [(2.9, 2), (0.9, 0), (3, 3)])
+async def test_a_timer_fires_when_its_whole_seconds_are_over(
+    asked: float, fires_after: int, tmp_path: Path, seen: Seen
+) -> None:
+    clock = ManualClock()
+    async with running_hub(tmp_path, small_app(seen), clock, only()) as hub:
+        await hub.tasks.start(Start("i", "sleeper", input=str(asked)))
+        await hub.settled()
+        clock.advance(timedelta(seconds=max(0, fires_after - 0.01)))
+        await hub.settled()
+        instance = hub.tasks.get("i")
+        assert instance is not None
+        assert instance.status.is_terminal == (fires_after == 0)
+        clock.advance(timedelta(seconds=0.01))
+        await hub.settled()
+        instance = hub.tasks.get("i")
+        assert instance is not None
+        assert instance.status is Status.COMPLETED
+
+
+async def test_of_two_starts_at_once_both_are_accepted_and_one_is_dropped(tmp_path: Path, seen: Seen) -> None:
+    async with running_hub(tmp_path, small_app(seen), settings=only(raced=1)) as hub:
+        asked = [Start("i", "doubled", input=text, replaceable=frozenset()) for text in ("1", "2")]
+        assert await asyncio.gather(*map(hub.tasks.start, asked)) == ["i", "i"]
+        with pytest.raises(InstanceExistsError):
+            await hub.tasks.start(asked[0])
+        instance = await hub.tasks.wait_finished("i")
+        assert instance.output == str(4 * int(instance.input or ""))
+
+
+async def test_an_event_for_an_ended_instance_is_refused(tmp_path: Path, seen: Seen) -> None:
+    async with hub_backend(tmp_path, small_app(seen), settings=only()) as backend:
+        assert (await backend.run("doubled", input=1, instance_id="i")).runtime_status.name == "COMPLETED"
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await backend.client.raise_orchestration_event("i", "said", data=1)
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_whoever_waits_asks_every_two_seconds(tmp_path: Path, seen: Seen) -> None:
+    clock = ManualClock()
+    async with running_hub(tmp_path, small_app(seen), clock, only()) as hub:
+        waiting = asyncio.create_task(hub.tasks.wait_finished("i"))
+        await hub.tasks.start(Start("i", "doubled", input="1"))
+        await hub.settled()
+        clock.advance(timedelta(seconds=1.9))
+        await hub.settled()
+        assert not waiting.done()
+        clock.advance(timedelta(seconds=0.1))
+        assert (await waiting).output == "4"
+
+
+async def test_everything_at_once_ends_well(tmp_path: Path, seen: Seen) -> None:
+    settings = HubSettings(azure=AzureTerms(7))
+    async with running_hub(tmp_path, small_app(seen), settings=settings) as hub:
+        starts = [Start(f"d{number}", "parent", input=str(number)) for number in range(20)]
+        starts += [Start(f"s{number}", "sleeper", input="1") for number in range(20)]
+        starts += [Start(f"c{number}", "counted", input="1") for number in range(20)]
+        await all_ended(hub, starts)

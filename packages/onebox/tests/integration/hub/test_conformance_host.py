@@ -1,0 +1,195 @@
+"""More cases for both backends, above all where the in-memory one does not do as the Functions host does."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import durabletask.internal.orchestrator_service_pb2 as pb
+import grpc
+import pytest
+from durabletask.client import OrchestrationQuery, OrchestrationStatus, TaskHubGrpcClient
+from durabletask.entities import EntityInstanceId
+
+from tests.support.onebox.backends import SDK_NOTICE, Backend, eventually, in_memory_differs
+
+pytestmark = SDK_NOTICE
+
+
+@in_memory_differs("it refuses; the host has NonRunningStates")
+async def test_a_finished_id_is_started_again_by_default(backend: Backend) -> None:
+    await backend.run("no_steps", input=1, instance_id="again")
+    assert (await backend.run("no_steps", input=2, instance_id="again")).get_output() == 2
+
+
+@in_memory_differs("it takes any id")
+async def test_an_entity_id_is_no_instance_id(backend: Backend) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        await backend.client.schedule_new_orchestration("no_steps", instance_id="@counter@x")
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@in_memory_differs("an event starts an instance that waits for its time")
+async def test_starts_no_earlier_than_asked(backend: Backend) -> None:
+    start_at = datetime.now(UTC) + timedelta(seconds=1)
+    instance_id = await backend.client.schedule_new_orchestration("two_events", start_at=start_at)
+    await backend.client.raise_orchestration_event(instance_id, "second", data=2)
+    await backend.client.raise_orchestration_event(instance_id, "first", data=1)
+    waiting = await backend.client.get_orchestration_state(instance_id)
+    assert waiting is not None
+    if datetime.now(UTC) < start_at:  # a busy machine may have taken longer
+        assert waiting.runtime_status is OrchestrationStatus.PENDING
+    state = await backend.finished(instance_id)
+    assert state.last_updated_at.replace(tzinfo=UTC) >= start_at
+    assert state.get_output() == [1, 2]
+
+
+@in_memory_differs("a termination starts an instance that waits for its time")
+async def test_what_is_scheduled_for_later_can_be_terminated_now(backend: Backend) -> None:
+    start_at = datetime.now(UTC) + timedelta(hours=1)
+    instance_id = await backend.client.schedule_new_orchestration("no_steps", start_at=start_at)
+    await backend.client.terminate_orchestration(instance_id, output="never")
+    state = await backend.finished(instance_id)
+    assert state.runtime_status is OrchestrationStatus.TERMINATED
+    assert state.get_output() == "never"
+
+
+@in_memory_differs("it ends the instance and its children, not theirs")
+async def test_terminates_all_that_an_instance_has_started(backend: Backend) -> None:
+    child = {"name": "wait_for_go", "id": "grandchild"}
+    parent = {"name": "parent", "input": child, "id": "child"}
+    instance_id = await backend.client.schedule_new_orchestration("parent", input=parent)
+    await backend.client.wait_for_orchestration_start("grandchild", timeout=10)
+    await backend.client.terminate_orchestration(instance_id, recursive=True)
+    for each in (instance_id, "child", "grandchild"):
+        assert (await backend.finished(each)).runtime_status is OrchestrationStatus.TERMINATED
+
+
+@in_memory_differs("it purges one only")
+async def test_purges_all_that_an_instance_has_started(backend: Backend) -> None:
+    await backend.run("parent", input={"name": "no_steps", "id": "below"}, instance_id="above")
+    assert (await backend.client.purge_orchestration("above", recursive=True)).deleted_instance_count == 2
+    assert await backend.client.get_orchestration_state("below") is None
+
+
+@in_memory_differs("it does not terminate children")
+async def test_a_child_knows_its_parent(backend: Backend) -> None:
+    state = await backend.run("parent", input={"name": "who_is_my_parent"}, instance_id="the-parent")
+    assert state.get_output() == "the-parent"
+
+
+@in_memory_differs("it hands the event over beside the rewind, which the SDK refuses")
+async def test_an_event_for_a_failed_instance_does_not_disturb_its_rewind(backend: Backend) -> None:
+    state = await backend.run("flaky", input="evented")
+    await backend.client.raise_orchestration_event(state.instance_id, "whatever", data=1)
+    await backend.client.rewind_orchestration(state.instance_id)
+    assert (await backend.finished(state.instance_id)).get_output() == [2, "evented"]
+
+
+@in_memory_differs("it runs the operations of others all the same")
+async def test_others_wait_while_an_entity_is_locked(backend: Backend) -> None:
+    held = EntityInstanceId("counter", "held")
+    instance_id = await backend.client.schedule_new_orchestration("lock_and_wait")
+
+    async def is_locked() -> bool:
+        state = await backend.client.get_orchestration_state(instance_id)
+        return state is not None and state.get_custom_status() == "locked"
+
+    await eventually(is_locked)
+    await backend.client.signal_entity(held, "add", input=1)
+    await backend.run("call_counter", input=1)  # another entity goes on meanwhile
+    entity = await backend.client.get_entity(held)
+    assert entity is not None
+    assert (entity._locked_by, entity.backlog_queue_size) == (instance_id, 1)
+    await backend.client.raise_orchestration_event(instance_id, "go")
+    await backend.finished(instance_id)
+
+    async def is_one() -> bool:
+        entity = await backend.client.get_entity(held)
+        return entity is not None and entity.get_state() == "1"
+
+    await eventually(is_one)
+
+
+@in_memory_differs("it releases none")
+async def test_releases_the_locks_of_those_who_are_gone(backend: Backend) -> None:
+    policy = pb.OrchestrationIdReusePolicy(replaceableStatus=[pb.ORCHESTRATION_STATUS_RUNNING])
+    await backend.client.schedule_new_orchestration("lock_and_wait", instance_id="owner")
+
+    async def is_locked() -> bool:
+        state = await backend.client.get_orchestration_state("owner")
+        return state is not None and state.get_custom_status() == "locked"
+
+    await eventually(is_locked)
+    await backend.run("no_steps", instance_id="owner", reuse_id_policy=policy)
+    assert (await backend.client.clean_entity_storage()).orphaned_locks_released == 1
+
+
+@in_memory_differs("its pages have no limit, and a client takes 4 MB")
+async def test_queries_return_everything_however_much_there_is(backend: Backend) -> None:
+    for number in range(5):
+        await backend.run("no_steps", input="x" * 900_000, instance_id=f"large-{number}")
+    states = await backend.client.get_all_orchestration_states(
+        OrchestrationQuery(fetch_inputs_and_outputs=True)
+    )
+    assert [len(state.get_output()) for state in states] == [900_000] * 5
+
+
+async def test_an_empty_reuse_policy_means_that_the_id_must_be_free(backend: Backend) -> None:
+    policy = pb.OrchestrationIdReusePolicy()
+    await backend.run("no_steps", input=1, instance_id="once", reuse_id_policy=policy)
+    with pytest.raises(grpc.RpcError) as refused:
+        await backend.client.schedule_new_orchestration(
+            "no_steps", instance_id="once", reuse_id_policy=policy
+        )
+    assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
+
+
+async def test_a_policy_may_replace_a_running_instance(backend: Backend) -> None:
+    policy = pb.OrchestrationIdReusePolicy(replaceableStatus=[pb.ORCHESTRATION_STATUS_RUNNING])
+    await backend.client.schedule_new_orchestration("wait_for_go", instance_id="replaced")
+    await backend.client.wait_for_orchestration_start("replaced", timeout=10)
+    state = await backend.run("no_steps", input=2, instance_id="replaced", reuse_id_policy=policy)
+    assert (state.name, state.get_output()) == ("no_steps", 2)
+
+
+async def test_a_child_under_a_running_id_fails_in_its_parent(backend: Backend) -> None:
+    await backend.client.schedule_new_orchestration("wait_for_go", instance_id="taken")
+    state = await backend.run("parent", input={"name": "no_steps", "id": "taken"})
+    assert state.runtime_status is OrchestrationStatus.FAILED
+
+
+async def test_an_entity_without_state_is_not_there_and_can_be_cleaned(backend: Backend) -> None:
+    entity_id = EntityInstanceId("counter", "gone")
+    await backend.client.signal_entity(entity_id, "add", input=1)
+    await backend.client.signal_entity(entity_id, "remove")
+
+    async def is_clean() -> bool:
+        return (await backend.client.clean_entity_storage()).empty_entities_removed == 1
+
+    await eventually(is_clean)
+    assert await backend.client.get_entity(entity_id) is None
+
+
+async def test_the_sync_client_works_as_well(backend: Backend) -> None:
+    def run() -> object:
+        with TaskHubGrpcClient(host_address=backend.address) as client:
+            instance_id = client.schedule_new_orchestration("one_activity", input=4)
+            state = client.wait_for_orchestration_completion(instance_id, timeout=10)
+            assert state is not None
+            return state.get_output()
+
+    assert await asyncio.to_thread(run) == 8
+
+
+async def test_purging_within_a_time_says_that_it_is_complete(backend: Backend) -> None:
+    for number in range(3):
+        await backend.run("no_steps", instance_id=f"old-{number}")
+    result = await backend.client.purge_orchestrations_by(timeout=timedelta(seconds=30))
+    assert (result.deleted_instance_count, result.is_complete) == (3, True)
+
+
+async def test_tags_travel_with_an_instance(backend: Backend) -> None:
+    instance_id = await backend.client.schedule_new_orchestration("no_steps", tags={"team": "blue"})
+    await backend.finished(instance_id)
+    history = await backend.client.get_orchestration_history(instance_id)
+    started = next(event for event in history if type(event).__name__ == "ExecutionStartedEvent")
+    assert started.tags == {"team": "blue"}  # type: ignore[attr-defined] # it is the started event

@@ -1,0 +1,156 @@
+import asyncio
+import shutil
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from azure.storage.queue import QueueClient
+
+from onebox import CannotStartError
+from onebox.environment import STORAGE
+from onebox.storage import azurite as module
+from onebox.storage.account import open_account
+from onebox.storage.azurite import Azurite, PortChoice, StoragePorts, ports_from
+from scripts.processes import eventually, free_storage_ports
+from tests.support.onebox.process import OneboxProcess
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[tuple[Azurite, StoragePorts]]:
+    ports = free_storage_ports()
+    azurite = Azurite(tmp_path / "azurite", ports)
+    await azurite.start()
+    yield azurite, ports
+    await azurite.stop()
+
+
+def environment(ports: StoragePorts | None = None) -> dict[str, str]:
+    """App settings that ask for development storage, with preferred ports if given."""
+    environ = {STORAGE.name: "UseDevelopmentStorage=true"}
+    if ports is not None:
+        names = ("AZURITE_BLOB_PORT", "AZURITE_QUEUE_PORT", "AZURITE_TABLE_PORT")
+        environ |= dict(zip(names, map(str, (ports.blob, ports.queue, ports.table)), strict=True))
+    return environ
+
+
+async def test_a_second_data_folder_has_storage_of_its_own(
+    running: tuple[Azurite, StoragePorts], tmp_path: Path
+) -> None:
+    _, ports = running
+    second = Azurite(tmp_path / "other", ports, PortChoice.AUTO)
+    await second.start()
+    try:
+        taken = {ports.blob, ports.queue, ports.table}
+        assert not taken & {second.ports.blob, second.ports.queue, second.ports.table}
+        with QueueClient.from_connection_string(ports.connection_string, "mine") as mine:
+            mine.create_queue()
+            mine.send_message("mine")
+        with QueueClient.from_connection_string(second.ports.connection_string, "mine") as other:
+            other.create_queue()
+            assert other.peek_messages() == []
+    finally:
+        await second.stop()
+    assert ports.all_answer()
+
+
+@pytest.mark.long
+async def test_storage_that_runs_is_joined_when_asked_for_and_said_aloud(
+    running: tuple[Azurite, StoragePorts], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, ports = running
+    environ = environment(ports)
+    account = await open_account(environ, tmp_path / "other", PortChoice.AUTO, join=True)
+    assert account.kind == "joined"
+    assert account.described == {"kind": "joined", **ports.endpoints}
+    assert environ[STORAGE.name] == ports.connection_string
+    assert f"joined the storage emulator on ports {ports}" in caplog.text
+    await account.stop()
+    assert ports.all_answer()
+
+
+async def test_there_must_be_storage_to_join(tmp_path: Path) -> None:
+    with pytest.raises(CannotStartError, match="no storage emulator to join on ports"):
+        await open_account(environment(free_storage_ports()), tmp_path, PortChoice.AUTO, join=True)
+
+
+async def test_an_external_account_starts_nothing(tmp_path: Path) -> None:
+    environ = {STORAGE.name: "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=secret"}
+    account = await open_account(environ, tmp_path / "none", PortChoice.AUTO, join=False)
+    assert account.described == {"kind": "external"}
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.long
+async def test_ports_that_are_set_are_taken_or_nothing_is(
+    running: tuple[Azurite, StoragePorts], tmp_path: Path
+) -> None:
+    _, ports = running
+    with pytest.raises(CannotStartError, match=f"storage port {ports.blob} is in use"):
+        await open_account(environment(ports), tmp_path / "other", PortChoice.AUTO, join=False)
+
+
+@pytest.mark.long
+async def test_of_two_that_want_the_same_free_ports_each_gets_its_own(tmp_path: Path) -> None:
+    ports = free_storage_ports()
+    both = [Azurite(tmp_path / name, ports, PortChoice.AUTO) for name in ("one", "two")]
+    await asyncio.gather(*(each.start() for each in both))
+    try:
+        assert len({number for each in both for number in each.ports.endpoints.values()}) == 6
+        assert all(each.ports.all_answer() for each in both)
+    finally:
+        await asyncio.gather(*(each.stop() for each in both))
+
+
+@pytest.mark.long
+async def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
+    for round_ in range(2):
+        azurite = Azurite(tmp_path / "azurite", free_storage_ports())
+        await azurite.start()
+        with QueueClient.from_connection_string(azurite.ports.connection_string, "kept") as queue:
+            if round_ == 0:
+                queue.create_queue()
+                queue.send_message("kept")
+            assert [message.content for message in queue.peek_messages()] == ["kept"]
+        await azurite.stop()
+
+
+async def test_a_port_that_somebody_else_has_is_named(tmp_path: Path) -> None:
+    ports = free_storage_ports()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", ports.queue))
+        taken.listen()
+        with pytest.raises(CannotStartError, match=f"storage port {ports.queue} is in use"):
+            await Azurite(tmp_path / "azurite", ports).start()
+
+
+async def test_a_missing_node_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(module, "_node_wheel", lambda: None)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(CannotStartError, match="Node 20 or newer is needed"):
+        await Azurite(tmp_path / "azurite", free_storage_ports()).start()
+
+
+async def test_an_installation_without_npm_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BUNDLED", tmp_path / "none")
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(module, "find_node", lambda: str(tmp_path / "bin" / "node"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(CannotStartError, match="npm is needed for the storage emulator"):
+        await Azurite(tmp_path / "azurite", free_storage_ports()).start()
+
+
+def test_ports_are_the_well_known_ones_unless_settings_differ() -> None:
+    assert ports_from({}) == StoragePorts(10000, 10001, 10002)
+    assert ports_from({"AZURITE_QUEUE_PORT": "1"}) == StoragePorts(10000, 1, 10002)
+    with pytest.raises(CannotStartError, match="must be a number"):
+        ports_from({"AZURITE_BLOB_PORT": "x"})
+
+
+@pytest.mark.long
+def test_it_ends_with_a_onebox_that_is_killed(own_onebox: OneboxProcess) -> None:
+    assert own_onebox.ports.all_answer()
+    own_onebox.server.kill()
+    eventually(lambda: not own_onebox.ports.taken(), "the ports are free", within_seconds=15)

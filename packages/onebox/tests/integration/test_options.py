@@ -1,0 +1,79 @@
+import json
+import time
+from pathlib import Path
+from threading import Thread
+
+import httpx
+import pytest
+from durabletask.client import TaskHubGrpcClient
+
+from scripts.processes import eventually
+from tests.support.onebox.process import OneboxProcess, write_app
+
+
+def test_with_auth_each_level_asks_for_its_key(tmp_path: Path) -> None:
+    write_app(tmp_path / "app")
+    onebox = OneboxProcess(tmp_path, tmp_path / "app", "--auth")
+    onebox.server.start()
+    try:
+        keys = json.loads((onebox.data / "keys.json").read_text())
+        assert (onebox.data / "keys.json").stat().st_mode & 0o077 == 0
+        client = onebox.client
+        assert client.get("/api/open").text == "open"
+        assert client.get("/api/word").status_code == 401
+        assert client.get("/api/word", headers={"x-functions-key": keys["function"]}).text == "first"
+        assert client.get("/api/word", params={"code": keys["admin"]}).text == "first"
+        assert client.get("/api/word", params={"code": keys["system"]}).status_code == 401
+        assert client.get("/admin/functions").status_code == 401
+        assert client.get("/admin/functions", params={"code": keys["admin"]}).status_code == 200
+        api = "/runtime/webhooks/durabletask/instances"
+        assert client.get(api).status_code == 401
+        assert client.get(api, params={"code": keys["system"]}).json() == []
+        assert onebox.data.stat().st_mode & 0o777 == 0o700
+        with TaskHubGrpcClient(host_address=f"unix:{onebox.data / 'hub.sock'}") as hub:
+            assert hub.get_orchestration_state("none") is None
+    finally:
+        assert onebox.close() == 0
+
+
+@pytest.mark.long
+def test_with_reload_a_change_is_served_and_a_mistake_is_waited_out(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    write_app(app, level="ANONYMOUS")
+    onebox = OneboxProcess(tmp_path, app, "--reload")
+    onebox.server.start()
+
+    def says(word: str) -> bool:
+        try:
+            return onebox.client.get("/api/word").text == word
+        except httpx.TransportError:
+            return False
+
+    try:
+        assert says("first")
+        (app / "function_app.py").write_text("import nothing_of_the_kind\n")
+        onebox.until_logged("No module named 'nothing_of_the_kind'")
+        write_app(app, word="second", level="ANONYMOUS")
+        eventually(lambda: says("second"), "the change is served")
+        onebox.until_logged("function_app.py changed: starting again")
+    finally:
+        assert onebox.close() == 0
+
+
+@pytest.mark.long
+def test_a_stop_during_a_long_run_takes_less_than_ten_seconds_and_exits_0(own_onebox: OneboxProcess) -> None:
+    def call() -> None:
+        with httpx.Client(base_url=own_onebox.url, timeout=60) as client:
+            try:
+                client.post("/api/slow?seconds=60")
+            except httpx.TransportError:
+                return
+
+    caller = Thread(target=call)
+    caller.start()
+    eventually(lambda: "slow began" in own_onebox.log(), "the function runs")
+    began = time.monotonic()
+    assert own_onebox.server.stop() == 0
+    assert time.monotonic() - began < 10
+    assert "Traceback" not in own_onebox.log()
+    caller.join()

@@ -1,0 +1,140 @@
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.processes import eventually, free_port
+from tests.support.onebox.process import SAMPLE, OneboxProcess, run_to_end
+
+HOST_JSON = '{"version": "2.0"}'
+APP = """
+import azure.durable_functions as df
+import azure.functions as func
+app = df.DFApp(http_auth_level=func.AuthLevel.ANONYMOUS)
+"""
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    """An app without functions, to be broken."""
+    folder = tmp_path / "app"
+    folder.mkdir()
+    (folder / "host.json").write_text(HOST_JSON)
+    (folder / "function_app.py").write_text(APP)
+    return folder
+
+
+def message_of(app: Path, *arguments: str) -> str:
+    """What onebox says before it exits with 1."""
+    ended = run_to_end("--app", str(app), "--data", str(app / "data"), "--port", str(free_port()), *arguments)
+    assert ended.returncode == 1, ended.stderr
+    return ended.stderr
+
+
+@pytest.mark.long
+def test_a_folder_without_host_json_is_named(tmp_path: Path) -> None:
+    assert (
+        message_of(tmp_path) == f"onebox: no host.json in {tmp_path}: is this the folder of a function app?\n"
+    )
+
+
+@pytest.mark.long
+def test_a_folder_without_function_app_is_named(app: Path) -> None:
+    (app / "function_app.py").unlink()
+    assert message_of(app) == f"onebox: no function_app.py in {app}: is this the folder of a function app?\n"
+
+
+@pytest.mark.long
+def test_every_mistake_in_host_json_is_named(app: Path) -> None:
+    queues = {"batchSize": 99, "batchsizes": 1, "visibilityTimeout": 30}
+    (app / "host.json").write_text(
+        json.dumps({"version": "2.0", "extension": {}, "extensions": {"queues": queues}})
+    )
+    said = message_of(app)
+    assert "host.json: unknown key extension, did you mean extensions?\n" in said
+    assert "host.json: unknown key extensions.queues.batchsizes, did you mean batchSize?\n" in said
+    assert "host.json: extensions.queues.batchSize: Input should be less than or equal to 32" in said
+    assert "host.json: extensions.queues.visibilityTimeout: Value error, write a TimeSpan in quotes" in said
+
+
+def test_host_json_that_is_not_json_is_reported_with_its_line(app: Path) -> None:
+    (app / "host.json").write_text('{"version": }')
+    assert message_of(app).startswith("onebox: host.json is not JSON: Expecting value: line 1 column 13")
+
+
+def test_an_error_in_the_app_shows_its_traceback_without_our_frames(app: Path) -> None:
+    (app / "function_app.py").write_text(APP + "import a_module_that_is_missing\n")
+    said = message_of(app)
+    assert said.startswith("onebox: the app could not be loaded\nTraceback (most recent call last):\n")
+    assert f'File "{app}/function_app.py", line 5' in said
+    assert "ModuleNotFoundError: No module named 'a_module_that_is_missing'" in said
+    assert "worker/functions.py" not in said
+    assert "importlib" not in said
+
+
+@pytest.mark.long
+def test_a_port_in_use_is_named(app: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        said = message_of(app, "--port", str(port))
+    assert said == f"onebox: port {port} is in use; choose another with --port\n"
+
+
+@pytest.mark.long
+def test_a_missing_setting_is_named(app: Path) -> None:
+    (app / "function_app.py").write_text(
+        APP
+        + "@app.queue_trigger(arg_name='m', queue_name='%NO_SUCH%', connection='Elsewhere')\n"
+        + "def on_message(m: func.QueueMessage): pass\n"
+    )
+    said = message_of(app)
+    assert said.endswith("onebox: function on_message: app setting NO_SUCH is not set, see '%NO_SUCH%'\n")
+
+
+def test_a_data_folder_in_use_is_named(onebox: OneboxProcess) -> None:
+    said = run_to_end("--app", str(SAMPLE), "--data", str(onebox.data), "--port", str(free_port())).stderr
+    assert said == f"onebox: another onebox uses {onebox.data}; choose another folder with --data\n"
+
+
+def test_the_real_environment_wins_over_local_settings(tmp_path: Path) -> None:
+    onebox = OneboxProcess(tmp_path, WORK_QUEUE="elsewhere")
+    onebox.server.start()
+    try:
+        onebox.queue("elsewhere").send_message("here")
+        eventually(lambda: "here" in onebox.client.get("/api/seen").text, "the message arrives")
+    finally:
+        assert onebox.close() == 0
+
+
+def test_the_banner_lists_functions_and_routes(onebox: OneboxProcess) -> None:
+    log = onebox.log()
+    assert f"\titem_by_number: [GET] {onebox.url}/api/items/{{id:int}}\n" in log
+    assert f"\techo: [all methods] {onebox.url}/api/echo/{{*rest}}\n" in log
+    assert "\tgreet: orchestrationTrigger\n" in log
+    assert "\twork: queueTrigger (%WORK_QUEUE%)\n" in log
+
+
+@pytest.mark.long
+def test_listening_to_other_machines_without_keys_is_warned_of(app: Path) -> None:
+    (app / "function_app.py").unlink()  # it ends soon
+    warning = "0.0.0.0 is reachable from other machines, and every endpoint is open: start with --auth"
+    assert warning in message_of(app, "--host", "0.0.0.0")  # noqa: S104 # what is warned of
+    assert "reachable" not in message_of(app, "--host", "0.0.0.0", "--auth")  # noqa: S104 # as above
+    assert "reachable" not in message_of(app, "--host", "localhost")
+
+
+def test_the_collector_is_kept_from_what_is_loaded_and_the_apps_own_threshold_stays() -> None:
+    code = """
+import gc
+from onebox.worker.functions import relieve_collector
+gc.set_threshold(50_000, 3, 4)
+relieve_collector()
+print(gc.get_threshold(), gc.get_freeze_count() > 10_000)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "(50000, 3, 4) True\n"

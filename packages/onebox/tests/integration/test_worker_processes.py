@@ -1,0 +1,351 @@
+"""The functions in processes of their own: FUNCTIONS_WORKER_PROCESS_COUNT."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx
+import pytest
+
+from scripts.processes import eventually
+from tests.support.onebox.process import SAMPLE, STREAMS, OneboxProcess, run_to_end, write_app
+
+APP = SAMPLE.parent / "workers"
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneboxProcess]:
+    """Two worker processes, for all tests that leave the host running."""
+    onebox = OneboxProcess(tmp_path_factory.mktemp("workers"), APP, FUNCTIONS_WORKER_PROCESS_COUNT="2")
+    onebox.server.start()
+    yield onebox
+    assert onebox.close() == 0
+
+
+@pytest.fixture
+def own_workers(tmp_path: Path) -> Iterator[OneboxProcess]:
+    """The same for one test that ends the host."""
+    onebox = OneboxProcess(tmp_path, APP, FUNCTIONS_WORKER_PROCESS_COUNT="2")
+    onebox.server.start()
+    yield onebox
+    onebox.close()
+
+
+def described(onebox: OneboxProcess) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = onebox.client.get("/admin/host/status").json()["workers"]
+    return found
+
+
+def pids_of(onebox: OneboxProcess) -> list[int]:
+    """The processes, once all of them run."""
+
+    def look() -> list[int] | None:
+        found = described(onebox)
+        running = [each["pid"] for each in found if each["state"] == "Running"]
+        return running if len(running) == len(found) else None
+
+    return eventually(look, "all worker processes run")
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody has waited for yet counts as well."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"
+
+
+def start(onebox: OneboxProcess, name: str, instance_id: str, given: Any) -> None:
+    answer = onebox.client.post(f"/api/start/{name}/{instance_id}", json=given)
+    assert answer.status_code == 200, answer.text
+
+
+def output_of(onebox: OneboxProcess, instance_id: str) -> Any:
+    state = onebox.until(instance_id, "Completed", "Failed")
+    assert state["runtimeStatus"] == "Completed", state
+    return state["output"]
+
+
+def test_functions_run_in_both_processes_and_not_in_the_host(workers: OneboxProcess) -> None:
+    pids = pids_of(workers)
+    assert len(set(pids)) == 2
+    served = {int(workers.client.get("/api/pid").text) for _ in range(10)}
+    assert served == set(pids)
+    assert workers.server.process is not None
+    assert workers.server.process.pid not in served
+
+
+def test_orchestrators_entities_activities_and_clients_work(workers: OneboxProcess) -> None:
+    start(workers, "many", "many", {"times": 5, "text": ""})
+    times, *pids = output_of(workers, "many")
+    assert times == 5
+    assert set(pids) <= set(pids_of(workers))
+    start(workers, "count", "count", "a")
+    assert output_of(workers, "count") == 1
+    assert int(workers.client.get("/api/history/many").text) > 15
+    assert workers.client.get("/api/ended/many?seconds=10").text == "COMPLETED"
+    assert workers.client.get("/api/ended/nobody?seconds=0.1").text == "not yet"
+
+
+def test_a_long_history_reaches_an_orchestrator_that_is_replayed(workers: OneboxProcess) -> None:
+    """The host sends the end of a long history alone, and all of it when it is asked to."""
+    start(workers, "many", "long", {"times": 20, "text": "x" * 5_000})
+    assert output_of(workers, "long")[0] == 20
+
+
+def test_the_log_has_each_line_once_in_the_hosts_form(workers: OneboxProcess) -> None:
+    before = workers.log().count("asked for the process")
+    workers.client.get("/api/pid")
+    found = re.findall(r"^\[[\dT:.-]+Z\] [0-9a-f]{8} asked for the process$", workers.log(), re.MULTILINE)
+    assert len(found) == before + 1
+    assert re.search(
+        r"^\[[\dT:.-]+Z\] [0-9a-f]{8} pid Succeeded in \d+ ms \(GET /api/pid\)$", workers.log(), re.MULTILINE
+    )
+
+
+def test_an_activity_that_ends_its_process_once_is_run_again(workers: OneboxProcess, tmp_path: Path) -> None:
+    restarts = sum(each["restarts"] for each in described(workers))
+    start(workers, "one", "exits-once", {"activity": "exits_once", "input": str(tmp_path)})
+    assert output_of(workers, "exits-once") == 2
+    workers.until_logged(r"worker process \d+ ended with exit code 7; it is started again in 0\.\d s")
+    eventually(lambda: sum(each["restarts"] for each in described(workers)) == restarts + 1, "a new process")
+    pids_of(workers)
+
+
+def test_the_end_of_a_process_is_noticed_while_a_child_of_it_lives(
+    workers: OneboxProcess, tmp_path: Path
+) -> None:
+    start(workers, "one", "forks", {"activity": "forks_and_exits", "input": str(tmp_path)})
+    try:
+        assert output_of(workers, "forks") == 2
+    finally:
+        (tmp_path / "end").touch()
+
+
+def test_an_activity_that_always_ends_its_process_neither_spins_nor_stops_the_host(
+    own_workers: OneboxProcess, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    start(own_workers, "one", "exits", {"activity": "exits_always", "input": str(runs)})
+    eventually(lambda: len(list(runs.iterdir())) >= 4, "it is repeated")
+    own_workers.until_logged(r"again in 0\.8 s")  # the pauses double
+    # Through the host's own API: a function that starts it may be in the process that is ended.
+    path = "/runtime/webhooks/durabletask/orchestrators/many/beside"
+    assert own_workers.client.post(path, json={"times": 3, "text": ""}).status_code == 202
+    assert output_of(own_workers, "beside")[0] == 3
+    assert own_workers.manage("exits", "terminate").status_code == 202
+    own_workers.until("exits", "Terminated")
+    assert own_workers.client.get("/admin/host/status").json()["state"] in {"Running", "Error"}
+
+
+def test_the_work_of_a_process_that_is_killed_goes_to_another(workers: OneboxProcess, tmp_path: Path) -> None:
+    (notes := tmp_path / "notes").mkdir()
+    given = {"folder": str(notes), "until": str(tmp_path / "until")}
+    start(workers, "one", "killed", {"activity": "sleeps", "input": given})
+    (first,) = eventually(lambda: list(notes.iterdir()) or None, "it runs")
+    os.kill(int(first.name), signal.SIGKILL)
+    workers.until_logged(f"worker process {first.name} was ended by SIGKILL")
+    workers.until_logged(r"work on '\d+' failed, again in 0\.1 s: the process at the other end ended\n\[")
+    eventually(lambda: len(list(notes.iterdir())) == 2, "it runs again")
+    (tmp_path / "until").touch()
+    assert output_of(workers, "killed") != int(first.name)
+    assert int(first.name) not in pids_of(workers)
+
+
+@pytest.mark.long
+def test_processes_that_are_killed_at_random_lose_and_double_nothing(own_workers: OneboxProcess) -> None:
+    draws = random.Random(15)  # noqa: S311 # draws whom to kill
+    killed: set[int] = set()
+    for number in range(120):
+        path = f"/runtime/webhooks/durabletask/orchestrators/count/added-{number}"
+        assert own_workers.client.post(path, json=f"key-{number % 3}").status_code == 202
+        if number % 20 == 10:
+            running = [each["pid"] for each in described(own_workers) if each["state"] == "Running"]
+            for pid in draws.sample(running, min(1, len(running))):
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+    outputs = [output_of(own_workers, f"added-{number}") for number in range(120)]
+    for key in range(3):  # each addition was seen once, by one orchestration
+        assert sorted(outputs[key::3]) == list(range(1, 41))
+    assert killed
+    eventually(
+        lambda: sum(each["restarts"] for each in described(own_workers)) >= len(killed),
+        "each kill is a restart",
+    )
+
+
+def test_a_request_whose_process_ends_is_answered_with_an_error(workers: OneboxProcess) -> None:
+    assert workers.client.post("/api/exit").status_code == 500
+    assert workers.client.get("/api/pid").status_code == 200
+    pids_of(workers)
+
+
+def test_activities_that_block_leave_turns_alone(workers: OneboxProcess, tmp_path: Path) -> None:
+    (notes := tmp_path / "notes").mkdir()
+    given = {"folder": str(notes), "until": str(tmp_path / "until")}
+    for number in range(40):
+        start(workers, "one", f"blocked-{number}", {"activity": "sleeps", "input": given})
+    start(workers, "count", "beside-blocked", "b")
+    assert output_of(workers, "beside-blocked") == 1
+    (tmp_path / "until").touch()
+    for number in range(40):
+        output_of(workers, f"blocked-{number}")
+
+
+@pytest.fixture
+def hasty_workers(tmp_path: Path) -> Iterator[OneboxProcess]:
+    """One worker process, in which a function may take two seconds."""
+    app = tmp_path / "app"
+    shutil.copytree(APP, app)
+    settings = json.loads((app / "host.json").read_text())
+    (app / "host.json").write_text(json.dumps(settings | {"functionTimeout": "00:00:02"}))
+    onebox = OneboxProcess(tmp_path, app, FUNCTIONS_WORKER_PROCESS_COUNT="1")
+    onebox.server.start()
+    yield onebox
+    onebox.close()
+
+
+def test_a_process_whose_loop_is_blocked_is_replaced(hasty_workers: OneboxProcess) -> None:
+    (pid,) = pids_of(hasty_workers)
+    assert hasty_workers.client.post("/api/block?seconds=600").status_code == 500
+    hasty_workers.until_logged(f"worker process {pid} is replaced: a function ran out of time")
+    assert hasty_workers.client.get("/api/pid").text != str(pid)
+
+
+def test_a_process_with_an_activity_that_hangs_is_replaced_and_the_activity_fails(
+    hasty_workers: OneboxProcess, tmp_path: Path
+) -> None:
+    (notes := tmp_path / "notes").mkdir()
+    given = {"folder": str(notes), "until": str(tmp_path / "never")}
+    start(hasty_workers, "one", "hangs", {"activity": "sleeps", "input": given})
+    state = hasty_workers.until("hangs", "Completed", "Failed")
+    assert state["runtimeStatus"] == "Failed"
+    assert "sleeps ran longer than functionTimeout (2 s)" in state["output"]
+    (ran,) = notes.iterdir()
+    eventually(lambda: is_gone(int(ran.name)), "the process that ran it is gone")
+    assert pids_of(hasty_workers) != [int(ran.name)]
+
+
+def test_a_stop_ends_all_processes(own_workers: OneboxProcess) -> None:
+    pids = pids_of(own_workers)
+    assert own_workers.server.stop() == 0
+    assert all(map(is_gone, pids))
+    assert "Traceback" not in own_workers.log()
+    assert "it is killed" not in own_workers.log()
+
+
+def test_a_stop_ends_a_process_whose_loop_is_blocked(own_workers: OneboxProcess) -> None:
+    pids = pids_of(own_workers)
+    with blocking(own_workers):
+        assert own_workers.server.stop() == 0
+        assert all(map(is_gone, pids))
+
+
+def test_no_process_survives_the_host(own_workers: OneboxProcess) -> None:
+    pids = pids_of(own_workers)
+    with blocking(own_workers):
+        own_workers.server.kill()
+        eventually(lambda: all(map(is_gone, pids)), "the worker processes end")
+
+
+class blocking:  # noqa: N801 # reads as a verb
+    """One worker process blocks its event loop."""
+
+    def __init__(self, onebox: OneboxProcess) -> None:
+        self._onebox = onebox
+        self._caller = Thread(target=self._call)
+
+    def _call(self) -> None:
+        with suppress(httpx.TransportError), httpx.Client(base_url=self._onebox.url, timeout=60) as client:
+            client.post("/api/block?seconds=60")
+
+    def __enter__(self) -> None:
+        self._caller.start()
+        # The one that blocks answers no more.
+        eventually(
+            lambda: len({self._onebox.client.get("/api/pid").text for _ in range(6)}) == 1, "one blocks"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        self._caller.join()
+
+
+def test_an_app_that_cannot_be_loaded_ends_the_start(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    app.mkdir()
+    shutil.copy(SAMPLE / "host.json", app)
+    (app / "function_app.py").write_text("import a_module_that_is_missing\n")
+    arguments = (
+        "--app",
+        str(app),
+        "--data",
+        str(tmp_path / "data"),
+        "--port",
+        "0",
+        "--storage-ports",
+        "free",
+    )
+    ended = run_to_end(*arguments, FUNCTIONS_WORKER_PROCESS_COUNT="2")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(
+        "onebox: the app could not be loaded\nTraceback (most recent call last):\n"
+    )
+    assert "No module named 'a_module_that_is_missing'" in ended.stderr
+    (app / "function_app.py").write_text("import os\nos._exit(5)\n")
+    ended = run_to_end(*arguments, FUNCTIONS_WORKER_PROCESS_COUNT="2")
+    assert ended.returncode == 1
+    assert ended.stderr == "onebox: a worker process ended with exit code 5 while it loaded the app\n"
+
+
+def test_a_count_that_is_none_ends_the_start(tmp_path: Path) -> None:
+    ended = run_to_end(
+        *("--app", str(APP), "--data", str(tmp_path / "data"), "--port", "0", "--storage-ports", "free"),
+        FUNCTIONS_WORKER_PROCESS_COUNT="many",
+    )
+    assert ended.returncode == 1
+    assert (
+        "app setting FUNCTIONS_WORKER_PROCESS_COUNT must be a number from 0 to 10, not 'many'" in ended.stderr
+    )
+
+
+def test_functions_that_stream_stay_in_the_hosts_process(tmp_path: Path) -> None:
+    onebox = OneboxProcess(tmp_path, STREAMS, FUNCTIONS_WORKER_PROCESS_COUNT="1")
+    onebox.server.start()
+    try:
+        assert onebox.client.post("/api/upload/a", content=b"1234").json() == {"name": "a", "size": 4}
+        assert "functions that stream HTTP run in onebox's own process" in onebox.log()
+        assert "workers" not in onebox.client.get("/admin/host/status").json()
+    finally:
+        assert onebox.close() == 0
+
+
+def test_a_change_is_served_by_new_processes(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    write_app(app, level="ANONYMOUS")
+    onebox = OneboxProcess(tmp_path, app, "--reload", FUNCTIONS_WORKER_PROCESS_COUNT="1")
+    onebox.server.start()
+
+    def says(word: str) -> bool:
+        try:
+            return onebox.client.get("/api/word").text == word
+        except httpx.TransportError:
+            return False
+
+    try:
+        assert says("first")
+        (pid,) = pids_of(onebox)
+        write_app(app, word="second", level="ANONYMOUS")
+        eventually(lambda: says("second"), "the change is served")
+        assert is_gone(pid)
+    finally:
+        assert onebox.close() == 0

@@ -1,0 +1,176 @@
+"""onebox as a child process that serves an app of the tests' own."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+from azure.storage.queue import QueueClient, TextBase64EncodePolicy
+
+from onebox.storage.azurite import StoragePorts
+from onebox.worker.outputs import BlobAccount, signed_headers
+from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port, free_storage_ports
+
+APPS = ROOT / "packages" / "onebox" / "tests" / "apps"
+SAMPLE = APPS / "sample"
+FEATURES = APPS / "features"
+STREAMS = APPS / "streams"
+INSTANCES = "/runtime/webhooks/durabletask/instances"
+START = [sys.executable, "-m", "onebox", "start"]
+
+
+class OneboxProcess:
+    """One onebox on free ports with its own data.
+
+    Attributes:
+        url: Where it serves.
+        ports: Where its Azurite listens.
+        data: Its data folder; it is the same after a restart.
+        server: The process: start, kill, stop.
+        client: Calls it over HTTP.
+    """
+
+    def __init__(self, folder: Path, app: Path = SAMPLE, *options: str, **env: str) -> None:
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self.ports: StoragePorts = free_storage_ports()
+        self.data = folder / "data"
+        self.server = ServerProcess(
+            [*START, "--app", str(app), "--port", str(port), "--data", str(self.data), *options],
+            ready_url=f"{self.url}/admin/host/status",
+            log=folder / "onebox.log",
+            env={
+                "AZURITE_BLOB_PORT": str(self.ports.blob),
+                "AZURITE_QUEUE_PORT": str(self.ports.queue),
+                "AZURITE_TABLE_PORT": str(self.ports.table),
+                # Not what this project's app may have switched on in the process that runs the tests.
+                "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING": "0",
+                **env,
+            },
+        )
+        self._queues: list[QueueClient] = []
+        self.client = httpx.Client(base_url=self.url, timeout=30, verify=PLAIN_HTTP)
+
+    def log(self) -> str:
+        """What it has written so far."""
+        return self.server.log.read_text()
+
+    def close(self) -> int:
+        """Ends it and what the tests opened; returns its exit code."""
+        for queue in self._queues:
+            queue.close()
+        self.client.close()
+        return self.server.stop()
+
+    def queue(self, name: str) -> QueueClient:
+        """A queue of its Azurite, in the encoding that triggers expect."""
+        return self._opened(name, message_encode_policy=TextBase64EncodePolicy())
+
+    def raw_queue(self, name: str) -> QueueClient:
+        """A queue of its Azurite, whose messages are read and written as they are."""
+        return self._opened(name)
+
+    def blob(self, path: str) -> bytes | None:
+        """The content of a blob of its Azurite, `container/name`; None when it is not there."""
+        account = BlobAccount.from_connection_string(self.ports.connection_string)
+        url = f"{account.endpoint}/{path}"
+        headers = signed_headers(account, "GET", url, now=datetime.now(UTC))
+        answer = httpx.get(url, headers=headers, verify=PLAIN_HTTP)
+        return answer.content if answer.status_code == httpx.codes.OK else None
+
+    def _opened(self, name: str, **options: Any) -> QueueClient:
+        queue = QueueClient.from_connection_string(self.ports.connection_string, name, **options)
+        self._queues.append(queue)
+        return queue
+
+    def start_orchestration(self, name: str, instance_id: str, given: Any, **parameters: str) -> None:
+        answer = self.client.post(f"/api/start/{name}/{instance_id}", json=given, params=parameters)
+        assert answer.status_code == 202, answer.text
+
+    def until_finished(self, instance_id: str) -> dict[str, Any]:
+        """The state of an orchestration once it has ended."""
+
+        def look() -> dict[str, Any] | None:
+            answer = self.client.get(f"/api/status/{instance_id}")
+            state: dict[str, Any] = answer.json()
+            return state if state["status"] in {"COMPLETED", "FAILED", "TERMINATED"} else None
+
+        return eventually(look, f"{instance_id} ends")
+
+    def manage(self, instance_id: str, action: str, **parameters: str) -> httpx.Response:
+        """Posts an action of the Durable HTTP management API."""
+        return self.client.post(f"{INSTANCES}/{instance_id}/{action}", params=parameters)
+
+    def raise_event(self, instance_id: str, name: str, data: Any) -> None:
+        answer = self.client.post(f"{INSTANCES}/{instance_id}/raiseEvent/{name}", json=data)
+        assert answer.status_code == 202, answer.text
+
+    def instance(self, instance_id: str, **parameters: str) -> dict[str, Any]:
+        """An instance as the management API shows it."""
+        answer = self.client.get(f"{INSTANCES}/{instance_id}", params=parameters)
+        state: dict[str, Any] = answer.json()
+        return state
+
+    def until(self, instance_id: str, *wanted: str) -> dict[str, Any]:
+        """The instance once the management API shows one of these statuses."""
+
+        def look() -> dict[str, Any] | None:
+            state = self.instance(instance_id)
+            return state if state["runtimeStatus"] in wanted else None
+
+        return eventually(look, f"{instance_id} is {wanted}")
+
+    def entity(self, name: str, key: str) -> Any:
+        """The state of an entity; None when it does not exist."""
+        answer = self.client.get(f"/runtime/webhooks/durabletask/entities/{name}/{key}")
+        return answer.json() if answer.status_code == httpx.codes.OK else None
+
+    def until_counted(self, key: str, wanted: int) -> None:
+        """Waits for the counter entity of this key to reach a number."""
+        eventually(lambda: self.client.get(f"/api/counter/{key}").text == str(wanted), f"{key} is {wanted}")
+
+    def until_logged(self, pattern: str) -> str:
+        """Waits for the log to match."""
+
+        def look() -> str | None:
+            found = re.search(pattern, self.log())
+            return found[0] if found else None
+
+        return eventually(look, f"the log says {pattern!r}")
+
+
+def run_to_end(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs `onebox start` with something that must keep it from serving."""
+    return subprocess.run(  # our own command
+        [*START, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **env},
+    )
+
+
+_WORD_APP = """
+import azure.functions as func
+app = func.FunctionApp(http_auth_level=func.AuthLevel.{level})
+@app.route(route="word")
+def word(req: func.HttpRequest) -> str:
+    return "{word}"
+@app.route(route="open", auth_level=func.AuthLevel.ANONYMOUS)
+def open_to_all(req: func.HttpRequest) -> str:
+    return "open"
+"""
+
+
+def write_app(folder: Path, word: str = "first", level: str = "FUNCTION") -> None:
+    """Writes an app: `word` answers the word and asks for the key of a level; `open` asks for none."""
+    folder.mkdir(exist_ok=True)
+    shutil.copy(SAMPLE / "host.json", folder)
+    (folder / "function_app.py").write_text(_WORD_APP.format(word=word, level=level))
