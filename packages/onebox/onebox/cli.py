@@ -12,7 +12,7 @@ from pathlib import Path
 
 from onebox import CannotStartError, __version__
 from onebox.data_folder import DataFolder
-from onebox.environment import STORAGE
+from onebox.environment import HIGHEST_PORT, STORAGE
 from onebox.first_app import write_first_app
 from onebox.host import Host, Options
 from onebox.http.access import is_loopback
@@ -49,7 +49,7 @@ def _add_start(start: argparse.ArgumentParser) -> None:
     )
     start.add_argument("--host", default="127.0.0.1", help="address to listen on (default: loopback only)")
     start.add_argument(
-        "--port", type=int, default=7071, help="port to listen on; 0 takes a free one (default: 7071)"
+        "--port", type=_port, default=7071, help="port to listen on; 0 takes a free one (default: 7071)"
     )
     _add_storage(start)
     start.add_argument(
@@ -67,6 +67,12 @@ def _add_start(start: argparse.ArgumentParser) -> None:
     )
     start.add_argument("--reload", action="store_true", help="start anew when the app's files change")
     start.add_argument("--verbose", action="store_true", help="log each orchestrator and entity turn too")
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > HIGHEST_PORT:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to {HIGHEST_PORT}, not {text!r}")
+    return int(text)
 
 
 def _add_storage(parser: argparse.ArgumentParser) -> None:

@@ -71,6 +71,8 @@ class DataFolder:
             raise CannotStartError(
                 f"another onebox uses {self.path}; choose another folder with --data"
             ) from None
+        except FileExistsError:
+            raise CannotStartError(f"{self.path} is a file; choose a folder with --data") from None
         except OSError as error:
             self.release()
             raise CannotStartError(f"cannot use {self.path}: {error.strerror}") from None

@@ -11,6 +11,7 @@ from typing import Any, Final
 from onebox import CannotStartError
 
 DEVELOPMENT_STORAGE = "UseDevelopmentStorage=true"
+HIGHEST_PORT: Final = 65_535
 
 _REFERENCE = re.compile(r"%([^%]+)%")
 # The host looks a connection up under this prefix first, so that "Storage" finds AzureWebJobsStorage.

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Collection, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,23 @@ from onebox.host_json import HostJson, read_host_json
 from onebox.http.access import Browsers, Keys
 from onebox.http.functions import Endpoint
 from onebox.http.server import WebServer, base_url, bind
-from onebox.hub import HubInUseError
+from onebox.hub import HubInUseError, StoreUnusableError
 from onebox.storage.account import StorageAccount, open_account, storage_lines
 from onebox.storage.azurite import PortChoice
-from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function, load_app, relieve_collector
+from onebox.triggers.event_grid import EVENT_GRID_TRIGGER
+from onebox.worker.functions import (
+    ACTIVITY_TRIGGER,
+    DURABLE_CLIENT,
+    ENTITY_TRIGGER,
+    HTTP_TRIGGER,
+    ORCHESTRATION_TRIGGER,
+    QUEUE_TRIGGER,
+    TIMER_TRIGGER,
+    Catalogue,
+    Function,
+    load_app,
+    relieve_collector,
+)
 from onebox.worker.processes import WorkerProcesses
 from onebox.worker.runner import watch_runtime_logger
 
@@ -42,6 +55,16 @@ _EXIT_SECONDS = 1.5  # for what the app runs at exit
 _LAST_RESORT_SECONDS = 9.5
 # The SDK registers its own functions in every app under this prefix.
 _BUILT_IN = "BuiltIn__"
+# Triggers that something here fires.
+_SERVED = {
+    ACTIVITY_TRIGGER,
+    ENTITY_TRIGGER,
+    EVENT_GRID_TRIGGER,
+    HTTP_TRIGGER,
+    ORCHESTRATION_TRIGGER,
+    QUEUE_TRIGGER,
+    TIMER_TRIGGER,
+}
 
 
 @dataclass(frozen=True)
@@ -167,7 +190,7 @@ class Host:
         components.loop.start()
         try:
             await components.loop.run(components.start_hub())
-        except HubInUseError as error:
+        except (HubInUseError, StoreUnusableError) as error:
             raise CannotStartError(str(error)) from None
         try:
             await components.serve_clients(url)
@@ -177,6 +200,8 @@ class Host:
             components.admin.state = "Running"
             sys.stdout.write(banner(components, url, self._options.data))
             sys.stdout.flush()
+            for each in differences(components.catalogue, components.outputs.types):
+                _LOG.warning("%s", each)
             await _first_of(self._stopping, serving)
             _LOG.info("stopping")
             components.admin.state = "Stopping"
@@ -229,6 +254,27 @@ def banner(components: Components, base_url: str, data: Path) -> str:
         *(f"Storage: {line}" for line in storage_lines(components.account)),
     ]
     return "\n".join(["", *head, "", "Functions:", "", *(f"\t{line}" for line in functions), "", ""])
+
+
+def differences(catalogue: Catalogue, outputs: Collection[str]) -> Iterator[str]:
+    """Say what of the app works otherwise than in the Functions host, a line each.
+
+    Args:
+        catalogue: The app's functions.
+        outputs: Which output bindings can be sent.
+    """
+    if not len(catalogue):
+        yield "the app has no functions: onebox serves those of `app`, a FunctionApp or DFApp"
+    for function in catalogue:
+        kind = function.trigger.type
+        if kind not in _SERVED:
+            yield f"{function.name}: nothing fires a {kind} here; POST /admin/functions/{function.name} does"
+        for each in function.inputs():
+            if each.type != DURABLE_CLIENT:
+                yield f"{function.name}: input {each.name} stays empty, for onebox reads no {each.type}"
+        for each in function.outputs():
+            if each.type not in outputs:
+                yield f"{function.name}: fails when it sets {each.name}, for onebox writes no {each.type}"
 
 
 def _http_lines(endpoints: Iterable[Endpoint], base_url: str) -> Iterator[str]:

@@ -56,13 +56,17 @@ def bind(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
-        reason = (
-            f"port {port} is in use"
-            if error.errno == errno.EADDRINUSE
-            else f"cannot listen on {host}:{port}: {error.strerror}"
-        )
-        raise CannotStartError(f"{reason}; choose another with --port") from None
+        raise CannotStartError(_obstacle(host, port, error)) from None
     return listener
+
+
+def _obstacle(host: str, port: int, error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"port {port} is in use; choose another with --port"
+        case errno.EACCES:
+            return f"port {port} is for root only; choose another with --port"
+    return f"cannot listen on {host}: {error.strerror}; choose another address with --host"
 
 
 def base_url(listener: socket.socket) -> str:

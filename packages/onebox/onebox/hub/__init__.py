@@ -3,7 +3,7 @@
 from onebox.faults import FaultPoint, FaultPoints
 from onebox.hub.hub import Hub
 from onebox.hub.invoker import InvocationFailedError, Invoker
-from onebox.hub.model import HubInUseError
+from onebox.hub.model import HubInUseError, StoreUnusableError
 from onebox.hub.settings import HubSettings
 from onebox.hub.taskhub import TaskHub
 
@@ -15,5 +15,6 @@ __all__ = [
     "HubSettings",
     "InvocationFailedError",
     "Invoker",
+    "StoreUnusableError",
     "TaskHub",
 ]

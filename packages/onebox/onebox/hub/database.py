@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from onebox.hub.model import Effects, Kind, Lane, StoreTooNewError
+from onebox.hub.model import Effects, Kind, Lane, StoreUnusableError
 
 _HERE: Final = Path(__file__).parent
 _NAMED = re.compile(r"^-- name: (?P<name>[a-z_.]+)\n(?:--[^\n]*\n)+(?P<sql>.*?);$", re.MULTILINE | re.DOTALL)
@@ -43,7 +43,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
     thread, by one at a time.
 
     Raises:
-        StoreTooNewError: The file is of a later form.
+        StoreUnusableError: The file is of a later form, is no store, or another process holds its lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     db = _connect(path)
@@ -57,6 +57,9 @@ def open_writer(path: Path) -> sqlite3.Connection:
         _make_shrinkable(db, path)
         # A lock that another process holds must not stop the event loop: the writer tries again by itself.
         db.execute("PRAGMA busy_timeout = 0")
+    except sqlite3.DatabaseError as error:
+        db.close()
+        raise StoreUnusableError(f"cannot open {path}: {error}; choose another folder with --data") from error
     except BaseException:
         db.close()
         raise
@@ -66,7 +69,10 @@ def open_writer(path: Path) -> sqlite3.Connection:
 def _create(db: sqlite3.Connection, path: Path) -> None:
     (form,) = db.execute("PRAGMA user_version").fetchone()
     if form > _FORM:
-        raise StoreTooNewError(f"{path} was written by a later version of onebox (form {form}, not {_FORM})")
+        raise StoreUnusableError(
+            f"{path} was written by a later version of onebox (form {form}, this one reads up to {_FORM}); "
+            "update onebox, or choose another folder with --data"
+        )
     script = FROM_EARLIER_FORM if 0 < form < _FORM else SCHEMA
     db.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {_FORM};\nCOMMIT;")
 

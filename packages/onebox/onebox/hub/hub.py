@@ -132,6 +132,7 @@ class Hub:
 
         Raises:
             HubInUseError: Another process serves this store.
+            StoreUnusableError: A later version has written it, or it cannot be opened.
         """
         self._lock.acquire()
         try:

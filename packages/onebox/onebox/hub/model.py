@@ -204,7 +204,7 @@ class HubError(Exception):
 
     HubError
     ├── HubInUseError          another process serves this store
-    ├── StoreTooNewError       a later version of onebox has written this store
+    ├── StoreUnusableError     a later version of onebox has written this store, or it cannot be opened
     ├── InstanceNotFoundError  no instance has this id
     ├── InstanceExistsError    the id is taken, and the request may not replace its instance
     ├── InstanceFinishedError  the instance takes no more messages
@@ -219,8 +219,8 @@ class HubInUseError(HubError):
     """Another process serves this store."""
 
 
-class StoreTooNewError(HubError):
-    """A later version of onebox has written this store, in a form that this one does not know."""
+class StoreUnusableError(HubError):
+    """A later version of onebox has written this store, or it cannot be opened."""
 
 
 class InstanceNotFoundError(HubError):

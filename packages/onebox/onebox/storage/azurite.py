@@ -22,7 +22,7 @@ from io import BufferedWriter
 from pathlib import Path
 
 from onebox import CannotStartError
-from onebox.environment import BLOB_PORT, CACHES, QUEUE_PORT, TABLE_PORT
+from onebox.environment import BLOB_PORT, CACHES, HIGHEST_PORT, QUEUE_PORT, TABLE_PORT, Variable
 
 _LOG = logging.getLogger("onebox")
 
@@ -205,16 +205,16 @@ def ports_from(settings: Mapping[str, str]) -> StoragePorts:
     """Return the well-known ports, unless AZURITE_BLOB_PORT, _QUEUE_PORT or _TABLE_PORT are set.
 
     Raises:
-        CannotStartError: One of them is not a number.
+        CannotStartError: One of them is not the number of a port.
     """
-    try:
-        return StoragePorts(
-            blob=int(BLOB_PORT.get(settings)),
-            queue=int(QUEUE_PORT.get(settings)),
-            table=int(TABLE_PORT.get(settings)),
-        )
-    except ValueError as mistake:
-        raise CannotStartError(f"AZURITE_..._PORT must be a number: {mistake}") from None
+    return StoragePorts(*(_port_from(each, settings) for each in (BLOB_PORT, QUEUE_PORT, TABLE_PORT)))
+
+
+def _port_from(variable: Variable, settings: Mapping[str, str]) -> int:
+    text = variable.get(settings)
+    if not text.isdecimal() or not 0 < int(text) <= HIGHEST_PORT:
+        raise CannotStartError(f"{variable.name} must be a number from 1 to {HIGHEST_PORT}, not {text!r}")
+    return int(text)
 
 
 def free_ports() -> StoragePorts:

@@ -245,13 +245,14 @@ def relieve_collector() -> None:
 def _import(script: Path) -> None:
     try:
         importlib.import_module(script.stem)
-    except Exception as mistake:  # noqa: BLE001 # the app may raise anything, and all of it is shown
-        raise AppLoadError(
-            f"the app could not be loaded\n{_users_traceback(mistake, script.parent)}"
-        ) from None
+    except (Exception, SystemExit) as mistake:  # noqa: BLE001 # the app may raise anything, and all of it is shown
+        text = f"the app could not be loaded\n{_users_traceback(mistake, script.parent)}"
+        if isinstance(mistake, ModuleNotFoundError):
+            text += f"\nThe app runs with {sys.executable}: install its requirements there, beside onebox."
+        raise AppLoadError(text) from None
 
 
-def _users_traceback(mistake: Exception, folder: Path) -> str:
+def _users_traceback(mistake: BaseException, folder: Path) -> str:
     """Format an error with the frames from the app's first one on; all of them when none is the app's."""
     frame: TracebackType | None = mistake.__traceback__
     while frame is not None and not _is_users(frame.tb_frame.f_code.co_filename, folder):

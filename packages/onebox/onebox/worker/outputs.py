@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import format_datetime
@@ -46,6 +46,11 @@ class Outputs:
 
     def __init__(self, senders: Mapping[str, Sender]) -> None:
         self._senders = senders
+
+    @property
+    def types(self) -> Collection[str]:
+        """Which bindings a function may have as outputs."""
+        return {*self._senders, *_ANSWERS}
 
     async def send(self, function: Function, result: Result, values: Mapping[str, str] | None = None) -> None:
         """Send every output that the function set; as in the host, the run fails when one cannot be sent.

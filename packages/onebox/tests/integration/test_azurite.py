@@ -145,8 +145,9 @@ async def test_an_installation_without_npm_is_named(tmp_path: Path, monkeypatch:
 def test_ports_are_the_well_known_ones_unless_settings_differ() -> None:
     assert ports_from({}) == StoragePorts(10000, 10001, 10002)
     assert ports_from({"AZURITE_QUEUE_PORT": "1"}) == StoragePorts(10000, 1, 10002)
-    with pytest.raises(CannotStartError, match="must be a number"):
-        ports_from({"AZURITE_BLOB_PORT": "x"})
+    for text in ("x", "0", "65536"):
+        with pytest.raises(CannotStartError, match="AZURITE_BLOB_PORT must be a number from 1 to 65535"):
+            ports_from({"AZURITE_BLOB_PORT": text})
 
 
 @pytest.mark.long

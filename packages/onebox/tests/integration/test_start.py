@@ -1,7 +1,9 @@
 import json
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,38 @@ def test_an_error_in_the_app_shows_its_traceback_without_our_frames(app: Path) -
     assert "ModuleNotFoundError: No module named 'a_module_that_is_missing'" in said
     assert "worker/functions.py" not in said
     assert "importlib" not in said
+    assert f"The app runs with {sys.executable}: install its requirements there" in said
+
+
+@pytest.mark.long
+def test_an_app_that_leaves_while_it_is_loaded_is_reported(app: Path) -> None:
+    (app / "function_app.py").write_text(APP + "raise SystemExit('not today')\n")
+    assert "SystemExit: not today" in message_of(app)
+
+
+@pytest.mark.long
+def test_data_of_a_later_version_are_left_alone(app: Path) -> None:
+    (app / "data").mkdir()
+    with closing(sqlite3.connect(app / "data" / "hub.sqlite")) as store:
+        store.execute("PRAGMA user_version = 999")
+    said = message_of(app)
+    assert f"onebox: {app}/data/hub.sqlite was written by a later version of onebox (form 999" in said
+    assert said.endswith("update onebox, or choose another folder with --data\n")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("port", ["abc", "-1", "65536"])
+def test_what_is_no_port_is_named(app: Path, port: str) -> None:
+    ended = run_to_end("--app", str(app), f"--port={port}")
+    assert ended.returncode == 2
+    assert ended.stderr.endswith(f"argument --port: must be a number from 0 to 65535, not '{port}'\n")
+
+
+@pytest.mark.long
+def test_an_address_of_another_machine_is_named(app: Path) -> None:
+    said = message_of(app, "--host", "192.0.2.1")
+    assert "onebox: cannot listen on 192.0.2.1: " in said
+    assert said.endswith("; choose another address with --host\n")
 
 
 @pytest.mark.long

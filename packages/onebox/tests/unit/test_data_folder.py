@@ -53,6 +53,13 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     second.release()
 
 
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    with pytest.raises(CannotStartError, match=r"file is a file; choose a folder with --data"):
+        DataFolder(path).take()
+
+
 def test_a_private_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     write_private(path, "first")

@@ -12,7 +12,7 @@ from durabletask import task
 
 from onebox.clock import SystemClock
 from onebox.hub import Hub, HubInUseError, HubSettings
-from onebox.hub.model import Start, Status, StoreTooNewError
+from onebox.hub.model import Start, Status, StoreUnusableError
 from tests.support.onebox.backends import SDK_NOTICE, eventually, running_hub
 from tests.support.onebox.durable_app import AppInvoker
 from tests.support.onebox.sample_app import make_app
@@ -71,8 +71,16 @@ async def test_a_result_that_comes_after_the_failure_is_there_after_the_rewind(t
 async def test_a_store_of_a_later_form_is_left_alone(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "hub.db")) as db:
         db.execute("PRAGMA user_version = 999")
-    with pytest.raises(StoreTooNewError, match="later version"):
+    with pytest.raises(StoreUnusableError, match="later version"):
         await Hub(tmp_path / "hub.db", AppInvoker(make_app()), SystemClock()).start()
+
+
+async def test_a_file_that_is_no_store_is_left_alone(tmp_path: Path) -> None:
+    store = tmp_path / "hub.db"
+    store.write_text("no database" * 100)
+    with pytest.raises(StoreUnusableError, match=r"cannot open .*hub.db: file is not a database"):
+        await Hub(store, AppInvoker(make_app()), SystemClock()).start()
+    assert store.read_text() == "no database" * 100
 
 
 async def test_an_activity_that_outlives_the_stop_runs_again_after_the_start(tmp_path: Path) -> None:
