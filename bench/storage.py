@@ -44,7 +44,7 @@ from durable_retry.stores.dead_letters.records import keep_operation, move_dead_
 from durable_retry.stores.operation_writes import commit_success
 from durable_retry.stores.outbox import list_pending, new_event
 from durable_retry.stores.outbox_index import INDEX_TABLE, ended_row, list_ended, own_location
-from durable_retry.stores.shards import partition_of
+from durable_retry.stores.tables import partition_of
 from durable_retry.stores.task_hub import close_clients
 from onebox.storage.azurite import BUNDLED, free_ports
 from scripts.processes import ServerProcess, free_port

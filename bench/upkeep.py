@@ -25,7 +25,7 @@ from durable_retry.engine.outbox import EventState, StoredEvent, event_id_for
 from durable_retry.services import maintenance, operation_index, retention
 from durable_retry.services.maintenance import Part, Past, remove_past
 from durable_retry.settings.maintenance import MaintenanceSettings
-from durable_retry.stores import tables
+from durable_retry.stores import storage_clients, tables
 from durable_retry.stores.operation_index import TABLE as INDEX
 from durable_retry.stores.operation_index import Entry, Kind, write_entries
 from durable_retry.stores.operation_writes import TABLE as MARKERS
@@ -215,7 +215,7 @@ class Week:
             return tables.with_table(table, action)
 
         with (
-            patch.object(tables, "_service", lambda: self.account),
+            patch.object(storage_clients, "table_service", lambda: self.account),
             patch.object(tables, "_run", run),
             clock.reading(lambda: self.now, lambda: self.seconds),
             self.hub.in_place(),

@@ -44,7 +44,7 @@ from durable_retry.services.retention import (
     remove_steps,
 )
 from durable_retry.settings.maintenance import maintenance_settings
-from durable_retry.stores import operation_index, operation_writes, shards, steps, tables
+from durable_retry.stores import operation_index, operation_writes, steps, tables
 from durable_retry.stores.dead_letters.records import Intent, left_over
 from durable_retry.stores.task_hub import (
     TaskHubUnavailableError,
@@ -303,8 +303,8 @@ _STEPS: Final[dict[Past, Callable[[str, int, datetime], AsyncGenerator[int]]]] =
 SHARDS: Final = {
     Past.MARKERS: len(_BOUNDS) - 1,
     Past.STEPS: len(_BOUNDS) - 1,
-    Past.SENT_EVENTS: shards.SHARDS,
-    Past.COMMITS: shards.SHARDS,
+    Past.SENT_EVENTS: tables.SHARDS,
+    Past.COMMITS: tables.SHARDS,
     Past.OPERATIONS: 4,
 }
 """Parts of a kind, where it has several; each can be removed by another worker."""

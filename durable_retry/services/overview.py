@@ -23,7 +23,7 @@ from durable_retry.engine.metrics import MINUTE, floored
 from durable_retry.engine.operations.status import UNFINISHED, by_status, is_finished
 from durable_retry.services.metrics import metrics_between
 from durable_retry.settings.configuration import dependencies
-from durable_retry.stores import tables
+from durable_retry.stores import storage_clients
 from durable_retry.stores.metrics import WRITER
 from durable_retry.stores.operation_index import Entry, Kind, buckets
 from durable_retry.stores.operation_notes import write_noted
@@ -73,7 +73,7 @@ async def recent_metrics(window_seconds: int) -> dict[str, Any]:
 
     async def read() -> dict[str, Any]:
         # What this process counted a moment ago belongs to the picture.
-        await tables.run_in_pool(WRITER.flush)
+        await storage_clients.run_in_pool(WRITER.flush)
         now = clock.now()
         begin = floored(now - timedelta(seconds=window_seconds), MINUTE)
         return await metrics_between([*sorted(dependencies().dependencies), QUEUE], begin, now, now)

@@ -11,7 +11,7 @@ The index lists pending, sent and failed events, each at a cost that depends on 
     PK `sent` | `failed`  RK <newest first><event id>  one per event that has ended
     PK `committed`        RK <newest first><outbox id> one per commit without events
 
-Each of the four has several partitions, by the run: see `stores.shards`.
+Each of the four has several partitions, by the run: see `stores.tables`.
 
 A note is written before its events and deleted after the last of them has ended. So there may be a note
 without pending events, but no pending event without a note. An event's own row is authoritative; an index
@@ -27,7 +27,7 @@ from typing import Any, Final, Self
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.outbox import EventState, StoredEvent, outbox_id_of
 from durable_retry.stores import tables
-from durable_retry.stores.shards import partition_of, partitions, partitions_with
+from durable_retry.stores.tables import partition_of, partitions, partitions_with
 
 OUTBOX_TABLE: Final = "Outbox"
 

@@ -17,7 +17,7 @@ from durable_retry.settings.storage_account import (
     credential_of,
     storage_account,
 )
-from durable_retry.stores.tables import CLIENT_OPTIONS, run_in_pool
+from durable_retry.stores.storage_clients import CLIENT_OPTIONS, run_in_pool
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024
 """Largest message that the service accepts, counted after encoding."""

@@ -1,22 +1,19 @@
-"""Azure Tables behind a few named functions, and the threads of the storage clients.
+"""Azure Tables behind a few named functions. A missing table is created on first use.
 
-The synchronous clients run on threads of their own: the asynchronous ones need aiohttp, which nothing else
-here does, and the event loop's default executor also resolves host names. Slow storage on its threads would
-make calls to healthy dependencies wait for a name until their connect timeout, which counts against them.
-
-A missing table is created on first use.
+What many processes write at once is listed in several partitions, because storage bounds what one partition
+takes a second. A list `open` has the partitions `open`, `open-1`, `open-2` and `open-3`. Older versions wrote
+all rows to the first one, so a row may be there too.
 """
 
 import asyncio
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import batched, groupby, islice
 from operator import itemgetter, methodcaller
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from zlib import crc32
 
 from azure.core import MatchConditions
 from azure.core.exceptions import (
@@ -24,59 +21,15 @@ from azure.core.exceptions import (
     ResourceExistsError,
     ResourceModifiedError,
     ResourceNotFoundError,
-    ServiceRequestTimeoutError,
 )
-from azure.core.pipeline.transport import RequestsTransport
-from azure.data.tables import TableClient, TableServiceClient, TableTransactionError, UpdateMode
-from requests import Session
-from requests.adapters import HTTPAdapter
-from urllib3.util import Retry
+from azure.data.tables import TableClient, TableTransactionError, UpdateMode
 
-from durable_retry.settings.storage_account import (
-    ConnectionString,
-    credential_of,
-    storage_account,
-)
-from durable_retry.stores.transactions import TableService
-
-_THREADS: Final = 32
-"""Calls at once. The client keeps a connection for each; more would only wait in the service."""
-
-WAIT_SECONDS: Final = 5.0
-"""Longest wait for a thread: when storage is slow, callers fail early rather than queue without end."""
-
-CLIENT_OPTIONS: Final = {"retry_total": 1, "connection_timeout": 2, "read_timeout": 5}
-"""Seconds of each request. Callers are retried by their orchestration, queue or timer, so the client itself
-only covers short interruptions."""
-
-_pool: Final = ThreadPoolExecutor(_THREADS, "storage")
-_free_threads: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
-
-
-async def run_in_pool[T](action: Callable[[], T]) -> T:
-    """Run a blocking storage call on a thread of its own.
-
-    Raises:
-        azure.core.exceptions.ServiceRequestTimeoutError: No thread became free; the call was not begun.
-    """
-    loop = asyncio.get_running_loop()
-    free = _free_threads.setdefault(loop, asyncio.Semaphore(_THREADS))
-    try:
-        async with asyncio.timeout(WAIT_SECONDS):
-            await free.acquire()
-    except TimeoutError as error:
-        raise ServiceRequestTimeoutError(f"{_THREADS} storage calls are under way") from error
-    call = loop.run_in_executor(_pool, action)
-    # Not before the thread is free: a caller may be cancelled while the call goes on.
-    call.add_done_callback(lambda _: free.release())
-    return await asyncio.shield(call)
-
+from durable_retry.stores import storage_clients
+from durable_retry.stores.storage_clients import run_in_pool
 
 type Row = dict[str, Any]
 type Change = tuple[str, Row] | tuple[str, Row, Mapping[str, Any]]
 """One change of a transaction, as `TableClient.submit_transaction` takes it."""
-
-_CLIENT_OPTIONS: Final[dict[str, Any]] = dict(CLIENT_OPTIONS)
 
 _MISSING_TABLE: Final = "TableNotFound"
 
@@ -95,9 +48,27 @@ _MOST_CHANGES: Final = 100
 REFUSED_STATUSES: Final = (400, 404, 409, 412, 413)
 """A change that is wrong in itself; 401, 403 and 429 are the account's trouble and may pass."""
 
-
 _REFUSED_ROW_STATUSES: Final = (400, 413)
 """A row, or the name of a table, that storage never takes."""
+
+
+SHARDS: Final = 4
+"""Partitions of a list."""
+
+
+def partitions(name: str) -> list[str]:
+    """Return the partitions of a list."""
+    return [str(name), *(f"{name}-{shard}" for shard in range(1, SHARDS))]
+
+
+def partition_of(name: str, item_id: str) -> str:
+    """Return the partition of a list that an item is written to."""
+    return partitions(name)[crc32(item_id.encode()) % SHARDS]
+
+
+def partitions_with(name: str, item_id: str) -> list[str]:
+    """Return the partitions that may have an item: also the one of older versions."""
+    return list(dict.fromkeys((partition_of(name, item_id), str(name))))
 
 
 class StorageRefusedError(Exception):
@@ -478,7 +449,7 @@ async def _run[T](table: str, action: Callable[[TableClient], T]) -> T:
 
 def with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
     """Do something with a table on the caller's thread; when it is missing, make it and do it again."""
-    service = _service()
+    service = storage_clients.table_service()
     client = service.get_table_client(table)
     try:
         return action(client)
@@ -496,24 +467,3 @@ def replace_at_end(table: str, rows: Iterable[Row]) -> None:
     """
     for row in rows:
         with_table(table, methodcaller("upsert_entity", row, mode=UpdateMode.REPLACE))
-
-
-@cache
-def _service() -> TableServiceClient:
-    # Once per process: app settings do not change while it runs, and a call should not read them again.
-    account = storage_account()
-    if isinstance(account, ConnectionString):
-        return TableService.from_connection_string(account.text, transport=_transport(), **_CLIENT_OPTIONS)
-    credential = credential_of(account.identity)
-    return TableService(account.tables_url, credential=credential, transport=_transport(), **_CLIENT_OPTIONS)
-
-
-def _transport() -> RequestsTransport:
-    """Return the client library's own transport, with a connection kept for each thread: it keeps ten."""
-    session = Session()
-    adapter = HTTPAdapter(
-        pool_maxsize=_THREADS, max_retries=Retry(total=False, redirect=False, raise_on_status=False)
-    )
-    for scheme in ("https://", "http://"):
-        session.mount(scheme, adapter)
-    return RequestsTransport(session=session, session_owner=False)

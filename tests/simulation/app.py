@@ -42,7 +42,7 @@ from durable_retry.handlers import Event, Outcome, TableWrite, Throttled
 from durable_retry.services.attempt import attempt
 from durable_retry.services.attempt import http_client as downstream
 from durable_retry.settings.configuration import using
-from durable_retry.stores import operation_notes, tables, task_hub
+from durable_retry.stores import operation_notes, storage_clients, tables, task_hub
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker, CircuitOpenings
 from entities.idempotency_record import IdempotencyRecord
@@ -100,7 +100,7 @@ REFUSING: Final = {
 """Tables that refuse every write for good, with status and code."""
 
 _READ_TIMEOUT_SECONDS: Final = 5.0
-"""As `tables.CLIENT_OPTIONS` has it."""
+"""As `storage_clients.CLIENT_OPTIONS` has it."""
 
 
 class Order(BaseModel):
@@ -184,7 +184,7 @@ class App:
         with ExitStack() as stack:
             for each in (
                 patch.object(tables, "_run", self._run),
-                patch.object(tables, "_service", lambda: self.tables),
+                patch.object(storage_clients, "table_service", lambda: self.tables),
                 patch("durable_retry.services.outbox.send_message", self.queues.send_message),
                 # A large operation is one that attempts read from the hub.
                 patch.object(operations, "CONTENT_BYTES", 0 if self.world.chances.large else 4096),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.stores import queues, tables
+from durable_retry.stores import queues, storage_clients
 from scripts.processes import ROOT, ServerProcess, free_storage_ports
 
 PROGRAM = (
@@ -69,7 +69,8 @@ class Storage(Account):
         )
 
 
-_MAKERS = {module: module._service.__wrapped__ for module in (tables, queues)}
+_CLIENTS = ((storage_clients, "table_service"), (queues, "_service"))
+_MAKERS = {(module, name): getattr(module, name).__wrapped__ for module, name in _CLIENTS}
 
 
 def use_account(monkeypatch: pytest.MonkeyPatch, connection_string: str) -> None:
@@ -78,8 +79,8 @@ def use_account(monkeypatch: pytest.MonkeyPatch, connection_string: str) -> None
     The app connects once per process; tests of several accounts share a process, and a client each.
     """
     monkeypatch.setenv("AzureWebJobsStorage", connection_string)
-    for module, make in _MAKERS.items():
-        monkeypatch.setattr(module, "_service", partial(_client, make, connection_string))
+    for (module, name), make in _MAKERS.items():
+        monkeypatch.setattr(module, name, partial(_client, make, connection_string))
 
 
 @cache

@@ -363,8 +363,9 @@ def _timeouts(request: OperationRequest, dependency: Dependency) -> Timeouts:
 
 
 def _policy(request: OperationRequest, dependency: Dependency) -> RetryPolicy:
-    written = {} if request.retry is None else request.retry.written()
-    policy = overridden(dependency.retry, written)
+    if request.retry is None:
+        return dependency.retry
+    policy = overridden(dependency.retry, request.retry.written())
     problems = override_problems(dependency.retry, policy)
     if problems:
         raise InvalidInputError(problems)

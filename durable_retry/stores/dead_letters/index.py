@@ -1,6 +1,6 @@
 """The index rows and counters of dead letters: each list is one range of row keys in some partitions.
 
-    open, replayed, archived         the partitions of each status, by the id: see `stores.shards`
+    open, replayed, archived         the partitions of each status, by the id: see `stores.tables`
 
     n|<list>|<newest first><id>      one row per list that a dead letter stands in, see `Facets.lists`
     o|<list>|<oldest first><id>      of open ones: the oldest first, of all, by reason and by dependency
@@ -32,7 +32,7 @@ from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
 from durable_retry.engine.dead_letters.replay import FACETS, Facets
 from durable_retry.stores import tables
-from durable_retry.stores.shards import partition_of, partitions, partitions_with
+from durable_retry.stores.tables import partition_of, partitions, partitions_with
 
 TABLE: Final = "DeadLetterIndex"
 

@@ -28,7 +28,7 @@ from durable_retry.stores.dead_letters.index import (
     newest_first,
 )
 from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
-from durable_retry.stores.shards import SHARDS, partitions
+from durable_retry.stores.tables import SHARDS, partitions
 
 _ROUNDS: Final = 5
 """Maximum reads per page. A filter that matches little returns a short page with a cursor."""

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, expect
 
 from bench.views import take_out_of_archives
 from durable_retry.engine.base.names import OperationState
-from durable_retry.stores import tables
+from durable_retry.stores import storage_clients
 from durable_retry.stores.operation_index import Entry, Kind, write_entries_at_end
 from tests.e2e.dashboard.conftest import SETTINGS
 from tests.support.app import System, dead_letter
@@ -68,7 +68,7 @@ def crowded(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: 
         take_out_of_archives(hub)
         hub.execute(MULTIPLY, (COPIES,))
     account = TableServiceClient.from_connection_string(storage.connection_string)
-    with account, patch.object(tables, "_service", lambda: account):
+    with account, patch.object(storage_clients, "table_service", lambda: account):
         write_entries_at_end("copies", list(chain.from_iterable(map(entries_of, originals))))
     yield system
     system.client.close()

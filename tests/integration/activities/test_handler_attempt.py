@@ -23,7 +23,7 @@ from durable_retry.handlers import (
     operation_handler,
 )
 from durable_retry.services.attempt.attempt import health_shown_by, make_attempt
-from durable_retry.stores import tables
+from durable_retry.stores import storage_clients, tables
 from tests.support.builders import an_operation
 from tests.support.tables import TablesInMemory
 from tests.support.target import Target
@@ -41,7 +41,7 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def storage_in_memory(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
     fake = TablesInMemory()
-    monkeypatch.setattr(tables, "_service", lambda: fake)
+    monkeypatch.setattr(storage_clients, "table_service", lambda: fake)
     return fake
 
 

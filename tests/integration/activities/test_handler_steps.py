@@ -17,7 +17,7 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.handlers import Call, Rejected, Transient, operation_handler
 from durable_retry.services.attempt.attempt import health_shown_by, make_attempt
-from durable_retry.stores import tables
+from durable_retry.stores import storage_clients, tables
 from durable_retry.stores.steps import steps_shown
 from tests.support.builders import an_operation
 from tests.support.tables import TablesInMemory
@@ -54,7 +54,7 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
     fake = TablesInMemory()
-    monkeypatch.setattr(tables, "_service", lambda: fake)
+    monkeypatch.setattr(storage_clients, "table_service", lambda: fake)
     return fake
 
 

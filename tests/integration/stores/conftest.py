@@ -4,7 +4,7 @@ import pytest
 
 from durable_retry.engine.config import parse_config
 from durable_retry.settings.configuration import using
-from durable_retry.stores import tables
+from durable_retry.stores import storage_clients
 from durable_retry.stores.task_hub import close_clients
 from tests.support.hub import TaskHubStage, task_hub_stage
 from tests.support.tables import TablesInMemory
@@ -16,7 +16,7 @@ def any_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     request.getfixturevalue("storage")
     if request.param == "in memory":
         fake = TablesInMemory()
-        monkeypatch.setattr(tables, "_service", lambda: fake)
+        monkeypatch.setattr(storage_clients, "table_service", lambda: fake)
 
 
 DEPENDENCIES = """

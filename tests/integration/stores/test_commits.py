@@ -10,7 +10,7 @@ from durable_retry.stores import tables
 from durable_retry.stores.operation_writes import commit_success
 from durable_retry.stores.outbox import events_of
 from durable_retry.stores.outbox_index import INDEX_TABLE, OUTBOX_TABLE, read_note
-from durable_retry.stores.shards import SHARDS
+from durable_retry.stores.tables import SHARDS
 from tests.support.builders import NOON
 
 pytestmark = pytest.mark.usefixtures("storage")

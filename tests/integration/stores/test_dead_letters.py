@@ -19,7 +19,7 @@ from durable_retry.engine.dead_letters.record import (
 )
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.settings.catalogue import MAX_BODY_BYTES
-from durable_retry.stores import shards, tables
+from durable_retry.stores import tables
 from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.dead_letters import list as dead_letter_list
 from durable_retry.stores.dead_letters import records as dead_letters
@@ -211,7 +211,7 @@ async def test_counting_reads_a_page_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(dead_letter_list, "_MANY_ROWS", 2)
     assert await count_dead_letters(DeadLetterFilter(status=Status.OPEN)) == 5
     assert set(limits) == {2}
-    assert len(limits) >= shards.SHARDS
+    assert len(limits) >= tables.SHARDS
 
 
 async def test_a_group_is_a_filter_too() -> None:
@@ -400,13 +400,13 @@ async def test_a_search_that_takes_many_reads_asks_no_list_again_that_has_ended(
         return await read(wanted, partition, **more)
 
     monkeypatch.setattr(dead_letter_list, "_range", counted)
-    monkeypatch.setattr(dead_letter_list, "_MANY_ROWS", shards.SHARDS)
+    monkeypatch.setattr(dead_letter_list, "_MANY_ROWS", tables.SHARDS)
     everyone = DeadLetterSearch(words="op-")
     page = await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None, search=everyone)
     assert [record.operation_id for record in page.records] == [f"op-{5 - number}" for number in range(6)]
-    replayed = shards.partitions(Status.REPLAYED)
-    assert [asked.count(partition) for partition in replayed] == [1] * shards.SHARDS
-    assert len(asked) > 3 * shards.SHARDS
+    replayed = tables.partitions(Status.REPLAYED)
+    assert [asked.count(partition) for partition in replayed] == [1] * tables.SHARDS
+    assert len(asked) > 3 * tables.SHARDS
 
 
 async def test_what_older_versions_listed_in_one_partition_is_found_counted_and_moved(

@@ -24,7 +24,7 @@ from durable_retry.stores.outbox_index import (
     own_location,
     read_note,
 )
-from durable_retry.stores.shards import SHARDS
+from durable_retry.stores.tables import SHARDS
 from tests.support.builders import NOON
 
 pytestmark = pytest.mark.usefixtures("storage")

@@ -13,10 +13,10 @@ import pytest
 from azure.core.exceptions import AzureError
 
 from durable_retry.settings.catalogue import STORAGE
-from durable_retry.stores import queues, tables
+from durable_retry.stores import queues, storage_clients, tables
 from durable_retry.stores.metrics import TABLE as METRICS
 from durable_retry.stores.operation_index import Kind, buckets
-from durable_retry.stores.tables import run_in_pool
+from durable_retry.stores.storage_clients import run_in_pool
 from scripts.processes import ROOT
 from tests.support.azurite import Storage
 
@@ -45,14 +45,14 @@ async def slow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SlowStorage]:
     storage = SlowStorage(threading.Event())
     monkeypatch.setattr(tables, "with_table", storage.answer)
     monkeypatch.setattr(queues, "_send", storage.answer)
-    monkeypatch.setattr(tables, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(storage_clients, "WAIT_SECONDS", 0.05)
     yield storage
     storage.go.set()
 
 
 async def until_every_thread_is_busy(slow: SlowStorage) -> None:
     async with asyncio.timeout(10):
-        while slow.begun < tables._THREADS:  # noqa: ASYNC110 - it happens on threads
+        while slow.begun < storage_clients._THREADS:  # noqa: ASYNC110 - it happens on threads
             await asyncio.sleep(0.005)
 
 
@@ -68,18 +68,18 @@ async def test_slow_storage_delays_no_name_resolution(slow: SlowStorage) -> None
 
 async def test_beyond_the_threads_a_call_fails_as_storage_that_is_away(slow: SlowStorage) -> None:
     calls = [asyncio.create_task(tables.read("Any", "p", str(number))) for number in range(MANY)]
-    refused = calls[tables._THREADS :]
+    refused = calls[storage_clients._THREADS :]
     async with asyncio.timeout(10):
         assert all(
             isinstance(error, AzureError) for error in await asyncio.gather(*refused, return_exceptions=True)
         )
-    assert slow.begun == tables._THREADS
+    assert slow.begun == storage_clients._THREADS
     slow.go.set()
-    await asyncio.gather(*calls[: tables._THREADS])
+    await asyncio.gather(*calls[: storage_clients._THREADS])
 
 
 async def test_a_cancelled_call_holds_its_thread_until_it_ends(slow: SlowStorage) -> None:
-    calls = [asyncio.create_task(run_in_pool(slow.answer)) for _ in range(tables._THREADS)]
+    calls = [asyncio.create_task(run_in_pool(slow.answer)) for _ in range(storage_clients._THREADS)]
     await until_every_thread_is_busy(slow)
     for call in calls:
         call.cancel()

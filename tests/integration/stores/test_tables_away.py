@@ -1,6 +1,6 @@
 import pytest
 
-from durable_retry.stores import tables
+from durable_retry.stores import storage_clients, tables
 from tests.support.azurite import Storage, use_account
 
 
@@ -13,6 +13,6 @@ async def test_storage_that_is_away_raises(storage: Storage, monkeypatch: pytest
         "TableEndpoint=http://127.0.0.1:", "TableEndpoint=http://127.0.0.1:1/"
     )
     use_account(monkeypatch, gone)
-    monkeypatch.setattr(tables, "_CLIENT_OPTIONS", {"retry_total": 0, "connection_timeout": 1})
+    monkeypatch.setattr(storage_clients, "CLIENT_OPTIONS", {"retry_total": 0, "connection_timeout": 1})
     with pytest.raises(Exception, match=r"(?i)connection|refused|invalid"):
         await tables.insert_if_absent("Away", row("a"))

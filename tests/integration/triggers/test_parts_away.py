@@ -7,7 +7,7 @@ import pytest
 
 from durable_retry.engine.config import parse_config
 from durable_retry.settings.configuration import using
-from durable_retry.stores import queues, tables
+from durable_retry.stores import queues, storage_clients
 from durable_retry.stores.task_hub import close_clients
 from durable_retry.triggers.http.api import table
 from durable_retry.triggers.http.routes import AWAY
@@ -67,7 +67,7 @@ async def app(functions: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Asy
     connection = f"AccountName=account;AccountKey=a2V5;TableEndpoint={away};QueueEndpoint={away}"
     use_account(monkeypatch, connection)
     # What is away stays away: the client need not ask thrice.
-    monkeypatch.setitem(tables._CLIENT_OPTIONS, "retry_total", 0)
+    monkeypatch.setitem(storage_clients.CLIENT_OPTIONS, "retry_total", 0)
     monkeypatch.setitem(queues._CLIENT_OPTIONS, "retry_total", 0)
     with using(parse_config(DEPENDENCIES, {})):
         yield App(functions, PARAMETERS, BODIES)

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, override
 from azure.durable_functions import DurableFunctionsClient
 
 from durable_retry.services.attempt import http_client as downstream
-from durable_retry.stores import operation_index, queues, shards, tables
+from durable_retry.stores import operation_index, queues, tables
 from durable_retry.stores.dead_letters import index as dead_letter_index
 
 _READS: Final = ("read", "rows_", "get_", "list_", "wait_", "close", "packed", "run_in_pool")
@@ -121,7 +121,7 @@ class Places:
         dead_letter_index._locks[asyncio.get_running_loop()] = self._lock
         # A row that is not in the first partition, where older versions had it, is looked for in both. So the
         # number of writes would depend on ids, and these on the time.
-        vars(shards)["crc32"] = lambda _: -1  # the last partition for every id
+        vars(tables)["crc32"] = lambda _: -1  # the last partition for every id
         for name, function in _writes_of(tables):
             _replace(function, self._recorded(function, name, names_table=True))
         for name, method in _writes_of(DurableFunctionsClient):

@@ -11,7 +11,7 @@ from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.services import operation_index
 from durable_retry.services.operation_index import LOST_AFTER, add_lost, remove_old
-from durable_retry.stores import tables
+from durable_retry.stores import storage_clients
 from durable_retry.stores.operation_index import (
     NAMES_TABLE,
     TABLE,
@@ -36,7 +36,7 @@ def entry(operation_id: str, age: timedelta, **more: Any) -> Entry:
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
     account = TablesInMemory()
-    monkeypatch.setattr(tables, "_service", lambda: account)
+    monkeypatch.setattr(storage_clients, "table_service", lambda: account)
     monkeypatch.setattr(clock, "now", lambda: NOON)
     return account
 

@@ -21,7 +21,7 @@ from durable_retry.services.operation_search import (
     OperationPage,
     find_operations,
 )
-from durable_retry.stores import tables
+from durable_retry.stores import storage_clients, tables
 from durable_retry.stores.operation_index import Entry, Kind, write_entries
 from tests.support.builders import NOON
 from tests.support.tables import TablesInMemory
@@ -97,7 +97,7 @@ class Hub:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     hub = Hub()
-    monkeypatch.setattr(tables, "_service", lambda: hub.account)
+    monkeypatch.setattr(storage_clients, "table_service", lambda: hub.account)
     monkeypatch.setattr(operation_search, "find_status", hub.find)
     monkeypatch.setattr(operation_search, "write_noted", hub.write)
     monkeypatch.setattr(clock, "now", lambda: NOON)

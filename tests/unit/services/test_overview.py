@@ -14,7 +14,7 @@ from durable_retry.engine.config import parse_config
 from durable_retry.services import overview
 from durable_retry.services.overview import operation_summary, shared
 from durable_retry.settings.configuration import using
-from durable_retry.stores import tables
+from durable_retry.stores import storage_clients
 from durable_retry.stores.operation_index import Entry, Kind, write_entries
 from durable_retry.telemetry.minutes import MINUTES
 from tests.support.builders import NOON
@@ -73,7 +73,7 @@ def entry(operation_id: str, created_at: datetime, **more: Any) -> Entry:
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     stage, account = Stage(), TablesInMemory()
-    monkeypatch.setattr(tables, "_service", lambda: account)
+    monkeypatch.setattr(storage_clients, "table_service", lambda: account)
     monkeypatch.setattr(clock, "now", lambda: stage.now)
     monkeypatch.setattr(clock, "monotonic_seconds", stage.seconds)
     monkeypatch.setattr(overview, "read_operation", stage.find)

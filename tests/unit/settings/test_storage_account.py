@@ -166,8 +166,8 @@ def test_an_identity_has_one_credential(identity: Identity, kind: type) -> None:
 def test_a_connection_string_pays_for_no_identity() -> None:
     program = (
         "import sys\n"
-        "from durable_retry.stores import queues, tables\n"
-        "tables._service(), queues._service()\n"
+        "from durable_retry.stores import queues, storage_clients\n"
+        "storage_clients.table_service(), queues._service()\n"
         "sys.exit('azure.identity' in sys.modules)\n"
     )
     environ = os.environ | {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}

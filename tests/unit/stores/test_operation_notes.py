@@ -12,7 +12,7 @@ from azure.core.exceptions import ServiceResponseError
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
-from durable_retry.stores import operation_notes, tables
+from durable_retry.stores import operation_notes, storage_clients, tables
 from durable_retry.stores.operation_index import NAMES_TABLE, TABLE, Entry, Kind, buckets, gaps
 from durable_retry.stores.operation_notes import (
     note_accepted,
@@ -51,7 +51,7 @@ class Storage:
 def storage(monkeypatch: pytest.MonkeyPatch) -> Storage:
     storage = Storage()
     monkeypatch.setattr(tables, "_run", storage.run)
-    monkeypatch.setattr(tables, "_service", lambda: storage.account)
+    monkeypatch.setattr(storage_clients, "table_service", lambda: storage.account)
     monkeypatch.setattr(clock, "now", lambda: NOON)
     return storage
 
