@@ -22,6 +22,7 @@ from typing import Annotated, Any, Final
 
 from durable_retry.engine.base.json_forms import Form, JsonRecord, from_ms, to_ms
 from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
+from durable_retry.engine.pace import Pace, Quota, pace_of
 
 LEASE_MARGIN_SECONDS: Final = 60.0
 """Added to an attempt's time limit for its lease. Only a crash lets a lease expire; others are given back."""
@@ -31,6 +32,7 @@ LONGEST_ASK_SECONDS: Final = 60.0
 HELD_WEIGHT: Final = 0.1
 """Weight of the latest attempt in the mean duration."""
 SHARE_WINDOW: Final = timedelta(seconds=1)
+WINDOW_SLACK: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,33 @@ def slot_answer_from_json(document: Mapping[str, Any]) -> Slot | SlotPostponed:
 
 @dataclass(frozen=True, slots=True)
 class NeedsSlot:
-    """The worker's share is used up; only the entity grants more. The settings go with the request."""
+    """The worker's share is used up; only the entity grants more. What it needs goes with the request.
+
+    Attributes:
+        settings: The limits of this moment: a pace lowers the rate.
+        pace: While the dependency's own rate limit is low; None otherwise.
+    """
 
     settings: LimitSettings
+    pace: Pace | None = None
+
+
+def limits_at(now: datetime, limits: LimitSettings, quota: Quota | None) -> NeedsSlot:
+    """Return the limits of this moment, as an attempt needs them that asks for a slot.
+
+    Args:
+        now: By the worker's clock.
+        limits: As configured.
+        quota: What is left of the dependency's own rate limit, its window not over; None when not known.
+    """
+    if quota is None or not quota.is_low:
+        return NeedsSlot(limits)
+    per_second = float(f"{quota.per_second:.3g}")
+    has_rate = limits.rate_per_second > 0
+    if has_rate and limits.rate_per_second <= per_second:
+        return NeedsSlot(limits)
+    paced = replace(limits, rate_per_second=per_second)
+    return NeedsSlot(paced, pace_of(quota, now, may_be_passed=not has_rate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +141,7 @@ class SlotRequest(JsonRecord):
         reserved: Its start was counted when it was postponed.
         waited: It found no free slot before.
         latest_seconds: A start later than this is of no use: none is reserved. None means any.
+        pace: Why the rate is lower than configured, and for how long; None while it is not.
     """
 
     lease_id: str
@@ -123,6 +150,7 @@ class SlotRequest(JsonRecord):
     reserved: bool = False
     waited: bool = False
     latest_seconds: float | None = None
+    pace: Annotated[Pace | None, Form(omits_none=True)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,26 +231,48 @@ def acquire(
     if pool > 0 and (len(limiter.leases) >= pool or (others_wait and not request.waited)):
         return _queued(limiter, request, now, pool)
     if not request.reserved:
-        limiter, wait_seconds = _start(limiter, request, now)
-        if wait_seconds > 0:
-            rate = f"{request.settings.rate_per_second:g} attempts per second"
-            return limiter, SlotPostponed(wait_seconds, _is_of_use(wait_seconds, request), rate)
+        limiter, postponed = _start(limiter, request, now)
+        if postponed is not None:
+            return limiter, postponed
     if pool <= 0:
         return limiter, Slot()
     lease = Lease(request.lease_id, now, now + timedelta(seconds=request.lease_seconds))
     return replace(limiter, leases=(*limiter.leases, lease)), Slot(request.lease_id)
 
 
-def _start(limiter: Limiter, request: SlotRequest, now: datetime) -> tuple[Limiter, float]:
-    """Count a start and return the seconds that it has to wait; one that would be too late is not counted."""
-    if request.settings.rate_per_second <= 0:
-        return limiter, 0.0
+def _start(limiter: Limiter, request: SlotRequest, now: datetime) -> tuple[Limiter, SlotPostponed | None]:
+    """Count a start now or later; one that would be too late is not counted."""
+    rate, pace = request.settings.rate_per_second, request.pace
+    if rate <= 0:
+        return limiter, None
     at = now if limiter.next_start_at is None else max(now, limiter.next_start_at)
     wait_seconds = (at - now).total_seconds()
+    following = at + timedelta(seconds=1.0 / (rate - request.settings.shared_rate))
+    if pace is not None:
+        if not pace.reserves(wait_seconds):
+            return limiter, _asks_again(pace, request)
+        # Soon after the window nothing is left of this pace. Workers' clocks place its end differently:
+        # without the slack, a later one would give away turns at its end, all at once.
+        following = max(at, min(following, now + timedelta(seconds=pace.seconds) + WINDOW_SLACK))
     if not _is_of_use(wait_seconds, request):
-        return limiter, wait_seconds
-    per_second = request.settings.rate_per_second - request.settings.shared_rate
-    return replace(limiter, next_start_at=at + timedelta(seconds=1.0 / per_second)), wait_seconds
+        is_passed = pace is not None and pace.may_be_passed
+        return limiter, None if is_passed else _too_early(wait_seconds, request, reserved=False)
+    counted = replace(limiter, next_start_at=following)
+    return counted, _too_early(wait_seconds, request, reserved=True) if wait_seconds > 0 else None
+
+
+def _too_early(wait_seconds: float, request: SlotRequest, *, reserved: bool) -> SlotPostponed:
+    rate = f"{request.settings.rate_per_second:g} attempts per second"
+    reason = rate if request.pace is None else f"{rate}, {request.pace.reason}"
+    return SlotPostponed(wait_seconds, reserved=reserved, reason=reason)
+
+
+def _asks_again(pace: Pace, request: SlotRequest) -> SlotPostponed | None:
+    """Let an attempt ask again when the quota is renewed; None when it goes at once, for its deadline."""
+    seconds = max(pace.ask_again_seconds(request.lease_id), SHORTEST_ASK_SECONDS)
+    if pace.may_be_passed and not _is_of_use(seconds, request):
+        return None
+    return SlotPostponed(seconds, reserved=False, reason=pace.reason)
 
 
 def _is_of_use(wait_seconds: float, request: SlotRequest) -> bool:

@@ -36,7 +36,8 @@ from durable_retry.engine.circuit import (
 )
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings, budget_allows
 from durable_retry.engine.dependency import Dependency
-from durable_retry.engine.limits import LimitSettings, NeedsSlot, WorkerShare
+from durable_retry.engine.limits import LimitSettings, WorkerShare, limits_at
+from durable_retry.engine.pace import Quota, RateLeft, newest, quota_of
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe
 from durable_retry.stores.circuit import CircuitEntity, SharedCircuit
 from durable_retry.telemetry.events import circuit_failed_open, retry_postponed
@@ -241,6 +242,7 @@ class CircuitCache:
         duration_seconds: float,
         throttled_until: datetime | None = None,
         failure: LastFailure | None = None,
+        rate_left: RateLeft | None = None,
     ) -> None:
         """Record how an attempt ended.
 
@@ -250,10 +252,14 @@ class CircuitCache:
             duration_seconds: Of the attempt.
             throttled_until: End of the pause that the dependency asked for; None when it asked for none.
             failure: What went wrong; None when nothing did.
+            rate_left: What the dependency says is left of its rate limit; None when it does not.
         """
         if permitted.in_share:
             self.share.ended()
         is_on = self.settings.circuit.enabled
+        if rate_left is not None and is_on:
+            now = self.now()
+            self.buffer.left(quota_of(rate_left, now, self._quota(now)), now)
         self.buffer.ended(
             health if is_on else CallHealth.SILENT,
             self.now(),
@@ -275,10 +281,12 @@ class CircuitCache:
         ):
             return held
         answer = probe_permit or self._permit(operation_id, now, waiting=admission.waiting)
-        if isinstance(answer, Permitted) and self._is_limited(answer, admission):
-            if not self._take_share(admission, now):
-                return NeedsSlot(self.settings.limits)
-            answer = replace(answer, in_share=True)
+        if isinstance(answer, Permitted) and self._may_be_limited(answer, admission):
+            needed = limits_at(now, self.settings.limits, self._quota(now))
+            if needed.settings.is_on:
+                if not self._take_share(needed.settings, admission, now):
+                    return needed
+                answer = replace(answer, in_share=True)
         match answer:
             case Permitted():
                 self.buffer.started(attempt, now, promised=admission.promised)
@@ -324,13 +332,18 @@ class CircuitCache:
         retry_postponed(self.settings.dependency)
         return replace(answer, until=answer.until + snapshot.ahead)
 
-    def _is_limited(self, permitted: Permitted, admission: AdmissionState) -> bool:
-        """Whether an attempt needs a slot and has none; a probe goes without, while all others wait."""
-        if permitted.lease_id is not None or not admission.asks_for_slot:
-            return False
-        return self.settings.limits.is_on and admission.slot is None
+    def _may_be_limited(self, permitted: Permitted, admission: AdmissionState) -> bool:
+        """Whether an attempt has no slot and can ask for one; a probe goes without, while all others wait."""
+        return permitted.lease_id is None and admission.asks_for_slot and admission.slot is None
 
-    def _take_share(self, admission: AdmissionState, now: datetime) -> bool:
+    def _quota(self, now: datetime) -> Quota | None:
+        """Return what is left of the dependency's rate limit, by the latest answer known here."""
+        snapshot = self.snapshot
+        if snapshot is None or snapshot.quota is None:
+            return newest(now, self.buffer.quota)
+        return newest(now, self.buffer.quota, snapshot.quota.by_clock_ahead(snapshot.ahead))
+
+    def _take_share(self, limits: LimitSettings, admission: AdmissionState, now: datetime) -> bool:
         """Start an attempt within this worker's share, once the others know of this worker."""
         snapshot = self.snapshot
         if snapshot is None or snapshot.budget is None or not snapshot.is_valid(now):
@@ -338,6 +351,7 @@ class CircuitCache:
         if self.buffer.taken_as_newcomer(now) is not None:
             self.buffer.announce(now)
             return False
+        self.share.settings = limits
         return self.share.take(now, snapshot.budget.reporters, reserved=admission.start_reserved)
 
     def _is_overdue(self, admission: AdmissionState) -> bool:

@@ -16,9 +16,10 @@ without a key they are counted per path and query.
 | `/redirect/{times}` | are redirected | `to` = /echo, `status` = 307 |
 | `/garbled/{times}` | get a 200 that calls itself JSON and is not | |
 | `/status/{code}` | (every try is answered with this status) | `retry_after`, `form` |
+| `/quota/{calls}` | (so many tries of all keys in a window get the echo, others 429) | `seconds` = 10 |
 
 `form` of a Retry-After is `seconds` (default), `date` (an HTTP-date), `ms` (the field `retry-after-ms`) or
-`ratelimit` (the field `RateLimit`).
+`ratelimit` (the field `RateLimit`). Every answer of `/quota` states what is left in `RateLimit`.
 
 `PUT /outage/on?status=503` makes every path above fail until `PUT /outage/off`; with `status=0` it drops the
 connection. `GET /counts`, `GET /counts/{key}` and `DELETE /counts` count and forget the requests, per key.
@@ -26,6 +27,8 @@ connection. `GET /counts`, `GET /counts/{key}` and `DELETE /counts` count and fo
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from math import ceil
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -57,12 +60,21 @@ class Outage:
     status: int = 503
 
 
+@dataclass(slots=True)
+class Window:
+    """The present window of a rate limit: when it ends, and how many calls it has had."""
+
+    until: datetime
+    calls: int = 0
+
+
 class FlakyTarget:
     """The state of one target and the handlers of its routes."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.outage = Outage()
+        self.windows: dict[str, Window] = {}
 
     async def show_counts(self, _request: Request) -> Response:
         """Returns the number of requests per key."""
@@ -98,6 +110,20 @@ class FlakyTarget:
     async def always(self, request: Request) -> Response:
         """Answers every try with the status in the path."""
         return await answer_status(request, request.path_params["code"])
+
+    async def limit(self, request: Request) -> Response:
+        """Answers so many tries of each window with the echo and others with 429; each says what is left."""
+        most, seconds = request.path_params["calls"], number_in_query(request, "seconds", 10)
+        now, name = datetime.now(UTC), str(request.url)
+        window = self.windows.get(name)
+        if window is None or window.until <= now:
+            window = self.windows[name] = Window(now + timedelta(seconds=seconds))
+        window.calls += 1
+        resets_in = ceil((window.until - now).total_seconds())
+        answer = await echo(request) if window.calls <= most else refusal(429)
+        answer.headers["RateLimit"] = f'"calls";r={max(0, most - window.calls)};t={resets_in}'
+        answer.headers["RateLimit-Policy"] = f'"calls";q={most};w={ceil(seconds)}'
+        return answer
 
     async def during_outage(self, request: Request) -> Response:
         """Fails as the outage says."""
@@ -146,6 +172,7 @@ def make_app() -> Starlette:
             Route("/outage/{switch:str}", target.switch_outage, methods=["PUT"]),
             Route("/echo", target.recorded(echo), methods=METHODS),
             Route("/status/{code:int}", target.recorded(target.always), methods=METHODS),
+            Route("/quota/{calls:int}", target.recorded(target.limit), methods=METHODS),
             Route("/{trouble:str}/{times:int}", target.recorded(target.misbehave), methods=METHODS),
         ],
         exception_handlers={BadInstructionError: explain},

@@ -39,6 +39,20 @@ def test_attempts_start_no_faster_than_the_rate(system: System, key: str) -> Non
     assert "1 attempts per second" in waits[0]["delay_reasons"][0]
 
 
+def test_calls_slow_down_before_the_dependency_refuses_them(system: System, key: str) -> None:
+    path = f"/quota/4?seconds=60&of={key}"
+    for number in range(2):
+        first = system.accepted(f"{key}-{number}", path, dependency="metered")
+        assert "waits" not in system.until(first, "succeeded")
+    # Half of the quota is used up: the two that are left are for a minute.
+    third = system.accepted(f"{key}-3", path, dependency="metered")
+    assert system.until(third, "succeeded")["attempt_count"] == 1
+    fourth = system.accepted(f"{key}-4", path, dependency="metered")
+    (wait,) = system.until(fourth, "waiting_retry")["waits"]
+    assert wait["kind"] == "limit"
+    assert "of 4 calls left" in wait["delay_reasons"][0]
+
+
 def test_the_limits_are_shown(system: System) -> None:
     items = system.client.get("/api/dependencies").json()["items"]
     shown = {each["name"]: each["limits"] for each in items}

@@ -51,6 +51,7 @@ ENGINE_PACKAGES: Final = (
     "base",
     "alerts",
     "metrics",
+    "pace",
     "circuit",
     "limits",
     "retry",

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from durable_retry.engine.base.json_forms import (
+    Form,
     JsonRecord,
     MsInstant,
     from_ms,
@@ -25,6 +26,7 @@ from durable_retry.engine.circuit.report import Reporters
 from durable_retry.engine.circuit.retry_budget import Budget
 from durable_retry.engine.circuit.snapshot import CLOCK_LEAD, RELEASE
 from durable_retry.engine.circuit.states import CircuitMove, CircuitSettings, CircuitState, target_of
+from durable_retry.engine.pace import Quota
 
 KEPT_ENTRIES = 50
 KEPT_BYTES = 4_000
@@ -168,6 +170,8 @@ class Breaker(JsonRecord):
         audit: The latest uses of manual control.
         reporters: Which reports were counted.
         budget: Level of the retry budget.
+        quota: What was left of the dependency's rate limit when a worker last reported it, also after its
+            window; None when it was never low.
     """
 
     state: CircuitState = CircuitState.CLOSED
@@ -191,6 +195,7 @@ class Breaker(JsonRecord):
     audit: AuditTrail = _NO_TRAIL
     reporters: Reporters = _NO_REPORTERS
     budget: Budget = _NO_BUDGET
+    quota: Annotated[Quota | None, Form(omits_none=True)] = None
 
     def is_throttled(self, now: datetime) -> bool:
         """Whether a throttling pause is in force."""
@@ -307,6 +312,7 @@ def corrected(breaker: Breaker, at: datetime) -> Breaker:
         clock=at,
         window=replace(breaker.window, buckets=()),
         budget=_NO_BUDGET,
+        quota=None,
         opened_at=_moved_back(breaker.opened_at, at, ahead),
         retry_at=_moved_back(breaker.retry_at, at, ahead),
         reopened_at=_moved_back(breaker.reopened_at, at, ahead),

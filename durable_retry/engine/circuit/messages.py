@@ -24,6 +24,7 @@ from durable_retry.engine.circuit.transitions import (
     probe_requested,
     probes_free,
 )
+from durable_retry.engine.pace import newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,7 @@ def snapshot_of(
             reporters=active if is_counted else active + 1,
             is_counted=is_counted,
         ),
+        quota=current.quota,
         ahead=ahead,
     )
 
@@ -167,6 +169,7 @@ def view_of(dependency: str, breaker: Breaker, now: datetime, settings: CircuitS
         "throttled_until": optional_to_rfc3339(
             current.throttled_until if current.is_throttled(clock) else None
         ),
+        "quota": None if (quota := newest(clock, current.quota)) is None else quota.to_view(),
         "reason": "circuit.enabled is false" if is_off else current.reason,
         "changed_by": "settings" if is_off else current.changed_by,
         "epoch": current.epoch,

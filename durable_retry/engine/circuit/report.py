@@ -16,6 +16,7 @@ from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.sliding_window import BUCKETS, Counts, SlidingWindow
 from durable_retry.engine.circuit.snapshot import VALID, Snapshot, TakenHere, latest
 from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.pace import Quota
 
 _SERVER_ERRORS = 500
 
@@ -109,6 +110,7 @@ class Report(JsonRecord):
             gives the length of the pause, which is what the circuit uses: clocks differ.
         probes: Probes that ended.
         last_failure: The latest call that counts as failed; None when none does.
+        quota: What is left of the dependency's rate limit; None unless that is low, or has just been.
     """
 
     reporter: str
@@ -123,6 +125,7 @@ class Report(JsonRecord):
     throttled_until: MsInstant | None = None
     probes: tuple[ProbeResult, ...] = ()
     last_failure: Annotated[LastFailure | None, Form(omits_none=True)] = None
+    quota: Annotated[Quota | None, Form(omits_none=True)] = None
 
 
 KEPT = 32
@@ -232,10 +235,13 @@ class ReportBuffer:
     Attributes:
         reporter: Unique per process and start, so that a restarted process begins a new sequence.
         settings: Of the dependency's circuit.
+        quota: What is left of the dependency's rate limit, by this worker's latest answer; None when none
+            said.
     """
 
     reporter: str
     settings: CircuitSettings
+    quota: Quota | None = None
     sequence: int = 0
     epoch: int = 0
     last_report_at: datetime | None = None
@@ -256,6 +262,7 @@ class ReportBuffer:
     _counted_since: datetime | None = None
     _taken_as_newcomer: int = 0
     _is_announcing: bool = False
+    _has_quota_news: bool = False
 
     def __post_init__(self) -> None:
         self._window = SlidingWindow.over(self.settings.window_seconds)
@@ -366,6 +373,14 @@ class ReportBuffer:
             self._count(at, failed=health is CallHealth.FAILURE, slow=slow)
         self._note(at)
 
+    def left(self, quota: Quota, at: datetime) -> None:
+        """Take what is left of the dependency's rate limit; reported while it is low, and once after."""
+        was_low = self.quota is not None and self.quota.is_low
+        self.quota = quota
+        if quota.is_low or was_low:
+            self._has_quota_news = True
+            self._note(at)
+
     def due_at(self) -> datetime | None:
         """Return when the next report is due; a past instant means now, None means that none is needed."""
         if self._oldest_at is None:
@@ -381,6 +396,7 @@ class ReportBuffer:
             self._refused
             or self._retries
             or self._is_announcing
+            or self._has_quota_news
             or (self._troubled and (calls or self._first_attempts))
         ):
             return max(self._oldest_at, last + TROUBLED_INTERVAL)
@@ -404,6 +420,7 @@ class ReportBuffer:
             throttled_until=self._throttled_until,
             probes=tuple(self._probes),
             last_failure=self._last_failure,
+            quota=self.quota if self._has_quota_news else None,
         )
         # Until a snapshot contains this report, its retries and refusals count as taken here.
         self._sent = [*self._sent, report][-KEPT_SENT:]
@@ -451,7 +468,7 @@ class ReportBuffer:
         self._drop_counts()
         self._refused = self._first_attempts = self._retries = 0
         self._throttled_until = None
-        self._is_announcing = False
+        self._is_announcing = self._has_quota_news = False
         self._probes = []
         self._last_failure = None
         self._oldest_at = None

@@ -11,6 +11,7 @@ from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
 from durable_retry.engine.base.text import deterministic_fraction
 from durable_retry.engine.circuit.retry_budget import BudgetSnapshot
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
+from durable_retry.engine.pace import Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class Snapshot:
         troubled: The window holds failures, so workers hold no results back.
         reason: Why it is in this state, for a person.
         budget: Level of the retry budget; None when it was never read.
+        quota: What was left of the dependency's rate limit; None when no worker reported it as low.
         ahead: How far the clock of the reader is ahead of the circuit's; negative when it is behind. Only
             `taken_at` is by the reader's clock; the other instants are by the circuit's.
     """
@@ -102,6 +104,7 @@ class Snapshot:
     troubled: bool = False
     reason: str = ""
     budget: BudgetSnapshot | None = None
+    quota: Quota | None = None
     ahead: timedelta = timedelta(0)
 
     def is_valid(self, now: datetime) -> bool:

@@ -32,6 +32,7 @@ from durable_retry.engine.circuit.snapshot import (
     refused,
 )
 from durable_retry.engine.circuit.states import CircuitMove, CircuitSettings, CircuitState
+from durable_retry.engine.pace import newest
 
 LONGEST_PAUSE = timedelta(days=1)
 """A throttling pause beyond this is taken for a mistake of the dependency, or of a clock."""
@@ -77,7 +78,8 @@ def apply_report(
         reporters=breaker.reporters.with_report(report.reporter, report.sequence, now),
     )
     breaker = _paused(breaker, report.throttled_until, now)
-    breaker = replace(breaker, waiting=breaker.waiting + report.refused)
+    quota = newest(now, breaker.quota, report.quota)
+    breaker = replace(breaker, waiting=breaker.waiting + report.refused, quota=quota)
     for probe in report.probes:
         breaker = _probed(breaker, probe, now, settings)
     if report.epoch != breaker.epoch or breaker.state not in FREE:
@@ -95,12 +97,13 @@ def _by_circuit_clock(report: Report, now: datetime) -> Report:
     late = now - report.at
     if late > CLOCK_LEAD:
         return report
-    until = report.throttled_until
+    until, quota = report.throttled_until, report.quota
     return replace(
         report,
         at=now,
         window=report.window.shifted(late, now),
         throttled_until=None if until is None else until + late,
+        quota=None if quota is None else quota.by_clock_ahead(late),
     )
 
 
@@ -332,6 +335,7 @@ def _reset(breaker: Breaker, now: datetime) -> Breaker:
         breaker,
         throttled_until=None,
         budget=Budget(),
+        quota=None,
         reopened_at=now if was_throttled else breaker.reopened_at,
         draining_since=now if was_throttled else breaker.draining_since,
     )

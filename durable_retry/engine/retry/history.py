@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Self
 
 from durable_retry.engine.base.json_forms import Form, JsonRecord
 from durable_retry.engine.base.names import Category
+from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.engine.retry.retry_after import RetryHint
 
@@ -107,6 +108,8 @@ class AttemptOutcome(JsonRecord):
         step: What failed, if it was a step with a policy of its own; else None.
         is_our_bug: Whether a handler failed by a mistake in its code, which shows nothing of the dependency.
             Not stored: only the worker's report to the circuit needs it.
+        rate_left: What the dependency says is left of its rate limit; None when it does not. Not stored
+            either.
     """
 
     number: int
@@ -120,6 +123,7 @@ class AttemptOutcome(JsonRecord):
     counted: bool = True
     step: Annotated[StepFailure | None, Form(omits_none=True)] = None
     is_our_bug: Annotated[bool, Form(is_stored=False)] = False
+    rate_left: Annotated[RateLeft | None, Form(is_stored=False)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ from durable_retry.engine.limits import (
     SlotPostponed,
     SlotRequest,
 )
+from durable_retry.engine.pace import Pace
 from durable_retry.engine.retry.decide import (
     Decision,
     Retryable,
@@ -108,7 +109,8 @@ def blocked_to_json(blocked: Blocked) -> dict[str, Any]:
         case BudgetPostponed():
             return {"kind": "postponed", "until": to_ms(blocked.until), "reserved": blocked.reserved}
         case NeedsSlot():
-            return {"kind": "needs_slot", "limits": blocked.settings.to_json()}
+            pace = {} if blocked.pace is None else {"pace": blocked.pace.to_json()}
+            return {"kind": "needs_slot", "limits": blocked.settings.to_json(), **pace}
         case _ as never:
             assert_never(never)
 
@@ -123,7 +125,9 @@ def blocked_from_json(data: Mapping[str, Any]) -> Blocked:
         case "needs_probe":
             return NeedsProbe(CircuitSettings.from_json(data["circuit"]))
         case "needs_slot":
-            return NeedsSlot(LimitSettings.from_json(data["limits"]))
+            pace = data.get("pace")
+            settings = LimitSettings.from_json(data["limits"])
+            return NeedsSlot(settings, None if pace is None else Pace.from_json(pace))
         case "postponed":
             return BudgetPostponed(from_ms(data["until"]), reserved=data["reserved"])
         case "refused":
@@ -149,7 +153,7 @@ def probe_message(
 
 
 def slot_request(
-    operation: Retryable, attempt: int, admission: AdmissionState, settings: LimitSettings, now: datetime
+    operation: Retryable, attempt: int, admission: AdmissionState, needed: NeedsSlot, now: datetime
 ) -> SlotRequest:
     """Return the request for a slot, to send to the entity `call_limiter`.
 
@@ -157,7 +161,7 @@ def slot_request(
         operation: Which asks.
         attempt: Number of the attempt, from 1.
         admission: What it has reached.
-        settings: Of the limits, as the worker answered them.
+        needed: The limits and the pace, as the worker answered them.
         now: The orchestrator's replay-safe time, aware UTC.
     """
     deadline_at, timeouts = operation.deadline_at, operation.timeouts
@@ -165,10 +169,11 @@ def slot_request(
     return SlotRequest(
         lease_id=f"{operation.operation_id}:{attempt}",
         lease_seconds=timeouts.attempt_seconds + LEASE_MARGIN_SECONDS,
-        settings=settings,
+        settings=needed.settings,
         reserved=admission.start_reserved,
         waited=admission.waited_for_slot,
         latest_seconds=latest,
+        pace=needed.pace and needed.pace.within(operation.policy.max_retry_after_seconds),
     )
 
 
@@ -272,7 +277,7 @@ def _request(
     attempt = state.history.next_attempt
     if isinstance(needed, NeedsProbe):
         return RequestProbe(probe_message(operation, attempt, needed.settings, now))
-    return RequestSlot(slot_request(operation, attempt, state.admission, needed.settings, now))
+    return RequestSlot(slot_request(operation, attempt, state.admission, needed, now))
 
 
 def _blocked(

@@ -9,6 +9,9 @@ The headers are tried in this order, and the first that can be read counts:
 4. `RateLimit-Reset`, `X-RateLimit-Reset`, with nothing remaining: seconds, or an epoch time.
 
 What cannot be read is ignored, a negative wait counts as 0, and one over a year is cut; each leaves a note.
+
+While calls are left, `parse_rate_left` reads how many, until when and out of how many, from the fields of 3
+and 4 and from `RateLimit-Policy`, `RateLimit-Limit` and `X-RateLimit-Limit`.
 """
 
 import re
@@ -21,6 +24,7 @@ from typing import Final
 
 from durable_retry.engine.base.json_forms import JsonRecord
 from durable_retry.engine.base.text import cut_text, seconds_text
+from durable_retry.engine.pace import RateLeft
 
 
 def parse_http_date(text: str) -> datetime | None:
@@ -43,6 +47,8 @@ def parse_http_date(text: str) -> datetime | None:
 
 
 MAX_HINT_SECONDS: Final = 31_536_000.0
+MAX_CALLS: Final = 1e9
+"""More calls than this are no limit."""
 
 _TOO_MANY_REQUESTS: Final = 429
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{1,400})?")
@@ -111,6 +117,23 @@ def parse_used_up(headers: Mapping[str, str], *, now: datetime) -> RetryHint | N
     return hint if hint is not None and hint.delay_seconds > 0 else None
 
 
+def parse_rate_left(headers: Mapping[str, str], *, now: datetime) -> RateLeft | None:
+    """Return what is left of the rate limit, by any answer; None when nothing is, or none is stated.
+
+    Of several policies the one counts that allows the fewest calls a second.
+
+    Args:
+        headers: Names in any case.
+        now: When the answer arrived; aware UTC.
+    """
+    if not any("ratelimit" in name.lower() for name in headers):
+        return None
+    reading = _Reading({name.lower(): value.strip() for name, value in headers.items()}, 0, now)
+    found = [*_policies_left(reading), *(_fields_left(reading, prefix) for prefix in _PREFIXES)]
+    usable = [left for left in found if left is not None]
+    return min(usable, key=lambda left: left.remaining / left.seconds, default=None)
+
+
 class _Reading:
     """The headers of one response, and notes on those that cannot be read."""
 
@@ -168,9 +191,13 @@ def _rate_limit(reading: _Reading) -> float | None:
         return None
     if not _parameters(text):
         reading.ignore("RateLimit", text)
-    items = [text] if "remaining" in text.lower() else _ITEM.findall(text)
-    waits = [wait for item in items if (wait := _policy_wait(item, reading)) is not None]
+    waits = [wait for item in _items(text) if (wait := _policy_wait(item, reading)) is not None]
     return max(waits, default=None)
+
+
+def _items(text: str) -> list[str]:
+    """Return the policies of a field `RateLimit`; the older form has one, its parameters parted by commas."""
+    return [text] if "remaining" in text.lower() else _ITEM.findall(text)
 
 
 def _policy_wait(item: str, reading: _Reading) -> float | None:
@@ -183,24 +210,65 @@ def _policy_wait(item: str, reading: _Reading) -> float | None:
 
 
 def _window(item: str, reading: _Reading) -> float | None:
+    return _policy_of(item, reading).get("w")
+
+
+def _policy_of(item: str, reading: _Reading) -> dict[str, float]:
+    """Return the parameters that `RateLimit-Policy` gives the policy of an item of `RateLimit`."""
     name = item.split(";", 1)[0].strip()
     policies = _ITEM.findall(reading.headers.get("ratelimit-policy", ""))
     same = next((policy for policy in policies if policy.split(";", 1)[0].strip() == name), "")
-    return _parameters(same).get("w")
+    return _parameters(same)
 
 
 def _reset(prefix: str) -> Callable[[_Reading], float | None]:
     def read(reading: _Reading) -> float | None:
-        if not reading.nothing_remains(f"{prefix}-remaining"):
-            return None
-        value = reading.number(f"{prefix}-reset")
-        if value is None:
-            return None
-        if value >= _EPOCH_MILLISECONDS:
-            return value / 1000 - reading.now.timestamp()
-        return value - reading.now.timestamp() if value >= _EPOCH_SECONDS else value
+        return _until_reset(prefix, reading) if reading.nothing_remains(f"{prefix}-remaining") else None
 
     return read
+
+
+def _until_reset(prefix: str, reading: _Reading) -> float | None:
+    """Return the seconds until the reset that a field states in seconds or as an epoch time."""
+    value = reading.number(f"{prefix}-reset")
+    if value is None:
+        return None
+    if value >= _EPOCH_MILLISECONDS:
+        return value / 1000 - reading.now.timestamp()
+    return value - reading.now.timestamp() if value >= _EPOCH_SECONDS else value
+
+
+def _policies_left(reading: _Reading) -> list[RateLeft | None]:
+    text = reading.headers.get("ratelimit", "")
+    return [_policy_left(item, reading) for item in _items(text)]
+
+
+def _policy_left(item: str, reading: _Reading) -> RateLeft | None:
+    stated, policy = _parameters(item), _policy_of(item, reading)
+    remaining = stated.get("r", stated.get("remaining"))
+    seconds = stated.get("t", stated.get("reset", policy.get("w")))
+    return _left(remaining, seconds, stated.get("limit", policy.get("q")))
+
+
+_PREFIXES: Final = ("ratelimit", "x-ratelimit")
+_FIRST_NUMBER: Final = re.compile(r"[0-9]{1,15}")
+
+
+def _fields_left(reading: _Reading, prefix: str) -> RateLeft | None:
+    headers = reading.headers
+    stated = _FIRST_NUMBER.match(headers.get(f"{prefix}-limit", ""))  # `100, 100;w=60` in an older draft
+    return _left(
+        _number(headers.get(f"{prefix}-remaining", "")),
+        _until_reset(prefix, reading),
+        None if stated is None else float(stated[0]),
+    )
+
+
+def _left(remaining: float | None, seconds: float | None, limit: float | None) -> RateLeft | None:
+    if remaining is None or seconds is None or remaining < 1 or seconds <= 0:
+        return None
+    most = None if limit is None or limit <= 0 else min(limit, MAX_CALLS)
+    return RateLeft(min(remaining, MAX_CALLS), min(seconds, MAX_HINT_SECONDS), most)
 
 
 _FIELDS: Final[tuple[tuple[str, Callable[[_Reading], float | None]], ...]] = (

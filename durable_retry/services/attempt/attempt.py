@@ -163,6 +163,7 @@ async def _reported(
         duration_seconds=outcome.duration_ms / 1000,
         throttled_until=pause_requested_by(outcome, policy, clock.now()),
         failure=failure_of(outcome),
+        rate_left=outcome.rate_left if policy.respect_retry_after else None,
     )
     return outcome
 

@@ -29,8 +29,10 @@ from durable_retry.engine.operations.steps import (
     fail,
     succeed,
 )
+from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.history import StepFailure
 from durable_retry.engine.retry.policy import RetryPolicy, policy_from, policy_problems
+from durable_retry.engine.retry.retry_after import parse_rate_left
 from durable_retry.handlers import Call, Step
 from durable_retry.services.attempt.http_client import PROGRESS, SendProgress, make_client, transport_of
 from durable_retry.services.attempt.http_request import Plan, own_headers
@@ -89,12 +91,14 @@ class Calls:
         change: Keeps the steps.
         may_have_acted: Whether a request that the dependency does not deduplicate was sent and not answered.
         stopped: Why the attempt must end; None while it need not.
+        rate_left: What the latest answer says is left of the dependency's rate limit; None when none did.
     """
 
     plan: Plan
     change: ChangeStep
     may_have_acted: bool = False
     stopped: Exception | None = None
+    rate_left: RateLeft | None = None
     _names: set[str] = field(default_factory=set)
     _running: dict[str, _Running] = field(default_factory=dict)
     _failed: list[tuple[Exception, StepFailure]] = field(default_factory=list)
@@ -225,10 +229,13 @@ class _CallTransport(httpx.AsyncBaseTransport):
         progress = SendProgress()
         request.extensions[PROGRESS] = progress
         try:
-            return await self._inner.handle_async_request(request)
+            answer = await self._inner.handle_async_request(request)
         except BaseException:
             self._calls.may_have_acted |= progress.sent and may_repeat_work(self._calls.plan, request)
             raise
+        left = parse_rate_left(answer.headers, now=clock.now())
+        self._calls.rate_left = left or self._calls.rate_left
+        return answer
 
 
 async def _refuse_steps(step: Step) -> Any:

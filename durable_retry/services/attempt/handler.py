@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -70,7 +71,7 @@ async def attempt_handler(plan: Plan, handler: Handler, change: ChangeStep | Non
             raise
     else:
         if calls.stopped is None:
-            return outcome
+            return outcome if calls.rate_left is None else replace(outcome, rate_left=calls.rate_left)
     if isinstance(calls.stopped, StepStoppedError):
         return plan.outcome(category=Category.AMBIGUOUS, error=str(calls.stopped))
     raise calls.stopped

@@ -19,7 +19,7 @@ from durable_retry.engine.operations.request import is_unprotected
 from durable_retry.engine.retry.classify import classify_failure, classify_status
 from durable_retry.engine.retry.decide import attempt_seconds
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.retry_after import parse_retry_after, parse_used_up
+from durable_retry.engine.retry.retry_after import parse_rate_left, parse_retry_after, parse_used_up
 from durable_retry.services.attempt.http_client import (
     BoundedResponse,
     EscapedBaseUrlError,
@@ -291,13 +291,17 @@ def _answered(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
         unprotected=needs_marker(plan),
         overrides=plan.dependency.classify,
     )
+    rate_left = parse_rate_left(answer.headers, now=clock.now())
     if category is None:
         result = kept_result(answer, plan.dependency, app_settings().store_limit_bytes)
         used_up = parse_used_up(answer.headers, now=clock.now())
-        return plan.outcome(status_code=answer.status_code, result=result, retry_hint=used_up)
+        return plan.outcome(
+            status_code=answer.status_code, result=result, retry_hint=used_up, rate_left=rate_left
+        )
     return plan.outcome(
         category=category,
         status_code=answer.status_code,
         error=error_text(answer, plan.dependency) or None,
         retry_hint=hint,
+        rate_left=rate_left,
     )

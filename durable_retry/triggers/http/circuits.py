@@ -86,12 +86,26 @@ class CircuitFigures(BaseModel):
     changed_by: str | None
 
 
+class QuotaDocument(BaseModel):
+    """What is left of a dependency's own rate limit, as its latest answer stated."""
+
+    remaining: float
+    limit: Annotated[float, Field(description="Of a whole window: as stated, else the most that was seen.")]
+    until: Annotated[UtcInstant, Field(description="End of the window.")]
+    starts_per_second: Annotated[
+        float | None, Field(description="The pace; null while more than half is left.")
+    ]
+
+
 class CircuitDocument(CircuitFigures):
     """The shared breaker of one dependency."""
 
     window: CallWindow
     tripped_by: Annotated[
         CallWindow | None, Field(description="The window that last opened it; null when none did.")
+    ]
+    quota: Annotated[
+        QuotaDocument | None, Field(description="null unless workers reported it as low in this window")
     ]
     epoch: int
     waiting: int

@@ -183,6 +183,7 @@ def test_the_view_of_a_new_circuit() -> None:
         "opened_at": None,
         "retry_at": None,
         "throttled_until": None,
+        "quota": None,
         "reason": "new",
         "changed_by": "circuit",
         "epoch": 1,
