@@ -8,8 +8,7 @@ import azure.functions as func
 import jsonschema_rs
 import pytest
 
-from durable_retry.triggers.http.api import described, table
-from durable_retry.triggers.http.openapi import with_described_properties
+from durable_retry.triggers.http.api import described, table, with_described_properties
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
