@@ -4,10 +4,11 @@ import azure.durable_functions as df
 
 from durable_retry.engine.base.json_forms import optional_from_rfc3339, optional_to_rfc3339
 from durable_retry.engine.base.names import BULK_BATCH, BULK_PAGE, REPLAY_BATCH, REPLAY_PAGE
-from durable_retry.engine.dead_letters.bulk_replay import BulkAction, UnfinishedFilter
+from durable_retry.engine.dead_letters.bulk_replay import BulkAction, UnfinishedFilter, counts_of
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.services.bulk_actions import do_some, unfinished_page
 from durable_retry.services.bulk_replay import replay_some
+from durable_retry.stores.bulk_replay import keep_items
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.task_hub import bind_hub
 
@@ -53,9 +54,7 @@ async def replay_batch(request: dict, hub: str) -> dict:  # type: ignore[type-ar
         by=request.get("by"),
     )
     return {
-        "replayed": done.replayed,
-        "skipped": done.skipped,
-        "failures": list(done.failures),
+        **counts_of(done.items),
         "left": list(done.left),
         "held_until": optional_to_rfc3339(done.held_until),
     }
@@ -82,7 +81,7 @@ async def bulk_batch(request: dict, hub: str) -> dict:  # type: ignore[type-arg]
     """Do the action to some. Idempotent, except that what was done before counts as skipped.
 
     Args:
-        request: `action`, `ids`, `note` and `by`.
+        request: `replay_id`, `action`, `ids`, `note`, `by` and `now`, the orchestrator's.
         hub: Configuration of the durable client.
 
     Returns:
@@ -90,7 +89,8 @@ async def bulk_batch(request: dict, hub: str) -> dict:  # type: ignore[type-arg]
     """
     action = BulkAction(request["action"])
     done = await do_some(hub, action, request["ids"], note=request["note"], by=request["by"])
-    return {**done, "left": [], "held_until": None}
+    await keep_items(request["replay_id"], request["now"], enumerate(done))
+    return {**counts_of(done), "left": [], "held_until": None}
 
 
 blueprint.activity_trigger(input_name="request", activity=REPLAY_PAGE)(replay_page)

@@ -8,7 +8,7 @@ import asyncio
 import json
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -28,6 +28,8 @@ from durable_retry.engine.base.names import (
 from durable_retry.engine.dead_letters.bulk_replay import (
     BulkAction,
     BulkActionBody,
+    BulkItem,
+    ItemOutcome,
     ReplayProgress,
     ReplayState,
     UnfinishedFilter,
@@ -37,7 +39,9 @@ from durable_retry.engine.dead_letters.bulk_replay import (
 from durable_retry.engine.dead_letters.record import FullError, WrongStatusError, archived, noted
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.operations.status import is_finished
+from durable_retry.services.bulk_replay import part_of
 from durable_retry.stores import workflows
+from durable_retry.stores.bulk_replay import list_items
 from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.dead_letters.records import (
     ContendedError,
@@ -46,6 +50,7 @@ from durable_retry.stores.dead_letters.records import (
     move_dead_letter,
 )
 from durable_retry.stores.operations import MAX_SCANNED, NOT_ENDED, find_status, preview_of
+from durable_retry.stores.outbox import find_event
 from durable_retry.stores.tables import StorageRefusedError
 from durable_retry.stores.task_hub import (
     InstanceEndedError,
@@ -233,11 +238,11 @@ async def _matching(hub: str, wanted: UnfinishedFilter, instances: Sequence[Any]
 
 async def do_some(
     hub: str, action: BulkAction, ids: Sequence[str], *, note: str | None, by: str | None
-) -> dict[str, Any]:
+) -> list[BulkItem]:
     """Do an action other than a replay to some.
 
     Returns:
-        `replayed`, how many it was done to; `skipped`, those whose state does not allow it; `failures`.
+        What became of each, in their order; skipped are those whose state does not allow it.
 
     Raises:
         TaskHubUnavailableError: The rest was not reached.
@@ -245,47 +250,47 @@ async def do_some(
     limit = asyncio.Semaphore(_AT_ONCE)
     act = _acts(hub, note, by)[action]
 
-    async def one(each: str) -> bool | dict[str, str]:
+    async def one(each: str) -> BulkItem:
+        operation_id = None if action.is_of_dead_letters else each
         async with limit:
             try:
-                return await act(each)
+                why_not = await act(each)
             except (ContendedError, StorageRefusedError, FullError) as error:
-                return {"id": each, "detail": str(error) or type(error).__name__}
+                return BulkItem.failed(each, error)
+        outcome = ItemOutcome.DONE if why_not is None else ItemOutcome.SKIPPED
+        return BulkItem(id=each, outcome=outcome, detail=why_not, operation_id=operation_id)
 
-    results = await asyncio.gather(*map(one, ids))
-    return {
-        "replayed": sum(result is True for result in results),
-        "skipped": sum(result is False for result in results),
-        "failures": [result for result in results if isinstance(result, dict)],
-    }
+    return list(await asyncio.gather(*map(one, ids)))
 
 
-type _Act = Callable[[str], Awaitable[bool]]
+type _Act = Callable[[str], Awaitable[str | None]]
 
 
 def _acts(hub: str, note: str | None, by: str | None) -> dict[BulkAction, _Act]:
-    """Return what does each action to one; False when its state does not allow it."""
+    """Return what does each action to one; it returns why its state does not allow it, None when it did."""
 
-    async def archive(dead_letter_id: str) -> bool:
+    async def archive(dead_letter_id: str) -> str | None:
         now = clock.now()
         try:
             await move_dead_letter(dead_letter_id, lambda record: archived(record, now, by))
-        except (NoSuchDeadLetterError, WrongStatusError):
-            return False
+        except NoSuchDeadLetterError:
+            return "there is no such dead letter"
+        except WrongStatusError as error:
+            return str(error)
         if note is not None:
             await change_dead_letter(dead_letter_id, lambda record: noted(record, note, now, by))
-        return True
+        return None
 
-    async def cancel(operation_id: str) -> bool:
+    async def cancel(operation_id: str) -> str | None:
         document = await find_status(hub, operation_id)
         if document is None or is_finished(document):
-            return False
+            return _state_of(document)
         return await _signal(hub, operation_id, CANCEL_EVENT, {"by": by})
 
-    async def retry_now(operation_id: str) -> bool:
+    async def retry_now(operation_id: str) -> str | None:
         document = await find_status(hub, operation_id)
         if document is None or document["status"] not in _WAITING:
-            return False
+            return _state_of(document)
         # As for one operation: the event names the attempt that it is for.
         attempt = {"attempt": document["attempt_count"] + 1, "by": by}
         return await _signal(hub, operation_id, RETRY_NOW_EVENT, attempt)
@@ -293,9 +298,57 @@ def _acts(hub: str, note: str | None, by: str | None) -> dict[BulkAction, _Act]:
     return {BulkAction.ARCHIVE: archive, BulkAction.CANCEL: cancel, BulkAction.RETRY_NOW: retry_now}
 
 
-async def _signal(hub: str, operation_id: str, event: str, data: dict[str, Any]) -> bool:
+def _state_of(document: Mapping[str, Any] | None) -> str:
+    return "there is no such operation" if document is None else f"the operation is {document['status']}"
+
+
+async def _signal(hub: str, operation_id: str, event: str, data: dict[str, Any]) -> str | None:
     try:
         await raise_event(hub, operation_id, event, data)
     except InstanceEndedError:
-        return False
-    return True
+        return "the operation has ended meanwhile"
+    return None
+
+
+async def items_page(
+    hub: str, action_id: str, *, limit: int, cursor: str | None
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Return what became of the items of a bulk action, the latest first, and the cursor of the next ones.
+
+    Args:
+        hub: Configuration of the durable client.
+        action_id: Of the bulk replay or action.
+        limit: The most items to return.
+        cursor: Of the page before; None to begin.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    found, following = await list_items(action_id, limit=limit, cursor=cursor)
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def shown(at: str | None, item: BulkItem) -> dict[str, Any]:
+        async with slots:
+            status, failed_again = await _end_of(hub, action_id, item)
+        return item.to_json() | {"at": at, "status": status, "failed_again": failed_again}
+
+    return list(await asyncio.gather(*(shown(*each) for each in found))), following
+
+
+async def _end_of(hub: str, action_id: str, item: BulkItem) -> tuple[str | None, str | None]:
+    """Return where the operation or the event stands, and the dead letter that a replay ended as."""
+    if item.event_id is not None:
+        event = await find_event(item.event_id)
+        return (None if event is None else event.event.state.value), None
+    if item.operation_id is None:
+        return None, None
+    document = await find_status(hub, item.operation_id)
+    if document is None or item.outcome is not ItemOutcome.REPLAYED:
+        return (None if document is None else document["status"]), None
+    if document.get("replay_of") == item.id:
+        return document["status"], (document["dead_letter"] or {}).get("id")
+    # It was replayed again meanwhile, or its history was purged.
+    mine = await part_of(action_id, item.id)
+    if mine is not None and mine.dead_letter_id is not None:
+        return OperationState.DEAD_LETTERED.value, mine.dead_letter_id
+    return document["status"], None

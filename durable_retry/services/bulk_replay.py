@@ -9,14 +9,17 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Final
 
 from durable_retry import clock
+from durable_retry.engine.base.json_forms import optional_to_rfc3339
+from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.circuit import CircuitState, snapshot_of
+from durable_retry.engine.dead_letters.bulk_replay import BulkItem, ItemOutcome
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
+    Replay,
     Status,
     WrongStatusError,
 )
@@ -24,10 +27,12 @@ from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.services.replay import (
     KeyTakenError,
     StillRunningError,
+    event_id_of,
     finish_changes,
     replay_dead_letter,
 )
 from durable_retry.settings.configuration import find_dependency
+from durable_retry.stores.bulk_replay import keep_items
 from durable_retry.stores.circuit import CircuitEntity
 from durable_retry.stores.dead_letters.records import (
     ContendedError,
@@ -85,30 +90,17 @@ _REFUSALS: Final = (
 """Errors of one dead letter, which do not stop the others."""
 
 
-type _Failure = dict[str, str]
-"""`id` and `detail` of a dead letter that could not be started."""
-
-
-class _Result(StrEnum):
-    REPLAYED = "replayed"
-    SKIPPED = "skipped"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
     """What became of some dead letters.
 
     Attributes:
-        replayed: How many operations were started.
-        skipped: How many were not open any more.
-        failures: `{"id", "detail"}` of each that could not be started and stays open.
+        items: What was done to each that need not wait.
         left: Ids of those that have to wait for a circuit.
         held_until: For how long; None when none has to wait.
     """
 
-    replayed: int
-    skipped: int
-    failures: tuple[_Failure, ...]
+    items: tuple[BulkItem, ...]
     left: tuple[str, ...]
     held_until: datetime | None
 
@@ -139,17 +131,22 @@ async def replay_some(
     difference = timedelta(0) if asked_at is None else asked_at - clock.now()
     records = await find_dead_letters(ids)
     until = await _held(hub, records)
-    free: list[str] = []
+    free: list[tuple[int, DeadLetterRecord | str]] = []
     left: list[str] = []
-    for dead_letter_id, record in zip(ids, records, strict=True):
-        is_held = record is not None and record.status is Status.OPEN and record.dependency in until
-        (left if is_held else free).append(dead_letter_id)
+    for place, (dead_letter_id, record) in enumerate(zip(ids, records, strict=True)):
+        if record is not None and record.status is Status.OPEN and record.dependency in until:
+            left.append(dead_letter_id)
+        else:
+            free.append((place, record or dead_letter_id))
     body = ReplayBody() if note is None else ReplayBody(note=note)
-    results = await _all_of(hub, free, body, replay_id, by)
+    items = await _all_of(hub, [found for _, found in free], body, replay_id, by)
+    await keep_items(
+        replay_id,
+        optional_to_rfc3339(asked_at),
+        zip((place for place, _ in free), items, strict=True),
+    )
     return BatchResult(
-        replayed=results.count(_Result.REPLAYED),
-        skipped=results.count(_Result.SKIPPED),
-        failures=tuple(result for result in results if isinstance(result, dict)),
+        items=tuple(items),
         left=tuple(left),
         held_until=min(until.values()) + difference if left else None,
     )
@@ -163,43 +160,59 @@ async def _held(hub: str, records: Iterable[DeadLetterRecord | None]) -> dict[st
 
 
 async def _all_of(
-    hub: str, ids: Iterable[str], body: ReplayBody, replay_id: str, by: str | None
-) -> list[_Result | _Failure]:
+    hub: str, found: Iterable[DeadLetterRecord | str], body: ReplayBody, replay_id: str, by: str | None
+) -> list[BulkItem]:
     limit = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(dead_letter_id: str) -> _Result | _Failure:
+    async def one(each: DeadLetterRecord | str) -> BulkItem:
+        if isinstance(each, str):
+            return BulkItem(id=each, outcome=ItemOutcome.SKIPPED, detail="there is no such dead letter")
         async with limit:
-            return await _replay(hub, dead_letter_id, body, replay_id, by)
+            return await _replay(hub, each, body, replay_id, by)
 
-    return list(await asyncio.gather(*(one(dead_letter_id) for dead_letter_id in ids)))
+    return list(await asyncio.gather(*map(one, found)))
 
 
 async def _replay(
-    hub: str, dead_letter_id: str, body: ReplayBody, replay_id: str, by: str | None
-) -> _Result | _Failure:
+    hub: str, record: DeadLetterRecord, body: ReplayBody, replay_id: str, by: str | None
+) -> BulkItem:
     try:
-        await replay_dead_letter(hub, dead_letter_id, body, clock.now(), replay_id=replay_id, by=by)
-    except (NoSuchDeadLetterError, WrongStatusError):
-        return await _done_before(hub, dead_letter_id, replay_id)
+        operation_id = await replay_dead_letter(hub, record.id, body, clock.now(), replay_id=replay_id, by=by)
+    except (NoSuchDeadLetterError, WrongStatusError) as error:
+        return await _done_before(hub, record, replay_id, str(error))
     except _REFUSALS as error:
-        return {"id": dead_letter_id, "detail": str(error) or type(error).__name__}
-    return _Result.REPLAYED
+        return BulkItem.failed(record.id, error)
+    return _replayed(record, operation_id)
 
 
-async def _done_before(hub: str, dead_letter_id: str, replay_id: str) -> _Result | _Failure:
-    """Return the result for a dead letter that is not open: this bulk replay or somebody else replayed it.
+def _replayed(record: DeadLetterRecord, operation_id: str) -> BulkItem:
+    is_event = record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE
+    return BulkItem(
+        id=record.id,
+        outcome=ItemOutcome.REPLAYED,
+        operation_id=operation_id,
+        event_id=event_id_of(record) if is_event else None,
+    )
+
+
+async def _done_before(hub: str, record: DeadLetterRecord, replay_id: str, why: str) -> BulkItem:
+    """Return the item of a dead letter that is not open: this bulk replay or somebody else replayed it.
 
     An execution that was cut short may have marked the dead letter and not started its operation. The start
     is made here: `triggers.timers` would make it minutes later, after the bulk replay ended.
     """
-    if not await _is_part_of(replay_id, dead_letter_id):
-        return _Result.SKIPPED
-    await finish_changes(hub, dead_letter_id)
-    if not await _is_part_of(replay_id, dead_letter_id):
-        return {"id": dead_letter_id, "detail": "it could not be started and is open again"}
-    return _Result.REPLAYED
+    if await part_of(replay_id, record.id) is None:
+        return BulkItem(id=record.id, outcome=ItemOutcome.SKIPPED, detail=why)
+    await finish_changes(hub, record.id)
+    mine = await part_of(replay_id, record.id)
+    if mine is None:
+        why = "it could not be started and is open again"
+        return BulkItem(id=record.id, outcome=ItemOutcome.FAILED, detail=why)
+    return _replayed(record, mine.operation_id)
 
 
-async def _is_part_of(replay_id: str, dead_letter_id: str) -> bool:
+async def part_of(replay_id: str, dead_letter_id: str) -> Replay | None:
+    """Return the replay of a dead letter that a bulk replay made; None when it made none."""
     record = await find_dead_letter(dead_letter_id)
-    return record is not None and any(replay.replay_id == replay_id for replay in record.replays)
+    replays = () if record is None else record.replays
+    return next((replay for replay in reversed(replays) if replay.replay_id == replay_id), None)

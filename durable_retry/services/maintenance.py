@@ -8,7 +8,8 @@ by time go round a whole table or task hub: they store where they are, and begin
     sent events, commits           their lists, in the parts of the outbox's index
     dead letters, metrics          their lists
     operations                     the index of operations, in four parts by time
-    batches, others, records       round the list of batches, the instances and the entities of the task hub
+    batches                        round the lists of batches, sagas and bulk actions
+    others, records                round the instances and the entities of the task hub
 
 What is removed of each, and in which order, is in `services.retention` and `services.operation_index`.
 """
@@ -39,6 +40,7 @@ from durable_retry.services.retention import (
     remove_archived_dead_letters,
     remove_attempt_markers,
     remove_batches,
+    remove_listed,
     remove_old_commits,
     remove_sent_events,
     remove_steps,
@@ -51,7 +53,7 @@ from durable_retry.stores.task_hub import (
     clean_entities,
     start_instance,
 )
-from durable_retry.stores.workflows import TABLE
+from durable_retry.stores.workflows import LISTED, LISTS_TABLE, TABLE
 
 _log = logging.getLogger(__name__)
 
@@ -257,12 +259,16 @@ async def _commits(_hub: str, shard: int, now: datetime) -> AsyncGenerator[int]:
             yield number
 
 
-async def _batches(_hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]:
+async def _batches(hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]:
     kept_for = maintenance_settings().history_for
     if kept_for is not None:
         walk = partial(remove_batches, now - kept_for)
         async for number in _round(walk, TABLE, "place", now):
             yield number
+        for kind in LISTED:
+            walk = partial(remove_listed, hub, kind, now - kept_for)
+            async for number in _round(walk, LISTS_TABLE, kind, now):
+                yield number
 
 
 async def _operations(hub: str, shard: int, now: datetime) -> AsyncGenerator[int]:

@@ -255,7 +255,7 @@ async def _was_started(hub: str, record: DeadLetterRecord, started: Replay) -> b
     if started.dead_letter_id is not None:
         return True  # It has failed again, and that dead letter may be replayed by now.
     if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
-        return await was_resent(_event_id(record), started.requested_at)
+        return await was_resent(event_id_of(record), started.requested_at)
     return await is_started(hub, OperationInput.from_json(started.operation))
 
 
@@ -351,7 +351,7 @@ def _editable(operation: dict[str, Any]) -> dict[str, Any]:
 async def _start(hub: str, record: DeadLetterRecord, operation: OperationInput) -> None:
     """Start what replays a dead letter; starting it twice is starting it once."""
     if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
-        await resend(hub, _event_id(record), clock.now())
+        await resend(hub, event_id_of(record), clock.now())
     elif record.operation is None:
         if isinstance(await submit(hub, operation), KeyReused):
             raise KeyTakenError(operation.operation_id)
@@ -359,7 +359,8 @@ async def _start(hub: str, record: DeadLetterRecord, operation: OperationInput) 
         raise StillRunningError(operation.operation_id)
 
 
-def _event_id(record: DeadLetterRecord) -> str:
+def event_id_of(record: DeadLetterRecord) -> str:
+    """Return the id of the event that a dead letter `OutboxUndeliverable` is about."""
     return str((record.operation or {})["request"]["event"]["id"])
 
 

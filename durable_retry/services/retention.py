@@ -6,6 +6,7 @@
     sent events     rows of the run --> entry in the list of sent
     commits         commit row --> entry in the list of commits
     batches         rows of the batch --> entry in the list of batches
+    lists           rows of a bulk action's items --> entry in the list of bulk actions; and other lists
 
 The list entry is deleted last, so the next step repeats what a crash interrupted. Failed events stay: a
 person has to handle their dead letters.
@@ -39,9 +40,10 @@ from durable_retry.stores.outbox_index import (
 )
 from durable_retry.stores.task_hub import (
     purge_ended,
+    read_operation,
     read_record,
 )
-from durable_retry.stores.workflows import CREATED, TABLE, age, find_batch
+from durable_retry.stores.workflows import BULK_ACTION, CREATED, LISTS_TABLE, TABLE, age, find_batch
 
 _REMOVED_AT_ONCE: Final = 16
 """Requests to storage take their time on the way, and the account serves many at once."""
@@ -263,19 +265,53 @@ async def remove_batches(created_before: datetime, after: str) -> tuple[int, str
         batch = await find_batch(batch_id)
         if batch is not None and batch.finished_at is None:
             return 0
-        await _remove_rows(batch_id)
+        await _remove_rows(TABLE, batch_id)
         await tables.delete(TABLE, CREATED, row["RowKey"])
         return 1
 
-    oldest = f"{age(to_rfc3339(created_before))}."
-    cursor = None if after == tables.FIRST else max(after, oldest)
-    page = await tables.rows_between(TABLE, CREATED, after=oldest, cursor=cursor, limit=BATCHES_PER_STEP)
+    page = await _older(TABLE, CREATED, created_before, after)
     return await _sum_of(remove, page.rows), page.cursor or tables.FIRST
 
 
-async def _remove_rows(batch_id: str) -> None:
-    page = await tables.rows_between(TABLE, batch_id, only=_KEYS)
+async def remove_listed(hub: str, kind: str, created_before: datetime, after: str) -> tuple[int, str]:
+    """Delete entries of a list from before an instant whose instances are gone, and items of bulk actions.
+
+    Args:
+        hub: Configuration of the durable client.
+        kind: Of the list, one of `stores.workflows.LISTED`.
+        created_before: Aware UTC instant.
+        after: Where the step before ended; `tables.FIRST` for the first.
+
+    Returns:
+        Number of deleted entries, and the next `after`.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+
+    async def remove(row: tables.Row) -> int:
+        instance_id = row["RowKey"].partition("-")[2]
+        if await read_operation(hub, instance_id) is not None:
+            return 0
+        if kind == BULK_ACTION:
+            await _remove_rows(LISTS_TABLE, instance_id)
+        await tables.delete(LISTS_TABLE, kind, row["RowKey"])
+        return 1
+
+    page = await _older(LISTS_TABLE, kind, created_before, after)
+    return await _sum_of(remove, page.rows), page.cursor or tables.FIRST
+
+
+async def _older(table: str, partition: str, created_before: datetime, after: str) -> tables.Page:
+    """Return the next entries of a list by age that are older than an instant."""
+    oldest = f"{age(to_rfc3339(created_before))}."
+    cursor = None if after == tables.FIRST else max(after, oldest)
+    return await tables.rows_between(table, partition, after=oldest, cursor=cursor, limit=BATCHES_PER_STEP)
+
+
+async def _remove_rows(table: str, partition: str) -> None:
+    page = await tables.rows_between(table, partition, only=_KEYS)
     # The row of the batch sorts before its items, so it is deleted in the first transaction: a batch that is
     # deleted half is not found any more.
     for rows in batched(page.rows, _ROWS_AT_ONCE, strict=False):
-        await tables.transact(TABLE, [("delete", {name: row[name] for name in _KEYS}) for row in rows])
+        await tables.transact(table, [("delete", {name: row[name] for name in _KEYS}) for row in rows])

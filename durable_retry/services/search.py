@@ -17,7 +17,6 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
-from durable_retry import clock
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.text import mentions
@@ -316,7 +315,7 @@ async def _created(
     kind: str, find: Callable[[str], Awaitable[dict[str, Any] | None]], limit: int, cursor: str | None
 ) -> _Items:
     limit = min(limit, _WORKFLOWS_READ)
-    return await list_created(kind, find, limit=limit, cursor=cursor, now=clock.now())
+    return await list_created(kind, find, limit=limit, cursor=cursor)
 
 
 def _says(question: Question, *texts: object) -> bool:

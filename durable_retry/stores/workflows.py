@@ -12,14 +12,14 @@ Sagas and bulk replays are listed by the time of their creation, which the task 
     PK `saga` | `replay`   RK <newest first>-<instance id>
 
 An entry is written before its instance starts, so there may be one too many, never one too few. One whose
-instance is gone, because its history was purged, is removed by the listing that finds it.
+instance is gone, because its history was purged, is removed by `services.retention`.
 """
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import batched
 from typing import Any, Final
 
@@ -302,9 +302,7 @@ LISTS_TABLE: Final = "Workflows"
 SAGA: Final = "saga"
 REPLAY: Final = "replay"
 BULK_ACTION: Final = "bulk_action"
-
-_STARTS_WITHIN: Final = timedelta(hours=1)
-"""An entry without an instance that is younger may be that of a start under way."""
+LISTED: Final = (SAGA, REPLAY, BULK_ACTION)
 
 
 async def note_created(kind: str, instance_id: str, created_at: str) -> None:
@@ -325,7 +323,6 @@ async def list_created(
     *,
     limit: int,
     cursor: str | None,
-    now: datetime,
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Return documents, the newest first, and the cursor of the next ones (None at the end).
 
@@ -334,13 +331,9 @@ async def list_created(
         find: Reads the document of an instance; None when there is none.
         limit: The most documents to return; less can come with a cursor.
         cursor: Of the page before; None to begin.
-        now: Aware UTC instant.
     """
     page = await tables.rows_between(LISTS_TABLE, kind, limit=limit, cursor=cursor)
     found = await asyncio.gather(*(find(row["RowKey"].partition("-")[2]) for row in page.rows))
-    for row, document in zip(page.rows, found, strict=True):
-        if document is None and from_rfc3339(row["created_at"]) < now - _STARTS_WITHIN:
-            await tables.delete(LISTS_TABLE, kind, row["RowKey"])
     return [document for document in found if document is not None], page.cursor
 
 

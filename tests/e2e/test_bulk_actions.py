@@ -62,6 +62,21 @@ def test_a_selection_is_replayed_and_what_is_not_open_is_skipped(system: System,
     as_replay = system.client.get(f"/api/dead-letters/replays/{document['action_id']}").json()
     assert (as_replay["replayed"], as_replay["status"]) == (1, "completed")
 
+    def items() -> list[dict[str, Any]] | None:
+        path = f"/api/dead-letters/replays/{document['action_id']}/items"
+        listed: list[dict[str, Any]] = system.client.get(path).json()["items"]
+        return listed if listed[0]["failed_again"] else None
+
+    replayed, skipped = eventually(items, "the replay has failed again")
+    assert (replayed["id"], replayed["outcome"], replayed["status"]) == (
+        found[0],
+        "replayed",
+        "dead_lettered",
+    )
+    assert replayed["failed_again"] == shown(system, found[0])["replays"][0]["dead_letter_id"]
+    assert (skipped["id"], skipped["outcome"], skipped["status"]) == (found[1], "skipped", None)
+    assert skipped["detail"] == "the dead letter is archived"
+
 
 def test_operations_are_retried_now_and_cancelled(system: System, key: str) -> None:
     ids = waiting(system, key, 2)

@@ -94,6 +94,8 @@ def seeded(system: System) -> dict[str, list[str]]:
     saga = system.client.post("/api/sagas", json={"steps": [step]}).json()
     dead = system.until(ids[-1], "dead_lettered")["dead_letter"]
     bulk = system.client.post("/api/dead-letters/replays", json={"filter": {"group": "none"}}).json()
+    asked = {"action": "retry_now", "ids": [ids[0], "op-unknown"]}
+    action = system.client.post("/api/bulk-actions", json=asked).json()
     quiet = {"condition": "*", "for_minutes": 60, "reason": "a test"}
     silence = system.client.post("/api/alerts/silences", json=quiet).json()
     succeeded = system.until(ids[0], "succeeded")
@@ -105,7 +107,7 @@ def seeded(system: System) -> dict[str, list[str]]:
         "dead_letter_id": [dead["id"]],
         "replay_id": [bulk["replay_id"]],
         "silence_id": [silence["id"]],
-        "action_id": [bulk["replay_id"]],
+        "action_id": [bulk["replay_id"], action["action_id"]],
         "event_id": [succeeded["events"][0]["event_id"]],
         "path": ["app.js", "charts.css"],
     }

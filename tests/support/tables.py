@@ -209,7 +209,8 @@ def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("durable_retry.stores.operation_index.TABLE", f"Operations{suffix}")
     monkeypatch.setattr("durable_retry.stores.operation_index.NAMES_TABLE", f"Names{suffix}")
     monkeypatch.setattr("durable_retry.stores.workflows.TABLE", f"Batches{suffix}")
-    monkeypatch.setattr("durable_retry.stores.workflows.LISTS_TABLE", f"Workflows{suffix}")
+    for module in ("stores.workflows", "stores.bulk_replay", "services.retention"):
+        monkeypatch.setattr(f"durable_retry.{module}.LISTS_TABLE", f"Workflows{suffix}")
     for constant in ("index.TABLE", "list.TABLE", "records.INDEX_TABLE"):
         monkeypatch.setattr(f"durable_retry.stores.dead_letters.{constant}", f"Index{suffix}")
 

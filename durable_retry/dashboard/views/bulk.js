@@ -3,7 +3,8 @@
 import { get, post, remove, segment } from "../api.js";
 import { go, h, link, toast } from "../dom.js";
 import { ago, coarse, number, percent, plural, until, words } from "../format.js";
-import { ask, badge, button, card, deadLetterLink, facts, filters, notice, operationLink, pageQuery, pager, table } from "../pieces.js";
+import { ask, badge, button, card, deadLetterLink, eventLink, facts, filters, notice, operationLink, pageQuery, pager, short, table } from "../pieces.js";
+import { Paced } from "../poll.js";
 
 /** What an action is called, is done to, and does. */
 export const ACTIONS = {
@@ -134,14 +135,51 @@ function dryRun({ matched, complete }, action, body, rate) {
     matched ? h("div", { class: "actions" }, button(`${verb} ${many}…`, start, kind), body.ids ? null : h("a", { class: "button quiet", href: link(list, filter) }, "Look at them")) : null]);
 }
 
-export function bulkActionView({ parameters: [id], reload }) {
+const RESULTS = [
+  { name: "Outcome", cell: (one) => badge(one.outcome), text: (one) => one.outcome },
+  { name: "Item", class: "wide", cell: (one) => itemLink(one), text: (one) => one.id },
+  { name: "Operation", class: "wide", cell: became, text: (one) => one.event_id ?? one.operation_id },
+  { name: "Now", cell: standing, text: (one) => one.status },
+  { name: "Why", class: "wide", cell: (one) => h("span", { class: "clip", title: one.detail ?? "" }, one.detail ?? ""), text: (one) => one.detail },
+  { name: "When", cell: (one) => ago(one.at), text: (one) => one.at },
+];
+const RESULTS_FILE = [...RESULTS, { name: "failed_again", text: (one) => one.failed_again }];
+const ITEMS_SECONDS = 5; // The API asks for the operation of each.
+
+const itemLink = (one) => (one.id.startsWith("dl-") ? deadLetterLink(one.id, short(one.id)) : operationLink(one.id, short(one.id)));
+
+function became(one) {
+  if (one.event_id) return eventLink(one.event_id, short(one.event_id));
+  return one.operation_id && one.operation_id !== one.id ? operationLink(one.operation_id, short(one.operation_id)) : h("span", { class: "dim" }, "–");
+}
+
+function standing(one) {
+  if (!one.status) return h("span", { class: "dim" }, "–");
+  return one.failed_again ? h("span", {}, badge(one.status), " ", deadLetterLink(one.failed_again, "failed again")) : badge(one.status);
+}
+
+export function bulkActionView({ parameters: [id], path: address, query, reload }) {
   const path = `bulk-actions/${segment(id)}`;
+  const items = new Paced((signal) => get(`${path}/items`, pageQuery(query, []), signal), ITEMS_SECONDS);
   return {
     title: "Bulk action",
     seconds: 1,
-    load: (signal) => get(path, {}, signal),
-    render: (one) => [headline(one, path, reload), progress(one), failures(one), about(one)],
+    load: async (signal, update) => {
+      const one = await get(path, {}, signal);
+      items.ask(signal, () => update(one));
+      return one;
+    },
+    render: (one) => [headline(one, path, reload), progress(one), failures(one), results(items.value, address, query), about(one)],
   };
+}
+
+function results(page, address, query) {
+  if (!page) return null;
+  if (page.error) return card("Items", notice(page.error));
+  return card("Items", [
+    table("Items", RESULTS, page.items, { keyOf: (one) => one.id, empty: "Nothing was done yet." }),
+    pager(address, query, page, RESULTS_FILE, "items"),
+  ]);
 }
 
 function headline(one, path, reload) {

@@ -1,6 +1,7 @@
 """Doing something to many: to which dead letters or operations, at what rate, and how far it got."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -213,6 +214,57 @@ class Pace:
     def page(self) -> int:
         """How many dead letters to read at once."""
         return self.batch * BATCHES_PER_PAGE
+
+
+class ItemOutcome(StrEnum):
+    """What a bulk action did to one item."""
+
+    REPLAYED = "replayed"
+    DONE = "done"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkItem(JsonRecord):
+    """What a bulk action did to one dead letter or operation.
+
+    Attributes:
+        id: Of the dead letter or the operation.
+        outcome: `replayed` or `done` when it was done; `skipped` when its state did not allow it; `failed`
+            when it could not be done.
+        detail: Why it was skipped or failed; None otherwise.
+        operation_id: The operation that replays the dead letter, or that was acted on; None when there is
+            none.
+        event_id: The event that a replay sent again, in place of an operation; None for others.
+    """
+
+    id: str
+    outcome: ItemOutcome
+    detail: str | None = None
+    operation_id: str | None = None
+    event_id: str | None = None
+
+    @classmethod
+    def failed(cls, item_id: str, error: Exception) -> Self:
+        """Return one that could not be done."""
+        return cls(id=item_id, outcome=ItemOutcome.FAILED, detail=str(error) or type(error).__name__)
+
+    def shortened(self) -> Self:
+        """Return it with a detail that fits a row and a line."""
+        return self if self.detail is None else replace(self, detail=cut_text(self.detail, _DETAIL_CHARS))
+
+
+def counts_of(items: Sequence[BulkItem]) -> dict[str, Any]:
+    """Return `replayed`, `skipped` and `failures` of a batch, as its orchestration adds them up."""
+    outcomes = Counter(item.outcome for item in items)
+    return {
+        "replayed": outcomes[ItemOutcome.REPLAYED] + outcomes[ItemOutcome.DONE],
+        "skipped": outcomes[ItemOutcome.SKIPPED],
+        "failures": [
+            {"id": item.id, "detail": item.detail} for item in items if item.outcome is ItemOutcome.FAILED
+        ],
+    }
 
 
 class ReplayState(StrEnum):

@@ -12,14 +12,14 @@ from durable_retry.engine.dead_letters.bulk_replay import (
     BulkActionBody,
     ReplayState,
 )
-from durable_retry.services.bulk_actions import count_matches, find_bulk_action, start_bulk_action
+from durable_retry.services.bulk_actions import count_matches, find_bulk_action, items_page, start_bulk_action
 from durable_retry.stores.task_hub import InstanceEndedError
 from durable_retry.stores.workflows import BULK_ACTION, list_created
 from durable_retry.triggers.http.answers import ConflictError, json_answer, page_answer, required
 from durable_retry.triggers.http.callers import Caller
 from durable_retry.triggers.http.documents import UtcInstant
 from durable_retry.triggers.http.parameters import CURSOR, LIMIT
-from durable_retry.triggers.http.replays import cancelled_answer, started_answer
+from durable_retry.triggers.http.replays import BulkItemPage, cancelled_answer, started_answer
 from durable_retry.triggers.http.routes import (
     AWAY,
     CONFLICT,
@@ -115,7 +115,7 @@ async def start_action_on_many(
 async def list_actions_on_many(query: Query, hub: str) -> func.HttpResponse:
     """List bulk actions, bulk replays among them, the newest first."""
     items, following = await list_created(
-        BULK_ACTION, partial(find_bulk_action, hub), limit=query[LIMIT], cursor=query[CURSOR], now=clock.now()
+        BULK_ACTION, partial(find_bulk_action, hub), limit=query[LIMIT], cursor=query[CURSOR]
     )
     return page_answer(items, following)
 
@@ -124,6 +124,21 @@ async def list_actions_on_many(query: Query, hub: str) -> func.HttpResponse:
 async def get_action_on_many(action_id: str, hub: str) -> func.HttpResponse:
     """Show how far a bulk action got."""
     return json_answer(await _find(hub, action_id))
+
+
+@routes.get(
+    "bulk-actions/{action_id}/items",
+    parameters=PAGING,
+    answers=page(BulkItemPage),
+    errors=(MISSING, AWAY),
+)
+async def list_items_of_action(action_id: str, query: Query, hub: str) -> func.HttpResponse:
+    """List what became of each item of a bulk action, the latest first.
+
+    `status` is that of the operation now. One whose turn has not come is not listed.
+    """
+    await _find(hub, action_id)
+    return page_answer(*await items_page(hub, action_id, limit=query[LIMIT], cursor=query[CURSOR]))
 
 
 @routes.delete(

@@ -2,17 +2,23 @@
 
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import azure.functions as func
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from durable_retry import clock
-from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, Category, DeadLetterReason
-from durable_retry.engine.dead_letters.bulk_replay import FINISHED_REPLAY, BulkReplayBody, ReplayState
+from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, Category, DeadLetterReason, OperationState
+from durable_retry.engine.dead_letters.bulk_replay import (
+    FINISHED_REPLAY,
+    BulkReplayBody,
+    ItemOutcome,
+    ReplayState,
+)
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import ReplayBody
-from durable_retry.services.bulk_actions import find_bulk_replay, start_bulk_replay
+from durable_retry.engine.outbox import EventState
+from durable_retry.services.bulk_actions import find_bulk_replay, items_page, start_bulk_replay
 from durable_retry.services.replay import replay_dead_letter
 from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.task_hub import InstanceEndedError, raise_event
@@ -109,6 +115,29 @@ class BulkReplayPage(BaseModel):
     next_cursor: str | None
 
 
+class BulkItemDocument(BaseModel):
+    """What a bulk replay or a bulk action did to one, and what became of it."""
+
+    id: Annotated[str, Field(description="Of the dead letter or the operation.")]
+    outcome: ItemOutcome
+    detail: Annotated[str | None, Field(description="Why it was skipped or failed; null otherwise.")]
+    operation_id: Annotated[str | None, Field(description="Replays the dead letter, or was acted on.")]
+    event_id: Annotated[str | None, Field(description="The event that was sent again.")]
+    at: Annotated[UtcInstant | None, Field(description="When its turn came.")]
+    status: Annotated[
+        OperationState | EventState | None,
+        Field(description="Of the operation or the event now; null when there is none, or none any more."),
+    ]
+    failed_again: Annotated[str | None, Field(description="The dead letter that the replay ended as.")]
+
+
+class BulkItemPage(BaseModel):
+    """A page of the items of a bulk replay or a bulk action, the latest first."""
+
+    items: list[BulkItemDocument]
+    next_cursor: str | None
+
+
 @routes.post(
     "dead-letters/{dead_letter_id}/replay",
     body=ReplayBody,
@@ -162,7 +191,7 @@ async def start_replay_of_many(
 async def list_replays_of_many(query: Query, hub: str) -> func.HttpResponse:
     """List bulk replays, the newest first."""
     items, following = await list_created(
-        REPLAY, partial(find_bulk_replay, hub), limit=query[LIMIT], cursor=query[CURSOR], now=clock.now()
+        REPLAY, partial(find_bulk_replay, hub), limit=query[LIMIT], cursor=query[CURSOR]
     )
     return page_answer(items, following)
 
@@ -171,6 +200,21 @@ async def list_replays_of_many(query: Query, hub: str) -> func.HttpResponse:
 async def get_replay_of_many(replay_id: str, hub: str) -> func.HttpResponse:
     """Show how far a bulk replay got."""
     return json_answer(await _find(hub, replay_id))
+
+
+@routes.get(
+    "dead-letters/replays/{replay_id}/items",
+    parameters=PAGING,
+    answers=page(BulkItemPage),
+    errors=(MISSING, AWAY),
+)
+async def list_items_of_replay(replay_id: str, query: Query, hub: str) -> func.HttpResponse:
+    """List what became of each dead letter of a bulk replay, the latest first.
+
+    `status` is that of its operation now. One whose turn has not come is not listed.
+    """
+    await _find(hub, replay_id)
+    return page_answer(*await items_page(hub, replay_id, limit=query[LIMIT], cursor=query[CURSOR]))
 
 
 @routes.delete(

@@ -278,7 +278,7 @@ async def submit_saga(req: func.HttpRequest, hub: str) -> func.HttpResponse:
 async def list_all_sagas(query: Query, hub: str) -> func.HttpResponse:
     """List sagas, the newest first."""
     items, following = await list_created(
-        SAGA_SOURCE, partial(find_saga, hub), limit=query[LIMIT], cursor=query[CURSOR], now=clock.now()
+        SAGA_SOURCE, partial(find_saga, hub), limit=query[LIMIT], cursor=query[CURSOR]
     )
     return page_answer(items, following)
 

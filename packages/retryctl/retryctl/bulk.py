@@ -71,6 +71,32 @@ def cancel(api: Api, args: Namespace, screen: Screen) -> int:
     return errors.OK
 
 
+def items(api: Api, args: Namespace, screen: Screen) -> int:
+    """List what became of each item of a bulk action, the latest first."""
+    return show_items(api, (_PATH, args.id, "items"), args.limit, screen)
+
+
+def show_items(api: Api, path: tuple[str, ...], limit: int, screen: Screen) -> int:
+    """List what became of each item of what acts on many.
+
+    Args:
+        api: Where it is.
+        path: Of its items.
+        limit: The most to list.
+        screen: Shows them.
+    """
+    document = api.pages(*path, limit=limit)
+    names = ("id", "outcome", "status", "failed_again", "at", "detail")
+    rows = [
+        [*(each[name] for name in names[:2]), each["event_id"] or each["operation_id"]]
+        + [each[name] for name in names[2:]]
+        for each in document["items"]
+    ]
+    headers = ("ID", "OUTCOME", "OPERATION", "NOW", "FAILED AGAIN AS", "AT", "WHY")
+    screen.show_list(document, "id", table(headers, rows))
+    return errors.OK
+
+
 def follow_progress(
     api: Api, path: tuple[str, ...], screen: Screen, text: Callable[[Mapping[str, Any]], str]
 ) -> int:

@@ -338,6 +338,8 @@ def _add_replays(commands: Commands) -> None:
     _with_limit(_command(group, "list", dead_letters.list_replays, "list bulk replays, newest first"))
     words = "show the progress of a bulk replay"
     _with_id(_command(group, "show", dead_letters.show_replay, words), "bulk replay")
+    words = "list what became of each dead letter of a bulk replay, the latest first"
+    _with_limit(_with_id(_command(group, "items", dead_letters.replay_items, words), "bulk replay"))
     words = "follow a bulk replay until it ends"
     _with_id(_command(group, "watch", dead_letters.watch_replay, words), "bulk replay")
     words = "cancel a bulk replay; what was replayed stays replayed"
@@ -360,6 +362,8 @@ def _add_bulk(commands: Commands) -> None:
     _with_watch(start)
     _with_limit(_command(group, "list", bulk.list_actions, "list bulk actions, newest first"))
     _with_id(_command(group, "show", bulk.show, "show the progress of a bulk action"), "bulk action")
+    words = "list what became of each item of a bulk action, the latest first"
+    _with_limit(_with_id(_command(group, "items", bulk.items, words), "bulk action"))
     _with_id(_command(group, "watch", bulk.watch, "follow a bulk action until it ends"), "bulk action")
     words = "cancel a bulk action; what was done stays done"
     _with_id(_command(group, "cancel", bulk.cancel, words), "bulk action")

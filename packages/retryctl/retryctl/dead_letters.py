@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from retryctl import errors
 from retryctl.api import Api
-from retryctl.bulk import counts_text, follow_progress
+from retryctl.bulk import counts_text, follow_progress, show_items
 from retryctl.documents import parse_json
 from retryctl.operations import attempt_text
 from retryctl.screen import Screen, cell, facts, span, table
@@ -137,6 +137,11 @@ def show_replay(api: Api, args: Namespace, screen: Screen) -> int:
 def watch_replay(api: Api, args: Namespace, screen: Screen) -> int:
     """Follow a bulk replay until it ends."""
     return follow_progress(api, (*_REPLAYS, args.id), screen, _replay_text)
+
+
+def replay_items(api: Api, args: Namespace, screen: Screen) -> int:
+    """List what became of each dead letter of a bulk replay, the latest first."""
+    return show_items(api, (*_REPLAYS, args.id, "items"), args.limit, screen)
 
 
 def cancel_replay(api: Api, args: Namespace, screen: Screen) -> int:

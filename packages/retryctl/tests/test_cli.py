@@ -305,6 +305,36 @@ def test_the_key_of_a_batch_or_a_saga_is_generated_and_shown_too(kind: str, tmp_
             },
             "replay-1  completed  3        2         1       0          2026-11-21T09:00:00Z  -",
         ),
+        (
+            ["replays", "items", "replay-1"],
+            "dead-letters/replays/replay-1/items",
+            {
+                "id": "dl-1",
+                "outcome": "replayed",
+                "detail": None,
+                "operation_id": "op-1",
+                "event_id": None,
+                "at": "2026-11-21T09:00:00Z",
+                "status": "dead_lettered",
+                "failed_again": "dl-2",
+            },
+            "dl-1  replayed  op-1       dead_lettered  dl-2             2026-11-21T09:00:00Z  -",
+        ),
+        (
+            ["bulk", "items", "bulk-1"],
+            "bulk-actions/bulk-1/items",
+            {
+                "id": "op-1",
+                "outcome": "skipped",
+                "detail": "the operation ended",
+                "operation_id": "op-1",
+                "event_id": None,
+                "at": "2026-11-21T09:00:00Z",
+                "status": "succeeded",
+                "failed_again": None,
+            },
+            "op-1  skipped  op-1       succeeded  -                2026-11-21T09:00:00Z  the operation ended",
+        ),
     ],
 )
 def test_batches_sagas_and_bulk_replays_are_listed(

@@ -86,6 +86,10 @@ def test_many_are_replayed_after_a_dry_run(window: Window, seen: System, key: st
     expect(window.page.locator(".headline .badge")).to_have_text("Completed")
     expect(window.card("Progress")).to_contain_text("3 of 3")
     assert all(shown(seen, each)["status"] == "replayed" for each in found)
+    items = window.card("Items")
+    expect(items.get_by_role("link", name="failed again")).to_have_count(3)
+    items.get_by_role("link", name="failed again").first.click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Open")
 
 
 @pytest.mark.long

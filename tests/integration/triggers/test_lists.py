@@ -1,16 +1,23 @@
 """Lists of batches, sagas and bulk replays: the newest first, a page at a time."""
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import azure.functions as func
 import pytest
 
 from durable_retry import clock
-from durable_retry.stores import workflows as workflow_lists
+from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.dead_letters.bulk_replay import BulkItem, ItemOutcome
+from durable_retry.services.retention import remove_listed
+from durable_retry.stores import workflows as lists
+from durable_retry.stores.bulk_replay import keep_items
+from durable_retry.stores.tables import FIRST, rows_between
 from durable_retry.stores.task_hub import client_for
-from durable_retry.stores.workflows import list_created, note_created
+from durable_retry.stores.workflows import BULK_ACTION, list_created, note_created
+from durable_retry.stores.workflows import REPLAY as REPLAY_LIST
+from durable_retry.stores.workflows import SAGA as SAGA_LIST
 from durable_retry.triggers.http import replays, workflows
 from tests.support.hub import TaskHubStage
 from tests.support.tables import use_own_tables
@@ -73,33 +80,46 @@ async def test_a_list_of_batches_has_no_items(hub: TaskHubStage) -> None:
     assert batch["counts"]["total"] == 1
 
 
-async def test_a_saga_whose_history_was_purged_leaves_the_list_after_an_hour(hub: TaskHubStage) -> None:
-    saga_id = (await call(workflows.submit_saga, hub.binding, SAGA))["saga_id"]
+@pytest.mark.parametrize(("submit", "show", "body", "name"), KINDS[1:], ids=["sagas", "replays"])
+async def test_one_whose_history_was_purged_is_not_shown_and_upkeep_removes_it(
+    hub: TaskHubStage, submit: Any, show: Any, body: Any, name: str
+) -> None:
+    kept_id = (await call(submit, hub.binding, body))[name]
+    instance_id = (await call(submit, hub.binding, body))[name]
     client = await client_for(hub.binding)
-    await client.terminate_orchestration(saga_id)
-    await client.wait_for_orchestration_completion(saga_id, timeout=20)
-    await client.purge_orchestration(saga_id)
+    await client.terminate_orchestration(instance_id)
+    await client.wait_for_orchestration_completion(instance_id, timeout=20)
+    await client.purge_orchestration(instance_id)
+    await keep_items(instance_id, None, [(0, BulkItem(id="dl-1", outcome=ItemOutcome.DONE))])
 
-    async def gone(_saga_id: str) -> None:
-        return None
+    assert [each[name] for each in (await call(show, hub.binding))["items"]] == [kept_id]
+    kinds = [SAGA_LIST] if name == "saga_id" else [REPLAY_LIST, BULK_ACTION]
+    assert [await removed(hub.binding, kind, clock.now()) for kind in kinds] == [1] * len(kinds)
+    for kind in kinds:
+        assert [
+            row["RowKey"].partition("-")[2] for row in (await rows_between(lists.LISTS_TABLE, kind)).rows
+        ] == [kept_id]
+    if name == "replay_id":
+        assert (await rows_between(lists.LISTS_TABLE, instance_id)).rows == []
 
-    async def there(found_id: str) -> dict[str, Any]:
-        return {"saga_id": found_id}
 
-    assert (await call(workflows.list_all_sagas, hub.binding))["items"] == []
-    listed = await list_created(workflow_lists.SAGA, there, limit=5, cursor=None, now=clock.now())
-    assert listed == ([{"saga_id": saga_id}], None)
-    later = clock.now() + timedelta(hours=2)
-    await list_created(workflow_lists.SAGA, gone, limit=5, cursor=None, now=later)
-    assert await list_created(workflow_lists.SAGA, there, limit=5, cursor=None, now=later) == ([], None)
+async def test_upkeep_leaves_entries_that_are_young(hub: TaskHubStage) -> None:
+    await note_created(BULK_ACTION, "bulk-1", to_rfc3339(clock.now()))
+    assert await removed(hub.binding, BULK_ACTION, clock.now() - timedelta(hours=1)) == 0
+
+
+async def removed(hub: str, kind: str, created_before: datetime) -> int:
+    count, following = await remove_listed(hub, kind, created_before, FIRST)
+    assert following == FIRST
+    return count
 
 
 async def test_a_repeated_entry_is_one() -> None:
     for _ in range(2):
-        await note_created(workflow_lists.REPLAY, "replay-1", "2026-11-21T09:00:00Z")
+        await note_created(REPLAY_LIST, "replay-1", "2026-11-21T09:00:00Z")
 
     async def there(found_id: str) -> dict[str, Any]:
         return {"id": found_id}
 
-    listed = await list_created(workflow_lists.REPLAY, there, limit=5, cursor=None, now=clock.now())
+    listed = await list_created(REPLAY_LIST, there, limit=5, cursor=None)
     assert listed == ([{"id": "replay-1"}], None)

@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from activities.bulk_replay import replay_batch, replay_page
+from activities.bulk_replay import bulk_batch, replay_batch, replay_page
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import CircuitState, ManualAction, ManualControl, ManualControlMessage
 from durable_retry.engine.dead_letters.record import Status, archived
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.engine.dead_letters.replay import DeadLetterFilter, ReplayBody
 from durable_retry.services import replay as replay_start
+from durable_retry.services.bulk_actions import items_page
 from durable_retry.services.bulk_replay import RECHECK, held_until
+from durable_retry.services.replay import replay_dead_letter
 from durable_retry.stores.circuit import CircuitEntity
 from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
@@ -146,10 +149,78 @@ async def test_what_is_gone_put_away_or_cannot_run_holds_nothing_up(hub: TaskHub
     good, away = await kept(2)
     await move_dead_letter(away, lambda record: archived(record, clock.now()))
     bad = await keep_operation(an_entry("op-bad", dependency="gone"), clock.now())
-    step = await batch(hub, [good, away, bad, "dl-" + "0" * 32])
+    unknown = "dl-" + "0" * 32
+    step = await batch(hub, [good, away, bad, unknown])
     assert (step["replayed"], step["skipped"]) == (1, 2)
     assert [failure["id"] for failure in step["failures"]] == [bad]
     assert "gone" in step["failures"][0]["detail"]
+    found = {each["id"]: (each["outcome"], each["detail"]) for each in await items(hub)}
+    assert found == {
+        good: ("replayed", None),
+        away: ("skipped", "the dead letter is archived"),
+        bad: ("failed", step["failures"][0]["detail"]),
+        unknown: ("skipped", "there is no such dead letter"),
+    }
+
+
+async def items(hub: TaskHubStage, replay_id: str = "replay-1") -> list[dict[str, Any]]:
+    return (await items_page(hub.binding, replay_id, limit=50, cursor=None))[0]
+
+
+async def test_the_items_say_what_became_of_each_replay_the_latest_first(hub: TaskHubStage) -> None:
+    good, bad = [*(await kept(1, "op-good")), *(await kept(1, "op-bad"))]
+    began = clock.now()
+    for number, dead_letter_id in enumerate((good, bad)):
+        hub.answer = failing(number, Category.MALFORMED, 422)
+        asked = {"replay_id": "replay-1", "ids": [dead_letter_id], "note": None}
+        await replay_batch(asked | {"now": to_rfc3339(began + timedelta(seconds=number))}, hub.binding)
+        await wait_for_operation(hub.binding, f"op-{'bad' if number else 'good'}-0", 20)
+    late, early = await items(hub)
+    assert (early["id"], early["status"], early["failed_again"]) == (good, "succeeded", None)
+    assert (late["id"], late["operation_id"], late["status"]) == (bad, "op-bad-0", "dead_lettered")
+    assert late["failed_again"] is not None
+    assert early["at"] == to_rfc3339(began)
+    page, cursor = await items_page(hub.binding, "replay-1", limit=1, cursor=None)
+    rest, end = await items_page(hub.binding, "replay-1", limit=1, cursor=cursor)
+    assert ([*page, *rest], end) == ([late, early], None)
+
+
+async def test_an_item_whose_operation_was_replayed_once_more_shows_its_own_end(hub: TaskHubStage) -> None:
+    (first,) = await kept(1)
+    hub.answer = failing(1, Category.MALFORMED, 422)
+    await batch(hub, [first])
+    await wait_for_operation(hub.binding, "op-0", 20)
+    record = await find_dead_letter(first)
+    assert record is not None
+    second = await keep_operation(an_entry("op-0") | {"operation": record.replays[-1].operation}, clock.now())
+    hub.answer = failing(0)
+    await replay_dead_letter(hub.binding, second, ReplayBody(), clock.now())
+    await wait_for_operation(hub.binding, "op-0", 20)
+    (item,) = await items(hub)
+    assert (item["status"], item["failed_again"]) == ("dead_lettered", second)
+
+
+async def test_a_batch_that_is_made_again_lists_its_items_once(hub: TaskHubStage) -> None:
+    hub.answer = failing(0)
+    ids = await kept(2)
+    for _ in range(2):
+        await batch(hub, ids)
+    assert [(each["id"], each["outcome"]) for each in await items(hub)] == [
+        (each, "replayed") for each in ids
+    ]
+
+
+async def test_other_actions_have_items_too(hub: TaskHubStage) -> None:
+    (good,) = await kept(1)
+    request = {"replay_id": "bulk-1", "note": None, "by": None, "now": to_rfc3339(clock.now())}
+    await bulk_batch(request | {"action": "archive", "ids": [good, "dl-gone"]}, hub.binding)
+    await bulk_batch(request | {"action": "cancel", "ids": ["op-gone"], "replay_id": "bulk-2"}, hub.binding)
+    found = [*(await items(hub, "bulk-1")), *(await items(hub, "bulk-2"))]
+    assert [(each["id"], each["outcome"], each["detail"], each["status"]) for each in found] == [
+        (good, "done", None, None),
+        ("dl-gone", "skipped", "there is no such dead letter", None),
+        ("op-gone", "skipped", "there is no such operation", None),
+    ]
 
 
 async def test_an_open_circuit_leaves_its_dead_letters_until_it_may_close(hub: TaskHubStage) -> None:

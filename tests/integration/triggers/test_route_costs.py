@@ -16,12 +16,14 @@ from azure.core.pipeline import AsyncPipeline, Pipeline
 from grpc.aio import _channel
 
 from durable_retry import clock
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.config import parse_config
-from durable_retry.engine.dead_letters.bulk_replay import BulkActionBody
+from durable_retry.engine.dead_letters.bulk_replay import BulkActionBody, BulkItem, ItemOutcome
 from durable_retry.services import overview
 from durable_retry.services.bulk_actions import start_bulk_action
 from durable_retry.services.submit import submit
 from durable_retry.settings.configuration import using
+from durable_retry.stores.bulk_replay import keep_items
 from durable_retry.stores.dead_letters.records import keep_operation
 from durable_retry.stores.operation_notes import write_noted
 from durable_retry.stores.task_hub import close_clients
@@ -62,6 +64,7 @@ PATHS: Final = {
     "dead-letters/replays?limit=20": ("list_replays_of_many", {"limit": "20"}),
     "bulk-actions?limit=20": ("list_actions_on_many", {"limit": "20"}),
     "bulk-actions/{action_id}": ("get_action_on_many", {}),
+    "bulk-actions/{action_id}/items?limit=20": ("list_items_of_action", {"limit": "20"}),
     "outbox?limit=20": ("list_outbox", {"limit": "20"}),
     "alerts": ("list_alerts", {}),
     "health": ("get_health", {}),
@@ -130,7 +133,11 @@ async def store(hub: str, name: str, count: int) -> None:
 
 async def started_action(hub: str) -> str:
     body = BulkActionBody(action="archive", ids=["dl-none"])
-    return await start_bulk_action(hub, body, None, matched=1, now=clock.now(), by=None)
+    action_id = await start_bulk_action(hub, body, None, matched=1, now=clock.now(), by=None)
+    done = ItemOutcome.DONE
+    items = [BulkItem(id="op", outcome=done, operation_id=f"op-few-{number}") for number in range(FEW)]
+    await keep_items(action_id, to_rfc3339(clock.now()), enumerate(items))
+    return action_id
 
 
 async def costs(app: App) -> dict[str, tuple[int, int]]:

@@ -11,12 +11,15 @@ from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.dead_letters.bulk_replay import (
     KEPT_FAILURES,
     BulkActionBody,
+    BulkItem,
     BulkReplayBody,
+    ItemOutcome,
     Pace,
     ReplayProgress,
     ReplayState,
     UnfinishedFilter,
     action_document,
+    counts_of,
     progress_document,
 )
 from durable_retry.engine.dead_letters.record import Status
@@ -82,6 +85,26 @@ def test_progress_adds_up_and_keeps_the_latest_failures() -> None:
     assert (progress.replayed, progress.skipped, progress.failed) == (2, 1, KEPT_FAILURES + 1)
     assert [failure["id"] for failure in progress.failures] == [one["id"] for one in failures[1:]]
     assert ReplayProgress.from_json(progress.to_json()) == progress
+
+
+def test_the_items_of_a_batch_are_counted_by_their_outcomes() -> None:
+    items = [
+        BulkItem(id="dl-1", outcome=ItemOutcome.REPLAYED, operation_id="op-1"),
+        BulkItem(id="dl-2", outcome=ItemOutcome.DONE),
+        BulkItem(id="dl-3", outcome=ItemOutcome.SKIPPED, detail="it is archived"),
+        BulkItem.failed("dl-4", ValueError("no such dependency")),
+        BulkItem.failed("dl-5", TimeoutError()),
+    ]
+    failures = [{"id": "dl-4", "detail": "no such dependency"}, {"id": "dl-5", "detail": "TimeoutError"}]
+    assert counts_of(items) == {"replayed": 2, "skipped": 1, "failures": failures}
+    assert [BulkItem.from_json(item.to_json()) for item in items] == items
+
+
+def test_an_item_is_stored_with_a_short_detail() -> None:
+    item = BulkItem.failed("dl-1", ValueError("no" * 500)).shortened()
+    assert len(item.detail or "") <= 200
+    done = BulkItem(id="dl-2", outcome=ItemOutcome.DONE)
+    assert done.shortened() == done
 
 
 def test_the_document_says_what_remains() -> None:
