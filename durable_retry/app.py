@@ -33,6 +33,7 @@ from durable_retry.settings.configuration import (
     app_settings,
     function_name,
     load_app,
+    mistakes_in_dependencies,
     printing_mistakes,
     use_registration,
 )
@@ -189,7 +190,7 @@ def _check_settings() -> None:
     """Read every group of app settings.
 
     Raises:
-        SettingsError: Lists the mistakes of all of them.
+        SettingsError: Lists the mistakes of all of them, and those in the file of dependencies.
     """
     problems: list[Problem] = []
     for read in (check_storage_account, app_settings, maintenance_settings, intake_settings, caller_settings):
@@ -198,7 +199,7 @@ def _check_settings() -> None:
         except SettingsError as error:
             problems.extend(error.problems)
     if problems:
-        raise SettingsError(tuple(problems))
+        raise SettingsError((*problems, *mistakes_in_dependencies()))
 
 
 def _mistakes_in(app: Any, chosen: Any) -> Iterator[Problem]:

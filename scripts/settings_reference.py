@@ -55,9 +55,9 @@ _APP: Final = """\
 Environment variables: in Azure the app's settings, locally `Values` of `local.settings.json`, which the real
 environment overrides. `make setup` creates that file from `local.settings.example.json`; it may hold
 secrets, and git ignores it. An empty value counts as not set. All settings are checked when the app loads;
-a wrong one, or an incomplete set of a source's settings, stops the start, and every mistake is listed. A
-connection is a connection string, or settings that begin with its name and `__`, such as
-`EVENT_HUB_CONNECTION__fullyQualifiedNamespace`, for a managed identity."""
+a wrong one, or an incomplete set of a source's settings, stops the start, and every mistake is listed,
+with those in `dependencies.toml`. A connection is a connection string, or settings that begin with its name
+and `__`, such as `EVENT_HUB_CONNECTION__fullyQualifiedNamespace`, for a managed identity."""
 
 _PLATFORM: Final = "### Read by others"
 

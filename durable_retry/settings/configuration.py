@@ -128,10 +128,9 @@ def read_settings(environ: Mapping[str, str], registration: Registration = Regis
     """
     problems: list[Problem] = []
     handlers = (name.strip() for name in HANDLERS.get(environ).split(","))
-    file = environ.get(DEPENDENCIES_FILE.name) or registration.dependencies_file or DEPENDENCIES_FILE.default
     settings = AppSettings(
         registration=registration,
-        dependencies_file=APP_ROOT / file,
+        dependencies_file=_dependencies_file(environ, registration),
         max_body_bytes=MAX_BODY_BYTES.read(environ, problems),
         max_batch_bytes=MAX_BATCH_BYTES.read(environ, problems),
         read_limit_bytes=READ_LIMIT_BYTES.read(environ, problems),
@@ -143,6 +142,11 @@ def read_settings(environ: Mapping[str, str], registration: Registration = Regis
     if problems:
         raise SettingsError(tuple(problems))
     return settings
+
+
+def _dependencies_file(environ: Mapping[str, str], registration: Registration) -> Path:
+    named = environ.get(DEPENDENCIES_FILE.name) or registration.dependencies_file
+    return APP_ROOT / (named or DEPENDENCIES_FILE.default)
 
 
 def _trace_url(environ: Mapping[str, str], problems: list[Problem]) -> str | None:
@@ -256,7 +260,7 @@ def load_app(stderr: TextIO | None = None) -> None:
     """
     global _config  # noqa: PLW0603 - the process's one configuration, set while the app loads
     with printing_mistakes(stderr):
-        _config = read_dependencies(app_settings())
+        _config = read_dependencies(app_settings().dependencies_file)
         load_handlers(app_settings().handler_modules)
         _check_handlers(_config)
         for warning in _config.warnings:
@@ -279,7 +283,21 @@ def printing_mistakes(stderr: TextIO | None = None) -> Iterator[None]:
         raise
 
 
-def read_dependencies(settings: AppSettings) -> Config:
+def mistakes_in_dependencies() -> tuple[Problem, ...]:
+    """Return the mistakes in the file of dependencies, to list them beside those of app settings."""
+    try:
+        read_dependencies(_dependencies_file(os.environ, _registration))
+    except ConfigError as error:
+        places = [f"{error.file_name}: {key_path(problem.pointer)}" for problem in error.problems]
+        return tuple(
+            Problem(place, problem.detail) for place, problem in zip(places, error.problems, strict=True)
+        )
+    except SettingsError as error:
+        return error.problems
+    return ()
+
+
+def read_dependencies(file: Path) -> Config:
     """Read and check the file of dependencies.
 
     Raises:
@@ -287,15 +305,15 @@ def read_dependencies(settings: AppSettings) -> Config:
         SettingsError: The file cannot be read.
     """
     try:
-        text = settings.dependencies_file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        problem = Problem(DEPENDENCIES_FILE.name, f"cannot read {settings.dependencies_file}: {error}")
+        problem = Problem(DEPENDENCIES_FILE.name, f"cannot read {file}: {error}")
         raise SettingsError((problem,)) from error
     return parse_config(
         text,
         os.environ,
         function_timeout_seconds=function_timeout_seconds(),
-        file_name=_shown(settings.dependencies_file),
+        file_name=_shown(file),
     )
 
 
@@ -347,10 +365,13 @@ def _check_alerts(settings: MaintenanceSettings, config: Config) -> None:
 
 
 def _check_handlers(config: Config) -> None:
-    for handler in registered_handlers():
-        if handler.dependency not in config.dependencies:
-            raise HandlerSetupError(
-                f"handler {handler.name!r} in {handler.function.__module__} names the dependency "
-                f"{handler.dependency!r}, which {_shown(app_settings().dependencies_file)} lacks: add "
-                f"[dependencies.{handler.dependency}] there, or do not load that module"
-            )
+    file = _shown(app_settings().dependencies_file)
+    mistakes = [
+        f"handler {handler.name!r} in {handler.function.__module__} names the dependency "
+        f"{handler.dependency!r}, which {file} lacks: add [dependencies.{handler.dependency}] there, "
+        "or do not load that module"
+        for handler in registered_handlers()
+        if handler.dependency not in config.dependencies
+    ]
+    if mistakes:
+        raise HandlerSetupError("\n".join(mistakes))

@@ -214,6 +214,26 @@ def test_mistakes_of_every_group_of_settings_are_told_at_once(
     assert "nobody-may-see" not in printed
 
 
+def test_mistakes_in_the_file_of_dependencies_are_told_beside_those_of_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HISTORY_RETENTION_DAYS", "seven")
+    maintenance_settings.cache_clear()
+    file = tmp_path / "wrong.toml"
+    file.write_text(
+        '[dependencies.payments]\nbase_url = "ftp://x"\n[dependencies.payments.retry]\nmax_attempt = 3\n'
+    )
+    with pytest.raises(SettingsError):
+        durable_retry.register(df.DFApp(), dependencies_file=file)
+    printed = capsys.readouterr().err
+    assert "HISTORY_RETENTION_DAYS: must be a number" in printed
+    assert f"{file}: dependencies.payments.base_url: " in printed
+    assert f"{file}: dependencies.payments.retry.max_attempt: " in printed
+    with pytest.raises(SettingsError):
+        durable_retry.register(df.DFApp(), dependencies_file=tmp_path / "missing.toml")
+    assert f"DEPENDENCIES_FILE: cannot read {tmp_path / 'missing.toml'}" in capsys.readouterr().err
+
+
 def test_a_blueprint_is_no_app() -> None:
     with pytest.raises(SettingsError, match=r"register\(app\): must be a df.DFApp, not Blueprint"):
         durable_retry.register(df.Blueprint())  # type: ignore[arg-type]

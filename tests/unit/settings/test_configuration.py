@@ -233,10 +233,12 @@ def test_a_handler_module_that_is_not_there_is_named(monkeypatch: pytest.MonkeyP
 def test_a_handler_of_an_unknown_dependency_does_not_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "lonely_handlers.py").write_text(HANDLER.replace("{name}", "1"))
+    for name in "12":
+        (tmp_path / f"lonely_handlers_{name}.py").write_text(HANDLER.replace("{name}", name))
     monkeypatch.syspath_prepend(tmp_path)
-    printed = start(monkeypatch, tmp_path, GOOD, "lonely_handlers")
-    assert "in lonely_handlers" in printed
+    printed = start(monkeypatch, tmp_path, GOOD, "lonely_handlers_1", "lonely_handlers_2")
+    assert "handler 'lonely-1' in lonely_handlers_1" in printed
+    assert "handler 'lonely-2' in lonely_handlers_2" in printed
     assert f"'nobody', which {tmp_path / 'dependencies.toml'} lacks" in printed
 
 
