@@ -141,14 +141,15 @@ def wait_over(operation: OperationInput, kind: str, seconds: float) -> None:
     """
     metrics.record(metrics.WAIT_DURATION, seconds, {DEPENDENCY: operation.dependency, WAIT_KIND: kind})
     MINUTES.waited(operation.dependency, kind, seconds)
-    _log.debug(
-        "operation %s (key %s): waited %.1f s (%s)",
-        operation.operation_id,
-        operation.key,
-        seconds,
-        kind,
-        extra=fields_of(operation, {WAIT_KIND: kind, WAIT_SECONDS: seconds}),
-    )
+    if _log.isEnabledFor(logging.DEBUG):
+        _log.debug(
+            "operation %s (key %s): waited %.1f s (%s)",
+            operation.operation_id,
+            operation.key,
+            seconds,
+            kind,
+            extra=fields_of(operation, {WAIT_KIND: kind, WAIT_SECONDS: seconds}),
+        )
 
 
 def operation_ended(document: Mapping[str, Any], trace: TraceContext | None) -> None:

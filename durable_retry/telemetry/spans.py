@@ -14,7 +14,7 @@ dependencies.toml only. Ids and keys are on spans and in log lines only, where t
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -109,6 +109,8 @@ _PROCESS_TRACER: Final = trace.get_tracer(SCOPE)
 
 _tracer: Tracer = _PROCESS_TRACER
 
+_NO_SPAN: Final = nullcontext(INVALID_SPAN)
+
 
 @contextmanager
 def using(provider: TracerProvider) -> Iterator[None]:
@@ -122,14 +124,21 @@ def using(provider: TracerProvider) -> Iterator[None]:
         _tracer = previous
 
 
-@contextmanager
-def submission(operation: OperationInput) -> Iterator[tuple[Span, OperationInput]]:
+def submission(operation: OperationInput) -> AbstractContextManager[tuple[Span, OperationInput]]:
     """Create the span of a submission.
 
-    Yields:
-        The span, and the operation with its trace context, the parent of later spans. Without the SDK that is
-        the caller's own context, so that the trace passes through an app without telemetry.
+    Returns:
+        A context that gives the span, and the operation with its trace context, the parent of later spans.
+        Without the SDK that is the caller's own context, so that the trace passes through an app without
+        telemetry.
     """
+    if operation.trace is None and _nobody_traces():
+        return nullcontext((INVALID_SPAN, operation))
+    return _submission(operation)
+
+
+@contextmanager
+def _submission(operation: OperationInput) -> Iterator[tuple[Span, OperationInput]]:
     with _span(
         f"submit {operation.dependency}",
         operation.trace,
@@ -140,29 +149,32 @@ def submission(operation: OperationInput) -> Iterator[tuple[Span, OperationInput
         yield span, operation if place == operation.trace else replace(operation, trace=place)
 
 
-@contextmanager
-def attempt(operation: OperationInput, number: int) -> Iterator[Span]:
+def attempt(operation: OperationInput, number: int) -> AbstractContextManager[Span]:
     """Create the span of one attempt, child of the submission; `attempt_ended` sets its outcome.
 
     Args:
         operation: The operation.
         number: Of the attempt, from 1.
     """
+    if operation.trace is None and _nobody_traces():
+        return _NO_SPAN
     name = f"attempt {dependency_label(operation.dependency)}"
-    with _span(name, operation.trace, SpanKind.INTERNAL, fields_of(operation, {ATTEMPT: number})) as span:
-        yield span
+    return _span(name, operation.trace, SpanKind.INTERNAL, fields_of(operation, {ATTEMPT: number}))
 
 
 def attempt_ended(span: Span, outcome: AttemptOutcome, outcome_name: str) -> None:
     """Set the outcome on the span of an attempt."""
+    if span is INVALID_SPAN:
+        return
     span.set_attributes(present({OUTCOME: outcome_name, HTTP_STATUS: outcome.status_code}))
     if outcome.category is not None:
         span.set_attribute(CATEGORY, outcome.category.value)
         _failed(span, outcome.category.value, outcome.error)
 
 
-@contextmanager
-def call(method: str, server: str, port: int | None, headers: MutableMapping[str, str]) -> Iterator[Span]:
+def call(
+    method: str, server: str, port: int | None, headers: MutableMapping[str, str]
+) -> AbstractContextManager[Span]:
     """Create the span of one HTTP request, and inject its context into the request's headers.
 
     Named after the method alone, without the URL: a path or a query can contain confidential data. Source:
@@ -174,9 +186,11 @@ def call(method: str, server: str, port: int | None, headers: MutableMapping[str
         port: None for the scheme's own.
         headers: Of the request; gets `traceparent` unless the submission had one.
     """
-    if _nobody_traces():
-        yield INVALID_SPAN
-        return
+    return _NO_SPAN if _nobody_traces() else _call(method, server, port, headers)
+
+
+@contextmanager
+def _call(method: str, server: str, port: int | None, headers: MutableMapping[str, str]) -> Iterator[Span]:
     attributes = present({"http.request.method": method, "server.address": server, "server.port": port})
     with _tracer.start_as_current_span(
         method,
@@ -208,6 +222,8 @@ def operation_ended(document: Mapping[str, Any], parent: TraceContext | None) ->
         document: Its last status document.
         parent: Trace context of the submission.
     """
+    if parent is None and _nobody_traces():
+        return
     status, letter = document["status"], document["dead_letter"] or {}
     details = {
         SOURCE: document["source"],
@@ -230,9 +246,13 @@ def operation_ended(document: Mapping[str, Any], parent: TraceContext | None) ->
     span.end(_nanoseconds(from_rfc3339(document["updated_at"])))
 
 
-@contextmanager
-def at(parent: TraceContext | None) -> Iterator[None]:
+def at(parent: TraceContext | None) -> AbstractContextManager[None]:
     """Attach a trace context inside the block; None attaches none."""
+    return nullcontext() if parent is None and _nobody_traces() else _at(parent)
+
+
+@contextmanager
+def _at(parent: TraceContext | None) -> Iterator[None]:
     token = attach(_context_at(parent))
     try:
         yield
@@ -255,9 +275,6 @@ def _span(
 
     A host's span of another trace (a timer's, a queue's) is linked, so that each trace leads to the other.
     """
-    if parent is None and _nobody_traces():
-        yield INVALID_SPAN
-        return
     ambient = trace.get_current_span().get_span_context()
     if parent is None or (ambient.is_valid and trace.format_trace_id(ambient.trace_id) == parent.trace_id):
         context, links = None, []

@@ -235,6 +235,8 @@ def read_json(text: str | bytes) -> Any:
 
 def json_problems(document: Any) -> list[Problem]:
     """List what makes a parsed document unfit to be passed on: depth, lone surrogates, NaN, Infinity."""
+    if _is_plainly_fit(document):
+        return []
     found = []
     for depth, path, value in _walk(document):
         if depth > MAX_DEPTH:
@@ -242,6 +244,20 @@ def json_problems(document: Any) -> list[Problem]:
         if (detail := _value_problem(value)) is not None:
             found.append(Problem(pointer_of(*path), detail))
     return found
+
+
+def _is_plainly_fit(document: Any) -> bool:
+    """Whether nothing is wrong with a document; False when only a look at each value can tell.
+
+    Its text shows that in a tenth of the time: what is no JSON cannot be written or encoded, and with few
+    brackets it is not deep.
+    """
+    try:
+        text = json.dumps(document, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return text.count("{") + text.count("[") <= MAX_DEPTH
 
 
 _ANYTHING: Final[TypeAdapter[Any]] = TypeAdapter(Any)

@@ -332,7 +332,7 @@ def operation_from(
         key=key,
         source=source,
         dependency=dependency.name,
-        fingerprint=request_fingerprint(request, dependency),
+        fingerprint=_fingerprint(request, call, dependency),
         policy=policy,
         timeouts=timeouts,
         created_at=now,
@@ -348,12 +348,11 @@ def operation_from(
     )
 
 
-def request_fingerprint(request: OperationRequest, dependency: Dependency) -> str:
-    """Return the hash of the target and of the request (or its chosen parts), or of the input."""
-    if request.request is None:
+def _fingerprint(request: OperationRequest, call: Mapping[str, Any] | None, dependency: Dependency) -> str:
+    """Return the hash of the target and of the call (or its chosen parts), or of the input."""
+    if call is None:
         return fingerprint(f"handler {request.handler}", request.input)
-    pointers = dependency.idempotency.fingerprint
-    return fingerprint(f"dependency {dependency.name}", request.request.to_json(), pointers)
+    return fingerprint(f"dependency {dependency.name}", call, dependency.idempotency.fingerprint)
 
 
 def _timeouts(request: OperationRequest, dependency: Dependency) -> Timeouts:

@@ -80,7 +80,9 @@ def fingerprint(target: str, request: Any, pointers: Iterable[str] = ()) -> str:
 
 
 def _canonical(value: Any) -> Any:
-    if isinstance(value, Mapping):
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - the first is quick
         return {str(name): _canonical(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_canonical(item) for item in value]

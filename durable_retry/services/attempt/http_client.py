@@ -6,6 +6,7 @@ connection that the peer closed, so taking one is a `pop`.
 """
 
 import asyncio
+import json
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -29,6 +30,9 @@ PROGRESS: Final = "durable_retry.send_progress"
 _PORTS: Final = {"http": 80, "https": 443}
 
 _URLS_KEPT: Final = 256
+
+_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+"""Requests that say so when their body is empty (RFC 9110, section 8.6)."""
 
 _HAPPY_EYEBALLS_SECONDS: Final = 0.25
 """RFC 8305, section 5: wait before the next address is tried beside the first."""
@@ -99,7 +103,6 @@ class PooledTransport(httpx.AsyncBaseTransport):
         origin = _origin(request.url)
         limits = request.extensions.get("timeout", {})
         progress = request.extensions.get(PROGRESS) or SendProgress()
-        assert isinstance(request.stream, httpx.AsyncByteStream)  # noqa: S101 - an AsyncClient makes no other
         async with limit(limits.get("pool"), httpx.PoolTimeout):
             await self._slots.acquire()
         connection: HttpConnection | None = None
@@ -110,7 +113,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
                 connection = await self._connect(origin, limits.get("connect"))
             self._busy.add(connection)
             progress.sent = True
-            response = await connection.send(request, aiter(request.stream))
+            response = await connection.send(request)
         except BaseException as error:
             progress.sent = progress.sent and not isinstance(error, httpx.LocalProtocolError)
             self.release(origin, connection)
@@ -233,9 +236,19 @@ _NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=[])
 
 @dataclass(frozen=True, slots=True)
 class _Pooled:
+    """What a loop keeps to call a dependency.
+
+    Attributes:
+        made_for: The dependency; another object of the same name is another configuration.
+        transport: Sends.
+        headers: Name and value of what every request carries, by name in lower case.
+        limits: The time limits of every request, as httpx's extension `timeout` has them.
+    """
+
     made_for: Dependency
-    client: httpx.AsyncClient
     transport: httpx.AsyncBaseTransport
+    headers: dict[str, tuple[str, str]]
+    limits: dict[str, float | None]
 
 
 _pools: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Pooled]] = WeakKeyDictionary()
@@ -304,7 +317,10 @@ def _pooled(dependency: Dependency) -> _Pooled:
     known = pool.get(dependency.name)
     if known is None or known.made_for is not dependency:
         transport = TracedTransport(_transports(dependency))
-        known = _Pooled(dependency, make_client(dependency, transport), transport)
+        client = make_client(dependency, transport)
+        raw = ((name.decode(), value.decode()) for name, value in client.headers.raw)
+        headers = {name.lower(): (name, value) for name, value in raw}
+        known = _Pooled(dependency, transport, headers, client.timeout.as_dict())
         pool[dependency.name] = known
     return known
 
@@ -317,7 +333,7 @@ def transport_of(dependency: Dependency) -> httpx.AsyncBaseTransport:
 async def close_clients() -> None:
     """Close the running loop's clients; for tests and benchmarks, the host just ends the process."""
     for pooled in _pools.pop(asyncio.get_running_loop(), {}).values():
-        await pooled.client.aclose()
+        await pooled.transport.aclose()
 
 
 def target_url(dependency: Dependency, path: str) -> httpx.URL:
@@ -376,28 +392,53 @@ async def _exchange(
     dependency: Dependency, request: Request, limit_bytes: int, progress: SendProgress
 ) -> BoundedResponse:
     pooled = _pooled(dependency)
-    content: dict[str, Any] = {"json": request.json} if request.has_json else {"content": request.body}
-    built = pooled.client.build_request(
-        request.method,
-        request.url,
-        params=request.params or None,
-        headers=request.headers,
-        extensions={PROGRESS: progress},
-        **content,
-    )
-    # Past the client's own `send`: redirects, cookies and authentication cost a third of a call, and are off.
-    response = await pooled.transport.handle_async_request(built)
+    # Past httpx's client: redirects, cookies and authentication cost a third of a call, and are off.
+    response = await pooled.transport.handle_async_request(_built(pooled, request, progress))
     try:
-        body, is_cut = await _read_up_to(response, limit_bytes)
+        # Not `dict(headers)`, which searches all of them for each name.
+        headers = dict(response.headers.items())
+        body, is_cut = await _read_up_to(_decoded(response, headers), limit_bytes)
     finally:
         await response.aclose()
-    # Not `dict(headers)`, which searches all of them for each name.
-    return BoundedResponse(response.status_code, dict(response.headers.items()), body, is_cut)
+    return BoundedResponse(response.status_code, headers, body, is_cut)
 
 
-async def _read_up_to(response: httpx.Response, limit_bytes: int) -> tuple[bytes, bool]:
+def _built(pooled: _Pooled, request: Request, progress: SendProgress) -> httpx.Request:
+    """Return what httpx's client would build, in a quarter of its time; none of it depends on an answer."""
+    own = {name.lower() for name in request.headers}
+    headers = [("Host", request.url.netloc.decode())]
+    headers += [header for name, header in pooled.headers.items() if name not in own]
+    headers += request.headers.items()
+    if request.has_json and request.json is not None:
+        # As httpx writes it.
+        text = json.dumps(request.json, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        if "content-type" not in own and "content-type" not in pooled.headers:
+            headers.append(("Content-Type", "application/json"))
+    else:
+        text = request.body or ""
+    body = text.encode()
+    if body or request.method in _WITH_BODY:
+        headers.append(("Content-Length", str(len(body))))
+    return httpx.Request(
+        request.method,
+        httpx.URL(request.url, params=request.params) if request.params else request.url,
+        headers=headers,
+        stream=httpx.ByteStream(body),
+        extensions={PROGRESS: progress, "timeout": pooled.limits},
+    )
+
+
+def _decoded(response: httpx.Response, headers: dict[str, str]) -> AsyncIterator[bytes]:
+    """Return the body's parts; httpx unpacks it where it is packed, although nobody asked for that."""
+    stream = response.stream
+    if "content-encoding" in headers or not isinstance(stream, httpx.AsyncByteStream):
+        return response.aiter_bytes()
+    return aiter(stream)
+
+
+async def _read_up_to(parts: AsyncIterator[bytes], limit_bytes: int) -> tuple[bytes, bool]:
     body = bytearray()
-    async for chunk in response.aiter_bytes():
+    async for chunk in parts:
         body += chunk
         if len(body) > limit_bytes:
             return bytes(body[:limit_bytes]), True

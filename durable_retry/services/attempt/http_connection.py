@@ -94,7 +94,7 @@ class HttpConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def send(self, request: httpx.Request, body: AsyncIterator[bytes]) -> httpx.Response:
+    async def send(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return its response, whose body is read from the connection.
 
         Raises:
@@ -106,15 +106,16 @@ class HttpConnection(asyncio.Protocol):
         exchange = _Exchange(self, is_head=request.method == "HEAD", read_seconds=limits.get("read"))
         self._exchange = exchange
         try:
-            await self._write(head, body, is_chunked=is_chunked, seconds=limits.get("write"))
+            await self._write(head, request.stream, is_chunked=is_chunked, seconds=limits.get("write"))
             return await exchange.response(request)
         except BaseException:
             self.finish(reusable=False)
             raise
 
-    async def _write(
-        self, head: bytes, body: AsyncIterator[bytes], *, is_chunked: bool, seconds: float | None
-    ) -> None:
+    async def _write(self, head: bytes, body: Any, *, is_chunked: bool, seconds: float | None) -> None:
+        if isinstance(body, httpx.ByteStream) and not is_chunked:
+            await self._write_now(b"".join([head, *body]), seconds)
+            return
         pending = head
         async for chunk in body:
             if chunk:
@@ -259,17 +260,19 @@ class _Exchange:
             extensions={"http_version": b"HTTP/1.1", "reason_phrase": self._reason},
         )
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """Give the body as it arrives."""
-        while True:
-            while self._chunks:
-                chunk = self._chunks.popleft()
-                self._buffered -= len(chunk)
-                yield chunk
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Give the body as it arrives; no asynchronous generator, which asyncio watches at a price."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._chunks:
             if self._complete:
-                return
+                raise StopAsyncIteration
             self._connection.resume()
             await self._more()
+        chunk = self._chunks.popleft()
+        self._buffered -= len(chunk)
+        return chunk
 
     def close(self) -> None:
         """Give the connection up; it is reusable only when the whole response was read."""
@@ -295,10 +298,10 @@ class _Body(httpx.AsyncByteStream):
         self._exchange: _Exchange | None = exchange
 
     @override
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if self._exchange is not None:
-            async for chunk in self._exchange.chunks():
-                yield chunk
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._exchange is None:
+            raise httpx.StreamClosed
+        return aiter(self._exchange)
 
     @override
     async def aclose(self) -> None:

@@ -1,11 +1,19 @@
+import gzip
+from dataclasses import replace
+from typing import Any
+
 import httpx
 import pytest
 
 from durable_retry.engine.dependency import Dependency
 from durable_retry.services.attempt.http_client import (
     EscapedBaseUrlError,
+    Request,
     SendProgress,
+    make_client,
     require_below,
+    send,
+    sending_over,
     target_url,
 )
 
@@ -57,3 +65,51 @@ def test_a_time_limit_says_how_far_the_request_had_come() -> None:
     assert sending.precise_names(TimeoutError()) == ["ConnectTimeout"]
     sending.sent = True
     assert sending.precise_names(TimeoutError()) == []
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"])
+@pytest.mark.parametrize("dependency", [API, replace(API, headers={"Content-Type": "a/b", "X-Own": "1"})])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"json": {"amount": 5, "name": "Zo\u00eb"}, "has_json": True},
+        {"json": None, "has_json": True},
+        {
+            "json": [],
+            "has_json": True,
+            "headers": {"content-type": "application/vnd.x+json", "accept": "*/*"},
+        },
+        {"body": "text", "headers": {"Content-Type": "text/plain", "x-own": "2"}},
+        {"body": "", "params": {"a": "b c", "many": ["1", "2"], "is": True}},
+    ],
+)
+async def test_a_request_is_the_one_that_httpx_would_build(
+    method: str, dependency: Dependency, more: dict[str, Any]
+) -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, content=b"1234567890")
+
+    url = httpx.URL("https://api.example.com/v1/charges")
+    asked = Request(**{"method": method, "url": url, "headers": {"X-Attempt": "1"}, **more})
+    with sending_over(lambda _: httpx.MockTransport(answer)):
+        answered = await send(dependency, asked, seconds=5, limit_bytes=4, progress=SendProgress())
+    client = make_client(dependency, httpx.MockTransport(answer))
+    content = {"json": asked.json} if asked.has_json else {"content": asked.body}
+    built = client.build_request(method, url, params=asked.params or None, headers=asked.headers, **content)
+    [sent] = seen
+    assert (sent.method, sent.url, sent.read()) == (method, built.url, built.content)
+    assert sorted(sent.headers.multi_items()) == sorted(built.headers.multi_items())
+    assert sent.extensions["timeout"] == built.extensions["timeout"]
+    assert (answered.body, answered.is_cut) == (b"1234", True)
+
+
+async def test_a_packed_body_is_unpacked_although_nobody_asked_for_it() -> None:
+    packed = httpx.Response(200, headers={"content-encoding": "gzip"}, content=gzip.compress(b"12345"))
+    asked = Request(method="GET", url=httpx.URL("https://api.example.com/v1/x"), headers={})
+    with sending_over(lambda _: httpx.MockTransport(lambda _: packed)):
+        answered = await send(API, asked, seconds=5, limit_bytes=4, progress=SendProgress())
+    assert (answered.body, answered.is_cut) == (b"1234", True)
