@@ -21,7 +21,7 @@ from onebox.http.messages import (
     response_of,
     trace_of,
 )
-from onebox.http.routes import RouteError, RouteTemplate
+from onebox.http.routes import RouteError, RouteTemplate, split_path
 from onebox.http.streams import StreamedAnswers
 from onebox.worker.durable import BindingInputs
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function
@@ -136,6 +136,10 @@ class HttpFunctions:
         faults: HostFaults = no_faults,
     ) -> None:
         self.endpoints = tuple(found)
+        self._methods = frozenset[str]().union(*(each.methods for each in self.endpoints))
+        # Of a longer path only the catch-alls take any, and they take all.
+        self._most_segments = 1 + max((len(each.template.segments) for each in self.endpoints), default=0)
+        self._shapes: dict[tuple[str, int], tuple[Endpoint, ...]] = {}
         self._runner = runner
         self._inputs = inputs
         self._outputs = outputs
@@ -151,13 +155,25 @@ class HttpFunctions:
         The method is part of the match, so a known path with another method is 404, as in the host
         (azure-functions-host issue 10098); HEAD is not implied by GET either (issue 11625).
         """
-        for endpoint in self.endpoints:
-            if endpoint.methods and method not in endpoint.methods:
-                continue
-            parameters = endpoint.template.match(path)
+        parts = split_path(path)
+        for endpoint in self._candidates(method, len(parts)):
+            parameters = endpoint.template.match(parts)
             if parameters is not None:
                 return endpoint, parameters
         return None
+
+    def _candidates(self, method: str, segments: int) -> tuple[Endpoint, ...]:
+        """Return the endpoints that serve a method and take paths of so many segments, in order."""
+        methods = method if method in self._methods else ""
+        key = (methods, min(segments, self._most_segments))
+        found = self._shapes.get(key)
+        if found is None:
+            found = self._shapes[key] = tuple(
+                each
+                for each in self.endpoints
+                if (not each.methods or method in each.methods) and each.template.takes(key[1])
+            )
+        return found
 
     async def answer(self, request: Request, endpoint: Endpoint, parameters: Mapping[str, str]) -> ASGIApp:
         """Run the function; an error of its own becomes an empty 500: its text is nobody else's business."""
@@ -185,10 +201,9 @@ class HttpFunctions:
         self, request: Request, body: bytes, endpoint: Endpoint, parameters: Mapping[str, str]
     ) -> Response:
         self._faults(HostPoint.HTTP_RECEIVED)
-        run = self._run(request, body, endpoint, parameters)
         try:
             # Shielded: a client that hangs up does not stop a function half way, as it would not in the host.
-            result = await asyncio.shield(asyncio.ensure_future(run))
+            result = await self._run(request, body, endpoint, parameters, shielded=True)
             await self._outputs.send(endpoint.function, result, _expression_values(request, parameters))
             self._faults(HostPoint.HTTP_RUN)
             return response_of(result, endpoint.output_name, self._headers)
@@ -221,11 +236,14 @@ class HttpFunctions:
         endpoint: Endpoint,
         parameters: Mapping[str, str],
         invocation_id: str | None = None,
+        *,
+        shielded: bool = False,
     ) -> Result:
         function = endpoint.function
         datum = request_datum(request, body, parameters)
         inputs = [(function.trigger.name, datum), *self._inputs.of(function)]
         reason = f"{request.method} {request.scope['path']}"
+        trace = trace_of(request)
         return await self._runner.run(
-            function, inputs, reason=reason, invocation_id=invocation_id, trace=trace_of(request)
+            function, inputs, reason=reason, invocation_id=invocation_id, trace=trace, shielded=shielded
         )

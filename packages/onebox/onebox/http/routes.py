@@ -8,7 +8,7 @@ a catch-all. Matching ignores case. Source: "Routing in ASP.NET Core", Microsoft
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -154,8 +154,8 @@ class _Segment:
 
     def match(self, text: str) -> dict[str, str] | None:
         found = self.pattern.fullmatch(text)
-        if found is None:
-            return None
+        if found is None or not self.parameters:
+            return None if found is None else {}
         values = {each.name: found[f"p{index}"] for index, each in enumerate(self.parameters)}
         return values if all(each.accepts(values[each.name]) for each in self.parameters) else None
 
@@ -200,27 +200,34 @@ class RouteTemplate:
         ends_open = bool(self.segments) and self.segments[-1].catch_all
         return max(needed, default=0), math.inf if ends_open else len(self.segments)
 
-    def match(self, path: str) -> dict[str, str] | None:
+    def takes(self, segments: int) -> bool:
+        """Whether a path of so many segments can match."""
+        fewest, most = self._lengths
+        return fewest <= segments <= most
+
+    def match(self, parts: Sequence[str]) -> dict[str, str] | None:
         """Return the route parameters of a path; None when it does not match.
 
         Args:
-            path: Percent-encoded, with or without slashes at its ends.
+            parts: The path's segments, percent-encoded; see `split_path`.
         """
-        parts = [part for part in path.split("/") if part]
-        fewest, most = self._lengths
-        if not fewest <= len(parts) <= most:
+        if not self.takes(len(parts)):
             return None
         values: dict[str, str] = {}
         for index, segment in enumerate(self.segments):
-            rest = parts[index:]
-            if not rest:
+            if index >= len(parts):
                 values |= segment.defaults()
                 continue
-            found = segment.match(unquote("/".join(rest) if segment.catch_all else rest[0]))
+            found = segment.match(unquote("/".join(parts[index:]) if segment.catch_all else parts[index]))
             if found is None:
                 return None
             values |= found
         return values
+
+
+def split_path(path: str) -> list[str]:
+    """Return the segments of a path, with or without slashes at its ends."""
+    return [part for part in path.split("/") if part]
 
 
 def _split(text: str) -> Iterable[str]:

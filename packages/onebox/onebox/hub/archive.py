@@ -6,6 +6,7 @@ packed, in the background. What needs its rows again puts them back (`restore`);
 """
 
 import asyncio
+import itertools
 import logging
 import struct
 import zlib
@@ -20,7 +21,7 @@ from onebox.hub.writer import Writer
 
 _LENGTHS: Final = struct.Struct("<4i")  # of the four parts, in bytes; -1 = the part is not there
 _ABSENT = -1
-_ZLIB_LEVEL = 6
+_ZLIB_LEVEL = 3  # 6 per cent more bytes than by 6, and two thirds of the time
 _MOST_INSTANCES = 32  # of one transaction: bounds how long the event loop runs statements without a break
 _MOST_BYTES = 4_000_000  # likewise; one instance may have more
 _LONG_STATE_CHARACTERS = 1024
@@ -40,10 +41,10 @@ class Parts:
 def pack(parts: Parts) -> bytes:
     """Return the parts as an archive holds them."""
     texts = (parts.input, parts.output, parts.custom_status)
-    bodies = [parts.history, *(b"" if text is None else text.encode() for text in texts)]
-    absent = [False, *(text is None for text in texts)]
-    lengths = (_ABSENT if none else len(body) for none, body in zip(absent, bodies, strict=True))
-    return zlib.compress(_LENGTHS.pack(*lengths) + b"".join(bodies), _ZLIB_LEVEL)
+    bodies = [parts.history, *(text.encode() for text in texts if text is not None)]
+    lengths = map(len, bodies)
+    head = _LENGTHS.pack(next(lengths), *(_ABSENT if text is None else next(lengths) for text in texts))
+    return zlib.compress(head + b"".join(bodies), _ZLIB_LEVEL)
 
 
 def unpack(packed: bytes) -> Parts:
@@ -89,11 +90,6 @@ class _Finished:
     execution_id: str
     completed_us: int
     parts: Parts
-
-    @property
-    def size(self) -> int:
-        texts = (self.parts.input, self.parts.output, self.parts.custom_status)
-        return len(self.parts.history) + sum(len(text) for text in texts if text)
 
 
 def _archive(tx: Transaction, *, finished: list[_Finished], packed: list[bytes]) -> None:
@@ -162,11 +158,13 @@ class Archiver:
 
     def _read(self) -> list[_Finished]:
         found: list[_Finished] = []
+        size = 0
         rows = self._rows("instance.to_archive", _MOST_INSTANCES)
         for instance_id, execution_id, completed_us, *texts in rows:
             turns = self._rows("history.read", instance_id)
-            parts = Parts(b"".join(unpacked(events) for (events,) in turns), *texts)
-            found.append(_Finished(instance_id, execution_id, completed_us, parts))
-            if sum(one.size for one in found) > _MOST_BYTES:
+            history = b"".join(map(unpacked, itertools.chain.from_iterable(turns)))
+            found.append(_Finished(instance_id, execution_id, completed_us, Parts(history, *texts)))
+            size += len(history) + sum(map(len, filter(None, texts)))
+            if size > _MOST_BYTES:
                 break
         return found

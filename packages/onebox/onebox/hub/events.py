@@ -8,6 +8,7 @@ Which event carries what follows `orchestrator_service.proto` and Microsoft's in
 one, every event bears the time at which it was written.
 """
 
+import functools
 import zlib
 from collections.abc import Iterable
 
@@ -30,10 +31,17 @@ _PACKED_FROM_BYTES = (
     4096  # of a shorter one little is gained before the end of its instance packs it (`archive`)
 )
 _MORE = 0x80
+_SHORT = [bytes([value]) for value in range(_MORE)]
 _MICROSECONDS = 1_000_000
+_KEPT_STAMPS = 16
 
 
 def _varint(value: int) -> bytes:
+    """Return a number in protobuf's variable length; nearly all of these take one byte or two."""
+    if value < _MORE:
+        return _SHORT[value]
+    if value < _MORE << 7:
+        return bytes((value & 0x7F | _MORE, value >> 7))
     out = bytearray()
     while value >= _MORE:
         out.append(value & 0x7F | _MORE)
@@ -140,10 +148,15 @@ def orchestrator_completed(at_us: int) -> bytes:
 
 def _bare(at_us: int, body: bytes) -> bytes:
     """Frame an event without fields of its own: each turn has two, and protobuf is slower to write them."""
+    return _element(_PAST_KEY, _UNNUMBERED + _stamp(at_us) + body)
+
+
+@functools.lru_cache(_KEPT_STAMPS)
+def _stamp(at_us: int) -> bytes:
+    """Return an event's time: the events of a group of transactions have the same."""
     seconds, rest = divmod(at_us, _MICROSECONDS)
     nanos = b"\x10" + _varint(rest * 1000) if rest else b""
-    stamp = b"\x08" + _varint(seconds) + nanos
-    return _element(_PAST_KEY, _UNNUMBERED + _element(_STAMP_KEY, stamp) + body)
+    return _element(_STAMP_KEY, b"\x08" + _varint(seconds) + nanos)
 
 
 def execution_started(start: Start, execution_id: str, at_us: int, tags: dict[str, str]) -> bytes:

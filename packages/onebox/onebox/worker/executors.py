@@ -190,8 +190,7 @@ class Orchestrators:
 
     def _go_on(self, kept: _CachedExecutor, tail: bytes, request: TurnRequest) -> Any:
         parsed = pb.OrchestratorRequest.FromString(tail + b"".join(map(as_new, request.new)))
-        with tracing.suppress_span_emission(), tracing.use_trace_context(kept.trace):
-            return kept.executor.go_on(parsed.pastEvents, parsed.newEvents)
+        return _traced(kept.trace, lambda: kept.executor.go_on(parsed.pastEvents, parsed.newEvents))
 
     def _replay(self, request: TurnRequest) -> tuple[_CachedExecutor, Any]:
         self.replays += 1
@@ -203,8 +202,8 @@ class Orchestrators:
             maximum_timer_interval=self._sdk.maximum_timer_interval,
         )
         trace = _trace_of(parsed)
-        with tracing.suppress_span_emission(), tracing.use_trace_context(trace):
-            result = executor.execute(request.instance_id, parsed.pastEvents, parsed.newEvents)
+        past, new = parsed.pastEvents, parsed.newEvents
+        result = _traced(trace, lambda: executor.execute(request.instance_id, past, new))
         return _CachedExecutor(executor, request.execution_id, 0, b"", trace, 0), result
 
     def _take(self, instance_id: str) -> _CachedExecutor | None:
@@ -222,6 +221,15 @@ class Orchestrators:
         self._bytes += kept.size
         while self._bytes > self._limit_bytes:
             self._bytes -= self._kept.popitem(last=False)[1].size
+
+
+def _traced(trace: pb.TraceContext | None, run: Callable[[], Any]) -> Any:
+    """Run under a trace context; None leaves out what would change nothing."""
+    with tracing.suppress_span_emission():
+        if trace is None:
+            return run()
+        with tracing.use_trace_context(trace):
+            return run()
 
 
 def _trace_of(request: pb.OrchestratorRequest) -> pb.TraceContext | None:

@@ -1,4 +1,4 @@
-"""Where coroutines of the functions run: on a thread of their own, or where their caller runs."""
+"""Where coroutines of the functions run, on a thread of their own or where their caller runs; their time."""
 
 import asyncio
 import logging
@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 _LOG = logging.getLogger("onebox.functions")
@@ -28,14 +29,18 @@ class WorkerLoop:
         """Begin to run what is handed in."""
         self._thread.start()
 
-    async def run[T](self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there to its end; a caller that is cancelled cancels it there.
+    async def run[T](self, work: Coroutine[Any, Any, T], *, shielded: bool = False) -> T:
+        """Run a coroutine there to its end.
 
         A caller that runs there already goes on in its own task.
+
+        Args:
+            work: The coroutine.
+            shielded: Whether it goes on when its caller is cancelled, which cancels it otherwise.
         """
         if asyncio.get_running_loop() is self._loop:
-            return await work
-        return await _Crossing(work, self._loop).result()
+            return await asyncio.shield(work) if shielded else await work
+        return await _Crossing(work, self._loop, shielded=shielded).result()
 
     def submit[T](self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin to run a coroutine there; any thread may call this."""
@@ -62,40 +67,44 @@ class _Crossing[T]:
     thread may wait.
     """
 
-    def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, *, shielded: bool
+    ) -> None:
         self._work = work
         self._loop = loop
+        self._shielded = shielded
         self._caller = asyncio.get_running_loop()
         self._answer: asyncio.Future[T] = self._caller.create_future()
         self._task: asyncio.Task[None] | None = None
 
     async def result(self) -> T:
-        """Run the coroutine and return its result; a caller that is cancelled cancels it."""
+        """Run the coroutine and return its result; a caller that is cancelled cancels it, unless shielded."""
         self._loop.call_soon_threadsafe(self._begin)
         try:
             return await self._answer
         except asyncio.CancelledError:
-            self._loop.call_soon_threadsafe(self._cancel)
+            if not self._shielded:
+                self._loop.call_soon_threadsafe(self._cancel)
             raise
 
     def _begin(self) -> None:
-        self._task = self._loop.create_task(self._carry_out())
-        self._task.add_done_callback(self._end)
+        # Eagerly: what need not wait is done in this pass of the loop.
+        self._task = asyncio.Task(self._carry_out(), loop=self._loop, eager_start=True)
 
     async def _carry_out(self) -> None:
         """Run the coroutine; the caller gets its result before anything else runs here."""
-        self._post(self._succeed, await self._work)
+        try:
+            result = await self._work
+        except asyncio.CancelledError:
+            self._post(self._answer.cancel)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is the caller's
+            self._post(self._fail, error)
+        else:
+            self._post(self._succeed, result)
 
     def _cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
-
-    def _end(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled():
-            self._work.close()  # it may not have begun
-            self._post(self._answer.cancel)
-        elif (error := task.exception()) is not None:
-            self._post(self._fail, error)
 
     def _post(self, call: Callable[..., object], *arguments: object) -> None:
         with suppress(RuntimeError):  # the caller's loop is closed: nobody waits any more
@@ -110,15 +119,79 @@ class _Crossing[T]:
             self._answer.set_exception(error)
 
 
+@dataclass(eq=False, slots=True)
+class _Run:
+    """A run under a limit: its task, when it is out of time, and how often the task was cancelled before."""
+
+    task: asyncio.Task[Any]
+    due: float
+    cancelling: int
+    expired: bool = False
+
+
+class TimeLimit:
+    """Ends what takes longer than a limit, by one timer for all that runs.
+
+    What `asyncio.timeout` does, without a timer for each run that is nearly always taken back. All runs have
+    the same limit, so the oldest is the next to end. Used on one event loop.
+
+    Args:
+        seconds: The limit.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._runs: dict[_Run, None] = {}
+        self._is_set = False
+
+    async def run[T](self, work: Coroutine[Any, Any, T]) -> T:
+        """Await a coroutine.
+
+        Raises:
+            TimeoutError: It was cancelled because it took longer.
+        """
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine is awaited by a task
+        loop = asyncio.get_running_loop()
+        run = _Run(task, loop.time() + self._seconds, task.cancelling())
+        self._runs[run] = None
+        if not self._is_set:
+            self._is_set = True
+            loop.call_at(run.due, self._look, loop)
+        try:
+            return await work
+        except asyncio.CancelledError as cancelled:
+            if run.expired and task.cancelling() - 1 <= run.cancelling:
+                raise TimeoutError from cancelled
+            raise  # somebody else has cancelled it
+        finally:
+            self._runs.pop(run, None)
+            if run.expired:
+                task.uncancel()
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Cancel what is out of time, and look again when the oldest of the others will be."""
+        now = loop.time()
+        while self._runs:
+            oldest = next(iter(self._runs))
+            if oldest.due > now:
+                loop.call_at(oldest.due, self._look, loop)
+                return
+            del self._runs[oldest]
+            oldest.expired = True
+            oldest.task.cancel()
+        self._is_set = False
+
+
 class CallersLoop:
     """Runs coroutines where their caller runs: for a host whose functions run in other processes."""
 
     def start(self) -> None:
         """Do nothing."""
 
-    async def run[T](self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end."""
-        return await work
+    async def run[T](self, work: Coroutine[Any, Any, T], *, shielded: bool = False) -> T:
+        """Run a coroutine to its end; see `WorkerLoop.run`."""
+        return await asyncio.shield(work) if shielded else await work
 
     def stop(self) -> None:
         """Do nothing."""

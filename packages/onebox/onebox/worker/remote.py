@@ -1,5 +1,6 @@
 """What the host has in place of the functions when worker processes run them."""
 
+import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -50,6 +51,7 @@ class RemoteRunner:
         retry: Retry | None = None,
         invocation_id: str | None = None,
         trace: Trace | None = None,
+        shielded: bool = False,
     ) -> Result:
         """Run a function once; see `Runner.run`. A process that ends meanwhile fails it, as in the host."""
         value, parts = wire.pack_run(
@@ -61,6 +63,10 @@ class RemoteRunner:
             invocation_id=invocation_id,
             trace=trace,
         )
+        call = self._call(value, parts)
+        return await (asyncio.shield(call) if shielded else call)
+
+    async def _call(self, value: Any, parts: Sequence[bytes]) -> Result:
         try:
             return wire.unpack_result(*await self._processes.call(wire.RUN, value, parts))
         except WorkerLostError as lost:

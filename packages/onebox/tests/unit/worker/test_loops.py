@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onebox.worker.loops import WorkerLoop
+from onebox.worker.loops import TimeLimit, WorkerLoop
 
 
 @pytest.fixture
@@ -62,6 +62,23 @@ async def test_a_caller_that_is_cancelled_cancels_it(loop: WorkerLoop) -> None:
     assert await asyncio.to_thread(ended.wait, 10)
 
 
+async def test_what_is_shielded_goes_on_when_its_caller_is_cancelled(loop: WorkerLoop) -> None:
+    began, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        began.set()
+        await asyncio.to_thread(go_on.wait, 10)
+        ended.set()
+
+    caller = asyncio.create_task(loop.run(wait(), shielded=True))
+    await asyncio.to_thread(began.wait, 10)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    go_on.set()
+    assert await asyncio.to_thread(ended.wait, 10)
+
+
 async def test_its_own_cancellation_reaches_the_caller(loop: WorkerLoop) -> None:
     async def give_up() -> None:
         raise asyncio.CancelledError
@@ -87,3 +104,54 @@ async def test_the_caller_has_its_result_before_what_it_made_ready_runs(loop: Wo
         return await others[0]
 
     assert await loop.run(seen())
+
+
+async def test_what_is_out_of_time_is_cancelled_and_what_is_not_goes_on() -> None:
+    limit, cancelled = TimeLimit(0.02), list[int]()
+
+    async def wait(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(number)
+            raise
+
+    async def quick() -> str:
+        return "done"
+
+    late = [asyncio.create_task(limit.run(wait(number))) for number in range(3)]
+    assert await limit.run(quick()) == "done"
+    async with asyncio.timeout(10):
+        results = await asyncio.gather(*late, return_exceptions=True)
+    assert [type(each) for each in results] == [TimeoutError] * 3
+    assert cancelled == [0, 1, 2]
+
+
+async def test_a_limit_holds_again_after_nothing_has_run_for_long() -> None:
+    limit = TimeLimit(0.01)
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            await limit.run(asyncio.Event().wait())
+
+
+async def test_whoever_cancels_a_run_finds_it_cancelled() -> None:
+    limit = TimeLimit(60)
+    run = asyncio.create_task(limit.run(asyncio.Event().wait()))
+    await asyncio.sleep(0)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+
+
+async def test_a_run_that_ends_in_spite_of_its_limit_leaves_its_task_uncancelled() -> None:
+    async def stubborn() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "done"
+        return "never"
+
+    assert await TimeLimit(0.01).run(stubborn()) == "done"
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
