@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from tests.support.semantics import reason_for_own_terms
 from tests.support.target import Target
 
 STRICT_TYPING = "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING"
-ONEBOX = frozenset({"hub", "onebox"})
+ONEBOX = ROOT / "packages" / "onebox"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,7 +44,7 @@ def plain_sdk(request: pytest.FixtureRequest) -> Iterator[None]:
     The app sets it for its whole process when it is loaded, and a test process may hold tests of both.
     """
     with pytest.MonkeyPatch.context() as environment:
-        if ONEBOX & set(Path(request.node.path).parts):
+        if request.node.path.is_relative_to(ONEBOX):
             environment.delenv(STRICT_TYPING, raising=False)
         yield
 
