@@ -278,6 +278,7 @@ class _Exchange:
         """Give the connection up; it is reusable only when the whole response was read."""
         # After a HEAD request the parser is still waiting for a body.
         self._connection.finish(reusable=self._complete and self._keeps_alive and not self._is_head)
+        del self._parser  # it holds our methods: only the garbage collector would free the two
 
     async def _more(self) -> None:
         if self._error is not None:

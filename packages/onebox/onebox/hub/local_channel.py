@@ -18,6 +18,7 @@ from typing import Any, Final, Never
 
 import durabletask.internal.orchestrator_service_pb2 as pb
 import grpc
+from azure.durable_functions.internal import azurefunctions_grpc_interceptor as sdk_metadata
 from durabletask.internal import shared
 from google.protobuf import message_factory
 
@@ -261,9 +262,11 @@ def stop_serving(address: str) -> None:
 
 @functools.cache
 def _install() -> None:
-    """Put ourselves before the SDK's channel factories, once in a process."""
+    """Put ourselves before the SDK's channel factories, and make its clients cheap, once in a process."""
     shared.get_async_grpc_channel = _local_or(shared.get_async_grpc_channel, LocalChannel)
     shared.get_grpc_channel = _local_or(shared.get_grpc_channel, LocalBlockingChannel)
+    # Each client of a binding asks for its package's version, which reads folders: most of what one costs.
+    sdk_metadata.version = functools.cache(sdk_metadata.version)  # type: ignore[attr-defined] # it imports it
 
 
 def _local_or(factory: Callable[..., Any], local: Callable[[str, _Options], Any]) -> Callable[..., Any]:

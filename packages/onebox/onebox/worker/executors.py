@@ -17,6 +17,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import durabletask.internal.orchestrator_service_pb2 as pb
@@ -46,8 +47,17 @@ class _Executor(sdk._OrchestrationExecutor):  # noqa: SLF001 - the SDK has no pu
 
     def process_event(self, ctx: Any, event: pb.HistoryEvent) -> None:
         self.context = ctx
-        setattr(self, "process_event", super().process_event)  # noqa: B010 - from now on without this detour
-        self.process_event(ctx, event)
+        super().process_event(ctx, event)
+
+    def close(self) -> None:
+        """Part the context from the tasks that refer to it: only the garbage collector would free the two."""
+        ctx = self.context
+        if ctx is not None:
+            ctx._generator = ctx._previous_task = None  # noqa: SLF001 - the SDK has no public way
+            ctx._pending_tasks.clear()  # noqa: SLF001 - as above
+            for waiting in chain.from_iterable(ctx._pending_events.values()):  # noqa: SLF001 - as above
+                waiting.set_cancel_handler(None)
+            ctx._pending_events.clear()  # noqa: SLF001 - as above
 
     def go_on(self, tail: Sequence[pb.HistoryEvent], new: Sequence[pb.HistoryEvent]) -> Any:
         """Do what `execute` does after the replay.
@@ -59,17 +69,17 @@ class _Executor(sdk._OrchestrationExecutor):  # noqa: SLF001 - the SDK has no pu
         Returns:
             The SDK's `ExecutionResults`; None when the tail does not fit: replay decides what that means.
         """
-        ctx = self.context
+        ctx, process = self.context, super().process_event
         try:
             ctx._is_replaying = True  # noqa: SLF001 - as in the SDK's `execute`
             for event in tail:
-                self.process_event(ctx, event)
+                process(ctx, event)
         except Exception:  # noqa: BLE001 - whatever it is, the replay raises it where the SDK expects it
             return None
         try:
             ctx._is_replaying = False  # noqa: SLF001 - as above
             for event in new:
-                self.process_event(ctx, event)
+                process(ctx, event)
         except Exception as error:  # noqa: BLE001 - an orchestrator may raise anything, which fails it
             ctx.set_failed(error)
         return sdk.ExecutionResults(ctx.get_actions(), ctx._encoded_custom_status)  # noqa: SLF001 - as above
@@ -163,7 +173,8 @@ class Orchestrators:
 
     def forget(self, instance_id: str) -> None:
         """Keep nothing of an orchestration whose turn is run by somebody else: it may be the last."""
-        self._take(instance_id)
+        if (kept := self._take(instance_id)) is not None:
+            kept.executor.close()
 
     def _run(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse | None:
         kept = self._take(request.instance_id)
@@ -172,11 +183,15 @@ class Orchestrators:
         if kept is not None and tail is not None and self._may_go_on(name):
             result = self._go_on(kept, tail, request)
         if kept is None or result is None:
+            if kept is not None:
+                kept.executor.close()
             if request.missing:
                 return None
             kept, result = self._replay(request)
         if kept.is_waiting:
             self._keep(kept, request)
+        else:
+            kept.executor.close()
         return pb.OrchestratorResponse(
             instanceId=request.instance_id,
             actions=result.actions,
@@ -220,7 +235,9 @@ class Orchestrators:
         self._kept[request.instance_id] = kept
         self._bytes += kept.size
         while self._bytes > self._limit_bytes:
-            self._bytes -= self._kept.popitem(last=False)[1].size
+            _, oldest = self._kept.popitem(last=False)
+            self._bytes -= oldest.size
+            oldest.executor.close()
 
 
 def _traced(trace: pb.TraceContext | None, run: Callable[[], Any]) -> Any:

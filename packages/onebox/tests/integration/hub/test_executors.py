@@ -3,7 +3,11 @@
 That they answer as a replay does is checked in every other case of the hub: see `AppInvoker`.
 """
 
+import gc
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import durabletask.internal.orchestrator_service_pb2 as pb
 import pytest
@@ -92,3 +96,42 @@ async def test_a_turn_that_was_not_committed_is_replayed(tmp_path: Path) -> None
     finally:
         await hub.stop()
     assert invoker.executors.replays == 1 + 4
+
+
+class WatchedOrchestrators(Orchestrators):
+    """Notes the contexts that the SDK makes, without keeping them."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(limit_bytes, replayed_first=0)
+        self.contexts: list[weakref.ref[Any]] = []
+
+    def _replay(self, request: TurnRequest) -> tuple[Any, Any]:
+        kept, result = super()._replay(request)
+        self.contexts.append(weakref.ref(kept.executor.context))
+        return kept, result
+
+
+@pytest.fixture
+def _no_collector() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_no_collector")
+@pytest.mark.parametrize("limit_bytes", [1_000_000, 0])
+async def test_what_is_over_is_freed_without_the_garbage_collector(tmp_path: Path, limit_bytes: int) -> None:
+    invoker = AppInvoker(make_app())
+    invoker.executors = executors = WatchedOrchestrators(limit_bytes)
+    hub = Hub(tmp_path / "hub.db", invoker, SystemClock())
+    await hub.start()
+    try:
+        await hub.tasks.start(Start("timer", "sleeper", input="0.01"))
+        await hub.tasks.start(Start("event", "wait_for_go"))
+        await hub.tasks.wait_finished("timer")
+        await hub.tasks.terminate("event", None, recursive=False)
+        await hub.tasks.wait_finished("event")
+    finally:
+        await hub.stop()
+    assert len(executors.contexts) >= 2
+    assert [each() for each in executors.contexts if each() is not None] == []

@@ -1,14 +1,17 @@
 """Durable clients in the hub's own process, which call it without gRPC."""
 
 import asyncio
+import importlib.metadata
 import logging
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import pytest
+from azure.durable_functions import DurableFunctionsClient
 from azure.durable_functions.internal.serialization import DEFAULT_FUNCTIONS_DATA_CONVERTER
 from durabletask.client import AsyncTaskHubGrpcClient, TaskHubGrpcClient
 from durabletask.grpc_options import GrpcChannelOptions
@@ -16,6 +19,7 @@ from durabletask.grpc_options import GrpcChannelOptions
 from onebox.clock import SystemClock
 from onebox.hub import Hub
 from onebox.hub.local_channel import LocalBlockingChannel, LocalChannel
+from onebox.worker.durable import DurableClients, DurableUrls
 from tests.support.onebox.backends import client_of, running_hub
 from tests.support.onebox.durable_app import AppInvoker
 from tests.support.onebox.sample_app import make_app
@@ -40,6 +44,17 @@ async def test_a_client_of_the_same_process_has_no_connection(hub: Hub) -> None:
     async with client_of(hub.grpc_address) as client:
         await client.schedule_new_orchestration("no_steps", instance_id="one")
         assert isinstance(client._channel, LocalChannel)
+
+
+async def test_clients_look_for_the_version_of_their_package_once(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    binding = DurableClients(DurableUrls("http://127.0.0.1", "hub"), hub.grpc_address).datum().value
+    DurableFunctionsClient(binding)
+    looks = Mock(side_effect=importlib.metadata.PackageNotFoundError)
+    monkeypatch.setattr(importlib.metadata.Distribution, "from_name", looks)
+    DurableFunctionsClient(binding)
+    looks.assert_not_called()
 
 
 async def test_a_client_with_an_interceptor_of_its_own_goes_over_grpc(hub: Hub) -> None:
