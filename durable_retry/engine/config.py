@@ -46,7 +46,7 @@ from durable_retry.engine.dependency import (
     WebhookSecretError,
     signing_key,
 )
-from durable_retry.engine.limits import LimitSettings
+from durable_retry.engine.limits import LimitSettings, limits_problems
 from durable_retry.engine.retry.policy import (
     RetryOverride,
     fitted_timeouts,
@@ -170,6 +170,9 @@ class LimitsTable(Strict):
 
     max_concurrency: Annotated[int, Field(ge=0, le=100_000)] = 0
     rate_per_second: Annotated[float, Field(ge=0, le=10_000)] = 0.0
+    adaptive: bool = False
+    min_concurrency: Annotated[int, Field(ge=1, le=100_000)] = 1
+    latency_seconds: Seconds = 0.0
 
 
 class IdempotencyTable(Strict):
@@ -412,6 +415,10 @@ class _Reader:
                 Problem(pointer_of("dependencies", name, "retry", key), detail)
                 for key, detail in policy_warnings(policy, timeouts.deadline_seconds)
             )
+        circuit, limits = CircuitSettings(**tables["circuit"]), LimitSettings(**tables["limits"])
+        if not broken & {"circuit", "limits"}:
+            found = limits_problems(limits, circuit_enabled=circuit.enabled)
+            wrong.extend(("limits", *problem) for problem in found)
         self.problems.extend(
             Problem(pointer_of("dependencies", name, table, key), detail) for table, key, detail in wrong
         )
@@ -422,9 +429,9 @@ class _Reader:
             auth=None if "auth" in broken else self._auth(name, tables["auth"]),
             timeouts=timeouts,
             retry=policy,
-            circuit=CircuitSettings(**tables["circuit"]),
+            circuit=circuit,
             retry_budget=RetryBudgetSettings(**tables["retry_budget"]),
-            limits=LimitSettings(**tables["limits"]),
+            limits=limits,
             idempotency=_idempotency(tables["idempotency"]),
             classify={failure: Category(category) for failure, category in tables["classify"].items()},
             webhook_secrets=tuple(Secret(text) for text in tables["webhook"].get("secrets", ())),

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
+from durable_retry.engine.adaptive import AdaptiveSettings
 from durable_retry.engine.base.json_forms import Form, JsonRecord, from_ms, to_ms
 from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
 from durable_retry.engine.pace import Pace, Quota, pace_of
@@ -31,6 +32,8 @@ LONGEST_ASK_SECONDS: Final = 60.0
 """Bounds of the wait for a free slot before the operation asks again."""
 HELD_WEIGHT: Final = 0.1
 """Weight of the latest attempt in the mean duration."""
+LEAST_ADAPTIVE: Final = 2
+"""The least `max_concurrency` that leaves room to adapt."""
 SHARE_WINDOW: Final = timedelta(seconds=1)
 WINDOW_SLACK: Final = timedelta(seconds=1)
 
@@ -42,15 +45,29 @@ class LimitSettings(JsonRecord):
     Attributes:
         max_concurrency: Attempts under way at once, fleet-wide; 0 means no limit.
         rate_per_second: Attempts started per second, fleet-wide; 0 means no limit.
+        adaptive: Whether fewer attempts run at once while the dependency shows overload.
+        min_concurrency: An adaptive limit falls no lower.
+        latency_seconds: With an adaptive limit, an attempt that takes longer shows overload; 0 means that
+            none does.
     """
 
     max_concurrency: int = 0
     rate_per_second: float = 0.0
+    adaptive: bool = False
+    min_concurrency: int = 1
+    latency_seconds: float = 0.0
 
     @property
     def is_on(self) -> bool:
         """Whether there is a limit."""
         return self.max_concurrency > 0 or self.rate_per_second > 0
+
+    @property
+    def adaptive_settings(self) -> AdaptiveSettings | None:
+        """Bounds of the adaptive limit; None when it does not adapt."""
+        if not self.adaptive:
+            return None
+        return AdaptiveSettings(self.min_concurrency, self.max_concurrency, self.latency_seconds)
 
     @property
     def shared_concurrency(self) -> int:
@@ -112,14 +129,44 @@ class NeedsSlot:
     pace: Pace | None = None
 
 
-def limits_at(now: datetime, limits: LimitSettings, quota: Quota | None) -> NeedsSlot:
+def limits_problems(limits: LimitSettings, *, circuit_enabled: bool) -> list[tuple[str, str]]:
+    """List what does not fit together, as (key, detail)."""
+    if not limits.adaptive:
+        return []
+    found = []
+    if limits.max_concurrency < LEAST_ADAPTIVE:
+        detail = (
+            f"needs max_concurrency to be at least {LEAST_ADAPTIVE}, and it is {limits.max_concurrency}: "
+            "write what the dependency takes at most, such as max_concurrency = 20, or adaptive = false"
+        )
+        found.append(("adaptive", detail))
+    elif limits.min_concurrency > limits.max_concurrency:
+        most = limits.max_concurrency
+        found.append(
+            (
+                "min_concurrency",
+                f"{limits.min_concurrency} is more than max_concurrency: write {most} or less",
+            )
+        )
+    if not circuit_enabled:
+        detail = "needs the circuit: write enabled = true in the table circuit, or adaptive = false"
+        found.append(("adaptive", detail))
+    return found
+
+
+def limits_at(
+    now: datetime, limits: LimitSettings, quota: Quota | None, concurrency: int | None = None
+) -> NeedsSlot:
     """Return the limits of this moment, as an attempt needs them that asks for a slot.
 
     Args:
         now: By the worker's clock.
         limits: As configured.
         quota: What is left of the dependency's own rate limit, its window not over; None when not known.
+        concurrency: The adaptive limit while it is lowered; None otherwise.
     """
+    if limits.adaptive and concurrency is not None:
+        limits = replace(limits, max_concurrency=min(concurrency, limits.max_concurrency))
     if quota is None or not quota.is_low:
         return NeedsSlot(limits)
     per_second = float(f"{quota.per_second:.3g}")

@@ -36,7 +36,7 @@ from durable_retry.engine.circuit import (
 )
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings, budget_allows
 from durable_retry.engine.dependency import Dependency
-from durable_retry.engine.limits import LimitSettings, WorkerShare, limits_at
+from durable_retry.engine.limits import LimitSettings, NeedsSlot, WorkerShare, limits_at
 from durable_retry.engine.pace import Quota, RateLeft, newest, quota_of
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe
 from durable_retry.stores.circuit import CircuitEntity, SharedCircuit
@@ -123,7 +123,8 @@ class CircuitReporter:
         """Send one report; False when it failed. The same report is then sent again later."""
         report = self._unsent or self.buffer.take(self.now())
         self._unsent = report
-        message = ReportMessage(report, self.settings.circuit, self.settings.budget)
+        settings = self.settings
+        message = ReportMessage(report, settings.circuit, settings.budget, settings.limits.adaptive_settings)
         try:
             async with asyncio.timeout(SEND_SECONDS):
                 await self.shared.report(message)
@@ -243,6 +244,7 @@ class CircuitCache:
         throttled_until: datetime | None = None,
         failure: LastFailure | None = None,
         rate_left: RateLeft | None = None,
+        is_throttled: bool = False,
     ) -> None:
         """Record how an attempt ended.
 
@@ -253,12 +255,18 @@ class CircuitCache:
             throttled_until: End of the pause that the dependency asked for; None when it asked for none.
             failure: What went wrong; None when nothing did.
             rate_left: What the dependency says is left of its rate limit; None when it does not.
+            is_throttled: Whether the dependency refused it as too much.
         """
         if permitted.in_share:
             self.share.ended()
         is_on = self.settings.circuit.enabled
+        now, limits = self.now(), self.settings.limits
+        if limits.adaptive and (is_throttled or health is not CallHealth.SILENT):
+            is_slow = 0 < limits.latency_seconds < duration_seconds
+            is_overload = is_throttled or is_slow or health is CallHealth.FAILURE
+            began_at = now - timedelta(seconds=duration_seconds)
+            self.buffer.observed(began_at, now, is_overload=is_overload)
         if rate_left is not None and is_on:
-            now = self.now()
             self.buffer.left(quota_of(rate_left, now, self._quota(now)), now)
         self.buffer.ended(
             health if is_on else CallHealth.SILENT,
@@ -281,12 +289,11 @@ class CircuitCache:
         ):
             return held
         answer = probe_permit or self._permit(operation_id, now, waiting=admission.waiting)
-        if isinstance(answer, Permitted) and self._may_be_limited(answer, admission):
-            needed = limits_at(now, self.settings.limits, self._quota(now))
-            if needed.settings.is_on:
-                if not self._take_share(needed.settings, admission, now):
-                    return needed
-                answer = replace(answer, in_share=True)
+        if isinstance(answer, Permitted):
+            limited = self._limited(answer, admission, now)
+            if isinstance(limited, NeedsSlot):
+                return limited
+            answer = limited
         match answer:
             case Permitted():
                 self.buffer.started(attempt, now, promised=admission.promised)
@@ -332,9 +339,24 @@ class CircuitCache:
         retry_postponed(self.settings.dependency)
         return replace(answer, until=answer.until + snapshot.ahead)
 
-    def _may_be_limited(self, permitted: Permitted, admission: AdmissionState) -> bool:
-        """Whether an attempt has no slot and can ask for one; a probe goes without, while all others wait."""
-        return permitted.lease_id is None and admission.asks_for_slot and admission.slot is None
+    def _limited(
+        self, permitted: Permitted, admission: AdmissionState, now: datetime
+    ) -> Permitted | NeedsSlot:
+        """Start an attempt within the limits of this moment, or return what it needs to ask for a slot.
+
+        A probe needs none, since all other attempts wait; nor does one that has a slot, or cannot ask.
+        """
+        if permitted.lease_id is not None or not admission.asks_for_slot or admission.slot is not None:
+            return permitted
+        concurrency = None if self.snapshot is None else self.snapshot.concurrency
+        needed = limits_at(now, self.settings.limits, self._quota(now), concurrency)
+        if not needed.settings.is_on:
+            return permitted
+        if self._take_share(needed.settings, admission, now):
+            return replace(permitted, in_share=True)
+        if concurrency is not None:
+            self.buffer.held_back(now)
+        return needed
 
     def _quota(self, now: datetime) -> Quota | None:
         """Return what is left of the dependency's rate limit, by the latest answer known here."""

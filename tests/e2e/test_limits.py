@@ -2,9 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-from tests.support.app import System
+from tests.support.app import FINISHED, System
 
 HANGS_SECONDS = 0.4
+MORE_THAN_A_HOST_RUNS = 110
 
 
 def arrivals(system: System, keys: list[str]) -> list[datetime]:
@@ -39,6 +40,22 @@ def test_attempts_start_no_faster_than_the_rate(system: System, key: str) -> Non
     assert "1 attempts per second" in waits[0]["delay_reasons"][0]
 
 
+def test_one_stuck_dependency_holds_no_other_up(system: System, key: str) -> None:
+    # More than the host runs at once: without a limit they would take every place.
+    stuck = [
+        system.accepted(f"{key}-stuck-{number}", "/hang/1?seconds=600", dependency="stuck")
+        for number in range(MORE_THAN_A_HOST_RUNS)
+    ]
+    try:
+        for number in range(5):
+            system.until(system.accepted(f"{key}-{number}", "/echo"), "succeeded", within_seconds=120)
+        ended = [each for each in stuck if system.status(each)["status"] in FINISHED]
+        assert ended == []
+    finally:
+        for each in stuck:
+            system.client.post(f"/api/operations/{each}/cancel", json={})
+
+
 def test_calls_slow_down_before_the_dependency_refuses_them(system: System, key: str) -> None:
     path = f"/quota/4?seconds=60&of={key}"
     for number in range(2):
@@ -56,5 +73,6 @@ def test_calls_slow_down_before_the_dependency_refuses_them(system: System, key:
 def test_the_limits_are_shown(system: System) -> None:
     items = system.client.get("/api/dependencies").json()["items"]
     shown = {each["name"]: each["limits"] for each in items}
-    assert shown["narrow"] == {"max_concurrency": 2, "rate_per_second": 0.0}
-    assert shown["flaky"] == {"max_concurrency": 0, "rate_per_second": 0.0}
+    off = {"adaptive": False, "min_concurrency": 1, "latency_seconds": 0.0}
+    assert shown["narrow"] == {"max_concurrency": 2, "rate_per_second": 0.0, **off}
+    assert shown["flaky"] == {"max_concurrency": 0, "rate_per_second": 0.0, **off}

@@ -52,6 +52,7 @@ ENGINE_PACKAGES: Final = (
     "alerts",
     "metrics",
     "pace",
+    "adaptive",
     "circuit",
     "limits",
     "retry",

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Final, Self
 
+from durable_retry.engine.adaptive import Adaptive
 from durable_retry.engine.base.json_forms import (
     Form,
     JsonRecord,
@@ -172,6 +173,7 @@ class Breaker(JsonRecord):
         budget: Level of the retry budget.
         quota: What was left of the dependency's rate limit when a worker last reported it, also after its
             window; None when it was never low.
+        adaptive: The lowered limit of attempts at once; None while it is not lowered.
     """
 
     state: CircuitState = CircuitState.CLOSED
@@ -196,6 +198,7 @@ class Breaker(JsonRecord):
     reporters: Reporters = _NO_REPORTERS
     budget: Budget = _NO_BUDGET
     quota: Annotated[Quota | None, Form(omits_none=True)] = None
+    adaptive: Annotated[Adaptive | None, Form(omits_none=True)] = None
 
     def is_throttled(self, now: datetime) -> bool:
         """Whether a throttling pause is in force."""
@@ -313,6 +316,7 @@ def corrected(breaker: Breaker, at: datetime) -> Breaker:
         window=replace(breaker.window, buckets=()),
         budget=_NO_BUDGET,
         quota=None,
+        adaptive=None,
         opened_at=_moved_back(breaker.opened_at, at, ahead),
         retry_at=_moved_back(breaker.retry_at, at, ahead),
         reopened_at=_moved_back(breaker.reopened_at, at, ahead),

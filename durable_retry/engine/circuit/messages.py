@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
+from durable_retry.engine.adaptive import AdaptiveSettings
 from durable_retry.engine.base.json_forms import Form, JsonRecord, optional_to_rfc3339, to_rfc3339
 from durable_retry.engine.base.sliding_window import SlidingWindow
 from durable_retry.engine.circuit.breaker import FREE, Breaker, advanced
@@ -34,11 +35,17 @@ class ReportMessage(JsonRecord):
     report: Report
     settings: Annotated[CircuitSettings, Form(name="circuit")]
     budget_settings: Annotated[RetryBudgetSettings, Form(name="retry_budget")]
+    adaptive_settings: Annotated[AdaptiveSettings | None, Form(name="adaptive", omits_none=True)] = None
 
     def apply(self, breaker: Breaker, received_at: datetime) -> Breaker:
         """Return the state after it; `received_at` is the present by the circuit's clock."""
         return apply_report(
-            breaker, self.report, received_at, settings=self.settings, budget_settings=self.budget_settings
+            breaker,
+            self.report,
+            received_at,
+            settings=self.settings,
+            budget_settings=self.budget_settings,
+            adaptive_settings=self.adaptive_settings,
         )
 
 
@@ -129,6 +136,7 @@ def snapshot_of(
             is_counted=is_counted,
         ),
         quota=current.quota,
+        concurrency=None if current.adaptive is None else int(current.adaptive.limit),
         ahead=ahead,
     )
 

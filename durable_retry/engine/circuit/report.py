@@ -6,11 +6,12 @@ affects the shared ratio is in `docs/circuit.md`.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Self, assert_never
 
+from durable_retry.engine.adaptive import NOTHING_OBSERVED, Observed
 from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant, from_ms, to_ms
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.sliding_window import BUCKETS, Counts, SlidingWindow
@@ -111,6 +112,7 @@ class Report(JsonRecord):
         probes: Probes that ended.
         last_failure: The latest call that counts as failed; None when none does.
         quota: What is left of the dependency's rate limit; None unless that is low, or has just been.
+        observed: What an adaptive limit follows; None when it showed nothing, or does not adapt.
     """
 
     reporter: str
@@ -126,6 +128,7 @@ class Report(JsonRecord):
     probes: tuple[ProbeResult, ...] = ()
     last_failure: Annotated[LastFailure | None, Form(omits_none=True)] = None
     quota: Annotated[Quota | None, Form(omits_none=True)] = None
+    observed: Annotated[Observed | None, Form(omits_none=True)] = None
 
 
 KEPT = 32
@@ -263,6 +266,7 @@ class ReportBuffer:
     _taken_as_newcomer: int = 0
     _is_announcing: bool = False
     _has_quota_news: bool = False
+    _observed: Observed = NOTHING_OBSERVED
 
     def __post_init__(self) -> None:
         self._window = SlidingWindow.over(self.settings.window_seconds)
@@ -381,6 +385,16 @@ class ReportBuffer:
             self._has_quota_news = True
             self._note(at)
 
+    def observed(self, began_at: datetime, at: datetime, *, is_overload: bool) -> None:
+        """Count an attempt that ended for the adaptive limit."""
+        self._observed = self._observed.plus(began_at, is_overload=is_overload)
+        self._note(at)
+
+    def held_back(self, at: datetime) -> None:
+        """Note that the lowered limit held an attempt up: answers may raise it."""
+        self._observed = replace(self._observed, held_back=True)
+        self._note(at)
+
     def due_at(self) -> datetime | None:
         """Return when the next report is due; a past instant means now, None means that none is needed."""
         if self._oldest_at is None:
@@ -389,7 +403,7 @@ class ReportBuffer:
         # These change the circuit for every worker, so they are sent at once.
         if self._probes or self._throttled_until is not None:
             return self._oldest_at
-        if self._failures:
+        if self._failures or self._observed.overloaded:
             return max(self._oldest_at, last + GATHER)
         calls = self._window.everything().calls
         if (
@@ -397,6 +411,7 @@ class ReportBuffer:
             or self._retries
             or self._is_announcing
             or self._has_quota_news
+            or self._observed.held_back
             or (self._troubled and (calls or self._first_attempts))
         ):
             return max(self._oldest_at, last + TROUBLED_INTERVAL)
@@ -421,6 +436,7 @@ class ReportBuffer:
             probes=tuple(self._probes),
             last_failure=self._last_failure,
             quota=self.quota if self._has_quota_news else None,
+            observed=None if self._observed == NOTHING_OBSERVED else self._observed,
         )
         # Until a snapshot contains this report, its retries and refusals count as taken here.
         self._sent = [*self._sent, report][-KEPT_SENT:]
@@ -469,6 +485,7 @@ class ReportBuffer:
         self._refused = self._first_attempts = self._retries = 0
         self._throttled_until = None
         self._is_announcing = self._has_quota_news = False
+        self._observed = NOTHING_OBSERVED
         self._probes = []
         self._last_failure = None
         self._oldest_at = None

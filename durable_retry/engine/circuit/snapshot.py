@@ -89,6 +89,7 @@ class Snapshot:
         reason: Why it is in this state, for a person.
         budget: Level of the retry budget; None when it was never read.
         quota: What was left of the dependency's rate limit; None when no worker reported it as low.
+        concurrency: The lowered limit of attempts at once; None while it is not lowered.
         ahead: How far the clock of the reader is ahead of the circuit's; negative when it is behind. Only
             `taken_at` is by the reader's clock; the other instants are by the circuit's.
     """
@@ -105,6 +106,7 @@ class Snapshot:
     reason: str = ""
     budget: BudgetSnapshot | None = None
     quota: Quota | None = None
+    concurrency: int | None = None
     ahead: timedelta = timedelta(0)
 
     def is_valid(self, now: datetime) -> bool:

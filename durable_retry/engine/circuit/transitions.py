@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated, assert_never
 
+from durable_retry.engine.adaptive import NOTHING_OBSERVED, AdaptiveSettings, adapted
 from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant, from_ms, to_ms
 from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
 from durable_retry.engine.circuit.breaker import (
@@ -45,6 +46,7 @@ def apply_report(
     *,
     settings: CircuitSettings,
     budget_settings: RetryBudgetSettings,
+    adaptive_settings: AdaptiveSettings | None = None,
 ) -> Breaker:
     """Apply a report.
 
@@ -58,6 +60,7 @@ def apply_report(
         received_at: The present, by the circuit's clock.
         settings: Of the dependency's circuit.
         budget_settings: Of the dependency's retry budget.
+        adaptive_settings: Of its limit of attempts at once; None when that does not adapt.
     """
     breaker = advanced(corrected(breaker, received_at), received_at)
     # Signals are delivered at least once.
@@ -79,7 +82,8 @@ def apply_report(
     )
     breaker = _paused(breaker, report.throttled_until, now)
     quota = newest(now, breaker.quota, report.quota)
-    breaker = replace(breaker, waiting=breaker.waiting + report.refused, quota=quota)
+    adaptive = adapted(breaker.adaptive, report.observed or NOTHING_OBSERVED, now, adaptive_settings)
+    breaker = replace(breaker, waiting=breaker.waiting + report.refused, quota=quota, adaptive=adaptive)
     for probe in report.probes:
         breaker = _probed(breaker, probe, now, settings)
     if report.epoch != breaker.epoch or breaker.state not in FREE:
@@ -97,13 +101,16 @@ def _by_circuit_clock(report: Report, now: datetime) -> Report:
     late = now - report.at
     if late > CLOCK_LEAD:
         return report
-    until, quota = report.throttled_until, report.quota
+    until, quota, observed = report.throttled_until, report.quota, report.observed
+    if observed is not None and observed.overloaded_began_at is not None:
+        observed = replace(observed, overloaded_began_at=observed.overloaded_began_at + late)
     return replace(
         report,
         at=now,
         window=report.window.shifted(late, now),
         throttled_until=None if until is None else until + late,
         quota=None if quota is None else quota.by_clock_ahead(late),
+        observed=observed,
     )
 
 
@@ -336,6 +343,7 @@ def _reset(breaker: Breaker, now: datetime) -> Breaker:
         throttled_until=None,
         budget=Budget(),
         quota=None,
+        adaptive=None,
         reopened_at=now if was_throttled else breaker.reopened_at,
         draining_since=now if was_throttled else breaker.draining_since,
     )

@@ -164,6 +164,7 @@ async def _reported(
         throttled_until=pause_requested_by(outcome, policy, clock.now()),
         failure=failure_of(outcome),
         rate_left=outcome.rate_left if policy.respect_retry_after else None,
+        is_throttled=outcome.category is Category.THROTTLED,
     )
     return outcome
 

@@ -14,12 +14,14 @@ from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.config import (
     CircuitTable,
     ConfigError,
+    LimitsTable,
     RetryBudgetTable,
     TimeoutsTable,
     key_path,
     parse_config,
 )
 from durable_retry.engine.dependency import Dependency, IdempotencySettings
+from durable_retry.engine.limits import LimitSettings
 from durable_retry.engine.retry.policy import PRESETS, RetryPolicy, Timeouts
 
 CONTRACT = """
@@ -120,6 +122,14 @@ def test_the_tables_and_the_settings_have_the_same_defaults() -> None:
     assert CircuitTable().model_dump() == CircuitSettings().to_json()
     assert RetryBudgetTable().model_dump() == RetryBudgetSettings().to_json()
     assert TimeoutsTable().model_dump() == Timeouts().to_json()
+    assert LimitsTable().model_dump() == LimitSettings().to_json()
+
+
+def test_an_adaptive_limit_needs_a_maximum_to_adapt_below() -> None:
+    problems = problems_of(a("[dependencies.a.limits]\nadaptive = true"))
+    assert "max_concurrency = 20" in problems["dependencies.a.limits.adaptive"]
+    broken = problems_of(a("[dependencies.a.limits]\nadaptive = true\nmax_concurrency = -1"))
+    assert list(broken) == ["dependencies.a.limits.max_concurrency"]
 
 
 def test_no_dependencies_is_a_config_too() -> None:

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from durable_retry.engine.adaptive import AdaptiveSettings
 from durable_retry.engine.limits import (
     LONGEST_ASK_SECONDS,
     Limiter,
@@ -17,6 +18,7 @@ from durable_retry.engine.limits import (
     acquire,
     give_back,
     limits_at,
+    limits_problems,
     slot_answer_from_json,
     slot_answer_to_json,
 )
@@ -288,3 +290,35 @@ def test_nothing_passes_a_configured_rate(next_start: int) -> None:
     _, answer = acquire(limiter, replace(request, pace=replace(request.pace, may_be_passed=False)), NOON)
     assert isinstance(answer, SlotPostponed)
     assert not answer.reserved
+
+
+ADAPTIVE = LimitSettings(max_concurrency=20, adaptive=True, min_concurrency=2, latency_seconds=0.5)
+
+
+def test_a_lowered_adaptive_limit_is_the_limit() -> None:
+    assert limits_at(NOON, ADAPTIVE, None, 7).settings == replace(ADAPTIVE, max_concurrency=7)
+    assert limits_at(NOON, ADAPTIVE, None, 70).settings == ADAPTIVE
+    assert limits_at(NOON, replace(ADAPTIVE, adaptive=False), None, 7).settings.max_concurrency == 20
+
+
+def test_its_bounds_go_with_the_reports() -> None:
+    assert ADAPTIVE.adaptive_settings == AdaptiveSettings(2, 20, 0.5)
+    assert THREE_AT_ONCE.adaptive_settings is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "circuit_enabled", "keys"),
+    [
+        (ADAPTIVE, True, []),
+        (LimitSettings(min_concurrency=9), False, []),
+        (replace(ADAPTIVE, max_concurrency=1), True, ["adaptive"]),
+        (replace(ADAPTIVE, min_concurrency=21), True, ["min_concurrency"]),
+        (ADAPTIVE, False, ["adaptive"]),
+    ],
+)
+def test_settings_that_do_not_fit_together_say_what_to_write(
+    limits: LimitSettings, *, circuit_enabled: bool, keys: list[str]
+) -> None:
+    problems = limits_problems(limits, circuit_enabled=circuit_enabled)
+    assert [key for key, _ in problems] == keys
+    assert all("write " in detail for _, detail in problems)

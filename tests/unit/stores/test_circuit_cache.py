@@ -605,3 +605,45 @@ async def test_a_circuit_that_is_switched_off_slows_nothing() -> None:
     stage = Stage(CircuitSettings(enabled=False))
     await answered(stage.copy, RateLeft(5, 10, 20))
     assert isinstance(await ask(stage, admission=ASKING), Permitted)
+
+
+ADAPTIVE = LimitSettings(max_concurrency=4, adaptive=True, latency_seconds=0.5)
+
+
+async def overload(stage: Stage, *, duration_seconds: float = 0.1, is_throttled: bool = False) -> None:
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    verdict = CallHealth.SILENT if is_throttled else CallHealth.SUCCESS
+    await stage.copy.leave(permitted, verdict, duration_seconds=duration_seconds, is_throttled=is_throttled)
+
+
+@pytest.mark.parametrize(("duration_seconds", "is_throttled"), [(0.6, False), (0.1, True)])
+async def test_an_adaptive_limit_falls_at_once_with_slow_or_throttled_attempts(
+    duration_seconds: float, *, is_throttled: bool
+) -> None:
+    stage = Stage(limits=ADAPTIVE)
+    await overload(stage, duration_seconds=duration_seconds, is_throttled=is_throttled)
+    stage.moment.pass_(1.1)
+    answer = await ask(stage, admission=ASKING)
+    assert isinstance(answer, NeedsSlot)
+    assert answer.settings.max_concurrency == 2
+    stage.copy.reporting.close()
+
+
+async def test_it_rises_again_while_it_holds_attempts_up() -> None:
+    stage = Stage(limits=ADAPTIVE)
+    await overload(stage, is_throttled=True)
+    for _ in range(10):
+        stage.moment.pass_(1.1)
+        await ask(stage, admission=ASKING)
+        await attempt(stage.copy, CallHealth.SUCCESS)
+    assert stage.shared.breaker.adaptive is None
+    stage.copy.reporting.close()
+
+
+async def test_what_never_left_shows_no_load() -> None:
+    stage = Stage(limits=ADAPTIVE)
+    await attempt(stage.copy, CallHealth.SILENT)
+    stage.moment.pass_(1.1)
+    await stage.copy.reporting.flush()
+    assert all(message.report.observed is None for message in stage.shared.sent_reports)

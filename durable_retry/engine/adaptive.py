@@ -1,0 +1,102 @@
+"""Adaptive concurrency: the limit of attempts at once falls when a dependency is overloaded, and rises again.
+
+    worker: Observed ──report──> the circuit's entity: Adaptive ──snapshot──> the workers' limit
+
+Additive increase, multiplicative decrease, as TCP does it: an overload lowers the limit by three tenths, once
+for all attempts that were under way together; then each round of good answers raises it by one, as long as it
+holds attempts up. It stays between `min_concurrency` and `max_concurrency`, where it begins.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from math import sqrt
+from typing import Final
+
+from durable_retry.engine.base.json_forms import JsonRecord, MsInstant
+
+LOWERED_TO: Final = 0.7
+"""An overload leaves this part of the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveSettings(JsonRecord):
+    """Bounds of an adaptive limit.
+
+    Attributes:
+        min_concurrency: At least 1.
+        max_concurrency: At least 2.
+        latency_seconds: An attempt that takes longer shows overload; 0 means that none does.
+    """
+
+    min_concurrency: int
+    max_concurrency: int
+    latency_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed(JsonRecord):
+    """What a worker's attempts showed of a dependency's load since its last report.
+
+    Attributes:
+        good: Answers without overload.
+        overloaded: Throttled, failed or slow attempts.
+        overloaded_began_at: When the latest of these began; None without one.
+        held_back: Whether the lowered limit held attempts up.
+    """
+
+    good: int = 0
+    overloaded: int = 0
+    overloaded_began_at: MsInstant | None = None
+    held_back: bool = False
+
+    def plus(self, began_at: datetime, *, is_overload: bool) -> "Observed":
+        """Return this with one more attempt."""
+        if not is_overload:
+            return replace(self, good=self.good + 1)
+        latest = max(began_at, self.overloaded_began_at or began_at)
+        return replace(self, overloaded=self.overloaded + 1, overloaded_began_at=latest)
+
+
+NOTHING_OBSERVED: Final = Observed()
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive(JsonRecord):
+    """A lowered limit.
+
+    Attributes:
+        limit: Attempts at once; its whole part counts.
+        lowered_at: When an overload last lowered it. Attempts that began before show nothing new.
+    """
+
+    limit: float
+    lowered_at: MsInstant
+
+
+def adapted(
+    current: Adaptive | None, observed: Observed, now: datetime, settings: AdaptiveSettings | None
+) -> Adaptive | None:
+    """Return the limit after a report.
+
+    Args:
+        current: Before it; None for `max_concurrency`.
+        observed: By one worker, its instants by the clock of `now`.
+        now: When the report arrived.
+        settings: None when the limit does not adapt.
+
+    Returns:
+        None for `max_concurrency`.
+    """
+    if settings is None:
+        return None
+    limit = float(settings.max_concurrency) if current is None else current.limit
+    limit = min(max(limit, settings.min_concurrency), settings.max_concurrency)
+    if (began_at := observed.overloaded_began_at) is not None:
+        if current is None or began_at > current.lowered_at:
+            return Adaptive(max(float(settings.min_concurrency), round(limit * LOWERED_TO, 3)), now)
+    elif observed.held_back:
+        # One more per round of `limit` good answers: d(limit)/d(good) = 1 / limit.
+        limit = round(sqrt(limit * limit + 2 * observed.good), 3)
+    if current is None or limit >= settings.max_concurrency:
+        return None
+    return replace(current, limit=limit)
