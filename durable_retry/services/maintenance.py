@@ -7,6 +7,7 @@ by time go round a whole table or task hub: they store where they are, and begin
     markers, steps                 round their tables, in four parts by the operation's id
     sent events, commits           their lists, in the parts of the outbox's index
     dead letters, metrics          their lists
+    results                        the days until which they are kept
     operations                     the index of operations, in four parts by time
     batches                        round the lists of batches, sagas and bulk actions
     others, records                round the instances and the entities of the task hub
@@ -48,6 +49,7 @@ from durable_retry.services.retention import (
 from durable_retry.settings.maintenance import maintenance_settings
 from durable_retry.stores import operation_index, operation_writes, steps, tables
 from durable_retry.stores.dead_letters.records import Intent, left_over
+from durable_retry.stores.results import REMOVED_AT_ONCE, remove_results
 from durable_retry.stores.task_hub import (
     TaskHubUnavailableError,
     clean_entities,
@@ -81,6 +83,7 @@ class Past(StrEnum):
     COMMITS = "commits"
     BATCHES = "batches"
     OPERATIONS = "operations"
+    RESULTS = "results"
     OTHERS = "others"
     RECORDS = "records"
 
@@ -278,6 +281,11 @@ async def _operations(hub: str, shard: int, now: datetime) -> AsyncGenerator[int
             yield number
 
 
+async def _results(_hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]:
+    async for number in _drained(partial(remove_results, now), REMOVED_AT_ONCE):
+        yield number
+
+
 async def _others(hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]:
     kept_for = maintenance_settings().history_for
     if kept_for is not None:
@@ -302,6 +310,7 @@ _STEPS: Final[dict[Past, Callable[[str, int, datetime], AsyncGenerator[int]]]] =
     Past.COMMITS: _commits,
     Past.BATCHES: _batches,
     Past.OPERATIONS: _operations,
+    Past.RESULTS: _results,
     Past.OTHERS: _others,
     Past.RECORDS: _records,
 }

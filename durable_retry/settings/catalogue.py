@@ -110,6 +110,14 @@ STORE_LIMIT_BYTES: Final = WholeNumber(
     "bytes",
     1,
 )
+INLINE_RESULT_BYTES: Final = WholeNumber(
+    "RESULT_INLINE_BYTES",
+    "The largest result that histories and records carry; a larger one is stored once, beside them. During a "
+    "deploy over a version without this setting: 10000000.",
+    4 * _KIB,
+    "bytes",
+    0,
+)
 STRICT_TYPING: Final = Text(
     "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING",
     "Of the Durable SDK; the app switches it on unless it is set. Leave it on: with `0`, JSON from callers "
@@ -357,6 +365,7 @@ CATALOGUE: Final[Mapping[str, tuple[Setting, ...]]] = {
         MAX_BATCH_BYTES,
         READ_LIMIT_BYTES,
         STORE_LIMIT_BYTES,
+        INLINE_RESULT_BYTES,
         STRICT_TYPING,
         SCRIPT_ROOT,
     ),

@@ -22,6 +22,7 @@ from durable_retry.settings.catalogue import (
     ALERT_WEBHOOK,
     DEPENDENCIES_FILE,
     HANDLERS,
+    INLINE_RESULT_BYTES,
     MAX_BATCH_BYTES,
     MAX_BODY_BYTES,
     READ_LIMIT_BYTES,
@@ -99,6 +100,7 @@ class AppSettings:
         max_batch_bytes: The largest body of a batch.
         read_limit_bytes: Maximum read of a dependency's response body.
         store_limit_bytes: Maximum of a response body stored in a result.
+        inline_result_bytes: Maximum of a result that histories carry; a larger one is stored beside them.
         tenant_header: Request header that names the caller's tenant, such as `X-MS-CLIENT-PRINCIPAL-ID` from
             App Service authentication; keys of different tenants are separate. None: there is one tenant.
         trace_url: Where a trace is looked at, with `{trace_id}` in it; None: there is no link.
@@ -111,6 +113,7 @@ class AppSettings:
     max_batch_bytes: int = int(MAX_BATCH_BYTES.default)
     read_limit_bytes: int = int(READ_LIMIT_BYTES.default)
     store_limit_bytes: int = int(STORE_LIMIT_BYTES.default)
+    inline_result_bytes: int = int(INLINE_RESULT_BYTES.default)
     tenant_header: str | None = None
     trace_url: str | None = None
     handler_modules: tuple[str, ...] = ()
@@ -135,6 +138,7 @@ def read_settings(environ: Mapping[str, str], registration: Registration = Regis
         max_batch_bytes=MAX_BATCH_BYTES.read(environ, problems),
         read_limit_bytes=READ_LIMIT_BYTES.read(environ, problems),
         store_limit_bytes=STORE_LIMIT_BYTES.read(environ, problems),
+        inline_result_bytes=INLINE_RESULT_BYTES.read(environ, problems),
         tenant_header=TENANT_HEADER.get(environ) or None,
         trace_url=_trace_url(environ, problems),
         handler_modules=tuple(dict.fromkeys((*registration.handlers, *filter(None, handlers)))),

@@ -25,6 +25,7 @@ from durable_retry.engine.operations.status import (
 from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.settings.configuration import app_settings, masking_of
 from durable_retry.stores.outbox import events_of
+from durable_retry.stores.results import with_stored
 from durable_retry.stores.steps import steps_shown
 from durable_retry.stores.task_hub import Instance, Selection, instances_of, read_operation, read_record
 
@@ -70,11 +71,12 @@ async def is_over(hub: str, operation_id: str) -> bool:
 
 
 async def with_parts(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a status document with what is stored beside it: the states of its events, a handler's steps.
+    """Return a status document with what is stored beside it: a large result, states of events, steps.
 
-    Costs one query for an operation with events, and one for a handler's.
+    Costs a row for an operation with a large result, one query for one with events, and one for a handler's.
     """
-    return await _with_steps(await _with_event_states(document))
+    whole = {**document, "result": await with_stored(document["result"])}
+    return await _with_steps(await _with_event_states(whole))
 
 
 async def _with_event_states(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base import names
-from durable_retry.stores import alerts, operation_writes, outbox_index, steps, workflows
+from durable_retry.stores import alerts, operation_writes, outbox_index, results, steps, workflows
 from durable_retry.stores import outbox_index as outbox_place
 from durable_retry.stores.dead_letters import index as dead_letter_keys
 from durable_retry.stores.dead_letters import records as dead_letters
@@ -160,6 +160,7 @@ def test_events_and_tables_keep_their_names() -> None:
     assert (names.CANCEL_EVENT, names.RETRY_NOW_EVENT) == ("cancel", "retry_now")
     assert names.CIRCUIT_EVENT == "circuit_changed"
     assert (operation_writes.TABLE, steps.TABLE) == ("AttemptMarkers", "HandlerSteps")
+    assert (results.TABLE, results.STORED) == ("OperationResults", "stored")
     assert (dead_letters.TABLE, dead_letter_keys.TABLE) == ("DeadLetters", "DeadLetterIndex")
     assert (outbox_place.OUTBOX_TABLE, outbox_index.INDEX_TABLE) == ("Outbox", "OutboxIndex")
     assert (workflows.TABLE, names.ENDED_EVENT) == ("Batches", "operation_ended")

@@ -8,7 +8,7 @@ The result of an attempt is an outcome; only a failure of our own storage raises
 
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -33,10 +33,13 @@ from durable_retry.services.attempt.http_request import (
     needs_marker,
     start_clock,
 )
-from durable_retry.settings.configuration import find_dependency
+from durable_retry.settings.configuration import app_settings, find_dependency
+from durable_retry.settings.maintenance import maintenance_settings
 from durable_retry.stores.circuit_cache import CircuitCache, circuit_of
 from durable_retry.stores.operation_notes import note_state, note_success
 from durable_retry.stores.operation_writes import insert_marker, remove_marker, write_outcome
+from durable_retry.stores.results import store_apart
+from durable_retry.stores.tables import StorageRefusedError
 from durable_retry.stores.task_hub import read_operation
 from durable_retry.telemetry import events as telemetry
 from durable_retry.telemetry import spans
@@ -76,7 +79,29 @@ async def attempt_operation(
         note_state(operation, OperationState.SUCCEEDED)
     elif operation.handler is None and not operation.on_success:  # Others have something to commit first.
         note_success(operation)
-    return answer
+    return await _with_result_apart(operation, answer) if isinstance(answer, AttemptOutcome) else answer
+
+
+async def _with_result_apart(operation: OperationInput, outcome: AttemptOutcome) -> AttemptOutcome:
+    """Return an outcome whose result is stored apart when it is large.
+
+    The call has succeeded. When its result cannot be stored, the history carries it as it carries small ones.
+    """
+    if outcome.category is not None or not isinstance(outcome.result, Mapping):
+        return outcome
+    try:
+        result = await store_apart(
+            operation,
+            outcome.number,
+            outcome.result,
+            most_chars=app_settings().inline_result_bytes,
+            kept_for=maintenance_settings().history_for,
+            now=clock.now(),
+        )
+    except (AzureError, StorageRefusedError) as error:
+        _log.warning("the result of %s stays in its history: %s", operation.run_id, type(error).__name__)
+        return outcome
+    return replace(outcome, result=result)
 
 
 class OperationElsewhereError(Exception):

@@ -21,14 +21,16 @@ from azure.storage.queue import QueueClient
 
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.stores import results
 from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import left_over
 from durable_retry.stores.outbox_index import list_notes
+from durable_retry.stores.tables import rows_after
 from durable_retry.stores.workflows import document_of_batch, find_batch
 from onebox.hub import FaultPoint
 from tests.support.azurite import Storage, use_account
-from tests.support.crash.flow import QUEUE, Expected, events_of_operation, without_run
+from tests.support.crash.flow import QUEUE, Expected, events_of_operation, operation_id, without_run
 from tests.support.crash.flows import FLOWS, dependencies, flow_of
 from tests.support.crash.lives import Life, exit_code_of
 from tests.support.crash.places import CLIENT
@@ -114,6 +116,12 @@ def test_every_activity_that_writes_was_killed_behind_a_write(aftermath: Afterma
 def test_every_operation_is_in_one_end_state(aftermath: Aftermath) -> None:
     assert aftermath.report["instances"] == aftermath.expected.operations
     assert aftermath.report["records"] == aftermath.expected.operations
+
+
+async def test_every_large_result_is_stored_apart(aftermath: Aftermath) -> None:
+    rows = await rows_after(results.TABLE, "0", limit=1_000)
+    large = {subject for subject in aftermath.cuts if flow_of(subject).name == "large"} | {"large-0"}
+    assert {row["RowKey"].partition(".")[0] for row in rows} == set(map(operation_id, large))
 
 
 def test_every_saga_says_what_stands_and_what_was_undone(aftermath: Aftermath) -> None:

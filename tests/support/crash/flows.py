@@ -3,7 +3,7 @@
 from typing import Final
 
 from tests.support.crash.flow import Flow
-from tests.support.crash.item_flows import Batch, Outbox, Refused, Saga
+from tests.support.crash.item_flows import Batch, Large, Outbox, Refused, Saga
 from tests.support.crash.letter_flows import (
     Archived,
     BulkArchived,
@@ -52,6 +52,7 @@ def dependencies() -> str:
 
 FLOWS: Final[tuple[Flow, ...]] = (
     Outbox(),
+    Large(),
     Refused(),
     Saga(),
     Batch(),

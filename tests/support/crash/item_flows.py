@@ -33,6 +33,19 @@ class Outbox(Flow):
         )
 
 
+class Large(Flow):
+    """A success whose result is stored apart from its history."""
+
+    name = "large"
+
+    async def ask(self, app: SmallApp, subject: str) -> None:
+        asked = body(subject)
+        await accepted(submit_operation, app, asked | {"request": asked["request"] | {"json": "x" * 6_000}})
+
+    def expected(self, subject: str) -> Expected:
+        return Expected(operations={operation_id(subject): "succeeded"})
+
+
 class Refused(Flow):
     """An operation that becomes a dead letter."""
 

@@ -1,0 +1,85 @@
+"""Large results, each stored once: the history, the output and the key's record carry where it is.
+
+    PK <day on which it may be removed>[-<part>]   RK <operation's run>.<attempt>.<digest of the result>
+
+The day is behind the end of the record and of the history, so removal looks at no operation: it goes through
+the days that have passed. The digest keeps two executions of one attempt apart, of which either may be the
+one that its history knows; the other row is removed on its day.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any, Final
+
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.stores import tables
+
+TABLE: Final = "OperationResults"
+STORED: Final = "stored"
+"""Member of a result that names its row, in place of `_LARGE`."""
+
+_LARGE: Final = ("json", "body", "value")
+_MARGIN: Final = timedelta(days=2)
+"""Upkeep may be late, and a day is not over where clocks are behind."""
+
+_FOR_EVER: Final = "9999-12-31"
+_KEYS: Final = ("PartitionKey", "RowKey")
+REMOVED_AT_ONCE: Final = 1_000
+
+
+async def store_apart(
+    operation: OperationInput,
+    attempt: int,
+    result: Mapping[str, Any],
+    *,
+    most_chars: int,
+    kept_for: timedelta | None,
+    now: datetime,
+) -> dict[str, Any]:
+    """Return a result as the history carries it: a large one is stored, and named in its place. Idempotent.
+
+    Args:
+        operation: Whose.
+        attempt: Its number, from 1.
+        result: `status_code`, `headers` and `json` or `body`; of a handler `value`, `writes` and `events`.
+        most_chars: Of the JSON of what may stay in the history.
+        kept_for: How long histories are kept; None for ever.
+        now: Aware UTC instant.
+
+    Raises:
+        StorageRefusedError: It is larger than a row.
+        azure.core.exceptions.AzureError: Storage failed.
+    """
+    large = {name: result[name] for name in _LARGE if name in result}
+    text = json.dumps(large)
+    if len(text) <= most_chars:
+        return dict(result)
+    name = f"{operation.run_id}.{attempt}.{sha256(text.encode()).hexdigest()[:16]}"
+    day = _FOR_EVER
+    if kept_for is not None:
+        kept = max(kept_for, timedelta(seconds=operation.ttl_seconds)) + _MARGIN
+        day = (now + kept).date().isoformat()
+    keys = {"PartitionKey": tables.partition_of(day, operation.operation_id), "RowKey": name}
+    # A row that exists has the same content: its name has the digest.
+    await tables.insert_if_absent(TABLE, keys | tables.packed("result", text))
+    rest = {name: value for name, value in result.items() if name not in _LARGE}
+    return rest | {STORED: [keys["PartitionKey"], keys["RowKey"]]}
+
+
+async def with_stored(result: Any) -> Any:
+    """Return a result with what was stored apart; with `expired` in place of it when it was removed."""
+    if not isinstance(result, Mapping) or STORED not in result:
+        return result
+    row = await tables.read(TABLE, *result[STORED])
+    rest = {name: value for name, value in result.items() if name != STORED}
+    return rest | ({"expired": True} if row is None else json.loads(tables.unpacked("result", row)))
+
+
+async def remove_results(now: datetime) -> int:
+    """Delete results whose day has passed, at most `REMOVED_AT_ONCE`; return how many."""
+    today = now.date().isoformat()
+    rows = await tables.rows_after(TABLE, "0", limit=REMOVED_AT_ONCE, before=today, only=_KEYS)
+    await tables.delete_rows(TABLE, rows)
+    return len(rows)

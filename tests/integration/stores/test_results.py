@@ -1,0 +1,83 @@
+"""Large results in Azure Tables, and what reads and removes them."""
+
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from azure.core.exceptions import AzureError
+
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.services.attempt import attempt
+from durable_retry.stores import results
+from durable_retry.stores.results import remove_results, store_apart, with_stored
+from durable_retry.stores.tables import StorageRefusedError
+from tests.support.builders import NOON, an_operation
+
+pytestmark = pytest.mark.usefixtures("storage")
+
+DAY = timedelta(days=1)
+LARGE: dict[str, Any] = {"status_code": 200, "headers": {"a": "b"}, "json": {"text": "é" * 60_000}}
+
+
+@pytest.fixture(autouse=True)
+def table_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "TABLE", f"Results{sha256(request.node.name.encode()).hexdigest()[:16]}")
+
+
+async def stored(result: dict[str, Any], *, kept_for: timedelta | None = DAY, ttl_seconds: float = 0) -> Any:
+    operation = an_operation(ttl_seconds=ttl_seconds)
+    return await store_apart(operation, 1, result, most_chars=4096, kept_for=kept_for, now=NOON)
+
+
+async def test_a_large_result_is_named_in_its_place_and_found_there() -> None:
+    kept = await stored(LARGE)
+    assert kept.keys() == {"status_code", "headers", "stored"}
+    assert len(str(kept)) < 200
+    assert await with_stored(kept) == LARGE
+    assert await stored(LARGE) == kept
+
+
+async def test_the_value_of_a_handler_is_stored_without_its_writes_and_events() -> None:
+    given = {"value": "x" * 5_000, "writes": [1], "events": [2]}
+    kept = await stored(given)
+    assert (kept["writes"], kept["events"]) == ([1], [2])
+    assert await with_stored({"stored": kept["stored"]}) == {"value": "x" * 5_000}
+
+
+async def test_two_executions_of_one_attempt_keep_their_own_results() -> None:
+    other = LARGE | {"json": {"text": "y" * 60_000}}
+    first, second = await stored(LARGE), await stored(other)
+    assert await with_stored(first) == LARGE
+    assert await with_stored(second) == other
+
+
+@pytest.mark.parametrize("result", [{"status_code": 204, "headers": {}, "body": ""}, None])
+async def test_a_small_result_stays_as_it_is(result: Any) -> None:
+    assert result is None or await stored(result) == result
+    assert await with_stored(result) == result
+
+
+async def test_a_result_is_removed_when_its_record_and_its_history_are_over() -> None:
+    kept = await stored(LARGE, kept_for=DAY, ttl_seconds=timedelta(days=5).total_seconds())
+    assert await remove_results(NOON + 7 * DAY) == 0
+    assert await with_stored(kept) == LARGE
+    assert await remove_results(NOON + 8 * DAY) == 1
+    assert await with_stored(kept) == {"status_code": 200, "headers": {"a": "b"}, "expired": True}
+
+
+async def test_a_result_is_kept_for_ever_where_histories_are() -> None:
+    await stored(LARGE, kept_for=None)
+    assert await remove_results(NOON + 10_000 * DAY) == 0
+
+
+@pytest.mark.parametrize("error", [AzureError("away"), StorageRefusedError("EntityTooLarge")])
+async def test_a_result_that_cannot_be_stored_stays_in_the_history(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def refuse(*_: Any, **__: Any) -> dict[str, Any]:
+        raise error
+
+    monkeypatch.setattr(attempt, "store_apart", refuse)
+    outcome = AttemptOutcome(number=1, started_at=NOON, duration_ms=1.0, result=LARGE)
+    assert await attempt._with_result_apart(an_operation(), outcome) == outcome
