@@ -152,6 +152,7 @@ def _microseconds(instant: datetime) -> int:
     return whole * 1_000_000 + instant.microsecond
 
 
+_ALL: Final = "all"
 _WRITERS: Final = 16
 _WRITER: Final = f"{uuid.uuid4().int % _WRITERS:02d}"
 _DETAIL_CHARS: Final = 300
@@ -219,19 +220,36 @@ async def counter_changes(record: DeadLetterRecord, step: int, partition: str) -
 
 
 async def read_summary() -> Summary:
-    """Count open dead letters and find the oldest of each kind, at a cost by the number of kinds."""
+    """Count open dead letters and find the oldest of each kind, at a cost by the number of kinds.
+
+    The oldest is asked for in each partition that has some of the kind, and once for all kinds to which
+    everything in a partition belongs: mostly one reason and one dependency fail.
+    """
     page = await tables.merged_rows(TABLE, partitions(Status.OPEN), after="t|", before="t|" + AFTER_ALL)
-    counts: Counter[str] = Counter()
+    in_partition: dict[str, Counter[str]] = {}
     for row in page.rows:
-        counts.update(json.loads(tables.unpacked("counts", row)))
-    names = [name for name, count in counts.items() if count > 0]
-    oldest = await asyncio.gather(*(_oldest(name) for name in names))
+        counts = json.loads(tables.unpacked("counts", row))
+        in_partition.setdefault(row["PartitionKey"], Counter()).update(counts)
+    places = {
+        (partition, name): (partition, _ALL if count == counts[_ALL] else name)
+        for partition, counts in in_partition.items()
+        for name, count in counts.items()
+        if count > 0 and name != _ALL
+    }
+    asked = sorted(set(places.values()))
+    instants = dict(zip(asked, await asyncio.gather(*(_oldest(*place) for place in asked)), strict=True))
+    totals: Counter[str] = sum(in_partition.values(), Counter())
+    oldest: dict[str, list[datetime]] = {}
+    for (_, name), place in places.items():
+        for instant in instants[place]:
+            oldest.setdefault(name, []).append(instant)
+            oldest.setdefault(_ALL, []).append(instant)
     found = {
-        name: OpenCount(count=counts[name], oldest_at=instant)
-        for name, instant in zip(names, oldest, strict=True)
+        name: OpenCount(count=count, oldest_at=min(oldest.get(name, ()), default=None))
+        for name, count in totals.items()
     }
     return Summary(
-        total=found.get("all", OpenCount(count=0, oldest_at=None)),
+        total=found.get(_ALL, OpenCount(count=0, oldest_at=None)),
         by_reason=_of_kind(found, "reason="),
         by_dependency=_of_kind(found, "dependency="),
     )
@@ -250,7 +268,7 @@ async def read_groups() -> list[Group]:
 
 def _totals_after(stored: tables.Versioned | None, entry: IndexEntry, step: int) -> tables.Row:
     counts = Counter({} if stored is None else json.loads(tables.unpacked("counts", stored.row)))
-    for name in ("all", f"reason={entry.facets.reason}", f"dependency={entry.facets.dependency}"):
+    for name in (_ALL, f"reason={entry.facets.reason}", f"dependency={entry.facets.dependency}"):
         counts[name] += step
     left = {name: count for name, count in counts.items() if count != 0}
     return {"RowKey": _totals_key(), **tables.packed("counts", json.dumps(left))}
@@ -292,12 +310,11 @@ def _written(row: tables.Row, stored: tables.Versioned | None) -> tables.Change:
     return ("update", row, {"mode": UpdateMode.REPLACE, **condition})
 
 
-async def _oldest(name: str) -> datetime | None:
+async def _oldest(partition: str, name: str) -> list[datetime]:
+    """Return when the oldest of a kind in a partition was made; nothing when there is none any more."""
     prefix = waiting_prefix(name)
-    page = await tables.merged_rows(
-        TABLE, partitions(Status.OPEN), after=prefix, before=prefix + AFTER_ALL, limit=1
-    )
-    return from_rfc3339(page.rows[0]["created_at"]) if page.rows else None
+    page = await tables.rows_between(TABLE, partition, after=prefix, before=prefix + AFTER_ALL, limit=1)
+    return [from_rfc3339(row["created_at"]) for row in page.rows]
 
 
 def _of_kind(found: Mapping[str, OpenCount], kind: str) -> dict[str, OpenCount]:
