@@ -29,11 +29,12 @@ from collections.abc import Awaitable, Callable, Collection
 from urllib.parse import unquote
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from onebox.http.management_payloads import (
     CONTINUATION_HEADER,
     BadRequestError,
+    JsonAnswer,
     check_status,
     entity_payload,
     flag,
@@ -50,7 +51,7 @@ from onebox.http.management_payloads import (
     status_name,
     statuses_from,
 )
-from onebox.http.messages import raw_path
+from onebox.http.messages import raw_path, url_of
 from onebox.hub import TaskHub
 from onebox.hub.model import (
     HubError,
@@ -118,12 +119,12 @@ class Instances:
         show_input = flag(request, "showInput", default=True)
         payload = instance_payload(state, show_input=show_input, history=history)
         if not state.status.is_terminal:
-            headers = {"Location": str(request.url), "Retry-After": str(_RETRY_AFTER_RUNNING_SECONDS)}
-            return JSONResponse(payload, status_code=202, headers=headers)
+            headers = {"Location": url_of(request), "Retry-After": str(_RETRY_AFTER_RUNNING_SECONDS)}
+            return JsonAnswer(payload, status_code=202, headers=headers)
         failed = state.status is Status.FAILED and flag(
             request, "returnInternalServerErrorOnFailure", default=False
         )
-        return JSONResponse(payload, status_code=500 if failed else 200)
+        return JsonAnswer(payload, status_code=500 if failed else 200)
 
     def _history(self, request: Request, state: InstanceState) -> list[dict[str, object]]:
         return history_payload(
@@ -141,14 +142,14 @@ class Instances:
             if not state.status.is_terminal:
                 text = f"{instance_id} is {status_name(state.status)}; only one that has ended can be purged"
                 return problem(412, text)
-        return JSONResponse({"instancesDeleted": await self._hub.purge([instance_id], recursive=False)})
+        return JsonAnswer({"instancesDeleted": await self._hub.purge([instance_id], recursive=False)})
 
     async def _purge_many(self, request: Request) -> Response:
         wanted = _filter(request)
         if wanted.created_from_us is None:
             return problem(400, "Please provide value for 'createdTimeFrom' parameter.")
         deleted, _ = await self._hub.purge_where(wanted, recursive=False, within=None)
-        return JSONResponse({"instancesDeleted": deleted}) if deleted else Response(status_code=404)
+        return JsonAnswer({"instancesDeleted": deleted}) if deleted else Response(status_code=404)
 
     async def _raise_event(self, request: Request, instance_id: str, event: str) -> Response:
         refusal = self._refusal(instance_id)
@@ -195,7 +196,7 @@ class Instances:
         except TimeoutError:
             return check_status(request, self._urls, instance_id)
         if state.status is Status.COMPLETED:
-            return JSONResponse(output_of(state))
+            return JsonAnswer(output_of(state))
         return self.status(request, instance_id)
 
     def _misplaced(self, instance_id: str, action: str) -> Response | None:
@@ -272,7 +273,7 @@ class Entities:
         state = self._hub.get_entity(entity_id)
         if state is None or state.state is None:
             return Response(status_code=404)
-        return JSONResponse(json_value(state.state))
+        return JsonAnswer(json_value(state.state))
 
     async def _signal(self, request: Request, entity_id: str, operation: str) -> Response:
         await self._hub.signal_entity(entity_id, operation, await _operation_input(request))

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 import durabletask.internal.orchestrator_service_pb2 as pb
 from azure.durable_functions.internal.compat.history_projection import project_history
 from durabletask.history import _from_protobuf as event_from_protobuf
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from onebox.hub.model import Status, to_datetime
 from onebox.hub.reading import EntityState, InstanceState
@@ -29,9 +30,19 @@ class BadRequestError(Exception):
     """The request is malformed; the caller gets the message with a 400."""
 
 
+class JsonAnswer(Response):
+    """JSON in ASCII: what an app stores may hold lone surrogates, which UTF-8 has no bytes for."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Write the body."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
 def problem(status: int, message: str) -> Response:
     """Return an error in the extension's shape."""
-    return JSONResponse({"Message": message}, status_code=status)
+    return JsonAnswer({"Message": message}, status_code=status)
 
 
 def check_status(request: Request, urls: DurableUrls, instance_id: str) -> Response:
@@ -39,12 +50,12 @@ def check_status(request: Request, urls: DurableUrls, instance_id: str) -> Respo
     origin = f"{request.url.scheme}://{request.url.netloc}"
     links = DurableUrls(origin, urls.hub_name, urls.code).management(instance_id)
     headers = {"Location": links["statusQueryGetUri"], "Retry-After": str(_RETRY_AFTER_START_SECONDS)}
-    return JSONResponse(dict(links), status_code=202, headers=headers)
+    return JsonAnswer(dict(links), status_code=202, headers=headers)
 
 
 def page(items: list[Any], token: str | None) -> Response:
     """Return a list; the header carries the token of the next page, if there is one."""
-    return JSONResponse(items, headers={} if token is None else {CONTINUATION_HEADER: token})
+    return JsonAnswer(items, headers={} if token is None else {CONTINUATION_HEADER: token})
 
 
 def flag(request: Request, name: str, *, default: bool) -> bool:
@@ -82,7 +93,7 @@ async def json_body(request: Request) -> str | None:
         return None
     try:
         json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadRequestError("Invalid JSON content") from None
     return body.decode()
 
@@ -140,13 +151,21 @@ def entity_payload(state: EntityState, *, with_state: bool) -> dict[str, Any]:
 
 
 def json_value(text: str | None) -> Any:
-    """Return the value of JSON text; the text itself when it is no JSON."""
+    """Return the value of JSON text; the text itself when it is no JSON.
+
+    Numbers that JSON does not have, such as Python's NaN, become text, as in the extension.
+    """
     if text is None:
         return None
     try:
-        return json.loads(text)
-    except ValueError:
+        return json.loads(text, parse_constant=str, parse_float=_finite)
+    except (ValueError, RecursionError):
         return text
+
+
+def _finite(text: str) -> float | str:
+    number = float(text)
+    return number if isfinite(number) else text
 
 
 def instant_from(text: str | None) -> datetime | None:

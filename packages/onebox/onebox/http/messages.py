@@ -47,7 +47,8 @@ def raw_path(request: Request) -> str:
     return raw.decode("latin-1")
 
 
-def _url(request: Request) -> str:
+def url_of(request: Request) -> str:
+    """Return the URL as it came, on the origin that the caller used."""
     query = request.scope["query_string"].decode("latin-1")
     origin = f"{request.scope['scheme']}://{request.headers.get('host') or request.url.netloc}"
     return f"{origin}{raw_path(request)}{'?' + query if query else ''}"
@@ -78,7 +79,7 @@ def request_datum(request: Request, body: bytes, route_parameters: Mapping[str, 
     return Datum(
         {
             "method": text_datum(request.method),
-            "url": text_datum(_url(request)),
+            "url": text_datum(url_of(request)),
             "headers": _texts(_joined(request.headers.items())),
             "body": Datum(body, "bytes"),
             "params": _texts(route_parameters),

@@ -241,21 +241,33 @@ class Admin:
                 {"error": f"{function.name} has an HTTP trigger: call its route"}, status_code=400
             )
         try:
-            body = json.loads(await request.body() or b"{}")
-        except ValueError:
-            return JSONResponse({"error": 'the body must be JSON: {"input": ...}'}, status_code=400)
-        fields = body if isinstance(body, dict) else {}
-        properties = fields.get("metadata")
-        run = self._manual.prepare(
-            function, fields.get("input"), properties if isinstance(properties, dict) else {}
-        )
+            given, properties = _order(await request.body())
+        except (ValueError, RecursionError):
+            text = 'the body must be JSON: {"input": ...}, or {"input": ..., "metadata": {...}}'
+            return JSONResponse({"error": text}, status_code=400)
+        run = self._manual.prepare(function, given, properties)
         if run is None:
-            text = f"a {function.trigger.type} cannot be fired by hand"
+            text = (
+                f"{function.name} has a trigger of type {function.trigger.type}: only the task hub fires it"
+            )
             return JSONResponse({"error": text}, status_code=400)
         task = asyncio.ensure_future(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return Response(status_code=202)
+
+
+def _order(body: bytes) -> tuple[Any, Mapping[str, Any]]:
+    """Return the input and the metadata with which a function is fired by hand.
+
+    Raises:
+        ValueError: The body is no JSON object, or its metadata are none.
+    """
+    order = json.loads(body or b"{}")
+    properties = (order.get("metadata") or {}) if isinstance(order, dict) else None
+    if not isinstance(properties, dict):
+        raise ValueError("no object")  # noqa: TRY004 - as what is no JSON
+    return order.get("input"), properties
 
 
 class Application:

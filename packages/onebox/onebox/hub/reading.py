@@ -14,7 +14,18 @@ from onebox.hub.archive import unpack, unpacked_state
 from onebox.hub.database import QUERIES, is_entity
 from onebox.hub.events import unpacked
 from onebox.hub.instances import head_from
-from onebox.hub.model import TERMINAL, Entity, Head, Kind, Lane, Message, Status, Task, tags_from
+from onebox.hub.model import (
+    TERMINAL,
+    Entity,
+    Head,
+    InvalidRequestError,
+    Kind,
+    Lane,
+    Message,
+    Status,
+    Task,
+    tags_from,
+)
 
 _OVERHEAD_BYTES = 600  # of one entry, beside its history
 _NO_LIMIT = -1
@@ -23,6 +34,7 @@ _KINDS: Final = {kind.value: kind for kind in Kind}  # quicker than to call the 
 _PAGE_CHARACTERS: Final = 2_000_000
 _LARGEST_PAGE: Final = 1_000
 _SEPARATOR: Final = "|"
+_LONGEST_INSTANT: Final = 18  # digits that SQLite's integers hold
 
 
 @dataclass(slots=True)
@@ -350,6 +362,8 @@ class _Conditions:
         """
         if token is not None:
             instant, _, last_id = token.partition(_SEPARATOR)
+            if not instant.isdecimal() or len(instant) > _LONGEST_INSTANT:
+                raise InvalidRequestError("the continuation token is not one of this list")
             self.add(f"({column}, id) > (?, ?)", int(instant), last_id)
             from_us = None if from_us is None or from_us <= int(instant) else from_us
         if from_us is not None:

@@ -11,7 +11,7 @@ Workers do not connect here (`GetWorkItems` and its kin are unimplemented): the 
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import durabletask.internal.orchestrator_service_pb2 as pb
@@ -30,6 +30,7 @@ from onebox.hub.model import (
     StoreUnwritableError,
     WrongStatusError,
     tags_to,
+    to_datetime,
 )
 from onebox.hub.reading import EntityFilter, EntityState, InstanceFilter, InstanceState
 from onebox.hub.taskhub import TaskHub
@@ -43,6 +44,8 @@ _CODES: dict[type[HubError], grpc.StatusCode] = {
 }
 _HISTORY_CHUNK = 100  # events per message of a history stream
 _DEFAULT_PAGE = 100  # ids, when the client does not say
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of a protobuf Timestamp
+_SECOND_NANOS = 1_000_000_000
 
 type _Context = grpc.aio.ServicerContext
 type _Method = Callable[[Any, Any, _Context], Awaitable[Any]]
@@ -162,6 +165,7 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
         response.isComplete.value = complete
         return response
 
+    @_refusing
     async def QueryInstances(
         self, request: pb.QueryInstancesRequest, _: _Context
     ) -> pb.QueryInstancesResponse:
@@ -173,6 +177,7 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
         states = [orchestration_state(item, with_payloads=payloads) for item in page.items]
         return pb.QueryInstancesResponse(orchestrationState=states, continuationToken=text(page.token))
 
+    @_refusing
     async def ListInstanceIds(
         self, request: pb.ListInstanceIdsRequest, _: _Context
     ) -> pb.ListInstanceIdsResponse:
@@ -219,6 +224,7 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
             exists=True, entity=entity_metadata(entity, with_state=request.includeState)
         )
 
+    @_refusing
     async def QueryEntities(self, request: pb.QueryEntitiesRequest, _: _Context) -> pb.QueryEntitiesResponse:
         """Return a page of entities that match."""
         query = request.query
@@ -253,20 +259,34 @@ def value(message: Any, field: str) -> str | None:
 
 
 def instant(message: Any, field: str) -> datetime | None:
-    """Return a timestamp as an aware UTC instant; None when it is unset."""
-    if not message.HasField(field):
-        return None
-    found: datetime = getattr(message, field).ToDatetime(tzinfo=UTC)
-    return found
+    """Return a timestamp as an aware UTC instant; None when it is unset.
+
+    Raises:
+        InvalidRequestError: It is outside of the years 1 to 9999.
+    """
+    found = _us(message, field)
+    return None if found is None else to_datetime(found)
 
 
 def _us(message: Any, field: str) -> int | None:
-    return microseconds(getattr(message, field)) if message.HasField(field) else None
+    if not message.HasField(field):
+        return None
+    found = getattr(message, field)
+    if not (_FIRST_SECOND <= found.seconds <= _LAST_SECOND and 0 <= found.nanos < _SECOND_NANOS):
+        raise InvalidRequestError(f"{field} is not a timestamp: {found.seconds} s, {found.nanos} ns")
+    return microseconds(found)
 
 
 def statuses_from(wanted: Iterable[int]) -> frozenset[Status]:
-    """Return statuses by their numbers."""
-    return frozenset(map(Status, wanted))
+    """Return statuses by their numbers.
+
+    Raises:
+        InvalidRequestError: There is no such status.
+    """
+    try:
+        return frozenset(map(Status, wanted))
+    except ValueError as unknown:
+        raise InvalidRequestError(str(unknown)) from None
 
 
 def start_from(request: pb.CreateInstanceRequest) -> Start:

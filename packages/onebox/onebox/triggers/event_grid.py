@@ -41,7 +41,7 @@ class EventGridWebhook:
     async def _answer_post(self, function: Function, request: Request) -> Response:
         try:
             content = json.loads(await request.body())
-        except ValueError:
+        except (ValueError, RecursionError):
             return JSONResponse({"error": "the body must be JSON"}, status_code=400)
         events = content if isinstance(content, list) else [content]
         match request.headers.get("aeg-event-type", "").lower():

@@ -83,7 +83,7 @@ class ManualTriggers:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -124,7 +124,7 @@ def _items(text: str) -> list[str]:
     """Split a batch; what is no JSON array is a batch of one."""
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return [text]
     if not isinstance(content, list):
         return [text]

@@ -322,7 +322,7 @@ def _properties(body: bytes) -> dict[str, Any]:
     """Return the top-level properties of a JSON body; the host offers them to binding expressions."""
     try:
         content = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     if not isinstance(content, dict):
         return {}

@@ -106,6 +106,14 @@ def test_a_function_without_http_trigger_can_be_fired_by_hand(onebox: OneboxProc
     assert broken.status_code == 400
 
 
+@pytest.mark.parametrize("body", ["{", "[]", "5", '{"metadata": 5}', "[" * 100_000])
+def test_a_function_is_fired_by_an_object_only(onebox: OneboxProcess, body: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = onebox.client.post("/admin/functions/work", content=body, headers=headers)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith('the body must be JSON: {"input": ...}')
+
+
 @pytest.mark.parametrize(
     "path", ["/admin/host/status", "/api/items/1", "/runtime/webhooks/durabletask/instances"]
 )

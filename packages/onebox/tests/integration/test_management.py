@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -219,3 +220,37 @@ def test_entities_are_signalled_read_listed_and_deleted(api: httpx.Client) -> No
 def test_an_unknown_path_is_404(api: httpx.Client) -> None:
     assert api.get("/nothing").status_code == 404
     assert api.get("").status_code == 404
+
+
+@pytest.mark.parametrize("given", ["NaN", "-Infinity", "1e999", r'"\ud800"'])
+def test_what_python_reads_and_json_does_not_have_is_shown_as_text(api: httpx.Client, given: str) -> None:
+    instance_id = f"m-odd-{given.encode().hex()}"
+    assert api.post(f"/orchestrators/greet/{instance_id}", content=given, headers=JSON).status_code == 202
+    for path in (f"/instances/{instance_id}", f"/instances?instanceIdPrefix={instance_id}"):
+        shown = api.get(path)
+        assert shown.status_code in {200, 202}, shown.text
+        assert given.strip('"') in shown.text
+
+
+def test_a_body_that_is_nested_too_deep_is_refused(api: httpx.Client) -> None:
+    answer = api.post("/orchestrators/greet", content="[" * 100_000, headers=JSON)
+    assert (answer.status_code, answer.json()) == (400, {"Message": "Invalid JSON content"})
+
+
+@pytest.mark.parametrize("instance_id", ["m-用户", "m-\n\0", "m-a b", "m-/?"])
+def test_the_location_of_an_instance_leads_to_it_whatever_its_id(api: httpx.Client, instance_id: str) -> None:
+    path = quote(instance_id, safe="")
+    assert api.post(f"/orchestrators/waits/{path}", json={}, headers=JSON).status_code == 202
+    running = api.get(f"/instances/{path}", params={"showInput": "false"})
+    assert running.status_code == 202
+    again = httpx.get(running.headers["location"], verify=PLAIN_HTTP)
+    assert (again.status_code, again.json()["instanceId"]) == (202, instance_id)
+
+
+@pytest.mark.parametrize("token", ["garbage", "|", "99999999999999999999|x"])
+def test_a_continuation_token_of_something_else_is_refused(api: httpx.Client, token: str) -> None:
+    answer = api.get("/instances", headers={"x-ms-continuation-token": token})
+    assert (answer.status_code, answer.json()) == (
+        400,
+        {"Message": "the continuation token is not one of this list"},
+    )

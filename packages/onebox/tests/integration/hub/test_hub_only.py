@@ -7,8 +7,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import durabletask.internal.orchestrator_service_pb2 as pb
+import durabletask.internal.orchestrator_service_pb2_grpc as stubs
+import grpc
 import pytest
 from durabletask import task
+from google.protobuf.timestamp_pb2 import Timestamp
+from google.protobuf.wrappers_pb2 import StringValue
 
 from onebox.clock import SystemClock
 from onebox.hub import Hub, HubInUseError, HubSettings
@@ -126,3 +131,31 @@ async def test_a_child_that_is_started_while_its_parent_is_being_terminated_ends
             hub.tasks.terminate("late-parent", None, recursive=True),
         )
         assert (await hub.tasks.wait_finished("late-child")).status is Status.TERMINATED
+
+
+@pytest.mark.parametrize(
+    ("method", "asked"),
+    [
+        ("QueryInstances", pb.QueryInstancesRequest(query={"runtimeStatus": [99]})),
+        ("QueryInstances", pb.QueryInstancesRequest(query={"continuationToken": StringValue(value="x")})),
+        ("QueryEntities", pb.QueryEntitiesRequest(query={"lastModifiedFrom": Timestamp(seconds=2**62)})),
+        ("ListInstanceIds", pb.ListInstanceIdsRequest(completedTimeTo=Timestamp(nanos=-1))),
+        (
+            "SignalEntity",
+            pb.SignalEntityRequest(instanceId="@a@b", scheduledTime=Timestamp(seconds=-(2**62))),
+        ),
+        (
+            "StartInstance",
+            pb.CreateInstanceRequest(name="x", scheduledStartTimestamp=Timestamp(seconds=2**62)),
+        ),
+    ],
+)
+async def test_what_cannot_be_read_is_an_invalid_argument(tmp_path: Path, method: str, asked: Any) -> None:
+    async with (
+        running_hub(tmp_path, make_app()) as hub,
+        grpc.aio.insecure_channel(hub.grpc_address) as channel,
+    ):
+        stub: Any = stubs.TaskHubSidecarServiceStub(channel)  # type: ignore[no-untyped-call] # generated
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await getattr(stub, method)(asked)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
