@@ -269,10 +269,10 @@ def differences(catalogue: Catalogue, outputs: Collection[str]) -> Iterator[str]
         kind = function.trigger.type
         if kind not in _SERVED:
             yield f"{function.name}: nothing fires a {kind} here; POST /admin/functions/{function.name} does"
-        for each in function.inputs():
+        for each in function.inputs:
             if each.type != DURABLE_CLIENT:
                 yield f"{function.name}: input {each.name} stays empty, for onebox reads no {each.type}"
-        for each in function.outputs():
+        for each in function.outputs:
             if each.type not in outputs:
                 yield f"{function.name}: fails when it sets {each.name}, for onebox writes no {each.type}"
 

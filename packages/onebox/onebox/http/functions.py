@@ -1,9 +1,9 @@
 """The app's HTTP functions behind their routes."""
 
 import asyncio
+import functools
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
@@ -53,15 +53,15 @@ class Endpoint:
     template: RouteTemplate
     methods: frozenset[str]
 
-    @property
+    @functools.cached_property
     def level(self) -> Level:
         """What a request needs to be let in; without a level in the trigger, a function key."""
         return Level((self.function.trigger.text("authLevel") or Level.FUNCTION).lower())
 
-    @property
+    @functools.cached_property
     def output_name(self) -> str | None:
         """The binding that carries the response; None when the function has none."""
-        return next((each.name for each in self.function.outputs() if each.type == "http"), None)
+        return next((each.name for each in self.function.outputs if each.type == "http"), None)
 
 
 def endpoints(catalogue: Catalogue, http: Http) -> tuple[Endpoint, ...]:
@@ -90,28 +90,34 @@ class Admission:
         self._most_outstanding = http.max_outstanding_requests
         self._outstanding = 0
         most_running = http.max_concurrent_requests
-        self._running = nullcontext() if most_running is None else asyncio.Semaphore(most_running)
+        self._running = None if most_running is None else asyncio.Semaphore(most_running)
 
     @property
     def is_full(self) -> bool:
         """Whether one more request has to be refused."""
         return self._most_outstanding is not None and self._outstanding >= self._most_outstanding
 
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
+    async def __aenter__(self) -> None:
         """Count a request as outstanding, and wait until its function may run."""
         self._outstanding += 1
-        try:
-            async with self._running:
-                yield
-        finally:
-            self._outstanding -= 1
+        if self._running is not None:
+            try:
+                await self._running.acquire()
+            except BaseException:
+                self._outstanding -= 1
+                raise
+
+    async def __aexit__(self, *_: object) -> None:
+        """Let another request's function run."""
+        self._outstanding -= 1
+        if self._running is not None:
+            self._running.release()
 
     def around(self, app: ASGIApp) -> ASGIApp:
         """Return the application that holds a slot until its answer has been sent."""
 
         async def within(scope: Scope, receive: Receive, send: Send) -> None:
-            async with self.slot():
+            async with self:
                 await app(scope, receive, send)
 
         return within
@@ -183,7 +189,7 @@ class HttpFunctions:
             return Response(status_code=429)
         if self.streamed is not None:
             return self._admission.around(self._streamed(self.streamed, request, endpoint, parameters))
-        async with self._admission.slot():
+        async with self._admission:
             return await self._answer_whole(request, endpoint, parameters)
 
     async def _answer_whole(

@@ -7,7 +7,7 @@ from http.cookies import SimpleCookie
 from typing import Any
 
 from azure_functions_runtime.bindings.datumdef import Datum
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from onebox import CannotStartError
@@ -65,10 +65,15 @@ async def read_body(request: Request, limit_bytes: int) -> bytes:
 
     Raises:
         BodyTooLargeError: It turns out to be larger.
+        ClientDisconnect: The client is gone.
     """
-    body = io.BytesIO()  # getvalue() makes no further copy
-    async for chunk in request.stream():
-        body.write(chunk)
+    body, more = io.BytesIO(), True  # getvalue() makes no further copy
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body.write(message.get("body", b""))
+        more = message.get("more_body", False)
         if body.tell() > limit_bytes:
             raise BodyTooLargeError
     return body.getvalue()

@@ -57,7 +57,8 @@ def framed(event: pb.HistoryEvent) -> bytes:
 
 def _element(key: bytes, body: bytes) -> bytes:
     """Return an embedded message with its key and length."""
-    return key + _varint(len(body)) + body
+    length = len(body)
+    return key + (_SHORT[length] if length < _MORE else _varint(length)) + body
 
 
 def frame_all(events: Iterable[pb.HistoryEvent]) -> bytes:
@@ -114,8 +115,9 @@ def request_bytes(instance_id: str, execution_id: str, past: Iterable[bytes], ne
     return b"".join((head.SerializeToString(), *past, *map(as_new, new)))
 
 
+@functools.lru_cache(_KEPT_STAMPS)
 def timestamp(instant_us: int) -> Timestamp:
-    """Return microseconds since 1970 as a protobuf timestamp."""
+    """Return microseconds since 1970 as a protobuf timestamp, to be copied."""
     seconds, rest = divmod(instant_us, _MICROSECONDS)
     return Timestamp(seconds=seconds, nanos=rest * 1000)
 

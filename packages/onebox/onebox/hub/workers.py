@@ -1,5 +1,6 @@
 """Carries out one work item: a turn, a batch or an activity. Loads, invokes, commits, in that order."""
 
+import functools
 import logging
 import re
 from collections.abc import Callable, Coroutine
@@ -257,7 +258,7 @@ class Workers:
 
     async def _run_entity(self, batch: Batch) -> pb.EntityBatchResult:
         name = _name_of(batch.entity.id)
-        if name not in {known.lower() for known in self._invoker.entities}:
+        if name not in self._entity_names:
             unknown = f"Entity function named '{name}' was not registered!"
             return failed_result(batch, events.failure_details("EntityNotRegisteredError", unknown))
         try:
@@ -268,6 +269,10 @@ class Workers:
             if action.HasField("startNewOrchestration"):
                 self._give_version(action.startNewOrchestration)
         return result
+
+    @functools.cached_property
+    def _entity_names(self) -> frozenset[str]:
+        return frozenset(map(str.lower, self._invoker.entities))
 
     async def activity(self, seq: int, _: Lane) -> None:
         """Run an activity and send its orchestration the result."""

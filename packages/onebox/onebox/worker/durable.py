@@ -136,7 +136,7 @@ class BindingInputs:
 
     def of(self, function: Function) -> list[tuple[str, Any]]:
         """Return a Datum per input binding, apart from the trigger's."""
-        return [(each.name, self._value(each)) for each in function.inputs()]
+        return [(each.name, self._value(each)) for each in function.inputs]
 
     def _value(self, binding: Binding) -> Any:
         if binding.type == DURABLE_CLIENT:

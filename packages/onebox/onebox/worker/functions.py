@@ -3,6 +3,7 @@
 It is loaded through `azure_functions_runtime`, the library that the Azure worker itself runs.
 """
 
+import functools
 import gc
 import importlib
 import json
@@ -118,13 +119,15 @@ class Function:
         """The name under which orchestrations and clients call it."""
         return self.trigger.text(_DURABLE_NAME.get(self.trigger.type, "")) or self.name
 
-    def inputs(self) -> Iterator[Binding]:
-        """Yield the bindings, beside the trigger, that bring data in."""
-        return (each for each in self.bindings if not each.is_output and not each.is_trigger)
+    @functools.cached_property
+    def inputs(self) -> tuple[Binding, ...]:
+        """The bindings, beside the trigger, that bring data in."""
+        return tuple(each for each in self.bindings if not each.is_output and not each.is_trigger)
 
-    def outputs(self) -> Iterator[Binding]:
-        """Yield the bindings that take data out."""
-        return (each for each in self.bindings if each.is_output)
+    @functools.cached_property
+    def outputs(self) -> tuple[Binding, ...]:
+        """The bindings that take data out."""
+        return tuple(each for each in self.bindings if each.is_output)
 
 
 class Catalogue:

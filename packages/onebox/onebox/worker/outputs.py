@@ -63,7 +63,7 @@ class Outputs:
         Raises:
             FunctionFailedError: A binding is not served, or its service refused.
         """
-        for binding in function.outputs():
+        for binding in function.outputs:
             datum = result.returned if binding.name == "$return" else result.outputs.get(binding.name)
             if binding.type not in _ANSWERS and datum is not None and datum.value is not None:
                 await self._send_one(function, binding, datum, values or {})
