@@ -387,17 +387,22 @@ async def transact(table: str, changes: Sequence[Change]) -> bool:
     Raises:
         StorageRefusedError: The changes can never be made as they are.
     """
+    return await transact_for_etags(table, changes) is not None
+
+
+async def transact_for_etags(table: str, changes: Sequence[Change]) -> list[str] | None:
+    """As `transact`; return the new etag of each row, "" where there is none; None in place of False."""
     try:
-        await _run(table, lambda client: client.submit_transaction(changes))
+        made = await _run(table, lambda client: client.submit_transaction(changes))
     except TableTransactionError as error:
         if _code(error) == "EntityAlreadyExists":
-            return False
+            return None
         _raise_refusal(error, REFUSED_STATUSES)
         raise
     except HttpResponseError as error:
         _raise_refusal(error, _REFUSED_ROW_STATUSES)
         raise
-    return True
+    return [str(row.get("etag", "")) for row in made]
 
 
 def _raise_refusal(error: HttpResponseError, statuses: Container[int | None]) -> None:

@@ -101,8 +101,8 @@ class TableInMemory:
         for values, etag in list(self._matching([(*term[:2], term[2].replace("''", "'")) for term in terms])):
             yield Entity({name: values[name] for name in (select or values) if name in values}, etag)
 
-    def submit_transaction(self, operations: Iterable[Sequence[Any]]) -> None:
-        """Make all changes or none."""
+    def submit_transaction(self, operations: Iterable[Sequence[Any]]) -> list[Mapping[str, Any]]:
+        """Make all changes or none; return the etags of the rows that are there now."""
         changes = list(operations)
         keys = {change[1]["PartitionKey"] for change in changes}
         if len(keys) != 1:
@@ -116,6 +116,9 @@ class TableInMemory:
         except HttpResponseError as error:
             self.partitions[key] = kept
             raise _of_transaction(error) from error
+        rows = self.partitions[key].rows
+        found = (rows.get(change[1]["RowKey"]) for change in changes)
+        return [{} if row is None else {"etag": row[1]} for row in found]
 
     def _make(self, name: str, row: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> None:
         given = dict(options or {})

@@ -17,7 +17,7 @@ them is exact. A single one may be negative: another process may have made the i
 import asyncio
 import json
 import uuid
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -159,6 +159,14 @@ _DETAIL_CHARS: Final = 300
 
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
+_COUNTERS_KEPT: Final = 256
+
+type _Counters = OrderedDict[tuple[str, str], tables.Versioned]
+
+_counters: WeakKeyDictionary[asyncio.AbstractEventLoop, _Counters] = WeakKeyDictionary()
+"""Counter rows as this process wrote them last. A process mostly has its own: to read them again before each
+dead letter was half of its requests. Where another has changed one, storage refuses the old version."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenCount:
@@ -209,14 +217,28 @@ def counter_lock() -> asyncio.Lock:
 async def counter_changes(record: DeadLetterRecord, step: int, partition: str) -> list[tables.Change]:
     """Return the counter changes for listing (step 1) or unlisting (step -1) an open dead letter."""
     totals, group = await asyncio.gather(
-        tables.read_version(TABLE, partition, _totals_key()),
-        tables.read_version(TABLE, partition, _group_key(record.group)),
+        _counter(partition, _totals_key()), _counter(partition, _group_key(record.group))
     )
     keys = {"PartitionKey": partition}
     return [
         _written(keys | _totals_after(totals, IndexEntry.of(record), step), totals),
         _written(keys | _group_after(group, record, step), group),
     ]
+
+
+async def _counter(partition: str, key: str) -> tables.Versioned | None:
+    """Return a counter row to change it; it is known again after `_keep_counters`."""
+    known = _counters.setdefault(asyncio.get_running_loop(), OrderedDict()).pop((partition, key), None)
+    return known or await tables.read_version(TABLE, partition, key)
+
+
+def _keep_counters(written: Iterable[tuple[tables.Change, str]]) -> None:
+    known = _counters[asyncio.get_running_loop()]
+    for change, etag in written:
+        if etag:
+            known[change[1]["PartitionKey"], change[1]["RowKey"]] = tables.Versioned(change[1], etag)
+    while len(known) > _COUNTERS_KEPT:
+        known.popitem(last=False)
 
 
 async def read_summary() -> Summary:
@@ -442,7 +464,9 @@ async def _counted(
         for _ in range(_TRIES):
             counts = await counter_changes(record, step, partition)
             try:
-                if await tables.transact(TABLE, [*changes, *counts]):
+                etags = await tables.transact_for_etags(TABLE, [*changes, *counts])
+                if etags is not None:
+                    _keep_counters(zip(counts, etags[len(changes) :], strict=False))
                     return
             except tables.StorageRefusedError:
                 pass  # Either done before, or another process changed the counters; checked below.

@@ -381,6 +381,40 @@ async def test_writers_of_other_processes_count_into_the_same_sum(monkeypatch: p
     assert [group.count for group in await read_groups()] == [1]
 
 
+async def test_counters_that_nobody_else_has_changed_are_not_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dead_letter_index, "partition_of", lambda *_: tables.partitions(Status.OPEN)[0])
+    await keep(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(tables, "read_version", _crash)
+        await keep_operation(an_entry("op-1"), NOON)
+    assert (await read_summary()).total.count == 2
+    assert [group.count for group in await read_groups()] == [2]
+
+
+async def test_counters_that_another_process_has_changed_are_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dead_letter_index, "partition_of", lambda *_: tables.partitions(Status.OPEN)[0])
+    await keep(0)
+    known = dead_letter_index._counters[asyncio.get_running_loop()]
+    old = known.copy()
+    await keep(1)
+    known.update(old)
+    await keep(2)
+    assert (await read_summary()).total.count == 3
+    assert [group.count for group in await read_groups()] == [3]
+
+
+async def test_no_more_counters_are_known_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letter_index, "_COUNTERS_KEPT", 3)
+    for number in range(4):
+        await keep(number)
+    assert len(dead_letter_index._counters[asyncio.get_running_loop()]) <= 3
+    assert (await read_summary()).total.count == 4
+
+
 async def _crash(*_: Any) -> None:
     raise ConnectionError("the storage is gone")
 
