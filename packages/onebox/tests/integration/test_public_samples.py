@@ -82,3 +82,12 @@ def test_monitoring(samples: OneboxProcess) -> None:
 
 def test_eternal_orchestrations(samples: OneboxProcess) -> None:
     assert output_of(samples, "tidy") == 3
+
+
+def test_hello_cities_with_a_child_and_an_entity(samples: OneboxProcess) -> None:
+    greetings = ["Good morning, Oslo", "Good morning, Quito"]
+    assert output_of(samples, "tour", ["Oslo", "Quito"]) == {"greetings": greetings, "stops": 2}
+
+
+def test_large_payloads(samples: OneboxProcess) -> None:
+    assert output_of(samples, "weigh", 100) == 5 * 100 * 1024

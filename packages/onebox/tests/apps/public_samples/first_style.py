@@ -1,4 +1,4 @@
-"""Three samples for the scheduler, in the style of version 1, which version 2 still runs."""
+"""Samples for the scheduler, in the style of version 1, which version 2 still runs."""
 
 from collections.abc import Callable, Generator
 from datetime import timedelta
@@ -12,8 +12,11 @@ blueprint = df.Blueprint(http_auth_level=func.AuthLevel.ANONYMOUS)
 # The SDK's types are those of version 2.
 orchestration_trigger: Callable[..., Callable[[Any], Any]] = blueprint.orchestration_trigger
 
+entity_trigger: Callable[..., Callable[[Any], Any]] = blueprint.entity_trigger
+
 READY_AT = 3
 LAPS = 3
+CRATES = 5
 
 
 @orchestration_trigger(context_name="context")
@@ -42,3 +45,45 @@ def tidy(context: df.DurableOrchestrationContext) -> Generator[Any, Any, Any]:
         context.continue_as_new(lap + 1)
         return None
     return lap
+
+
+@orchestration_trigger(context_name="context")
+def tour(context: df.DurableOrchestrationContext) -> Generator[Any, Any, Any]:
+    """Hello cities and work item filtering: a child that fans out, and an entity that counts."""
+    greetings = yield context.call_sub_orchestrator("greet_all", context.get_input())
+    stops = df.EntityId("stops", "tour")
+    yield context.call_entity(stops, "add", len(greetings))
+    return {"greetings": greetings, "stops": (yield context.call_entity(stops, "get"))}
+
+
+@orchestration_trigger(context_name="context")
+def greet_all(context: df.DurableOrchestrationContext) -> Generator[Any, Any, Any]:
+    greetings = yield context.task_all([context.call_activity("greet", city) for city in context.get_input()])
+    return greetings
+
+
+@blueprint.activity_trigger(input_name="city")
+def greet(city: str) -> str:
+    return f"Good morning, {city}"
+
+
+@entity_trigger(context_name="context")
+def stops(context: df.DurableEntityContext) -> None:
+    count = context.get_state(lambda: 0)
+    if context.operation_name == "add":
+        count += context.get_input()
+    context.set_state(count)
+    context.set_result(count)
+
+
+@orchestration_trigger(context_name="context")
+def weigh(context: df.DurableOrchestrationContext) -> Generator[Any, Any, Any]:
+    """Large payloads: activities that each return a large result at the same time."""
+    kilobytes = context.get_input()
+    crates = yield context.task_all([context.call_activity("pack", kilobytes) for _ in range(CRATES)])
+    return sum(len(crate["content"]) for crate in crates)
+
+
+@blueprint.activity_trigger(input_name="kilobytes")
+def pack(kilobytes: int) -> dict[str, str]:
+    return {"content": "x" * (kilobytes * 1024)}

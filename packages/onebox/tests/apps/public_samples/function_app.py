@@ -3,7 +3,8 @@
 Sources, seen in November 2026: `azure-functions-durable/samples/` of microsoft/durabletask-python
 (function-chaining, fan-out-fan-in, human-interaction, durable-entities), and
 `samples/durable-functions/python/` of Azure-Samples/Durable-Task-Scheduler (monitoring,
-eternal-orchestrations, async-http-api).
+eternal-orchestrations, async-http-api, hello-cities, work-item-filtering, large-payload). Left out are those
+that need services of others: agent-directed-workflows, ai-agent-travel-planner, pdf-summarizer.
 """
 
 import azure.durable_functions as df
