@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from math import ceil
 from typing import Annotated, Any, Final
 
 from durable_retry.engine.adaptive import AdaptiveSettings
@@ -336,6 +337,36 @@ def _queued(
     busy = f"{request.settings.max_concurrency} attempts at once"
     postponed = SlotPostponed(round(seconds, 3), reserved=request.reserved, reason=busy)
     return replace(limiter, next_ask_at=now + timedelta(seconds=seconds)), postponed
+
+
+def limits_view(limits: LimitSettings, needed: NeedsSlot, limiter: Limiter, at: datetime) -> dict[str, Any]:
+    """Return what people see of the limits of this moment.
+
+    Args:
+        limits: As configured.
+        needed: As `limits_at` returned it.
+        limiter: Of the dependency; an empty one where nothing is limited.
+        at: By the limiter's clock.
+    """
+    limiter, now = limiter.at(at)
+    settings = needed.settings
+    turns = [_seconds_until(limiter.next_start_at, now) * (settings.rate_per_second - settings.shared_rate)]
+    pool = settings.max_concurrency - settings.shared_concurrency
+    turns.append(_seconds_until(limiter.next_ask_at, now) * pool / max(limiter.held_seconds, 0.001))
+    return {
+        "max_concurrency": limits.max_concurrency,
+        "current_concurrency": settings.max_concurrency,
+        "rate_per_second": limits.rate_per_second,
+        "current_rate_per_second": settings.rate_per_second,
+        "shared_concurrency": settings.shared_concurrency,
+        "lent": len(limiter.leases),
+        "waiting": ceil(max(turns)),
+        "pace": None if needed.pace is None else needed.pace.reason,
+    }
+
+
+def _seconds_until(instant: datetime | None, now: datetime) -> float:
+    return 0.0 if instant is None else max(0.0, (instant - now).total_seconds())
 
 
 def give_back(limiter: Limiter, lease_id: str, received_at: datetime) -> Limiter:

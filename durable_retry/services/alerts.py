@@ -14,7 +14,7 @@ cannot both begin a try: each writes the row under the version that it read.
 import asyncio
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -42,9 +42,11 @@ from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.circuit import Breaker, CircuitState
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.dependency import signing_key
+from durable_retry.engine.limits import LimitSettings, limits_at
 from durable_retry.engine.operations.operation import ScopedKey
 from durable_retry.engine.operations.request import ParsedEnvelope
 from durable_retry.engine.outbox import signed_headers
+from durable_retry.engine.pace import newest
 from durable_retry.services.submit import Naming, parse, resolve, submit
 from durable_retry.settings.catalogue import ALERT_WEBHOOK
 from durable_retry.settings.configuration import api_path, dependencies
@@ -303,14 +305,30 @@ async def _start_operation(hub: str, alert: Alert, webhook: Webhook, now: dateti
 
 def show(health: HealthMetrics) -> None:
     """Publish the metrics as gauges."""
+    limits = list(_limits(health))
     metrics.show_gauges(
         {
             metrics.DEAD_LETTERS.name: list(_dead_letters(health)),
             metrics.DEAD_LETTER_AGE.name: [(health.dead_letter_age_seconds, {})],
             metrics.OUTBOX_LAG.name: [(health.outbox_lag_seconds, {})],
             metrics.CIRCUIT_STATUS.name: list(_circuit_states(health)),
+            metrics.LIMIT_CONCURRENCY.name: _present((each, one.max_concurrency) for each, one in limits),
+            metrics.LIMIT_RATE.name: _present((each, one.rate_per_second) for each, one in limits),
         }
     )
+
+
+def _present(values: Iterable[tuple[str, float]]) -> list[metrics.GaugeValue]:
+    """Return the values of dependencies that have a limit; 0 is none."""
+    return [(value, {DEPENDENCY: name}) for name, value in values if value > 0]
+
+
+def _limits(health: HealthMetrics) -> Iterator[tuple[str, LimitSettings]]:
+    """Yield each dependency with its limits of this moment."""
+    for name, dependency in dependencies().dependencies.items():
+        breaker = health.circuits.get(name, Breaker())
+        quota = newest(health.now, breaker.quota)
+        yield name, limits_at(health.now, dependency.limits, quota, breaker.concurrency).settings
 
 
 def _dead_letters(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:

@@ -35,6 +35,7 @@ from durable_retry.engine.circuit import (
     ReportMessage,
     breaker_from_json,
 )
+from durable_retry.engine.limits import Limiter
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.task_hub import (
     ID_PREFIX,
@@ -91,6 +92,15 @@ class CircuitEntity:
         """
         stored = await self._state(EntityInstanceId(function_name(CIRCUIT_OPENINGS), self.dependency))
         return Openings() if stored is None else Openings.from_json(stored)
+
+    async def limiter(self) -> Limiter:
+        """Return the state of the dependency's limiter.
+
+        Raises:
+            TaskHubUnavailableError: The task hub did not answer.
+        """
+        stored = await self._state(limiter_id(self.dependency))
+        return Limiter() if stored is None else Limiter.from_json(stored)
 
     async def report(self, message: ReportMessage) -> None:
         """See `SharedCircuit`."""

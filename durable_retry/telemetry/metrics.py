@@ -124,6 +124,20 @@ CIRCUIT_STATUS: Final = Metric(
     (DEPENDENCY, CIRCUIT_STATE),
     "1 for the state that a circuit is in, 0 for the others.",
 )
+LIMIT_CONCURRENCY: Final = Metric(
+    "durable_retry.limits.concurrency",
+    Kind.GAUGE,
+    "{attempt}",
+    (DEPENDENCY,),
+    "Attempts that may be under way at once now: max_concurrency, or less by adaptive concurrency.",
+)
+LIMIT_RATE: Final = Metric(
+    "durable_retry.limits.rate",
+    Kind.GAUGE,
+    "{attempt}/s",
+    (DEPENDENCY,),
+    "Attempts that may start a second now: rate_per_second, or less by the dependency's own rate limit.",
+)
 DEAD_LETTERS: Final = Metric(
     "durable_retry.dead_letter.count",
     Kind.GAUGE,
@@ -156,6 +170,8 @@ METRICS: Final = (
     FAILED_OPEN_CALLS,
     POSTPONEMENTS,
     CIRCUIT_STATUS,
+    LIMIT_CONCURRENCY,
+    LIMIT_RATE,
     DEAD_LETTERS,
     DEAD_LETTER_AGE,
     OUTBOX_LAG,

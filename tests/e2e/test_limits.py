@@ -70,6 +70,19 @@ def test_calls_slow_down_before_the_dependency_refuses_them(system: System, key:
     assert "of 4 calls left" in wait["delay_reasons"][0]
 
 
+def test_the_limits_of_the_moment_and_what_they_let_through_are_shown(system: System) -> None:
+    shown = system.client.get("/api/circuits/narrow").json()["limits"]
+    assert (shown["max_concurrency"], shown["current_concurrency"], shown["pace"]) == (2, 2, None)
+    preview = system.client.post("/api/policies/preview", json={"dependency": "narrow"}).json()
+    assert preview["limits"] == {
+        "at_once": 2,
+        "at_once_least": 2,
+        "starts_per_second": None,
+        "slowest_per_second": 0.1,
+    }
+    assert system.client.post("/api/policies/preview", json={"retry": {}}).json()["limits"] is None
+
+
 def test_the_limits_are_shown(system: System) -> None:
     items = system.client.get("/api/dependencies").json()["items"]
     shown = {each["name"]: each["limits"] for each in items}

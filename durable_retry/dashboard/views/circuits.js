@@ -122,7 +122,7 @@ export function circuitView({ parameters: [name], reload }) {
       headline(circuit, path, reload),
       trip(circuit),
       card("Window", [callWindow(circuit.window, circuit.opens_at_ratio), ratioBar(circuit), numbers(circuit)]),
-      openings(circuit), waiting(circuit), audit(circuit), settings(circuit),
+      limits(circuit), openings(circuit), waiting(circuit), audit(circuit), settings(circuit),
     ],
   };
 }
@@ -193,6 +193,21 @@ function numbers(circuit) {
   ]);
 }
 
+/** What may run at once and start per second by now, and what waits for it; null without limits. */
+function limits({ limits: now, quota, counted, dependency }) {
+  if (!now || (!now.current_concurrency && !now.current_rate_per_second && !quota)) return null;
+  const running = counted?.unfinished.by_dependency[dependency]?.running ?? null;
+  const lowered = (current, configured, unit) => (!current ? "no limit" : `${number(current)}${unit}${configured && current < configured ? `, lowered from ${number(configured)}` : ""}`);
+  return card("Limits", facts([
+    ["At once", lowered(now.current_concurrency, now.max_concurrency, " attempts")],
+    ["In use", now.current_concurrency ? `${number(now.lent)} of ${number(now.current_concurrency - now.shared_concurrency)} lent, up to ${number(now.shared_concurrency)} more in the workers' shares` : null],
+    ["Operations running", running === null ? null : number(running)],
+    ["Starts per second", lowered(now.current_rate_per_second, now.rate_per_second, "")],
+    ["Pace", now.pace], ["Left of its own limit", quota ? [`${number(quota.remaining)} of ${number(quota.limit)}, renewed `, until(quota.until)] : null],
+    ["Waiting for a turn", `about ${number(now.waiting)}`],
+  ]));
+}
+
 function waiting({ waits, dependency }) {
   if (!waits?.items?.length) return null;
   const line = (one) => h("li", { data: { key: one.operation_id } }, operationLink(one.operation_id, one.key), h("span", { class: "spread" }), until(one.next_attempt_at));
@@ -215,7 +230,7 @@ function settings({ settings: given, dependency }) {
     ["Break", `${duration(circuit.break_seconds)}, at most ${duration(circuit.max_break_seconds)}`],
     ["Retries", `${words(retry.strategy)}, ${retry.max_attempts === -1 ? "until the deadline, for ever where there is none" : `${retry.max_attempts} attempts`}`],
     ["Retry budget", budget.ratio ? `${budget.ratio} per first attempt, at least ${budget.minimum_per_second} a second` : "off"],
-    ["Limits", [limits.max_concurrency && `${number(limits.max_concurrency)} at once`, limits.rate_per_second && `${limits.rate_per_second} a second`].filter(Boolean).join(", ") || "none"],
+    ["Limits", [limits.max_concurrency && `${number(limits.max_concurrency)} at once`, limits.rate_per_second && `${limits.rate_per_second} a second`, limits.adaptive && `adaptive from ${number(limits.min_concurrency)}`].filter(Boolean).join(", ") || "none"],
     ["One attempt", duration(timeouts.attempt_seconds)], ["Deadline", timeouts.deadline_seconds ? duration(timeouts.deadline_seconds) : "none"],
     ["Deduplicates", given.idempotency.header || "no"],
   ]), { more: h("a", { href: link("policy", { dependency }) }, "Preview the policy") });

@@ -3,7 +3,7 @@
 import { getSeldom, post } from "../api.js";
 import { go, h, s } from "../dom.js";
 import { coarse, duration, number } from "../format.js";
-import { card, fieldOf, figure, notice } from "../pieces.js";
+import { card, facts, fieldOf, figure, notice } from "../pieces.js";
 
 const NUMBERS = [["max_attempts", "Most attempts"], ["initial_seconds", "First wait (s)"], ["factor", "Factor"], ["max_seconds", "Longest wait (s)"]];
 const CHOICES = [
@@ -55,13 +55,18 @@ function form(path, query, dependencies) {
     fieldOf({ name: "deadline_seconds", label: "Deadline (s)", type: "number", value: query.deadline_seconds ?? "", step: "any", optional: true, on }));
 }
 
-function answer({ waits, waits_complete: isComplete, total, deadline_seconds: deadline, fits_deadline: fits }) {
+function answer({ waits, waits_complete: isComplete, total, deadline_seconds: deadline, fits_deadline: fits, limits }) {
   return [
     h("div", { class: "figures", data: { key: "figures" } },
       figure(number(waits.length + 1), isComplete ? "attempts" : "attempts shown"),
       figure(coarse(total.expected_seconds), "waiting on average"),
       figure(coarse(total.most_seconds), "waiting at most"),
       figure(fits ? "Fits" : "Does not fit", deadline ? `the deadline of ${coarse(deadline)}` : "no deadline", { kind: fits ? "is-succeeded" : "is-dead_lettered" })),
+    limits && (limits.at_once || limits.starts_per_second) ? card("Limits", facts([
+      ["Attempts at once", limits.at_once === null ? "no limit" : limits.at_once_least < limits.at_once ? `${number(limits.at_once_least)} to ${number(limits.at_once)}, adaptive` : number(limits.at_once)],
+      ["Starts per second", limits.starts_per_second === null ? "no limit" : number(limits.starts_per_second)],
+      ["When every attempt takes all of its time", `${number(limits.slowest_per_second)} a second`],
+    ])) : null,
     card("Waits", waits.length ? chart(waits) : h("p", { class: "empty" }, "One attempt, no wait.")),
   ];
 }

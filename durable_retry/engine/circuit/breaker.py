@@ -200,6 +200,11 @@ class Breaker(JsonRecord):
     quota: Annotated[Quota | None, Form(omits_none=True)] = None
     adaptive: Annotated[Adaptive | None, Form(omits_none=True)] = None
 
+    @property
+    def concurrency(self) -> int | None:
+        """The lowered limit of attempts at once; None while it is not lowered."""
+        return None if self.adaptive is None else int(self.adaptive.limit)
+
     def is_throttled(self, now: datetime) -> bool:
         """Whether a throttling pause is in force."""
         return self.throttled_until is not None and now < self.throttled_until

@@ -136,7 +136,7 @@ def snapshot_of(
             is_counted=is_counted,
         ),
         quota=current.quota,
-        concurrency=None if current.adaptive is None else int(current.adaptive.limit),
+        concurrency=current.concurrency,
         ahead=ahead,
     )
 

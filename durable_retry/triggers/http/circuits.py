@@ -17,6 +17,8 @@ from durable_retry.engine.circuit import (
     view_of,
 )
 from durable_retry.engine.dependency import Dependency
+from durable_retry.engine.limits import Limiter, limits_at, limits_view
+from durable_retry.engine.pace import newest
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit import CircuitEntity, start_release
 from durable_retry.stores.circuit_cache import circuit_time
@@ -113,6 +115,27 @@ class CircuitDocument(CircuitFigures):
     audit: list[CircuitAct]
 
 
+class LimitsDocument(BaseModel):
+    """The limits of a dependency at this moment; 0 means no limit."""
+
+    max_concurrency: Annotated[int, Field(description="Attempts at once, as configured.")]
+    current_concurrency: Annotated[int, Field(description="What adaptive concurrency makes of it.")]
+    rate_per_second: Annotated[float, Field(description="Starts per second, as configured.")]
+    current_rate_per_second: Annotated[float, Field(description="What the pace makes of it.")]
+    shared_concurrency: Annotated[
+        int, Field(description="Of the attempts at once, what workers start of their own accord.")
+    ]
+    lent: Annotated[int, Field(description="Attempts under way beyond the workers' shares.")]
+    waiting: Annotated[int, Field(description="About how many attempts wait for their turn.")]
+    pace: Annotated[str | None, Field(description="Why the rate is lower than configured; null if not.")]
+
+
+class LimitedCircuit(CircuitDocument):
+    """The shared breaker of one dependency, and its limits."""
+
+    limits: LimitsDocument
+
+
 class CircuitPage(BaseModel):
     """Every circuit."""
 
@@ -187,10 +210,18 @@ async def circuit_documents(hub: str) -> list[dict[str, Any]]:
     return await asyncio.gather(*(_view(hub, each) for each in known))
 
 
-@routes.get("circuits/{dependency}", answers=shown(CircuitDocument), errors=(MISSING, AWAY))
+@routes.get("circuits/{dependency}", answers=shown(LimitedCircuit), errors=(MISSING, AWAY))
 async def get_circuit(dependency: str, hub: str) -> func.HttpResponse:
-    """Show the circuit of a dependency."""
-    document = await _view(hub, _find(dependency))
+    """Show the circuit of a dependency, and its limits."""
+    found = _find(dependency)
+    circuit, now = CircuitEntity(hub, found.name), circuit_time(hub, found.name)
+    breaker = await circuit.read()
+    needed = limits_at(now, found.limits, newest(now, breaker.quota), breaker.concurrency)
+    limiter = await circuit.limiter() if needed.settings.is_on else Limiter()
+    document = {
+        **view_of(found.name, breaker, now, found.circuit),
+        "limits": limits_view(found.limits, needed, limiter, clock.now()),
+    }
     return json_answer(document, headers={"ETag": etag_of(document, MOVING)})
 
 

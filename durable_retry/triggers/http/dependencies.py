@@ -1,10 +1,10 @@
 """HTTP: the configured dependencies without their secrets, and what a retry policy would do."""
 
 from dataclasses import replace
-from typing import Self
+from typing import Annotated, Self
 
 import azure.functions as func
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from durable_retry.engine.base.masking import Show
 from durable_retry.engine.base.names import Category
@@ -107,6 +107,19 @@ class PolicyTotal(BaseModel):
     attempts_at_most_seconds: float
 
 
+class PolicyLimits(BaseModel):
+    """What the limits of a dependency let through; null means no limit."""
+
+    at_once: Annotated[int | None, Field(description="Attempts at once, fleet-wide.")]
+    at_once_least: Annotated[
+        int | None, Field(description="What adaptive concurrency lowers it to; as at_once without.")
+    ]
+    starts_per_second: Annotated[float | None, Field(description="Starts per second, fleet-wide.")]
+    slowest_per_second: Annotated[
+        float | None, Field(description="Attempts a second when each takes its whole timeout.")
+    ]
+
+
 class PolicyPreview(BaseModel):
     """What a policy would do."""
 
@@ -116,6 +129,7 @@ class PolicyPreview(BaseModel):
     deadline_seconds: float
     fits_deadline: bool
     warnings: list[str]
+    limits: Annotated[PolicyLimits | None, Field(description="null without a dependency")]
 
 
 class PolicyQuestion(Strict):
@@ -154,7 +168,24 @@ async def list_dependencies() -> func.HttpResponse:
 )
 async def preview_policy(body: PolicyQuestion) -> func.HttpResponse:
     """List every wait of a policy and say whether it fits the deadline."""
-    return json_answer(_preview(body).to_json())
+    return json_answer({**_preview(body).to_json(), "limits": _limits(body)})
+
+
+def _limits(question: PolicyQuestion) -> dict[str, float | None] | None:
+    dependency = None if question.dependency is None else find_dependency(question.dependency)
+    if dependency is None:
+        return None
+    limits = dependency.limits
+    least = limits.min_concurrency if limits.adaptive else limits.max_concurrency
+    rates = [limits.rate_per_second] if limits.rate_per_second > 0 else []
+    if limits.max_concurrency > 0:
+        rates.append(least / dependency.timeouts.attempt_seconds)
+    return {
+        "at_once": limits.max_concurrency or None,
+        "at_once_least": least or None,
+        "starts_per_second": limits.rate_per_second or None,
+        "slowest_per_second": round(min(rates), 3) if rates else None,
+    }
 
 
 def _preview(question: PolicyQuestion) -> Preview:

@@ -8,6 +8,7 @@ import pytest
 from durable_retry.engine.adaptive import AdaptiveSettings
 from durable_retry.engine.limits import (
     LONGEST_ASK_SECONDS,
+    Lease,
     Limiter,
     LimitSettings,
     NeedsSlot,
@@ -19,6 +20,7 @@ from durable_retry.engine.limits import (
     give_back,
     limits_at,
     limits_problems,
+    limits_view,
     slot_answer_from_json,
     slot_answer_to_json,
 )
@@ -322,3 +324,26 @@ def test_settings_that_do_not_fit_together_say_what_to_write(
     problems = limits_problems(limits, circuit_enabled=circuit_enabled)
     assert [key for key, _ in problems] == keys
     assert all("write " in detail for _, detail in problems)
+
+
+def test_people_see_the_limits_of_the_moment() -> None:
+    limits = LimitSettings(max_concurrency=8, rate_per_second=3, adaptive=True)
+    needed = limits_at(NOON, limits, QUOTA, 3)
+    limiter = Limiter(
+        leases=(Lease("op-1:1", NOON, after(70)),), next_start_at=after(4), next_ask_at=after(1)
+    )
+    assert limits_view(limits, needed, limiter, NOON) == {
+        "max_concurrency": 8,
+        "current_concurrency": 3,
+        "rate_per_second": 3,
+        "current_rate_per_second": 0.5,
+        "shared_concurrency": 1,
+        "lent": 1,
+        "waiting": 2,
+        "pace": "5 of 20 calls left for 10 s",
+    }
+
+
+def test_without_limits_nothing_is_in_use_and_nothing_waits() -> None:
+    shown = limits_view(LimitSettings(), limits_at(NOON, LimitSettings(), None), Limiter(), NOON)
+    assert (shown["lent"], shown["waiting"], shown["pace"]) == (0, 0, None)

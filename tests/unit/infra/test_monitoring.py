@@ -38,7 +38,9 @@ def prometheus(name: str) -> str:
 
 def names_in_prometheus(metric: Metric) -> set[str]:
     """The series that an OpenTelemetry collector, or Prometheus itself, makes of a metric."""
-    name = prometheus(metric.name) + {"s": "_seconds", "1": "_ratio"}.get(metric.unit, "")
+    name = prometheus(metric.name) + {"s": "_seconds", "1": "_ratio", "{attempt}/s": "_per_second"}.get(
+        metric.unit, ""
+    )
     match metric.kind:
         case Kind.COUNTER:
             return {f"{name}_total"}

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from durable_retry.engine.adaptive import Adaptive
 from durable_retry.engine.alerts import Thresholds
 from durable_retry.engine.circuit import Breaker, CircuitState
 from durable_retry.engine.config import parse_config
+from durable_retry.engine.pace import Quota
 from durable_retry.services.alerts import HealthMetrics, show
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.index import OpenCount, Summary
@@ -17,6 +19,7 @@ from tests.support.telemetry import Recorded, telemetry_stage
 CONFIG = """
 [dependencies.payments]
 base_url = "https://payments.example.com"
+limits = { max_concurrency = 8, rate_per_second = 3, adaptive = true }
 [dependencies.idle]
 base_url = "https://idle.example.com"
 """
@@ -31,7 +34,14 @@ METRICS = HealthMetrics(
         },
     ),
     outbox_lag_seconds=4.0,
-    circuits={"payments": Breaker(state=CircuitState.OPEN, opened_at=after(-30))},
+    circuits={
+        "payments": Breaker(
+            state=CircuitState.OPEN,
+            opened_at=after(-30),
+            quota=Quota(5, 20, NOON, after(10)),
+            adaptive=Adaptive(4.5, NOON),
+        )
+    },
     now=NOON,
 )
 
@@ -54,6 +64,11 @@ def test_one_state_of_each_circuit_is_1(recorded: Recorded) -> None:
     assert {labels["durable_retry.circuit.state"]: value for labels, value in points} == {
         state.value: int(state is CircuitState.OPEN) for state in CircuitState
     }
+
+
+def test_the_limits_of_the_moment_are_shown_where_there_are_any(recorded: Recorded) -> None:
+    assert recorded.points(metrics.LIMIT_CONCURRENCY) == [({DEPENDENCY: "payments"}, 4)]
+    assert recorded.points(metrics.LIMIT_RATE) == [({DEPENDENCY: "payments"}, 0.5)]
 
 
 def test_the_outbox_lag_is_in_seconds(recorded: Recorded) -> None:
