@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, time
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -110,7 +111,13 @@ async def app(
     functions: dict[str, Any], azurites: Callable[[str], Storage], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[App]:
     use_account(monkeypatch, azurites("route-costs").connection_string)
-    with task_hub_stage() as stage, using(parse_config(DEPENDENCIES, {})):
+    # Metrics have a partition for each day, and the index one for some seconds: at noon there is one of each.
+    noon = datetime.combine(datetime.now(UTC), time(12), UTC)
+    with (
+        task_hub_stage() as stage,
+        using(parse_config(DEPENDENCIES, {})),
+        clock.reading(lambda: noon),
+    ):
         stage.answer = failing(0)
         yield App(functions, hub=stage.binding)
         await close_clients()
