@@ -360,10 +360,10 @@ class CircuitCache:
 
     def _quota(self, now: datetime) -> Quota | None:
         """Return what is left of the dependency's rate limit, by the latest answer known here."""
-        snapshot = self.snapshot
+        own, snapshot = self.buffer.quota, self.snapshot
         if snapshot is None or snapshot.quota is None:
-            return newest(now, self.buffer.quota)
-        return newest(now, self.buffer.quota, snapshot.quota.by_clock_ahead(snapshot.ahead))
+            return None if own is None else newest(now, own)
+        return newest(now, own, snapshot.quota.by_clock_ahead(snapshot.ahead))
 
     def _take_share(self, limits: LimitSettings, admission: AdmissionState, now: datetime) -> bool:
         """Start an attempt within this worker's share, once the others know of this worker."""
