@@ -37,7 +37,8 @@ REPLAYED_THEN: Final = 32
 """Of the turns after those, one in so many is replayed."""
 
 _LIMIT_BYTES: Final = 32 * 1024 * 1024
-_OVERHEAD_BYTES: Final = 8_000  # of one generator with its context, beside its history
+# Of a generator with its context, beside its history: what an operation of Durable Retry takes.
+_OVERHEAD_BYTES: Final = 15_000
 
 
 class _Executor(sdk._OrchestrationExecutor):  # noqa: SLF001 - the SDK has no public way to go on
