@@ -22,8 +22,9 @@ from scripts.settings_reference import PLATFORM, REFERENCE, reference
 READERS = sorted(
     path
     for path in ROOT.rglob("*.py")
-    if path.relative_to(ROOT).parts[0] not in {"bench", "scripts", "examples", ".venv", "conftest.py"}
-    and not {"tests", "node_modules"} & set(path.relative_to(ROOT).parts)
+    if not (parts := path.relative_to(ROOT).parts)[0].startswith(".")  # environments of their own
+    and parts[0] not in {"bench", "scripts", "examples", "conftest.py"}
+    and not {"tests", "node_modules"} & set(parts)
 )
 CATALOGUES = {
     "durable_retry/settings/catalogue.py",
