@@ -23,8 +23,9 @@ from typing import Annotated, Any, Final
 
 from durable_retry.engine.adaptive import AdaptiveSettings
 from durable_retry.engine.base.json_forms import Form, JsonRecord, from_ms, to_ms
+from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
-from durable_retry.engine.pace import Pace, Quota, pace_of
+from durable_retry.engine.pace import Pace, Quota, newest, pace_of
 
 LEASE_MARGIN_SECONDS: Final = 60.0
 """Added to an attempt's time limit for its lease. Only a crash lets a lease expire; others are given back."""
@@ -176,6 +177,11 @@ def limits_at(
         return NeedsSlot(limits)
     paced = replace(limits, rate_per_second=per_second)
     return NeedsSlot(paced, pace_of(quota, now, may_be_passed=not has_rate))
+
+
+def shared_limits_at(now: datetime, limits: LimitSettings, breaker: Breaker) -> NeedsSlot:
+    """Return the limits of this moment by what workers reported to the circuit; `now` by its clock."""
+    return limits_at(now, limits, newest(now, breaker.quota), breaker.concurrency)
 
 
 @dataclass(frozen=True, slots=True)

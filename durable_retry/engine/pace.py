@@ -125,15 +125,17 @@ class Pace(JsonRecord):
         """Return the pace with a bound on what it may delay one attempt."""
         return replace(self, longest_seconds=min(self.seconds, longest_seconds))
 
+    @property
+    def _longest_wait(self) -> float:
+        return self.seconds if self.longest_seconds is None else self.longest_seconds
+
     def reserves(self, wait_seconds: float) -> bool:
         """Whether a turn so far ahead is reserved; later ones are counted when the quota is renewed."""
-        longest = self.seconds if self.longest_seconds is None else self.longest_seconds
-        return wait_seconds < longest
+        return wait_seconds < self._longest_wait
 
     def ask_again_seconds(self, seed: str) -> float:
         """Return when an attempt without a turn asks again: after the longest wait, spread over as long."""
-        longest = self.seconds if self.longest_seconds is None else self.longest_seconds
-        return round(longest * (1 + deterministic_fraction("pace", seed)), 3)
+        return round(self._longest_wait * (1 + deterministic_fraction("pace", seed)), 3)
 
 
 def pace_of(quota: Quota, now: datetime, *, may_be_passed: bool) -> Pace:

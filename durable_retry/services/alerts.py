@@ -42,11 +42,10 @@ from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.circuit import Breaker, CircuitState
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.dependency import signing_key
-from durable_retry.engine.limits import LimitSettings, limits_at
+from durable_retry.engine.limits import LimitSettings, shared_limits_at
 from durable_retry.engine.operations.operation import ScopedKey
 from durable_retry.engine.operations.request import ParsedEnvelope
 from durable_retry.engine.outbox import signed_headers
-from durable_retry.engine.pace import newest
 from durable_retry.services.submit import Naming, parse, resolve, submit
 from durable_retry.settings.catalogue import ALERT_WEBHOOK
 from durable_retry.settings.configuration import api_path, dependencies
@@ -327,8 +326,7 @@ def _limits(health: HealthMetrics) -> Iterator[tuple[str, LimitSettings]]:
     """Yield each dependency with its limits of this moment."""
     for name, dependency in dependencies().dependencies.items():
         breaker = health.circuits.get(name, Breaker())
-        quota = newest(health.now, breaker.quota)
-        yield name, limits_at(health.now, dependency.limits, quota, breaker.concurrency).settings
+        yield name, shared_limits_at(health.now, dependency.limits, breaker).settings
 
 
 def _dead_letters(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:

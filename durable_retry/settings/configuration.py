@@ -292,9 +292,9 @@ def mistakes_in_dependencies() -> tuple[Problem, ...]:
     try:
         read_dependencies(_dependencies_file(os.environ, _registration))
     except ConfigError as error:
-        places = [f"{error.file_name}: {key_path(problem.pointer)}" for problem in error.problems]
         return tuple(
-            Problem(place, problem.detail) for place, problem in zip(places, error.problems, strict=True)
+            Problem(f"{error.file_name}: {key_path(problem.pointer)}", problem.detail)
+            for problem in error.problems
         )
     except SettingsError as error:
         return error.problems

@@ -17,8 +17,7 @@ from durable_retry.engine.circuit import (
     view_of,
 )
 from durable_retry.engine.dependency import Dependency
-from durable_retry.engine.limits import Limiter, limits_at, limits_view
-from durable_retry.engine.pace import newest
+from durable_retry.engine.limits import Limiter, limits_view, shared_limits_at
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit import CircuitEntity, start_release
 from durable_retry.stores.circuit_cache import circuit_time
@@ -216,7 +215,7 @@ async def get_circuit(dependency: str, hub: str) -> func.HttpResponse:
     found = _find(dependency)
     circuit, now = CircuitEntity(hub, found.name), circuit_time(hub, found.name)
     breaker = await circuit.read()
-    needed = limits_at(now, found.limits, newest(now, breaker.quota), breaker.concurrency)
+    needed = shared_limits_at(now, found.limits, breaker)
     limiter = await circuit.limiter() if needed.settings.is_on else Limiter()
     document = {
         **view_of(found.name, breaker, now, found.circuit),

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.engine.adaptive import AdaptiveSettings
+from durable_retry.engine.adaptive import Adaptive, AdaptiveSettings
+from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.limits import (
     LONGEST_ASK_SECONDS,
     Lease,
@@ -21,6 +22,7 @@ from durable_retry.engine.limits import (
     limits_at,
     limits_problems,
     limits_view,
+    shared_limits_at,
     slot_answer_from_json,
     slot_answer_to_json,
 )
@@ -234,6 +236,13 @@ def test_a_low_quota_sets_the_rate() -> None:
 @pytest.mark.parametrize("quota", [None, replace(QUOTA, remaining=15)])
 def test_a_quota_that_is_not_low_changes_nothing(quota: Quota | None) -> None:
     assert limits_at(NOON, TWO_A_SECOND, quota) == NeedsSlot(TWO_A_SECOND)
+
+
+def test_what_workers_reported_sets_the_limits_until_its_window_ends() -> None:
+    limits = LimitSettings(max_concurrency=9, adaptive=True)
+    breaker = Breaker(quota=QUOTA, adaptive=Adaptive(4.9, NOON))
+    assert shared_limits_at(NOON, limits, breaker) == limits_at(NOON, limits, QUOTA, 4)
+    assert shared_limits_at(QUOTA.until, limits, breaker) == NeedsSlot(replace(limits, max_concurrency=4))
 
 
 def test_the_lower_of_the_two_rates_counts() -> None:
