@@ -107,6 +107,7 @@ class Outage:
     def __init__(self, scenario: Scenario, circuit: CircuitSettings, budget: RetryBudgetSettings) -> None:
         self.scenario = scenario
         self.admission = AdmissionSettings("bench", circuit, budget)
+        self.needs_admission = circuit.enabled or budget.ratio > 0
         self.breaker = Breaker()
         self.counts = Counts()
         self.seconds = 0.0
@@ -161,7 +162,7 @@ class Outage:
 
     async def _wake(self, operation: Operation) -> None:
         self.counts.activities += 1
-        if self.admission.is_disabled:
+        if not self.needs_admission:
             self._call(operation, Permitted(0))
             return
         state = operation.state
@@ -179,7 +180,7 @@ class Outage:
         self._at(self.seconds + CALL_SECONDS, lambda: self._end(operation, permitted, is_dead=is_dead))
 
     async def _end(self, operation: Operation, permitted: Permitted, *, is_dead: bool) -> None:
-        if not self.admission.is_disabled:
+        if self.needs_admission:
             verdict = CallHealth.FAILURE if is_dead else CallHealth.SUCCESS
             await operation.worker.leave(permitted, verdict, duration_seconds=CALL_SECONDS)
             self._ring_for(operation.worker)

@@ -60,6 +60,8 @@ class Dependency:
         webhook_secrets: Secrets that sign the events sent there as webhooks, newest first; empty means
             unsigned.
         masking: What people see of requests, inputs and errors.
+        needs_admission: Whether an attempt asks before it starts: the circuit, the retry budget or a limit is
+            on.
     """
 
     name: str
@@ -75,6 +77,11 @@ class Dependency:
     classify: Mapping[str, Category] = field(default_factory=dict)
     webhook_secrets: tuple[Secret, ...] = ()
     masking: Masking = field(default_factory=Masking)
+    needs_admission: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        needs = self.circuit.enabled or self.retry_budget.ratio > 0 or self.limits.is_on
+        object.__setattr__(self, "needs_admission", needs)
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that clients may see: secrets masked."""

@@ -133,9 +133,9 @@ async def is_started(hub: str, operation: OperationInput) -> bool:
 async def _check_key(hub: str, operation: OperationInput) -> None:
     """Refuse to replace the run of another request under the same key."""
     record = await read_record(hub, operation.operation_id)
-    if record is None or state_of(record, clock.now()) is RecordState.ABSENT:
+    if record is None or record.fingerprint == operation.fingerprint:
         return
-    if record.fingerprint != operation.fingerprint:
+    if state_of(record, clock.now()) is not RecordState.ABSENT:
         raise KeyTakenError(operation.operation_id)
 
 

@@ -68,11 +68,6 @@ class AdmissionSettings:
     budget: RetryBudgetSettings
     limits: LimitSettings = field(default_factory=LimitSettings)
 
-    @property
-    def is_disabled(self) -> bool:
-        """Whether the circuit, the retry budget and the limits are all off."""
-        return not self.circuit.enabled and self.budget.ratio <= 0 and not self.limits.is_on
-
 
 @dataclass(slots=True)
 class CircuitReporter:
@@ -480,21 +475,16 @@ _started_at: WeakKeyDictionary[asyncio.AbstractEventLoop, datetime] = WeakKeyDic
 """When the first circuit was used: the process had then just started to work."""
 
 
-def circuit_of(hub: str, dependency: Dependency) -> CircuitCache | None:
+def circuit_of(hub: str, dependency: Dependency) -> CircuitCache:
     """Return the running loop's cached circuit of a dependency; created on first use.
 
     Args:
         hub: Configuration of the durable client.
-        dependency: Whose circuit.
-
-    Returns:
-        None when the dependency has neither a circuit nor a retry budget nor limits.
+        dependency: Whose circuit; one that `needs_admission`.
     """
     settings = AdmissionSettings(
         dependency.name, dependency.circuit, dependency.retry_budget, dependency.limits
     )
-    if settings.is_disabled:
-        return None
     loop = asyncio.get_running_loop()
     caches = _caches.setdefault(loop, {})
     started_at = _started_at.setdefault(loop, clock.now())

@@ -163,9 +163,9 @@ async def attempt_if_admitted(
         admission: What the operation has reached in the admission of this attempt.
         attempt: Makes it.
     """
-    circuit = None if dependency is None else circuit_of(hub, dependency)
-    if circuit is None:
+    if dependency is None or not dependency.needs_admission:
         return await attempt()
+    circuit = circuit_of(hub, dependency)
     answer = await circuit.enter(operation.operation_id, number, admission)
     if not isinstance(answer, Permitted):
         return answer

@@ -77,11 +77,6 @@ class CallerSettings:
     readers: frozenset[str] = frozenset()
     keys: Mapping[str, CallerKey] = field(default_factory=dict)
 
-    @property
-    def knows_callers(self) -> bool:
-        """Whether anything can be said about a caller."""
-        return self.trusts_principals or bool(self.keys)
-
     def role_of(self, claims: frozenset[str]) -> Role:
         """Return the role of a person.
 
@@ -121,13 +116,14 @@ def read_caller_settings(environ: Mapping[str, str]) -> CallerSettings:
 
 
 @cache
-def caller_settings() -> CallerSettings:
-    """Return this process's settings, read once.
+def caller_settings() -> CallerSettings | None:
+    """Return this process's settings, read once; None where they say nothing about any caller.
 
     Raises:
         SettingsError: See `read_caller_settings`.
     """
-    return read_caller_settings(os.environ)
+    settings = read_caller_settings(os.environ)
+    return settings if settings.trusts_principals or settings.keys else None
 
 
 def _names(text: str) -> frozenset[str]:
@@ -150,43 +146,40 @@ class Caller:
     """Who sent a request.
 
     Attributes:
-        name: Of the person or the key; `api` when it is not known.
+        known_name: Of the person or the key; None when it is not known.
         role: What the caller may do.
     """
 
-    name: str = UNNAMED
+    known_name: str | None = None
     role: Role = Role.OPERATOR
 
     @property
-    def known_name(self) -> str | None:
-        """The name; None when it is not known."""
-        return None if self.name == UNNAMED else self.name
+    def name(self) -> str:
+        """The name; `api` when it is not known."""
+        return self.known_name or UNNAMED
 
 
-_ANYBODY: Final = Caller()
+ANYBODY: Final = Caller()
 
 
-def caller_of(request: func.HttpRequest) -> Caller:
-    """Return who sent a request; costs nothing where the settings know no callers."""
-    settings = caller_settings()
-    if not settings.knows_callers:
-        return _ANYBODY
+def caller_of(request: func.HttpRequest, settings: CallerSettings) -> Caller:
+    """Return who sent a request, as far as the settings recognise callers."""
     header: Callable[[str], str | None] = request.headers.get
     by_key = _by_key(settings, header(_KEY_HEADER) or request.params.get(_KEY_PARAMETER))
     if not settings.trusts_principals or (header(_ID) is None and header(_PRINCIPAL) is None):
         return by_key
     claims = frozenset(_claims(header(_PRINCIPAL)))
-    name = (header(_NAME) or header(_ID) or UNNAMED)[:_MAX_NAME_CHARS]
+    name = header(_NAME) or header(_ID)
     # A person with a key that only reads does not change anything either.
     role = min(settings.role_of(claims), by_key.role, key=list(Role).index)
-    return Caller(name, role)
+    return Caller(None if name is None else name[:_MAX_NAME_CHARS], role)
 
 
 def _by_key(settings: CallerSettings, key: str | None) -> Caller:
     if not settings.keys or not key:
-        return _ANYBODY
+        return ANYBODY
     known = settings.keys.get(sha256(key.encode()).hexdigest())
-    return _ANYBODY if known is None else Caller(known.name, known.role)
+    return ANYBODY if known is None else Caller(known.name, known.role)
 
 
 def _claims(principal: str | None) -> Iterator[str]:

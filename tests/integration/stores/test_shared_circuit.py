@@ -94,11 +94,9 @@ async def test_a_manual_control_is_taken_by_signal(task_hub: TaskHubStage) -> No
 async def test_a_process_keeps_one_copy_per_dependency_with_a_name_of_its_own(task_hub: TaskHubStage) -> None:
     dependency = Dependency(name="payments", base_url="http://127.0.0.1:9")
     copy = circuit_of(task_hub.binding, dependency)
-    assert copy is not None
     assert circuit_of(task_hub.binding, dependency) is copy
     assert len(copy.buffer.reporter) == 32
     close_circuits()
     other = circuit_of(task_hub.binding, dependency)
-    assert other is not None
     assert other.buffer.reporter != copy.buffer.reporter
     close_circuits()
