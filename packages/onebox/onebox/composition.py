@@ -22,7 +22,7 @@ from onebox.http.functions import HttpFunctions, endpoints
 from onebox.http.management import ManagementApi
 from onebox.http.messages import body_limit_bytes
 from onebox.http.server import Admin, Application
-from onebox.http.streams import StreamedAnswers, http_streams
+from onebox.http.streams import StreamedAnswers
 from onebox.hub import Hub, HubSettings
 from onebox.hub.invoker import Invoker
 from onebox.hub.settings import AzureTerms, Versioning
@@ -39,8 +39,9 @@ from onebox.worker.functions import Catalogue
 from onebox.worker.loops import CallersLoop, WorkerLoop
 from onebox.worker.outputs import Blobs, Outputs, StorageOutputs
 from onebox.worker.processes import WorkerProcesses
-from onebox.worker.remote import NoInputs, RemoteInvoker, RemoteRunner, client_calls
+from onebox.worker.remote import NoInputs, RemoteInvoker, RemoteRunner, RemoteStreams, client_calls
 from onebox.worker.runner import FunctionRunner, Runner
+from onebox.worker.streams import Streams, StreamsHere, http_streams
 
 _LOG = logging.getLogger("onebox")
 
@@ -104,9 +105,8 @@ class Components:
             body_limit_bytes=body_limit_bytes(self.settings),
             faults=faults,
         )
-        if isinstance(self.loop, WorkerLoop) and (streams := http_streams(catalogue)) is not None:
-            headers = extensions.http.custom_headers
-            self.functions.streamed = StreamedAnswers(streams, self.loop, headers)
+        if self.streams is not None:
+            self.functions.streamed = StreamedAnswers(self.streams, extensions.http.custom_headers)
         self.retrying = RetryingRunner(self.runner, self.outputs, clock, random.random)
         manual = ManualTriggers(self.retrying, self.inputs, clock)
         self.admin = Admin(
@@ -134,11 +134,16 @@ class Components:
         self.runner: FunctionRunner
         self.invoker: Invoker
         self.inputs: BindingInputs
+        self.streams: Streams | None = None
         if processes is not None:
             self.loop, self.runner, self.inputs = CallersLoop(), RemoteRunner(processes), NoInputs()
             self.invoker = RemoteInvoker(catalogue, processes, self._faults)
+            if processes.streams:
+                self.streams = RemoteStreams(processes)
             return
-        self.loop, self.inputs = WorkerLoop(), BindingInputs()
+        self.inputs, self.loop = BindingInputs(), (loop := WorkerLoop())
+        if (streams := http_streams(catalogue)) is not None:
+            self.streams = StreamsHere(streams, loop)
         self.runner = runner = Runner(self._clock, host_json.function_timeout, self.loop)
         self.invoker = DurableInvoker(catalogue, runner, self.inputs, self._faults)
 

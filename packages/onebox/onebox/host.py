@@ -19,7 +19,7 @@ from onebox import CannotStartError, __version__
 from onebox.clock import Clock, SystemClock
 from onebox.composition import Components
 from onebox.data_folder import DataFolder
-from onebox.environment import PROCESSES, load_local_settings, process_count
+from onebox.environment import load_local_settings, process_count
 from onebox.faults import HostFaults, no_faults
 from onebox.host_json import HostJson, read_host_json
 from onebox.http.access import Browsers, Keys
@@ -170,19 +170,13 @@ class Host:
                 executor.shutdown(wait=False, cancel_futures=True)
 
     async def _worker_processes(self, host_json: HostJson) -> WorkerProcesses | None:
-        """Start them; None when there shall be none, or the app's functions cannot run there."""
+        """Start them; None when there shall be none."""
         count = process_count(os.environ)
         if not count:
             return None
         processes = WorkerProcesses(count, self._options.app, host_json.function_timeout, self._clock)
         await processes.start()
-        if not processes.streams:
-            return processes
-        _LOG.warning(
-            "functions that stream HTTP run in onebox's own process, whatever %s says", PROCESSES.name
-        )
-        await processes.stop()
-        return None
+        return processes
 
     async def _run(self, components: Components, listener: socket.socket) -> None:
         url = base_url(listener)

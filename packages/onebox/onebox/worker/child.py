@@ -26,7 +26,6 @@ from typing import Any, Final, NoReturn
 import durabletask.internal.orchestrator_service_pb2 as pb
 import grpc
 from azure_functions_runtime import get_threadpool_executor
-from azure_functions_runtime.http_v2 import HttpV2Registry
 
 from onebox import CannotStartError
 from onebox.clock import SystemClock
@@ -39,6 +38,7 @@ from onebox.worker.functions import Catalogue, Function, load_app, relieve_colle
 from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
 from onebox.worker.loops import WorkerLoop
 from onebox.worker.runner import FunctionFailedError, Runner, text_datum, watch_runtime_logger
+from onebox.worker.streams import Channel, HttpStreams, http_streams
 
 _PR_SET_PDEATHSIG: Final = 1  # <linux/prctl.h>
 _LEAVE_SECONDS: Final = 1.5  # for what the app runs at exit, and for its threads to end
@@ -105,6 +105,7 @@ class Worker:
         invoker: Runs durable ones for the hub.
         inputs: Where to put what durable clients need.
         stop: Called when the host has no more work.
+        streams: Answers HTTP requests that stream; None for an app whose functions do not.
     """
 
     def __init__(
@@ -114,6 +115,8 @@ class Worker:
         invoker: Invoker,
         inputs: BindingInputs,
         stop: Callable[[], None],
+        *,
+        streams: HttpStreams | None = None,
     ) -> None:
         self._loaded = catalogue
         self._functions: Mapping[str, Function] = {each.name: each for each in _those_of(catalogue)}
@@ -121,6 +124,7 @@ class Worker:
         self._invoker = invoker
         self._inputs = inputs
         self._stop = stop
+        self._streams = streams
         self._clients_served = asyncio.Event()
         self._link: Link | None = None
 
@@ -137,13 +141,14 @@ class Worker:
             wire.TURN: self._turn,
             wire.BATCH: self._batch,
             wire.ACTIVITY: self._activity,
+            wire.STREAM: self._stream,
             wire.STOP: self._end,
         }
 
     async def _list(self, _value: Any, _parts: Sequence[bytes]) -> Content:
         if isinstance(self._loaded, CannotStartError):
             raise RefusedError(wire.CANNOT_START, str(self._loaded))
-        return [wire.pack_functions(self._loaded), HttpV2Registry.http_v2_enabled()], ()
+        return [wire.pack_functions(self._loaded), self._streams is not None], ()
 
     async def _serve_clients(self, value: Any, _parts: Sequence[bytes]) -> Content:
         address, clients = value
@@ -160,7 +165,28 @@ class Worker:
         try:
             return wire.pack_result(await self._runner.run(function, given, metadata, **named))
         except FunctionFailedError as error:
+            if self._streams is not None and (invocation_id := named["invocation_id"]) is not None:
+                self._streams.fail(invocation_id, error)
             raise wire.refusal(error) from None
+
+    async def _stream(self, value: Any, parts: Sequence[bytes]) -> Content:
+        """Answer a request; the host runs its function when that has arrived, and passes on the pieces."""
+        invocation_id, what, packed = value
+        link, streams = self._link, self._streams
+        assert link is not None and streams is not None  # noqa: S101, PT018 - what the host knows
+
+        async def receive() -> Any:
+            return wire.unpack(*await link.call(wire.RECEIVE, invocation_id))
+
+        async def send(message: Any) -> None:
+            await link.call(wire.SEND, *wire.pack_piece(invocation_id, message))
+
+        async def arrived() -> None:
+            await link.call(wire.ARRIVED, invocation_id)
+
+        scope = wire.unpack(packed, parts)
+        await streams.serve(invocation_id, what, scope, Channel(receive, send, arrived))
+        return None, ()
 
     async def _turn(self, value: Any, parts: Sequence[bytes]) -> Content:
         try:
@@ -256,8 +282,11 @@ async def _serve(
     runner = Runner(SystemClock(), None if seconds is None else timedelta(seconds=seconds))
     inputs = BindingInputs()
     invoker = DurableInvoker(_those_of(loaded), runner, inputs)
+    streams = http_streams(_those_of(loaded))
     relieve_collector()
-    await Worker(loaded, runner, invoker, inputs, stop).serve(socket.socket(fileno=descriptor))
+    await Worker(loaded, runner, invoker, inputs, stop, streams=streams).serve(
+        socket.socket(fileno=descriptor)
+    )
 
 
 def _those_of(loaded: Catalogue | CannotStartError) -> Catalogue:

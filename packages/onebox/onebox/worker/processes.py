@@ -11,8 +11,8 @@ import signal
 import socket
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -63,7 +63,7 @@ class WorkerProcesses:
     Attributes:
         handlers: What they may call here.
         catalogue: The app's functions, once started.
-        streams: Whether its HTTP functions stream, which needs them in this process.
+        streams: Whether its HTTP functions stream.
     """
 
     def __init__(self, count: int, app: Path, function_timeout: timedelta | None, clock: Clock) -> None:
@@ -75,6 +75,7 @@ class WorkerProcesses:
         self._slots = [_Slot(number) for number in range(count)]
         self._turns = itertools.count()
         self._available = asyncio.Event()
+        self._bound: dict[str, Link] = {}
         self._stopping = asyncio.Event()
         self._clients: Any = None
         self._obstacle = ""
@@ -122,9 +123,7 @@ class WorkerProcesses:
                 for what has run out of time may hold a thread, or the event loop, for good.
             WorkerLostError: It ended meanwhile, so that nobody knows how far it came.
         """
-        while (link := self._pick(key)) is None:
-            self._available.clear()
-            await self._available.wait()
+        link = await self._available_link(key)
         try:
             async with asyncio.timeout(self._limit_seconds):
                 return await link.call(method, value, parts)
@@ -137,6 +136,21 @@ class WorkerProcesses:
                 self._replace(link)
             raise
 
+    @asynccontextmanager
+    async def one(self, key: str) -> AsyncIterator[Link]:
+        """Take the least busy process, to which meanwhile goes what has this key, even when it has ended."""
+        link = self._bound[key] = await self._available_link(None)
+        try:
+            yield link
+        finally:
+            del self._bound[key]
+
+    async def _available_link(self, key: str | None) -> Link:
+        while (link := self._pick(key)) is None:
+            self._available.clear()
+            await self._available.wait()
+        return link
+
     def _replace(self, link: Link) -> None:
         """End the process behind a link, unless it has ended; `_keep` starts another."""
         for slot in self._slots:
@@ -146,6 +160,8 @@ class WorkerProcesses:
                 slot.process.kill()
 
     def _pick(self, key: str | None) -> Link | None:
+        if key is not None and (bound := self._bound.get(key)) is not None:
+            return bound
         count = len(self._slots)
         begin = next(self._turns) if key is None else zlib.crc32(key.encode())
         links = [self._slots[(begin + each) % count].link for each in range(count)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import durabletask.internal.orchestrator_service_pb2 as pb
 import grpc
+from starlette.types import Scope
 
 from onebox.faults import HostFaults, HostPoint, no_faults
 from onebox.hub.invoker import InvocationFailedError, TurnRequest
@@ -23,6 +24,7 @@ from onebox.worker.functions import (
 from onebox.worker.link import Content, Handler, RefusedError, WorkerLostError
 from onebox.worker.processes import WorkerProcesses
 from onebox.worker.runner import Failure, FunctionFailedError, Input, Result, Retry, Trace
+from onebox.worker.streams import Channel
 
 _LOG = logging.getLogger("onebox.functions")
 
@@ -63,16 +65,57 @@ class RemoteRunner:
             invocation_id=invocation_id,
             trace=trace,
         )
-        call = self._call(value, parts)
+        call = self._call(value, parts, invocation_id)
         return await (asyncio.shield(call) if shielded else call)
 
-    async def _call(self, value: Any, parts: Sequence[bytes]) -> Result:
+    async def _call(self, value: Any, parts: Sequence[bytes], invocation_id: str | None) -> Result:
         try:
-            return wire.unpack_result(*await self._processes.call(wire.RUN, value, parts))
+            answer = await self._processes.call(wire.RUN, value, parts, key=invocation_id)
+            return wire.unpack_result(*answer)
         except WorkerLostError as lost:
             raise FunctionFailedError(Failure(type(lost).__name__, str(lost), str(lost))) from None
         except RefusedError as refused:
             raise FunctionFailedError(_failure(refused)) from None
+
+
+class RemoteStreams:
+    """The web application of streaming functions in worker processes, one piece of a body per call."""
+
+    def __init__(self, processes: WorkerProcesses) -> None:
+        self._processes = processes
+        self._channels: dict[str, Channel] = {}
+        processes.handlers |= {
+            wire.ARRIVED: self._arrived,
+            wire.RECEIVE: self._receive,
+            wire.SEND: self._send,
+        }
+
+    async def serve(self, invocation_id: str, what: str, scope: Scope, channel: Channel) -> None:
+        """Answer a request; see `Streams.serve`. A process that ends meanwhile breaks it off."""
+        self._channels[invocation_id] = channel
+        try:
+            async with self._processes.one(invocation_id) as link:
+                await link.call(wire.STREAM, *wire.pack_request(invocation_id, what, scope))
+        except (WorkerLostError, RefusedError) as error:
+            _LOG.error("%s: its response broke off: %s", what, error)
+        finally:
+            del self._channels[invocation_id]
+
+    def fail(self, invocation_id: str, error: FunctionFailedError) -> None:
+        """Do nothing: the worker process has."""
+
+    async def _arrived(self, invocation_id: str, _parts: Sequence[bytes]) -> Content:
+        await self._channels[invocation_id].arrived()
+        return None, ()
+
+    async def _receive(self, invocation_id: str, _parts: Sequence[bytes]) -> Content:
+        parts: list[bytes] = []
+        return wire.pack(await self._channels[invocation_id].receive(), parts), parts
+
+    async def _send(self, value: Any, parts: Sequence[bytes]) -> Content:
+        invocation_id, piece = value
+        await self._channels[invocation_id].send(wire.unpack(piece, parts))
+        return None, ()
 
 
 class RemoteInvoker:

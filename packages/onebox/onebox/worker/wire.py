@@ -26,7 +26,11 @@ TURN: Final = "turn"
 BATCH: Final = "batch"
 ACTIVITY: Final = "activity"
 STOP: Final = "stop"
+STREAM: Final = "stream"
 CLIENT: Final = "client"
+ARRIVED: Final = "arrived"
+RECEIVE: Final = "receive"
+SEND: Final = "send"
 
 # Why a call is refused.
 FAILED: Final = "failed"  # the function did
@@ -50,7 +54,7 @@ def pack(value: Any, parts: list[bytes]) -> Any:
             packed = value
         case str():
             packed = str(value) if len(value) < _LONG_TEXT else ["s", _put(_bytes(value), parts)]
-        case bytes() | bytearray():
+        case bytes() | bytearray() | memoryview():
             packed = ["b", _put(bytes(value), parts)]
         case Datum() | OutputDatum():
             packed = ["t", value.type, pack(value.value, parts)]
@@ -196,6 +200,28 @@ def unpack_run(value: Any, parts: Sequence[bytes]) -> tuple[str, list[Input], di
         "trace": trace and Trace(*trace),
     }
     return name, [(each, unpack(datum, parts)) for each, datum in inputs], unpack(metadata, parts), named
+
+
+# Of a request as ASGI has it; the rest belongs to the server's process.
+_SCOPE: Final = frozenset(
+    {
+        *("type", "asgi", "http_version", "scheme", "method", "root_path", "path", "raw_path"),
+        *("query_string", "headers", "client", "server"),
+    }
+)
+
+
+def pack_request(invocation_id: str, what: str, scope: Mapping[str, Any]) -> Content:
+    """Return a request for a streaming function; `what` names the function in the log."""
+    parts: list[bytes] = []
+    request = {name: value for name, value in scope.items() if name in _SCOPE}
+    return [invocation_id, what, pack(request, parts)], parts
+
+
+def pack_piece(invocation_id: str, message: Mapping[str, Any]) -> Content:
+    """Return a piece of a streamed request or answer, which is a message of ASGI."""
+    parts: list[bytes] = []
+    return [invocation_id, pack(message, parts)], parts
 
 
 def pack_result(result: Result) -> Content:

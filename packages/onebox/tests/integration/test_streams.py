@@ -1,34 +1,72 @@
-"""An app whose functions take and return FastAPI's objects: bodies pass through piece by piece."""
+"""An app whose functions take and return FastAPI's objects: bodies pass through piece by piece.
 
+The functions run in onebox's own process, and in two worker processes.
+"""
+
+import json
+import os
+import shutil
+import signal
 import socket
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
+from scripts.processes import eventually
 from tests.support.onebox.process import STREAMS, OneboxProcess
 
 MEGABYTE = 1_048_576
 LARGE = 200 * MEGABYTE
 PIECE = b"x" * 262_144
+FLOOD_PIECE = b"x" * 65_536
+MOST_HELD = (
+    400  # pieces in all the buffers between the app and a client on this machine; 4 MB or so are usual
+)
 
 
-@pytest.fixture(scope="module")
-def streams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneboxProcess]:
-    limit = str(LARGE + MEGABYTE)
-    folder = tmp_path_factory.mktemp("streams")
-    onebox = OneboxProcess(folder, STREAMS, FUNCTIONS_REQUEST_BODY_SIZE_LIMIT=limit)
+def serving(folder: Path, processes: int) -> OneboxProcess:
+    onebox = OneboxProcess(
+        folder,
+        STREAMS,
+        FUNCTIONS_REQUEST_BODY_SIZE_LIMIT=str(LARGE + MEGABYTE),
+        FUNCTIONS_WORKER_PROCESS_COUNT=str(processes),
+        SENT_PIECES_FILE=str(folder / "sent"),
+    )
     onebox.server.start()
+    return onebox
+
+
+@pytest.fixture(scope="module", params=[0, 2], ids=["own process", "worker processes"])
+def streams(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OneboxProcess]:
+    onebox = serving(tmp_path_factory.mktemp("streams"), request.param)
     yield onebox
     assert onebox.close() == 0
 
 
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[OneboxProcess]:
+    """One worker process, which a test may kill."""
+    onebox = serving(tmp_path, 1)
+    yield onebox
+    onebox.close()
+
+
 def most_memory_bytes(onebox: OneboxProcess) -> int:
+    """The largest that the host and its worker processes have ever been, together."""
     assert onebox.server.process is not None
-    status = Path(f"/proc/{onebox.server.process.pid}/status").read_text()
+    workers = onebox.client.get("/admin/host/status").json().get("workers", ())
+    return sum(_peak(pid) for pid in (onebox.server.process.pid, *(each["pid"] for each in workers)))
+
+
+def _peak(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
     line = next(each for each in status.splitlines() if each.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024
 
@@ -40,7 +78,7 @@ def large_body() -> Iterator[bytes]:
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_two_hundred_megabytes_stream_in_and_out_in_little_memory(streams: OneboxProcess) -> None:
-    assert streams.client.get("/api/words").json() == ""
+    assert {streams.client.get("/api/words").json() for _ in range(2)} == {""}
     before = most_memory_bytes(streams)
     answer = streams.client.post("/api/upload/large", content=large_body())
     assert (answer.status_code, answer.json()) == (201, {"name": "large", "size": LARGE})
@@ -86,7 +124,42 @@ def test_a_response_that_breaks_off_is_cut_and_logged(streams: OneboxProcess) ->
     with pytest.raises(httpx.RemoteProtocolError):
         streams.client.get("/api/breaks")
     log = streams.until_logged(r"breaks: its response broke off: (?s:.)*the other half is missing")
-    assert "http/streams.py" not in log
+    assert "/streams.py" not in log
+
+
+def pieces_sent(onebox: OneboxProcess) -> int:
+    """How many pieces the app has been asked for that sends endlessly."""
+    file = onebox.data.parent / "sent"
+    return file.stat().st_size if file.exists() else 0
+
+
+@contextmanager
+def silent_reader(onebox: OneboxProcess) -> Iterator[socket.socket]:
+    """Asks for an endless answer, and reads nothing."""
+    address = onebox.client.base_url
+    with socket.create_connection((address.host, address.port or 0), timeout=10) as connection:
+        connection.sendall(b"GET /api/flood HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        yield connection
+
+
+def test_an_app_is_slowed_by_a_client_that_does_not_read_and_ends_with_it(streams: OneboxProcess) -> None:
+    before = pieces_sent(streams)
+    with silent_reader(streams) as connection:
+        held = eventually(lambda: stands(streams), "it sends no more")
+        assert 0 < held - before < MOST_HELD
+        heard = 0
+        while heard < 4 * held * len(FLOOD_PIECE):  # what stood goes on when it is read
+            heard += len(connection.recv(MEGABYTE))
+    eventually(lambda: stands(streams), "it sends no more")
+
+
+def stands(onebox: OneboxProcess) -> int | None:
+    """What has been sent, when that has not changed for a moment."""
+    seen = [pieces_sent(onebox)]
+    for _ in range(5):
+        assert onebox.client.get("/api/words").status_code == 200  # it takes its time; others are served
+        seen.append(pieces_sent(onebox))
+    return seen[0] if seen[0] and len(set(seen)) == 1 else None
 
 
 def test_a_body_over_the_limit_is_413_whether_it_is_declared_or_not(streams: OneboxProcess) -> None:
@@ -104,11 +177,59 @@ def test_a_durable_client_works_beside_a_streamed_request(streams: OneboxProcess
     assert answer.json() == {"output": '"LOUD"'}
 
 
-def test_a_stop_cuts_off_a_stream_that_does_not_end(streams: OneboxProcess) -> None:
-    """The last of this file: it ends the app."""
+def only_worker(onebox: OneboxProcess) -> int | None:
+    """The process that serves, once there is one."""
+    (worker,) = onebox.client.get("/admin/host/status").json()["workers"]
+    return worker["pid"] if worker["state"] == "Running" else None
+
+
+def test_a_worker_process_that_ends_cuts_its_streams_off_and_the_next_one_serves(
+    workers: OneboxProcess,
+) -> None:
+    first = eventually(lambda: only_worker(workers), "it runs")
+    with workers.client.stream("GET", "/api/endless") as answer:
+        pieces = answer.iter_raw()
+        assert next(pieces) == b"beat\n"
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(httpx.RemoteProtocolError):
+            for _ in pieces:
+                pass
+    workers.until_logged("endless: its response broke off: the process at the other end ended")
+    workers.until_logged(f"worker process {first} was ended by SIGKILL")
+    assert workers.client.get("/api/words", params={"q": "again"}).json() == "again"
+    assert only_worker(workers) != first
+    assert workers.client.get("/api/ends").status_code == 500
+    assert workers.client.get("/api/words", params={"q": "again"}).json() == "again"
+    assert "Traceback" not in workers.log()
+
+
+def test_functions_that_stream_run_in_worker_processes(workers: OneboxProcess) -> None:
+    worker = eventually(lambda: only_worker(workers), "it runs")
+    assert workers.client.get("/api/words", params={"q": "pid"}).json() == str(worker)
+
+
+def test_a_streaming_function_out_of_time_is_500_and_its_process_is_replaced(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    shutil.copytree(STREAMS, app)
+    settings = json.loads((app / "host.json").read_text())
+    (app / "host.json").write_text(json.dumps(settings | {"functionTimeout": "00:00:01"}))
+    onebox = OneboxProcess(tmp_path, app, FUNCTIONS_WORKER_PROCESS_COUNT="1")
+    onebox.server.start()
+    try:
+        assert onebox.client.get("/api/sleeps").status_code == 500
+        onebox.until_logged(r"worker process \d+ is replaced: a function ran out of time")
+        assert onebox.client.get("/api/words").json() == ""
+    finally:
+        assert onebox.close() == 0
+
+
+@pytest.mark.parametrize("processes", [0, 1], ids=["own process", "worker processes"])
+def test_a_stop_cuts_off_a_stream_that_does_not_end(tmp_path: Path, processes: int) -> None:
+    streams = serving(tmp_path, processes)
     with streams.client.stream("GET", "/api/endless") as answer:
         assert next(answer.iter_raw()) == b"beat\n"
         began = time.monotonic()
         assert streams.server.stop() == 0
         assert time.monotonic() - began < 10
+    streams.close()
     assert "Traceback" not in streams.log().partition("stopping")[2]

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from scripts.processes import eventually
-from tests.support.onebox.process import SAMPLE, STREAMS, OneboxProcess, run_to_end, write_app
+from tests.support.onebox.process import SAMPLE, OneboxProcess, run_to_end, write_app
 
 APP = SAMPLE.parent / "workers"
 
@@ -316,17 +316,6 @@ def test_a_count_that_is_none_ends_the_start(tmp_path: Path) -> None:
     assert (
         "app setting FUNCTIONS_WORKER_PROCESS_COUNT must be a number from 0 to 10, not 'many'" in ended.stderr
     )
-
-
-def test_functions_that_stream_stay_in_the_hosts_process(tmp_path: Path) -> None:
-    onebox = OneboxProcess(tmp_path, STREAMS, FUNCTIONS_WORKER_PROCESS_COUNT="1")
-    onebox.server.start()
-    try:
-        assert onebox.client.post("/api/upload/a", content=b"1234").json() == {"name": "a", "size": 4}
-        assert "functions that stream HTTP run in onebox's own process" in onebox.log()
-        assert "workers" not in onebox.client.get("/admin/host/status").json()
-    finally:
-        assert onebox.close() == 0
 
 
 def test_a_change_is_served_by_new_processes(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """HTTP streams with FastAPI's requests and responses, as the extension's samples show them."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import azure.durable_functions as df
 import azure.functions as func
@@ -55,9 +57,34 @@ async def endless(req: Request) -> StreamingResponse:  # noqa: ARG001 # the trig
     return StreamingResponse(beats())
 
 
+@app.route(route="flood", methods=["GET"])
+async def flood(req: Request) -> StreamingResponse:  # noqa: ARG001 # the trigger's
+    """Sends as fast as it may, and counts each piece in a file by one byte."""
+
+    async def pieces() -> AsyncIterator[memoryview]:
+        while True:
+            with Path(os.environ["SENT_PIECES_FILE"]).open("ab") as sent:  # noqa: ASYNC230 # a byte
+                sent.write(b".")
+            yield memoryview(PIECE)
+
+    return StreamingResponse(pieces())
+
+
+@app.route(route="ends", methods=["GET"])
+async def ends(req: Request) -> JSONResponse:  # noqa: ARG001 # the trigger's
+    os._exit(3)
+
+
+@app.route(route="sleeps", methods=["GET"])
+async def sleeps(req: Request) -> JSONResponse:  # noqa: ARG001 # the trigger's
+    await asyncio.sleep(600)
+    return JSONResponse("too late")
+
+
 @app.route(route="words", methods=["GET", "HEAD"])
 def words(req: Request) -> str:
-    return str(req.query_params.get("q", ""))
+    asked = str(req.query_params.get("q", ""))
+    return str(os.getpid()) if asked == "pid" else asked
 
 
 @app.route(route="absent", methods=["GET"])
