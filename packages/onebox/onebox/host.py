@@ -114,20 +114,64 @@ class Host:
         data.take()
         try:
             with bind(self._options.host, self._options.port) as listener:
-                account = await open_account(
-                    os.environ, data.azurite, self._options.storage_ports, join=self._options.join_storage
-                )
+                account = await self._unless_stopped(self._open_account(data))
                 try:
                     await self._serve_app(host_json, data, listener, account)
                 finally:
                     await account.stop()
+        except _StopAskedError:
+            _LOG.info("stopped during the start")
         finally:
             data.release()
 
+    def _open_account(self, data: DataFolder) -> Coroutine[Any, Any, StorageAccount]:
+        options = self._options
+        return open_account(os.environ, data.azurite, options.storage_ports, join=options.join_storage)
+
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _stop_signals():
             loop.add_signal_handler(number, self._ask_to_stop)
+
+    async def _unless_stopped[T](self, work: Coroutine[Any, Any, T]) -> T:
+        """Await a part of the start; a signal cancels it.
+
+        Raises:
+            _StopAskedError: There was one.
+        """
+        working = asyncio.ensure_future(work)
+        asking = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait([working, asking], return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return await working
+            working.cancel()
+            await asyncio.wait([working])
+            raise _StopAskedError
+        finally:
+            asking.cancel()
+
+    def _load_app(self) -> Catalogue:
+        """Load the app on this thread, where the event loop stands still meanwhile: a signal interrupts it.
+
+        Raises:
+            _StopAskedError: There was a signal; the event loop will see it, too.
+        """
+        asked = False
+
+        def interrupt(*_: object) -> None:
+            nonlocal asked
+            if asked:
+                _exit_now(130)
+            asked = True
+            raise _StopAskedError
+
+        for number in _stop_signals():
+            signal.signal(number, interrupt)
+        try:
+            return load_app(self._options.app)
+        finally:
+            self._watch_signals()
 
     def _ask_to_stop(self) -> None:
         if self._stopping.is_set():
@@ -144,7 +188,7 @@ class Host:
         try:
             if processes is None:
                 watch_runtime_logger()
-                catalogue = load_app(self._options.app)
+                catalogue = self._load_app()
             else:
                 catalogue = processes.catalogue
             keys = Keys.kept_in(data.keys) if self._options.auth else Keys(None)
@@ -175,7 +219,7 @@ class Host:
         if not count:
             return None
         processes = WorkerProcesses(count, self._options.app, host_json.function_timeout, self._clock)
-        await processes.start()
+        await self._unless_stopped(processes.start())
         return processes
 
     async def _run(self, components: Components, listener: socket.socket) -> None:
@@ -206,6 +250,18 @@ class Host:
             components.loop.stop()
             components.storage.close()
             await components.blobs.close()
+
+
+class _StopAskedError(BaseException):
+    """A signal has asked to stop during the start; not an Exception, for the app's code must not catch it."""
+
+
+def _stop_signals() -> Iterator[signal.Signals]:
+    """Yield what asks to stop; SIGHUP, a terminal that is closed, unless `nohup` has it ignored."""
+    yield signal.SIGINT
+    yield signal.SIGTERM
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        yield signal.SIGHUP
 
 
 async def _first_of(asked: asyncio.Event, serving: asyncio.Task[None]) -> None:

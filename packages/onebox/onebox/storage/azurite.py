@@ -266,6 +266,9 @@ class Azurite:
             self._process = await self._spawn(command, lock.fileno(), log)
             try:
                 await self._until_it_serves(self._process, log_path)
+            except asyncio.CancelledError:
+                await self.stop()
+                raise
             except _PortTakenError:
                 # Another emulator was quicker on the ports that were free a moment ago.
                 if self._choice is PortChoice.FIXED:

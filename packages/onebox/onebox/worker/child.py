@@ -36,6 +36,7 @@ from onebox.worker import wire
 from onebox.worker.durable import BindingInputs, DurableInvoker, HistoryNeededError
 from onebox.worker.functions import Catalogue, Function, load_app, relieve_collector
 from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
+from onebox.worker.loading import bounded_load
 from onebox.worker.loops import WorkerLoop
 from onebox.worker.runner import FunctionFailedError, Runner, text_datum, watch_runtime_logger
 from onebox.worker.streams import Channel, HttpStreams, http_streams
@@ -53,12 +54,16 @@ class Configuration:
         host: The host's process id.
         timeout_seconds: How long a function may take; None for no limit.
         verbose: Log each turn, too.
+        load_seconds: How long the app may take to load.
+        dump: The descriptor of a file that gets the stacks of all threads when it takes longer.
     """
 
     app: str
     host: int
     timeout_seconds: float | None
     verbose: bool
+    load_seconds: float
+    dump: int
 
     def as_text(self) -> str:
         """Return it for the command line."""
@@ -226,11 +231,12 @@ def _end_with(host: int) -> None:
         os._exit(1)
 
 
-def _load(folder: Path) -> Catalogue | CannotStartError:
-    try:
-        return load_app(folder)
-    except CannotStartError as obstacle:
-        return obstacle
+def _load(configuration: Configuration) -> Catalogue | CannotStartError:
+    with os.fdopen(configuration.dump, "w") as dump, bounded_load(configuration.load_seconds, dump):
+        try:
+            return load_app(Path(configuration.app))
+        except CannotStartError as obstacle:
+            return obstacle
 
 
 def _until_stopped(connection: int, stopped: int) -> None:
@@ -263,7 +269,7 @@ def main() -> None:
     watch_runtime_logger()
     watched = os.dup(descriptor)  # the event loop closes its own
     stopped, stop = os.pipe()
-    loaded = _load(Path(configuration.app))
+    loaded = _load(configuration)
     loop = WorkerLoop()
     loop.start()
     loop.submit(_serve(loaded, configuration, descriptor, lambda: os.write(stop, b"\0")))

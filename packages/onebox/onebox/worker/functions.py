@@ -24,6 +24,7 @@ from azure_functions_runtime.loader import index_function_app, process_indexed_f
 
 from onebox import CannotStartError
 from onebox.environment import SCRIPT
+from onebox.worker.loading import watched_load
 
 HTTP_TRIGGER = "httpTrigger"
 QUEUE_TRIGGER = "queueTrigger"
@@ -229,7 +230,8 @@ def load_app(folder: Path) -> Catalogue:
     sys.path.insert(0, str(folder))
     load_binding_registry()
     start_threadpool_executor()
-    _import(script)
+    with watched_load(folder):
+        _import(script)
     return Catalogue(_describe(each) for each in _index(script))
 
 

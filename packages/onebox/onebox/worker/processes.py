@@ -13,9 +13,10 @@ import sys
 import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final
 
 from onebox import CannotStartError
@@ -24,6 +25,7 @@ from onebox.worker import wire
 from onebox.worker.child import Configuration
 from onebox.worker.functions import Catalogue
 from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
+from onebox.worker.loading import where_it_hung
 from onebox.worker.runner import OUT_OF_TIME
 
 _LOG = logging.getLogger("onebox")
@@ -31,6 +33,7 @@ _FIRST_PAUSE: Final = timedelta(milliseconds=100)
 _LONGEST_PAUSE: Final = timedelta(seconds=30)
 _HEALTHY_SECONDS: Final = 60.0  # one that ran so long starts without the pauses of those before it
 _STOP_SECONDS: Final = 2.0
+_LOAD_SECONDS: Final = 60.0  # as the host waits for a worker
 _REPORT_SECONDS: Final = 1.0  # for a process to say by itself that a function has run out of time
 
 
@@ -59,6 +62,7 @@ class WorkerProcesses:
         app: The app's folder.
         function_timeout: How long a function may take; None for no limit.
         clock: Paces restarts.
+        load_seconds: How long a process may take to load the app.
 
     Attributes:
         handlers: What they may call here.
@@ -66,10 +70,18 @@ class WorkerProcesses:
         streams: Whether its HTTP functions stream.
     """
 
-    def __init__(self, count: int, app: Path, function_timeout: timedelta | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        count: int,
+        app: Path,
+        function_timeout: timedelta | None,
+        clock: Clock,
+        *,
+        load_seconds: float = _LOAD_SECONDS,
+    ) -> None:
         seconds = None if function_timeout is None else function_timeout.total_seconds()
         verbose = logging.getLogger("onebox").isEnabledFor(logging.DEBUG)
-        self._configuration = Configuration(str(app), os.getpid(), seconds, verbose)
+        self._configuration = Configuration(str(app), os.getpid(), seconds, verbose, load_seconds, dump=-1)
         self._limit_seconds = None if seconds is None else seconds + _REPORT_SECONDS
         self._clock = clock
         self._slots = [_Slot(number) for number in range(count)]
@@ -197,26 +209,49 @@ class WorkerProcesses:
         await asyncio.gather(*map(self._stop, self._slots))
 
     async def _start(self, slot: _Slot) -> Catalogue:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, *_same_path(), "-m", "onebox.worker.child", str(theirs.fileno())]
-            slot.process = await asyncio.create_subprocess_exec(
-                *command, self._configuration.as_text(), pass_fds=[theirs.fileno()]
-            )
-        link = Link(self.handlers)
-        await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
-        try:
-            (functions, self.streams), _ = await link.call(wire.FUNCTIONS)
-            if self._clients is not None:
-                await link.call(wire.SERVE, self._clients)
-        except RefusedError as refused:
-            raise CannotStartError(refused.details) from None
-        except WorkerLostError:
-            ended = _ending(await slot.process.wait())
-            raise CannotStartError(f"a worker process {ended} while it loaded the app") from None
+        """Start the process of a slot, and wait until it has loaded the app.
+
+        Raises:
+            CannotStartError: It cannot load it, or not in time; then it has ended.
+        """
+        with TemporaryFile("w+") as dump:
+            slot.process, link = await self._spawn(dump.fileno())
+            try:
+                (functions, self.streams), _ = await link.call(wire.FUNCTIONS)
+                if self._clients is not None:
+                    await link.call(wire.SERVE, self._clients)
+            except RefusedError as refused:
+                slot.process.kill()
+                await slot.process.wait()
+                slot.process = None
+                raise CannotStartError(refused.details) from None
+            except WorkerLostError:
+                process, slot.process = slot.process, None
+                ended = _ending(await process.wait())
+                dump.seek(0)
+                raise CannotStartError(self._not_loaded(process.pid, ended, dump.read())) from None
         slot.link = link
         self._available.set()
         return wire.unpack_functions(functions)
+
+    async def _spawn(self, dump: int) -> tuple[asyncio.subprocess.Process, Link]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, *_same_path(), "-m", "onebox.worker.child", str(theirs.fileno())]
+            configuration = replace(self._configuration, dump=dump)
+            process = await asyncio.create_subprocess_exec(
+                *command, configuration.as_text(), pass_fds=[theirs.fileno(), dump]
+            )
+        link = Link(self.handlers)
+        await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
+        return process, link
+
+    def _not_loaded(self, pid: int, ended: str, dump: str) -> str:
+        """Say why a process has ended before it had loaded the app; a dump shows that it took too long."""
+        if place := where_it_hung(dump, Path(self._configuration.app)):
+            seconds = self._configuration.load_seconds
+            return f"worker process {pid} did not load the app within {seconds:g} s: {place}"
+        return f"a worker process {ended} while it loaded the app"
 
     async def _keep(self, slot: _Slot) -> None:
         """Start the process of a slot again whenever it has ended."""

@@ -1,4 +1,5 @@
 import json
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -172,3 +173,35 @@ print(gc.get_threshold(), gc.get_freeze_count() > 10_000)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "(50000, 3, 4) True\n"
+
+
+HANGS = """
+import os, threading
+from pathlib import Path
+Path(os.environ["REACHED"]).touch()
+try:
+    threading.Event().wait()
+except Exception:
+    pass
+"""
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_start_of_an_app_that_hangs(
+    app: Path, tmp_path: Path, processes: str, number: signal.Signals
+) -> None:
+    (app / "function_app.py").write_text(HANGS)
+    reached = tmp_path / "reached"
+    onebox = OneboxProcess(tmp_path, app, REACHED=str(reached), FUNCTIONS_WORKER_PROCESS_COUNT=processes)
+    onebox.server.launch()
+    try:
+        eventually(reached.exists, "the app is being imported")
+        assert onebox.server.process is not None
+        onebox.server.process.send_signal(number)
+        assert onebox.server.process.wait(timeout=30) == 0
+        assert "stopped during the start" in onebox.log()
+        assert "Traceback" not in onebox.log()
+        assert not onebox.ports.taken(), "its storage has ended"
+    finally:
+        onebox.server.kill()

@@ -15,6 +15,9 @@ from typing import Any
 import httpx
 import pytest
 
+from onebox import CannotStartError
+from onebox.clock import SystemClock
+from onebox.worker.processes import WorkerProcesses
 from scripts.processes import eventually
 from tests.support.onebox.process import SAMPLE, OneboxProcess, run_to_end, write_app
 
@@ -305,6 +308,36 @@ def test_an_app_that_cannot_be_loaded_ends_the_start(tmp_path: Path) -> None:
     ended = run_to_end(*arguments, FUNCTIONS_WORKER_PROCESS_COUNT="2")
     assert ended.returncode == 1
     assert ended.stderr == "onebox: a worker process ended with exit code 5 while it loaded the app\n"
+
+
+async def test_an_app_that_hangs_while_it_is_loaded_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import threading\n\nthreading.Event().wait()\n")
+    (tmp_path / "function_app.py").write_text("import slow\n")
+    processes = WorkerProcesses(1, tmp_path, None, SystemClock(), load_seconds=0.2)
+    with pytest.raises(CannotStartError) as caught:
+        await processes.start()
+    head, *frames = str(caught.value).splitlines()
+    place = f"it hangs at {tmp_path}/slow.py, line 3, in <module>"
+    assert re.fullmatch(rf"worker process \d+ did not load the app within 0\.2 s: {re.escape(place)}", head)
+    assert f"  {tmp_path}/function_app.py, line 1, in <module>" in frames
+    assert all(each["pid"] is None for each in processes.described())
+
+
+def test_an_app_that_can_be_loaded_no_more_is_tried_again(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    write_app(app, level="ANONYMOUS")
+    code = (app / "function_app.py").read_text()
+    onebox = OneboxProcess(tmp_path, app, FUNCTIONS_WORKER_PROCESS_COUNT="1")
+    onebox.server.start()
+    try:
+        (pid,) = pids_of(onebox)
+        (app / "function_app.py").write_text("import a_module_that_is_missing\n")
+        os.kill(pid, signal.SIGKILL)
+        onebox.until_logged("the app could not be loaded(?s:.)*the app could not be loaded")
+        (app / "function_app.py").write_text(code)
+        eventually(lambda: onebox.client.get("/api/word").text == "first", "it is loaded again")
+    finally:
+        assert onebox.close() == 0
 
 
 def test_a_count_that_is_none_ends_the_start(tmp_path: Path) -> None:
