@@ -181,8 +181,8 @@ class Outage:
 
     async def _end(self, operation: Operation, permitted: Permitted, *, is_dead: bool) -> None:
         if self.needs_admission:
-            verdict = CallHealth.FAILURE if is_dead else CallHealth.SUCCESS
-            await operation.worker.leave(permitted, verdict, duration_seconds=CALL_SECONDS)
+            health = CallHealth.FAILURE if is_dead else CallHealth.SUCCESS
+            await operation.worker.leave(permitted, health, duration_seconds=CALL_SECONDS)
             self._ring_for(operation.worker)
         self._follow(operation, self._outcome(operation, Category.TRANSIENT if is_dead else None))
 

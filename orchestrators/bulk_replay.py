@@ -18,7 +18,12 @@ from durable_retry.engine.base.names import (
     REPLAY_BATCH,
     REPLAY_PAGE,
 )
-from durable_retry.engine.dead_letters.bulk_replay import Pace, ReplayProgress, ReplayState, progress_document
+from durable_retry.engine.dead_letters.bulk_replay import (
+    BatchPace,
+    ReplayProgress,
+    ReplayState,
+    progress_document,
+)
 
 from .steps import Steps, after_early, call_until_success, fired_early
 
@@ -43,7 +48,7 @@ class BulkReplay:
 
     ctx: task.OrchestrationContext
     given: Mapping[str, Any]
-    pace: Pace
+    pace: BatchPace
     progress: ReplayProgress
     cancel: task.CancellableTask[Any]
 
@@ -54,7 +59,7 @@ class BulkReplay:
         return cls(
             ctx=ctx,
             given=given,
-            pace=Pace.of(given["rate_per_second"]),
+            pace=BatchPace.of(given["rate_per_second"]),
             progress=ReplayProgress() if progress is None else ReplayProgress.from_json(progress),
             cancel=ctx.wait_for_external_event(CANCEL_REPLAY_EVENT),
         )

@@ -86,7 +86,7 @@ class DeliveryState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery(JsonRecord):
+class AlertDelivery(JsonRecord):
     """A message to one receiver.
 
     Attributes:
@@ -126,7 +126,7 @@ class Alert(JsonRecord):
     value: float
     threshold: float
     raised_at: datetime | None = None
-    deliveries: Mapping[str, Delivery] = field(default_factory=dict)
+    deliveries: Mapping[str, AlertDelivery] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -193,14 +193,14 @@ class Alert(JsonRecord):
         """
         if self.is_raised and is_silenced:
             return []
-        first = Delivery() if self.is_raised else Delivery(state=DeliveryState.SENT)
+        first = AlertDelivery() if self.is_raised else AlertDelivery(state=DeliveryState.SENT)
         return [each for each in receivers if self.deliveries.get(each, first).is_due(now)]
 
     def trying(self, receivers: Iterable[str], now: datetime) -> Self:
         """Return the alert with one more try of each of these receivers; stored before the try begins."""
         begun = {}
         for name in receivers:
-            known = self.deliveries.get(name, Delivery())
+            known = self.deliveries.get(name, AlertDelivery())
             begun[name] = replace(known, tries=known.tries + 1, next_at=now + _RETRY)
         return replace(self, deliveries={**self.deliveries, **begun})
 
@@ -209,9 +209,9 @@ class Alert(JsonRecord):
         ended = {name: _ended(self.deliveries[name], failure) for name, failure in failures.items()}
         return replace(self, deliveries={**self.deliveries, **ended})
 
-    def over(self) -> dict[str, Delivery]:
+    def over(self) -> dict[str, AlertDelivery]:
         """Return the messages that tell the end: to each receiver that may have been sent the beginning."""
-        return {name: Delivery() for name, delivery in self.deliveries.items() if delivery.tries > 0}
+        return {name: AlertDelivery() for name, delivery in self.deliveries.items() if delivery.tries > 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class Failure:
     is_final: bool = False
 
 
-def _ended(delivery: Delivery, failure: Failure | None) -> Delivery:
+def _ended(delivery: AlertDelivery, failure: Failure | None) -> AlertDelivery:
     if failure is None:
         return replace(delivery, state=DeliveryState.SENT, detail=None)
     is_over = failure.is_final or delivery.tries >= MAX_TRIES

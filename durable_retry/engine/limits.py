@@ -208,7 +208,7 @@ class SlotRequest(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class SlotLease:
     """One attempt under way.
 
     Attributes:
@@ -226,7 +226,7 @@ class Lease:
         return [self.lease_id, to_ms(self.began_at), to_ms(self.expires_at)]
 
     @classmethod
-    def from_json(cls, row: list[Any]) -> "Lease":
+    def from_json(cls, row: list[Any]) -> "SlotLease":
         """Read the stored row."""
         return cls(row[0], from_ms(row[1]), from_ms(row[2]))
 
@@ -244,7 +244,7 @@ class Limiter(JsonRecord):
     """
 
     clock: datetime | None = None
-    leases: tuple[Lease, ...] = ()
+    leases: tuple[SlotLease, ...] = ()
     next_start_at: datetime | None = None
     next_ask_at: datetime | None = None
     held_seconds: float = 1.0
@@ -290,7 +290,7 @@ def acquire(
             return limiter, postponed
     if pool <= 0:
         return limiter, Slot()
-    lease = Lease(request.lease_id, now, now + timedelta(seconds=request.lease_seconds))
+    lease = SlotLease(request.lease_id, now, now + timedelta(seconds=request.lease_seconds))
     return replace(limiter, leases=(*limiter.leases, lease)), Slot(request.lease_id)
 
 

@@ -11,9 +11,9 @@ A saga is steps in order, and compensations in reverse once a step failed.
                                └─a compensation failed──> compensation_failed
     stopped: a person ended the orchestration
 
-A compensation that fails does not keep the earlier steps from being compensated. `Step.effect` says what is
-left of a step in the world. `Saga.next_action` is `Do`, `Undo` or `Over`; `Saga.after(action, completion)` is
-the next value. The operations inside the body of `POST /api/sagas` are validated by
+A compensation that fails does not keep the earlier steps from being compensated. `SagaStep.effect` says what
+is left of a step in the world. `Saga.next_action` is `Do`, `Undo` or `Over`; `Saga.after(action, completion)`
+is the next value. The operations inside the body of `POST /api/sagas` are validated by
 `engine.operations.request`.
 """
 
@@ -157,7 +157,7 @@ class Effect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step(JsonRecord):
+class SagaStep(JsonRecord):
     """One step.
 
     Attributes:
@@ -241,7 +241,7 @@ class Saga(JsonRecord):
     """
 
     saga_id: str
-    steps: tuple[Step, ...]
+    steps: tuple[SagaStep, ...]
     created_at: datetime
     fingerprint: str = ""
     undoes_unknown: bool = False
@@ -274,7 +274,7 @@ class Saga(JsonRecord):
         all_undone = all(completion.succeeded for completion in undone)
         return SagaState.COMPENSATED if all_undone else SagaState.COMPENSATION_FAILED
 
-    def _waits_to_be_undone(self, step: Step) -> bool:
+    def _waits_to_be_undone(self, step: SagaStep) -> bool:
         acted = step.may_have_acted if self.undoes_unknown else step.stands
         return acted and step.compensation is not None and step.undone is None
 
@@ -324,7 +324,7 @@ class Saga(JsonRecord):
         )
         return self.with_steps((*self.steps[: action.index], changed, *self.steps[action.index + 1 :]))
 
-    def with_steps(self, steps: tuple[Step, ...]) -> Self:
+    def with_steps(self, steps: tuple[SagaStep, ...]) -> Self:
         """Return the saga with these steps."""
         return replace(self, steps=steps)
 
@@ -344,7 +344,7 @@ def saga_document(saga: Saga, updated_at: datetime) -> dict[str, Any]:
     }
 
 
-def _step_document(index: int, step: Step, action: SagaAction) -> dict[str, Any]:
+def _step_document(index: int, step: SagaStep, action: SagaAction) -> dict[str, Any]:
     compensation = None
     if step.compensation is not None:
         idle = OperationState.RUNNING.value if action == Undo(index) else None
@@ -370,7 +370,7 @@ def _part_document(
     }
 
 
-def _names(steps: Iterable[Step], effect: Effect) -> list[str]:
+def _names(steps: Iterable[SagaStep], effect: Effect) -> list[str]:
     return [step.name for step in steps if step.effect is effect]
 
 

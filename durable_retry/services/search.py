@@ -40,7 +40,7 @@ _EVENTS_READ, _WORKFLOWS_READ = 200, 50
 """Rows of one page of a list that has no index of names."""
 
 
-class Kind(StrEnum):
+class FoundType(StrEnum):
     """What a search finds."""
 
     OPERATION = "operation"
@@ -69,7 +69,7 @@ class Question:
     """
 
     words: str | None = None
-    kind: Kind | None = None
+    kind: FoundType | None = None
     status: str | None = None
     dependency: str | None = None
     handler: str | None = None
@@ -202,17 +202,22 @@ def _cursor(places: Mapping[str, _Place]) -> str:
 
 def _lists(hub: str, question: Question, tenant: str) -> dict[str, _List]:
     """Return the lists that can answer a question, by name."""
-    lists: dict[str, tuple[Kind, type[StrEnum] | None, frozenset[str], _List]] = {
-        "operations": (Kind.OPERATION, OperationState, _NAMED, partial(_operations, hub, question, tenant)),
-        "dead_letters": (Kind.DEAD_LETTER, Status, _NAMED, partial(_dead_letters, question)),
+    lists: dict[str, tuple[FoundType, type[StrEnum] | None, frozenset[str], _List]] = {
+        "operations": (
+            FoundType.OPERATION,
+            OperationState,
+            _NAMED,
+            partial(_operations, hub, question, tenant),
+        ),
+        "dead_letters": (FoundType.DEAD_LETTER, Status, _NAMED, partial(_dead_letters, question)),
     }
     for state in EventState:
         ours = partial(_events, question, state, frozenset(named_ids(question.words or "", tenant)))
-        lists[f"{state.value}_events"] = (Kind.EVENT, EventState, frozenset({"dependency"}), ours)
+        lists[f"{state.value}_events"] = (FoundType.EVENT, EventState, frozenset({"dependency"}), ours)
     lists |= {
-        "batches": (Kind.BATCH, None, frozenset(), partial(_batches, question)),
-        "sagas": (Kind.SAGA, None, frozenset(), partial(_sagas, hub, question)),
-        "replays": (Kind.REPLAY, None, frozenset({"dependency"}), partial(_replays, hub, question)),
+        "batches": (FoundType.BATCH, None, frozenset(), partial(_batches, question)),
+        "sagas": (FoundType.SAGA, None, frozenset(), partial(_sagas, hub, question)),
+        "replays": (FoundType.REPLAY, None, frozenset({"dependency"}), partial(_replays, hub, question)),
     }
     asked = {name for name in _EXACT if name != "status" and getattr(question, name) is not None}
     return {
@@ -278,24 +283,24 @@ async def _events(
 
 async def _batches(question: Question, limit: int, cursor: str | None) -> _Items:
     documents, following = await list_batches(min(limit, _WORKFLOWS_READ), cursor)
-    items = [_item(Kind.BATCH, each["batch_id"], each) for each in documents]
+    items = [_item(FoundType.BATCH, each["batch_id"], each) for each in documents]
     return [item for item in items if _says(question, item["id"], item["status"])], following
 
 
 async def _sagas(hub: str, question: Question, limit: int, cursor: str | None) -> _Items:
-    documents, following = await _created(Kind.SAGA, partial(find_saga, hub), limit, cursor)
+    documents, following = await _created(FoundType.SAGA, partial(find_saga, hub), limit, cursor)
     return [
-        _item(Kind.SAGA, each["saga_id"], each, error=_saga_error(each))
+        _item(FoundType.SAGA, each["saga_id"], each, error=_saga_error(each))
         for each in documents
         if _says(question, each["saga_id"], each["status"], *_saga_names(each))
     ], following
 
 
 async def _replays(hub: str, question: Question, limit: int, cursor: str | None) -> _Items:
-    documents, following = await _created(Kind.REPLAY, partial(find_bulk_replay, hub), limit, cursor)
+    documents, following = await _created(FoundType.REPLAY, partial(find_bulk_replay, hub), limit, cursor)
     items = [
         _item(
-            Kind.REPLAY,
+            FoundType.REPLAY,
             each["replay_id"],
             each,
             dependency=each["filter"]["dependency"],
@@ -339,7 +344,7 @@ def _saga_error(document: Mapping[str, Any]) -> str | None:
 
 def _of_operation(document: Mapping[str, Any]) -> dict[str, Any]:
     return _item(
-        Kind.OPERATION,
+        FoundType.OPERATION,
         document["operation_id"],
         document,
         **{name: document.get(name) for name in _NAMED},
@@ -361,7 +366,7 @@ def _error_of(document: Mapping[str, Any]) -> str | None:
 
 def _of_dead_letter(record: DeadLetterRecord) -> dict[str, Any]:
     return _item(
-        Kind.DEAD_LETTER,
+        FoundType.DEAD_LETTER,
         record.id,
         {"status": record.status.value, "created_at": to_rfc3339(record.created_at)},
         **{name: getattr(record, name) for name in _NAMED if name != "handler"},
@@ -374,7 +379,7 @@ def _of_dead_letter(record: DeadLetterRecord) -> dict[str, Any]:
 
 def _of_event(document: Mapping[str, Any]) -> dict[str, Any]:
     return _item(
-        Kind.EVENT,
+        FoundType.EVENT,
         document["event_id"],
         {**document, "status": document["state"]},
         name=document["type"],
@@ -384,7 +389,7 @@ def _of_event(document: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def _item(kind: Kind, id_: str, document: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+def _item(kind: FoundType, id_: str, document: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """Return an item: what every kind has, null where it has none."""
     item: dict[str, Any] = {
         "type": kind.value,

@@ -32,7 +32,7 @@ from durable_retry.engine.workflows import (
     BatchRequest,
     References,
     SagaRequest,
-    Step,
+    SagaStep,
     StepRequest,
     references_in_operation,
 )
@@ -124,7 +124,7 @@ def _key_of(document: Any) -> str | None:
 
 def saga_steps(
     workflow: WorkflowRequest, request: SagaRequest, references: References, now: datetime
-) -> tuple[Step, ...]:
+) -> tuple[SagaStep, ...]:
     """Resolve every operation and every compensation.
 
     Args:
@@ -144,7 +144,7 @@ def saga_steps(
     if reader.problems:
         raise InvalidInputError(reader.problems)
     return tuple(
-        Step(name=name, operation=operation, compensation=compensation, wanted=references.get(name))
+        SagaStep(name=name, operation=operation, compensation=compensation, wanted=references.get(name))
         for name, operation, compensation in found
         if operation is not None
     )

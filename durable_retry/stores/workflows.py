@@ -34,7 +34,7 @@ from durable_retry.engine.workflows import (
     BatchState,
     Saga,
     SagaState,
-    Step,
+    SagaStep,
     batch_state_of,
     counts_of,
     saga_document,
@@ -378,7 +378,7 @@ def _with_completions(saga: Saga, moving: Mapping[str, Any] | None) -> Saga:
     return saga.with_steps(tuple(_with_completion(step, *pair) for step, pair in steps))
 
 
-def _with_completion(step: Step, done: Any, undone: Any) -> Step:
+def _with_completion(step: SagaStep, done: Any, undone: Any) -> SagaStep:
     completion = None if done is None else Completion.from_json(done)
     return step.ended(completion, None if undone is None else Completion.from_json(undone))
 

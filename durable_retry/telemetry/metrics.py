@@ -29,8 +29,8 @@ _WAIT_BUCKETS: Final = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_6
 _OPERATION_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400, 604_800)
 
 
-class Kind(StrEnum):
-    """Kind of a metric."""
+class MetricKind(StrEnum):
+    """How a metric is recorded."""
 
     COUNTER = "counter"
     HISTOGRAM = "histogram"
@@ -51,7 +51,7 @@ class Metric:
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     unit: str
     labels: tuple[str, ...]
     description: str
@@ -60,14 +60,14 @@ class Metric:
 
 SUBMISSIONS: Final = Metric(
     "durable_retry.submissions",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "{submission}",
     (DEPENDENCY, SOURCE, OUTCOME),
     "Operations submitted, by outcome: started, replayed or key_reused.",
 )
 ATTEMPT_DURATION: Final = Metric(
     "durable_retry.attempt.duration",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "s",
     (DEPENDENCY, OUTCOME, CATEGORY),
     "Attempts and how long each took: success, failure with its category, or not_sent.",
@@ -75,14 +75,14 @@ ATTEMPT_DURATION: Final = Metric(
 )
 RETRIES: Final = Metric(
     "durable_retry.retries",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "{retry}",
     (DEPENDENCY,),
     "Attempts after the first: attempts divided by attempts less these is the retry amplification.",
 )
 WAIT_DURATION: Final = Metric(
     "durable_retry.wait.duration",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "s",
     (DEPENDENCY, WAIT_KIND),
     "Waits of operations that are over: for a retry, the circuit or the retry budget.",
@@ -90,7 +90,7 @@ WAIT_DURATION: Final = Metric(
 )
 OPERATION_DURATION: Final = Metric(
     "durable_retry.operation.duration",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "s",
     (DEPENDENCY, STATUS),
     "From acceptance to the end, every wait included, by how operations ended.",
@@ -98,63 +98,63 @@ OPERATION_DURATION: Final = Metric(
 )
 CIRCUIT_MOVES: Final = Metric(
     "durable_retry.circuit.moves",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "{move}",
     (DEPENDENCY, CIRCUIT_STATE_BEFORE, CIRCUIT_STATE),
     "Changes of a circuit's state.",
 )
 FAILED_OPEN_CALLS: Final = Metric(
     "durable_retry.circuit.blind_calls",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "{call}",
     (DEPENDENCY,),
     "Attempts that went on without the circuit because it could not be read.",
 )
 POSTPONEMENTS: Final = Metric(
     "durable_retry.retry_budget.postponements",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "{retry}",
     (DEPENDENCY,),
     "Retries that the retry budget postponed.",
 )
 CIRCUIT_STATUS: Final = Metric(
     "durable_retry.circuit.status",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "1",
     (DEPENDENCY, CIRCUIT_STATE),
     "1 for the state that a circuit is in, 0 for the others.",
 )
 LIMIT_CONCURRENCY: Final = Metric(
     "durable_retry.limits.concurrency",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "{attempt}",
     (DEPENDENCY,),
     "Attempts that may be under way at once now: max_concurrency, or less by adaptive concurrency.",
 )
 LIMIT_RATE: Final = Metric(
     "durable_retry.limits.rate",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "{attempt}/s",
     (DEPENDENCY,),
     "Attempts that may start a second now: rate_per_second, or less by the dependency's own rate limit.",
 )
 DEAD_LETTERS: Final = Metric(
     "durable_retry.dead_letter.count",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "{dead_letter}",
     (DEPENDENCY,),
     "Open dead letters, also 0; without a dependency those of messages that name none.",
 )
 DEAD_LETTER_AGE: Final = Metric(
     "durable_retry.dead_letter.age",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "s",
     (),
     "Age of the oldest open dead letter; 0 when there is none.",
 )
 OUTBOX_LAG: Final = Metric(
     "durable_retry.outbox.lag",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "s",
     (),
     "Age of the oldest pending event; 0 when none is pending.",
@@ -232,16 +232,16 @@ def _recorders_of(meter: Meter) -> dict[str, _Record]:
 def _instrument(meter: Meter, metric: Metric) -> _Record | None:
     """Create the instrument of a metric; None for a gauge, whose values the SDK collects."""
     match metric.kind:
-        case Kind.COUNTER:
+        case MetricKind.COUNTER:
             return meter.create_counter(metric.name, metric.unit, metric.description).add
-        case Kind.HISTOGRAM:
+        case MetricKind.HISTOGRAM:
             return meter.create_histogram(
                 metric.name,
                 metric.unit,
                 metric.description,
                 explicit_bucket_boundaries_advisory=metric.buckets,
             ).record
-        case Kind.GAUGE:
+        case MetricKind.GAUGE:
             observe = _observer(metric)
             meter.create_observable_gauge(metric.name, [observe], metric.unit, metric.description)
             return None

@@ -45,7 +45,7 @@ from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.outbox import EventState, StoredEvent, event_id_for
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
 from durable_retry.engine.retry.policy import RetryPolicy
-from durable_retry.engine.workflows import BatchProgress, Saga, Step
+from durable_retry.engine.workflows import BatchProgress, Saga, SagaStep
 from durable_retry.stores import task_hub as hub
 from tests.replay.recording import Shape, Steer
 from tests.support.builders import an_operation, outcome
@@ -281,7 +281,7 @@ def _three_steps() -> Saga:
         saga_id="saga-1",
         created_at=clock.now(),
         steps=tuple(
-            Step(
+            SagaStep(
                 name=f"s{at}",
                 operation=an_operation(operation_id=f"op-do-{at}", key=f"do-{at}"),
                 compensation=an_operation(operation_id=f"op-undo-{at}", key=f"undo-{at}"),

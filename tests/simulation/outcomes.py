@@ -8,7 +8,7 @@ from typing import Any
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import FINISHED, SAGA, DeadLetterReason, OperationState
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.workflows import Saga, Step
+from durable_retry.engine.workflows import Saga, SagaStep
 from tests.simulation.app import REFUSING, WRITES
 from tests.simulation.people import RIVAL
 from tests.simulation.story import RunEnd, Story
@@ -196,14 +196,14 @@ def sagas_are_undone(story: Story) -> Iterator[str]:
         yield from wrong
 
 
-def _ends_of_replays(story: Story, steps: Sequence[Step]) -> dict[str, RunEnd]:
+def _ends_of_replays(story: Story, steps: Sequence[SagaStep]) -> dict[str, RunEnd]:
     operations = {step.operation.operation_id for step in steps}
     replays = (end for end in story.ends if end.operation.replay_of is not None)
     return {end.operation.operation_id: end for end in replays if end.operation.operation_id in operations}
 
 
 def _saga_contradictions(
-    story: Story, saga_id: str, steps: Sequence[Step], ends: dict[str, RunEnd]
+    story: Story, saga_id: str, steps: Sequence[SagaStep], ends: dict[str, RunEnd]
 ) -> Iterator[str]:
     done = [ends.get(step.operation.operation_id) for step in steps]
     good = [end for end in done if end is not None and end.succeeded]
@@ -222,11 +222,11 @@ def _saga_contradictions(
         yield f"{saga_id} did not undo {acted} steps in reverse"
 
 
-def _undone(first: dict[str, RunEnd], steps: Sequence[Step]) -> list[RunEnd | None]:
+def _undone(first: dict[str, RunEnd], steps: Sequence[SagaStep]) -> list[RunEnd | None]:
     return [first.get(step.compensation.operation_id) for step in steps if step.compensation]
 
 
-def _are_undone(first: dict[str, RunEnd], steps: Sequence[Step]) -> bool:
+def _are_undone(first: dict[str, RunEnd], steps: Sequence[SagaStep]) -> bool:
     starts = [None if end is None else end.started_at for end in _undone(first, steps)]
     known = [start for start in starts if start is not None]
     return len(known) == len(starts) and known == sorted(known, reverse=True)

@@ -83,10 +83,10 @@ class Desk:
         return answer
 
     def conclude(
-        self, at: float, verdict: CallHealth, operation_id: str = "op-1", epoch: int | None = None
+        self, at: float, health: CallHealth, operation_id: str = "op-1", epoch: int | None = None
     ) -> None:
         """Report the end of a probe."""
-        result = ProbeResult(f"{operation_id}:1", self.breaker.epoch if epoch is None else epoch, verdict)
+        result = ProbeResult(f"{operation_id}:1", self.breaker.epoch if epoch is None else epoch, health)
         self.hear(self.report(at, probes=(result,)))
 
     def control(

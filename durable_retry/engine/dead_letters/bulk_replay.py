@@ -197,7 +197,7 @@ class BulkActionBody(Strict):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class BatchPace:
     """How a rate is kept: the size of a batch, and the interval between the starts of two batches."""
 
     batch: int

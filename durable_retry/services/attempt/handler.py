@@ -132,10 +132,10 @@ def _raised(plan: Plan, handler: Handler, error: Exception, step: StepFailure | 
         )
         line = f"bug in handler {handler.name}: {error_line(error, plan.dependency)}"
         return plan.outcome(category=Category.MALFORMED, error=line, is_our_bug=True)
-    verdict = _classified(plan, error, names)
+    classified = _classified(plan, error, names)
     seconds = error.retry_after if isinstance(error, Transient | Throttled) else None
     return plan.outcome(
-        category=verdict.category,
+        category=classified.category,
         error=error_line(error, plan.dependency),
         retry_hint=None if seconds is None else hint_from_handler(seconds),
         step=step,

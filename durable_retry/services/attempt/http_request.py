@@ -273,13 +273,13 @@ def own_headers(plan: Plan, key: str) -> dict[str, str]:
 
 
 def _failed(plan: Plan, error: BaseException, progress: SendProgress) -> AttemptOutcome:
-    verdict = classify_failure(
+    classified = classify_failure(
         [*progress.precise_names(error), *(cls.__name__ for cls in type(error).__mro__)],
         unprotected=needs_marker(plan),
         overrides=plan.dependency.classify,
     )
     return plan.outcome(
-        category=verdict.category, error=error_line(error, plan.dependency), counted=verdict.counted
+        category=classified.category, error=error_line(error, plan.dependency), counted=classified.counted
     )
 
 

@@ -5,7 +5,7 @@ from typing import Final
 import azure.functions as func
 from pydantic import BaseModel
 
-from durable_retry.services.search import Kind, Question, search
+from durable_retry.services.search import FoundType, Question, search
 from durable_retry.triggers.http.answers import page_answer
 from durable_retry.triggers.http.documents import UtcInstant
 from durable_retry.triggers.http.operations import (
@@ -27,14 +27,14 @@ WORDS: Final = text(
     "Each word stands in a name, an id or the error of an item, as a part of it and in whatever case. What "
     "has exactly this key, correlation id or id is read at once and is on the first page.",
 )
-TYPE: Final = one_of("type", Kind)
+TYPE: Final = one_of("type", FoundType)
 STATUS: Final = text("status", "Only of this status, in the words of the item's type.")
 
 
 class FoundItem(BaseModel):
     """Something that was found: what every type has, null where it has none."""
 
-    type: Kind
+    type: FoundType
     id: str
     name: str | None
     status: str

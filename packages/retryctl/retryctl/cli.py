@@ -8,7 +8,7 @@ from argparse import SUPPRESS, Action, ArgumentParser, Namespace, _SubParsersAct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from retryctl import __version__, bulk, dead_letters, dependencies, errors, finding, operations, workflows
+from retryctl import __version__, bulk, dead_letters, dependencies, errors, operations, workflows
 from retryctl.api import KEY, URL, Api
 from retryctl.errors import CommandError
 from retryctl.screen import Form, Screen
@@ -222,7 +222,7 @@ def _with_words(command: ArgumentParser) -> None:
 
 def _add_find(commands: Commands) -> None:
     words = "find anything by key, correlation id, id, or words of the error"
-    found = _command(commands, "find", finding.find, words)
+    found = _command(commands, "find", operations.find, words)
     found.add_argument("words", nargs="*", help="each must occur; a whole key or id is looked up at once")
     _with_word(found, "--type", ("operation", "dead_letter", "event", "batch", "saga", "replay"))
     found.add_argument("--status", help="in the words of the type, such as waiting_retry, open, sent")

@@ -144,11 +144,11 @@ def _preview_text(document: Mapping[str, Any]) -> str:
     rows = [(each["after_attempt"], *_spans(each)) for each in waits]
     rows.append(("total", *_spans(total)))
     attempts = span(total["attempts_at_most_seconds"])
-    verdict = "fits" if document["fits_deadline"] else "does NOT fit"
+    fit = "fits" if document["fits_deadline"] else "does NOT fit"
     deadline = _limit(document["deadline_seconds"])
     lines = [
         table(("AFTER ATTEMPT", "LEAST", "EXPECTED", "MOST"), rows),
-        f"\nattempts take at most {attempts} besides; all of it {verdict} the deadline ({deadline})",
+        f"\nattempts take at most {attempts} besides; all of it {fit} the deadline ({deadline})",
     ]
     if not document["waits_complete"]:
         lines.append("only the first waits are listed")

@@ -1,4 +1,4 @@
-"""Commands about operations and the events of their outbox."""
+"""Commands about operations and the events of their outbox, and the search over everything."""
 
 import json
 import os
@@ -302,3 +302,55 @@ def _present_wait(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _reasons(wait: Mapping[str, Any]) -> str:
     return ", ".join(map(cell, wait["delay_reasons"]))
+
+
+_MOST_PAGES: Final = 10
+"""A page of a search looks at a bounded number of items, and may be empty."""
+
+_FOUND_BY: Final = (
+    *("type", "status", "dependency", "handler", "source", "key", "correlation_id"),
+    *("created_after", "created_before"),
+)
+
+
+def find(api: Api, args: Namespace, screen: Screen) -> int:
+    """Find operations, dead letters, events, batches, sagas and replays, and say why each is where it is."""
+    pages = None if args.limit is None else _MOST_PAGES
+    query = {name: getattr(args, name) for name in _FOUND_BY}
+    found = api.pages("search", limit=args.limit, most_pages=pages, q=" ".join(args.words) or None, **query)
+    items = found["items"]
+    screen.show(found, _found_text(api, items))
+    if found["next_cursor"]:
+        screen.note("there may be more, and older: --all looks at everything")
+    return errors.OK if items else errors.FAILED
+
+
+def _found_text(api: Api, items: list[dict[str, Any]]) -> str:
+    parts = []
+    operations = [each for each in items if each["type"] == "operation"]
+    if len(operations) == 1:
+        (only,) = operations
+        parts.append(f"{operation_text(api.get('operations', only['id']))}\n{why(only)}")
+    if items != operations or len(items) > 1:
+        rows = [
+            (each["type"], each["id"], each["status"], each["key"] or each["name"], why(each))
+            for each in items
+        ]
+        parts.append(table(("TYPE", "ID", "STATUS", "KEY", "WHY"), rows))
+    letters = [each for each in items if each["type"] == "dead_letter"]
+    if [each["status"] for each in letters] == ["open"]:
+        parts.append(f"to run it again: retryctl dead-letters replay {letters[0]['id']}")
+    return "\n\n".join(parts) or "nothing found"
+
+
+def why(item: Mapping[str, Any]) -> str:
+    """Return in one line why something that was found is where it is."""
+    if item["next_attempt_at"] is not None:
+        left = span(round(max(0.0, watching.seconds_until(item["next_attempt_at"])), 1))
+        last = f": {item['error']}" if item["error"] else ""
+        return f"{item['status'].replace('_', ' ')}, next attempt in {left}{last}"
+    if item["error"]:
+        return str(item["error"])
+    if item["type"] == "operation" and item["status"] == "succeeded":
+        return f"succeeded at attempt {item['attempt_count']}"
+    return str(item["status"]).replace("_", " ")

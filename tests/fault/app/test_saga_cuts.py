@@ -12,7 +12,7 @@ import pytest
 from activities.workflows import submit
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows import Saga, Step
+from durable_retry.engine.workflows import Saga, SagaStep
 from durable_retry.stores.workflows import saga_progress
 from orchestrators.workflows import saga
 from tests.support.builders import NOON, an_operation
@@ -29,7 +29,7 @@ def a_saga(steps: int) -> Saga:
         saga_id="saga-1",
         created_at=NOON,
         steps=tuple(
-            Step(name=f"s{at}", operation=part(f"do-{at}"), compensation=part(f"undo-{at}"))
+            SagaStep(name=f"s{at}", operation=part(f"do-{at}"), compensation=part(f"undo-{at}"))
             for at in range(steps)
         ),
     )

@@ -17,7 +17,7 @@ from durable_retry.engine.workflows import (
     Saga,
     SagaAction,
     SagaState,
-    Step,
+    SagaStep,
     Undo,
     saga_document,
 )
@@ -51,7 +51,7 @@ def plans(draw: st.DrawFn) -> tuple[Saga, dict[str, str]]:
     steps, fates = [], {}
     for index in range(count):
         undo = part(f"undo-{index}") if draw(st.booleans()) else None
-        steps.append(Step(name=f"s{index}", operation=part(f"do-{index}"), compensation=undo))
+        steps.append(SagaStep(name=f"s{index}", operation=part(f"do-{index}"), compensation=undo))
         fates[f"op-do-{index}"] = draw(FATES)
         fates[f"op-undo-{index}"] = draw(FATES)
     undoes_unknown = draw(st.booleans())

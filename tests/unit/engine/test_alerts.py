@@ -5,7 +5,7 @@ import pytest
 from durable_retry.engine.alerts import (
     MAX_TRIES,
     Alert,
-    Delivery,
+    AlertDelivery,
     DeliveryState,
     Failure,
     HealthMetric,
@@ -141,7 +141,7 @@ def test_a_silence_keeps_back_what_is_raised_until_it_ends() -> None:
 def test_the_end_is_for_those_who_were_sent_the_beginning_whatever_is_silenced() -> None:
     alert = raised().trying(["slack"], NOON).tried({"slack": None})
     (cleared,) = alert_changes({"dead_letters": alert}, [reading(3)], LATER)
-    assert cleared.deliveries == {"slack": Delivery()}
+    assert cleared.deliveries == {"slack": AlertDelivery()}
     assert cleared.due(["slack", "teams"], LATER, is_silenced=True) == ["slack"]
     assert cleared.text == "Open dead letters: 3, no longer over the threshold of 10. It lasted 1 min."
     assert (cleared.began_at, cleared.state) == (NOON, "cleared")

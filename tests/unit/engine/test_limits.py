@@ -9,11 +9,11 @@ from durable_retry.engine.adaptive import Adaptive, AdaptiveSettings
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.limits import (
     LONGEST_ASK_SECONDS,
-    Lease,
     Limiter,
     LimitSettings,
     NeedsSlot,
     Slot,
+    SlotLease,
     SlotPostponed,
     SlotRequest,
     WorkerShare,
@@ -339,7 +339,7 @@ def test_people_see_the_limits_of_the_moment() -> None:
     limits = LimitSettings(max_concurrency=8, rate_per_second=3, adaptive=True)
     needed = limits_at(NOON, limits, QUOTA, 3)
     limiter = Limiter(
-        leases=(Lease("op-1:1", NOON, after(70)),), next_start_at=after(4), next_ask_at=after(1)
+        leases=(SlotLease("op-1:1", NOON, after(70)),), next_start_at=after(4), next_ask_at=after(1)
     )
     assert limits_view(limits, needed, limiter, NOON) == {
         "max_concurrency": 8,

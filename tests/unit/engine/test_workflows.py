@@ -16,7 +16,7 @@ from durable_retry.engine.workflows import (
     Saga,
     SagaRequest,
     SagaState,
-    Step,
+    SagaStep,
     Undo,
     references_of,
 )
@@ -42,8 +42,8 @@ UNKNOWN = Completion(
 )
 
 
-def a_step(**more: Any) -> Step:
-    return Step(name="charge", operation=an_operation(), **more)
+def a_step(**more: Any) -> SagaStep:
+    return SagaStep(name="charge", operation=an_operation(), **more)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_references_that_lead_nowhere_are_all_reported() -> None:
 def a_referring_saga(values: dict[str, Any] | None, **more: Any) -> Saga:
     done = replace(SUCCEEDED, values=values)
     call = {"method": "POST", "path": "", "query": {}, "headers": {}}
-    first = Step(name="charge", operation=an_operation(), done=done, wanted=("/json/id",))
+    first = SagaStep(name="charge", operation=an_operation(), done=done, wanted=("/json/id",))
     second = an_operation(
         request=call | {"json": {"id": {"$result": "charge#/json/id"}}},
         input=[{"$result": "charge#/json/id"}],
@@ -161,7 +161,7 @@ def a_referring_saga(values: dict[str, Any] | None, **more: Any) -> Saga:
     third = an_operation(request=call)
     return Saga(
         saga_id="saga-1",
-        steps=(first, Step(name="mail", operation=second), Step(name="log", operation=third)),
+        steps=(first, SagaStep(name="mail", operation=second), SagaStep(name="log", operation=third)),
         created_at=NOON,
         **more,
     )

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from durable_retry.telemetry.metrics import METRICS, Kind, Metric
+from durable_retry.telemetry.metrics import METRICS, Metric, MetricKind
 
 FOLDER: Final = Path(__file__).parents[3] / "infra" / "monitoring"
 VALUES: Final = {
@@ -42,11 +42,11 @@ def names_in_prometheus(metric: Metric) -> set[str]:
         metric.unit, ""
     )
     match metric.kind:
-        case Kind.COUNTER:
+        case MetricKind.COUNTER:
             return {f"{name}_total"}
-        case Kind.HISTOGRAM:
+        case MetricKind.HISTOGRAM:
             return {f"{name}_bucket", f"{name}_sum", f"{name}_count"}
-        case Kind.GAUGE:
+        case MetricKind.GAUGE:
             return {name}
 
 

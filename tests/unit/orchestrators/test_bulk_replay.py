@@ -7,7 +7,7 @@ import pytest
 
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, FORM
-from durable_retry.engine.dead_letters.bulk_replay import Pace
+from durable_retry.engine.dead_letters.bulk_replay import BatchPace
 from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from orchestrators.bulk_replay import replay
 from tests.support.builders import NOON, an_operation
@@ -80,7 +80,7 @@ def test_no_batch_goes_early_where_timers_fire_early() -> None:
     stage.run()
     times = [at for at, _ in letters.replayed]
     gaps = [later - earlier for earlier, later in pairwise(times)]
-    assert min(gaps) >= Pace.of(0.7).interval
+    assert min(gaps) >= BatchPace.of(0.7).interval
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 250])

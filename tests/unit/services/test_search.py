@@ -12,7 +12,7 @@ from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.outbox import EventState
 from durable_retry.services import search as module
 from durable_retry.services.operation_search import BadCursorError, OperationFilter, OperationPage
-from durable_retry.services.search import Kind, Question, search
+from durable_retry.services.search import FoundType, Question, search
 from durable_retry.stores.dead_letters.list import RecordPage
 from tests.support.builders import NOON
 
@@ -159,14 +159,14 @@ async def test_a_list_that_looks_far_goes_on_where_it_was(lists: Lists) -> None:
 @pytest.mark.parametrize(
     ("question", "asked"),
     [
-        (Question(kind=Kind.EVENT), {"pending", "sent", "failed"}),
+        (Question(kind=FoundType.EVENT), {"pending", "sent", "failed"}),
         (Question(handler="ship"), {"operations", "dead_letters"}),
         (
             Question(dependency="payments"),
             {"operations", "dead_letters", "pending", "sent", "failed", "replay"},
         ),
-        (Question(status="sent", kind=Kind.EVENT), {"pending", "sent", "failed"}),
-        (Question(status="open", kind=Kind.DEAD_LETTER), {"dead_letters"}),
+        (Question(status="sent", kind=FoundType.EVENT), {"pending", "sent", "failed"}),
+        (Question(status="open", kind=FoundType.DEAD_LETTER), {"dead_letters"}),
         (Question(status="nowhere"), {"batches", "saga", "replay"}),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.telemetry import metrics
-from durable_retry.telemetry.metrics import METRICS, Kind, Metric
+from durable_retry.telemetry.metrics import METRICS, Metric, MetricKind
 from scripts.processes import ROOT
 from tests.support.telemetry import Recorded
 
@@ -48,7 +48,7 @@ def metrics_of(recorded: Recorded) -> dict[str, Any]:
 def test_receivers_see_names_units_and_buckets_of_the_table(recorded: Recorded) -> None:
     for metric in METRICS:
         labels = dict.fromkeys(metric.labels, "x")
-        if metric.kind is Kind.GAUGE:
+        if metric.kind is MetricKind.GAUGE:
             metrics.show_gauges({metric.name: [(1, labels)]})
         else:
             metrics.record(metric, 1, labels)
@@ -63,7 +63,7 @@ def test_receivers_see_names_units_and_buckets_of_the_table(recorded: Recorded) 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_durations_are_in_seconds_and_have_buckets_that_grow(metric: Metric) -> None:
-    assert (metric.kind is Kind.HISTOGRAM) == bool(metric.buckets)
+    assert (metric.kind is MetricKind.HISTOGRAM) == bool(metric.buckets)
     assert list(metric.buckets) == sorted(set(metric.buckets))
     if metric.name.endswith((".duration", ".age", ".lag")):
         assert metric.unit == "s"

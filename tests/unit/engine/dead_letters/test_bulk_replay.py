@@ -10,11 +10,11 @@ from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.dead_letters.bulk_replay import (
     KEPT_FAILURES,
+    BatchPace,
     BulkActionBody,
     BulkItem,
     BulkReplayBody,
     ItemOutcome,
-    Pace,
     ReplayProgress,
     ReplayState,
     UnfinishedFilter,
@@ -40,13 +40,13 @@ GIVEN = {
     ("rate", "batch", "seconds"), [(0.1, 1, 10), (1, 1, 1), (5, 5, 1), (20, 20, 1), (100, 25, 0.25)]
 )
 def test_a_pace_keeps_the_rate(rate: float, batch: int, seconds: float) -> None:
-    pace = Pace.of(rate)
+    pace = BatchPace.of(rate)
     assert (pace.batch, pace.interval) == (batch, timedelta(seconds=seconds))
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.7, 1.9, 7.3, 33.3, 99.9])
 def test_a_pace_is_never_faster_than_asked(rate: float) -> None:
-    pace = Pace.of(rate)
+    pace = BatchPace.of(rate)
     assert pace.batch / pace.interval.total_seconds() <= rate * 1.000001
 
 
