@@ -115,7 +115,7 @@ def test_make_run_and_make_test_are_what_is_run_here_and_by_ci(target: str, reci
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=True,
     )
     assert recipe in listed.stdout

@@ -102,7 +102,7 @@ def test_a_record_goes_when_its_time_is_over_and_the_key_is_free_again(tailored:
     eventually(
         lambda: tailored.client.get(f"/api/operations/{operation_id}").status_code == 404,
         "the record has gone",
-        within_seconds=15,
+        within_seconds=60,
     )
     other = tailored.post(key, "/echo", dependency="forgetful", request={"json": {"amount": 6}})
     assert other.status_code == 202

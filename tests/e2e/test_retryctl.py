@@ -275,7 +275,7 @@ def test_a_closed_pipe_and_an_absent_app_leave_no_stack_trace(shell: Shell) -> N
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

@@ -46,7 +46,7 @@ def bare_path(tmp_path: Path) -> Path:
 def setup(folder: Path, path: str, **env: str) -> subprocess.CompletedProcess[str]:
     command = ["bash", str(folder / "scripts" / "setup.sh")]  # as make would
     return subprocess.run(
-        command, env={"PATH": path, **env}, capture_output=True, text=True, check=False, timeout=60
+        command, env={"PATH": path, **env}, capture_output=True, text=True, check=False, timeout=300
     )
 
 

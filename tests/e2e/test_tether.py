@@ -34,7 +34,7 @@ def test_a_tethered_process_ends_when_its_parent_is_killed() -> None:
         child = int(parent.stdout.readline())
         assert is_running(child)
         parent.kill()
-        eventually(lambda: not is_running(child), "the child ended", within_seconds=5)
+        eventually(lambda: not is_running(child), "the child ended")
 
 
 def test_a_tether_to_a_parent_that_is_gone_starts_nothing() -> None:

@@ -372,14 +372,14 @@ def test_the_completion_of_a_shell_has_commands_and_options(
 def test_bash_completes_by_the_script() -> None:
     ask = "COMP_WORDS=(retryctl outbox list --state ''); COMP_CWORD=4; _shtab_retryctl; echo ${COMPREPLY[@]}"
     script = f"source <({sys.executable} -m retryctl completion bash); {ask}"
-    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)  # noqa: S607 # bash as it is found
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=300, check=True)  # noqa: S607 # bash as it is found
     assert ran.stdout.split() == ["pending", "sent", "failed"]
 
 
 def test_the_start_imports_no_http_client() -> None:
     """It takes longer than everything else, and neither help nor a mistake needs it."""
     code = "import sys, retryctl.cli; sys.exit(not sys.modules.keys().isdisjoint({'httpx', 'shtab'}))"
-    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", code], timeout=300, check=True)
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

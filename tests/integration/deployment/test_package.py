@@ -29,7 +29,7 @@ def loaded(folder: Path, dependencies: str | None = None) -> dict[str, Any]:
         (app / "dependencies.toml").write_text(dependencies)
     command = [sys.executable, "-I", "-S", "-B", str(INDEXING), str(app), str(packages)]
     done = subprocess.run(
-        command, env=ENVIRONMENT, cwd=app, capture_output=True, text=True, check=False, timeout=60
+        command, env=ENVIRONMENT, cwd=app, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

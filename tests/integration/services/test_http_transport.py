@@ -84,7 +84,7 @@ async def using(transport: PooledTransport | None = None) -> AsyncIterator[httpx
 
 
 async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not is_true():  # noqa: ASYNC110 - what is waited for happens in a socket
             await asyncio.sleep(0.005)
 

@@ -51,7 +51,7 @@ async def slow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SlowStorage]:
 
 
 async def until_every_thread_is_busy(slow: SlowStorage) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while slow.begun < storage_clients._THREADS:  # noqa: ASYNC110 - it happens on threads
             await asyncio.sleep(0.005)
 
@@ -59,7 +59,7 @@ async def until_every_thread_is_busy(slow: SlowStorage) -> None:
 async def test_slow_storage_delays_no_name_resolution(slow: SlowStorage) -> None:
     calls = [asyncio.create_task(tables.read("Any", "p", str(number))) for number in range(MANY)]
     calls += [asyncio.create_task(queues.send_message("any", str(number))) for number in range(MANY)]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await until_every_thread_is_busy(slow)
         assert await asyncio.get_running_loop().getaddrinfo("localhost", 80)
     slow.go.set()
@@ -69,7 +69,7 @@ async def test_slow_storage_delays_no_name_resolution(slow: SlowStorage) -> None
 async def test_beyond_the_threads_a_call_fails_as_storage_that_is_away(slow: SlowStorage) -> None:
     calls = [asyncio.create_task(tables.read("Any", "p", str(number))) for number in range(MANY)]
     refused = calls[storage_clients._THREADS :]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert all(
             isinstance(error, AzureError) for error in await asyncio.gather(*refused, return_exceptions=True)
         )
@@ -87,7 +87,7 @@ async def test_a_cancelled_call_holds_its_thread_until_it_ends(slow: SlowStorage
     with pytest.raises(AzureError):
         await run_in_pool(slow.answer)
     slow.go.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 assert await run_in_pool(lambda: "free again") == "free again"
@@ -124,7 +124,7 @@ async def test_a_process_that_ends_writes_what_it_holds_without_a_complaint(stor
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert ended.stderr == ""

@@ -88,7 +88,7 @@ async def test_one_whose_history_was_purged_is_not_shown_and_upkeep_removes_it(
     instance_id = (await call(submit, hub.binding, body))[name]
     client = await client_for(hub.binding)
     await client.terminate_orchestration(instance_id)
-    await client.wait_for_orchestration_completion(instance_id, timeout=20)
+    await client.wait_for_orchestration_completion(instance_id, timeout=60)
     await client.purge_orchestration(instance_id)
     await keep_items(instance_id, None, [(0, BulkItem(id="dl-1", outcome=ItemOutcome.DONE))])
 

@@ -36,7 +36,7 @@ async def submitted(hub: TaskHubStage, body: Any = CALL, **headers: str) -> Answ
 
 
 async def until(hub: TaskHubStage, operation_id: str, status: str) -> dict[str, Any]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             answer = await call(get_operation, hub.binding, operation_id=operation_id)
             if answer.body["status"] == status:

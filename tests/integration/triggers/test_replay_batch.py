@@ -47,7 +47,7 @@ async def change_circuit(hub: TaskHubStage, control: ManualControl, seconds: flo
     action = ManualAction(control, clock.now(), by="ada", reason="maintenance", for_seconds=seconds)
     await circuit.control(ManualControlMessage(action))
     wanted = CircuitState.FORCED_OPEN if control is ManualControl.OPEN else CircuitState.CLOSED
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await circuit.read()).state is not wanted:  # noqa: ASYNC110 # asks another process
             await asyncio.sleep(0.02)
 

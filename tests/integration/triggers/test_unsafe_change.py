@@ -69,7 +69,7 @@ async def held_by_another(stage: TaskHubStage, operation: OperationInput) -> Non
     client = await hub.client_for(stage.binding)
     claim = {"owner": "another", "fingerprint": operation.fingerprint, "now": to_rfc3339(clock.now())}
     await client.signal_entity(EntityInstanceId(IDEMPOTENCY_RECORD, operation.operation_id), "claim", claim)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await hub.read_record(stage.binding, operation.operation_id) is None:  # noqa: ASYNC110 # asks over gRPC
             await asyncio.sleep(0.05)
 
@@ -114,7 +114,7 @@ async def test_old_and_new_operations_end_side_by_side_and_so_after_the_way_back
         for operation in batch:
             assert await hub.start_operation(stage.binding, operation)
         for operation in batch:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not await is_there(stage, dependency, operation):  # noqa: ASYNC110 # asks over gRPC
                     await asyncio.sleep(0.05)
         started += [(name, operation) for operation in batch]

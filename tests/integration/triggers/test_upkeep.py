@@ -269,7 +269,7 @@ async def test_expired_records_leave_nothing_in_the_task_hub(hub: TaskHubStage) 
     await submit(hub.binding, operation)
     await wait_for_operation(hub.binding, "op-short", 20)
     until, removed = NOW + timedelta(days=1), False
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not removed:
             until += ROUND_EVERY
             left = len(await entities(hub))

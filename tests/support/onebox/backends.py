@@ -44,7 +44,7 @@ _QUIET.setLevel(logging.CRITICAL)
 
 async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
     """Look until it is so, for at most 10 s."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await look():  # noqa: ASYNC110 - the other side is another process's state: there is no event
             await asyncio.sleep(0.02)
 
@@ -69,7 +69,7 @@ class Backend:
         return await self.finished(instance_id)
 
     async def finished(self, instance_id: str) -> OrchestrationState:
-        state = await self.client.wait_for_orchestration_completion(instance_id, timeout=20)
+        state = await self.client.wait_for_orchestration_completion(instance_id, timeout=60)
         assert state is not None
         return state
 

@@ -150,7 +150,7 @@ def run_to_end(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         [*START, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         cwd=ROOT,
         env={**os.environ, **env},

@@ -171,4 +171,4 @@ def test_a_connection_string_pays_for_no_identity() -> None:
         "sys.exit('azure.identity' in sys.modules)\n"
     )
     environ = os.environ | {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=environ)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300, env=environ)

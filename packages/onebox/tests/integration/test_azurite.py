@@ -154,4 +154,4 @@ def test_ports_are_the_well_known_ones_unless_settings_differ() -> None:
 def test_it_ends_with_a_onebox_that_is_killed(own_onebox: OneboxProcess) -> None:
     assert own_onebox.ports.all_answer()
     own_onebox.server.kill()
-    eventually(lambda: not own_onebox.ports.taken(), "the ports are free", within_seconds=15)
+    eventually(lambda: not own_onebox.ports.taken(), "the ports are free")

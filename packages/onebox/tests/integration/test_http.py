@@ -74,7 +74,7 @@ def test_a_function_sees_its_callers_trace(onebox: OneboxProcess) -> None:
 
 def test_a_body_over_the_limit_is_413(onebox: OneboxProcess) -> None:
     address = onebox.client.base_url
-    with socket.create_connection((address.host, address.port or 0), timeout=10) as connection:
+    with socket.create_connection((address.host, address.port or 0), timeout=60) as connection:
         connection.sendall(
             b"POST /api/echo/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857601\r\n\r\n"
         )

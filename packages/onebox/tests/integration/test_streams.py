@@ -89,7 +89,7 @@ def test_two_hundred_megabytes_stream_in_and_out_in_little_memory(streams: Onebo
 
 def test_a_function_reads_and_answers_before_the_whole_body_has_come(streams: OneboxProcess) -> None:
     address = streams.client.base_url
-    with socket.create_connection((address.host, address.port or 0), timeout=10) as connection:
+    with socket.create_connection((address.host, address.port or 0), timeout=60) as connection:
         connection.sendall(
             b"POST /api/first-piece HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\nearly"
         )
@@ -137,7 +137,7 @@ def pieces_sent(onebox: OneboxProcess) -> int:
 def silent_reader(onebox: OneboxProcess) -> Iterator[socket.socket]:
     """Asks for an endless answer, and reads nothing."""
     address = onebox.client.base_url
-    with socket.create_connection((address.host, address.port or 0), timeout=10) as connection:
+    with socket.create_connection((address.host, address.port or 0), timeout=60) as connection:
         connection.sendall(b"GET /api/flood HTTP/1.1\r\nHost: localhost\r\n\r\n")
         yield connection
 
@@ -164,7 +164,7 @@ def stands(onebox: OneboxProcess) -> int | None:
 
 def test_a_body_over_the_limit_is_413_whether_it_is_declared_or_not(streams: OneboxProcess) -> None:
     address = streams.client.base_url
-    with socket.create_connection((address.host, address.port or 0), timeout=10) as connection:
+    with socket.create_connection((address.host, address.port or 0), timeout=60) as connection:
         declared = f"POST /api/upload/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LARGE * 2}\r\n\r\n"
         connection.sendall(declared.encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")

@@ -49,7 +49,7 @@ def test_the_death_of_a_parent_with_threads_signals_the_command_once(tmp_path: P
     with subprocess.Popen([sys.executable, "-c", PARENT, str(TETHER), *command]) as parent:
         eventually(signalled.exists, "the command runs")
         parent.send_signal(signal.SIGKILL)
-    eventually(lambda: signalled.read_text().endswith("ended"), "it ends", within_seconds=10)
+    eventually(lambda: signalled.read_text().endswith("ended"), "it ends")
     assert signalled.read_text() == "signalled ended"
 
 

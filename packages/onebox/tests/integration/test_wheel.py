@@ -50,7 +50,7 @@ class Installed:
             env=self.environ,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=True,
         )
         return done.stdout

@@ -38,7 +38,7 @@ async def test_all_work_ends_once(point: FaultPoint, visit: int, tmp_path: Path)
     )
     await hub.start()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await call_until_success(lambda: submit(hub.tasks, "rounds", "rounds", "3"))
             for instance_id in IDS:
                 await call_until_success(lambda each=instance_id: submit(hub.tasks, "mixed", each))

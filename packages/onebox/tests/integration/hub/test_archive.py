@@ -28,7 +28,7 @@ def rows(folder: Path, table: str) -> int:
 
 
 async def until_packed(folder: Path, count: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while rows(folder, "archives") != count:  # noqa: ASYNC110 - another connection's state: there is no event
             await asyncio.sleep(0.02)
 

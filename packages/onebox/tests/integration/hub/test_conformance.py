@@ -118,7 +118,7 @@ async def test_shows_the_custom_status(backend: Backend) -> None:
 
 async def test_a_suspended_instance_sees_events_once_it_is_resumed(backend: Backend) -> None:
     instance_id = await backend.client.schedule_new_orchestration("wait_for_go")
-    await backend.client.wait_for_orchestration_start(instance_id, timeout=10)
+    await backend.client.wait_for_orchestration_start(instance_id, timeout=60)
     await backend.client.suspend_orchestration(instance_id)
 
     async def is_suspended() -> bool:
@@ -135,7 +135,7 @@ async def test_a_suspended_instance_sees_events_once_it_is_resumed(backend: Back
 
 async def test_terminates_with_an_output(backend: Backend) -> None:
     instance_id = await backend.client.schedule_new_orchestration("wait_for_go")
-    await backend.client.wait_for_orchestration_start(instance_id, timeout=10)
+    await backend.client.wait_for_orchestration_start(instance_id, timeout=60)
     await backend.client.terminate_orchestration(instance_id, output="enough")
     state = await backend.finished(instance_id)
     assert state.runtime_status is OrchestrationStatus.TERMINATED
@@ -149,7 +149,7 @@ async def test_terminating_nobody_is_no_error(backend: Backend) -> None:
 async def test_purges_what_is_finished_only(backend: Backend) -> None:
     finished = (await backend.run("no_steps", input=1)).instance_id
     running = await backend.client.schedule_new_orchestration("wait_for_go")
-    await backend.client.wait_for_orchestration_start(running, timeout=10)
+    await backend.client.wait_for_orchestration_start(running, timeout=60)
     assert (await backend.client.purge_orchestration(finished)).deleted_instance_count == 1
     assert (await backend.client.purge_orchestration(running)).deleted_instance_count == 0
     assert await backend.client.get_orchestration_state(finished) is None

@@ -57,7 +57,7 @@ async def test_terminates_all_that_an_instance_has_started(backend: Backend) -> 
     child = {"name": "wait_for_go", "id": "grandchild"}
     parent = {"name": "parent", "input": child, "id": "child"}
     instance_id = await backend.client.schedule_new_orchestration("parent", input=parent)
-    await backend.client.wait_for_orchestration_start("grandchild", timeout=10)
+    await backend.client.wait_for_orchestration_start("grandchild", timeout=60)
     await backend.client.terminate_orchestration(instance_id, recursive=True)
     for each in (instance_id, "child", "grandchild"):
         assert (await backend.finished(each)).runtime_status is OrchestrationStatus.TERMINATED
@@ -146,7 +146,7 @@ async def test_an_empty_reuse_policy_means_that_the_id_must_be_free(backend: Bac
 async def test_a_policy_may_replace_a_running_instance(backend: Backend) -> None:
     policy = pb.OrchestrationIdReusePolicy(replaceableStatus=[pb.ORCHESTRATION_STATUS_RUNNING])
     await backend.client.schedule_new_orchestration("wait_for_go", instance_id="replaced")
-    await backend.client.wait_for_orchestration_start("replaced", timeout=10)
+    await backend.client.wait_for_orchestration_start("replaced", timeout=60)
     state = await backend.run("no_steps", input=2, instance_id="replaced", reuse_id_policy=policy)
     assert (state.name, state.get_output()) == ("no_steps", 2)
 
@@ -173,7 +173,7 @@ async def test_the_sync_client_works_as_well(backend: Backend) -> None:
     def run() -> object:
         with TaskHubGrpcClient(host_address=backend.address) as client:
             instance_id = client.schedule_new_orchestration("one_activity", input=4)
-            state = client.wait_for_orchestration_completion(instance_id, timeout=10)
+            state = client.wait_for_orchestration_completion(instance_id, timeout=60)
             assert state is not None
             return state.get_output()
 

@@ -121,7 +121,7 @@ async def test_a_blocking_client_on_another_thread_is_served(hub: Hub) -> None:
         with blocking_client(hub) as client:
             assert isinstance(client._channel, LocalBlockingChannel)
             client.schedule_new_orchestration("no_steps", instance_id="blocking")
-            state = client.wait_for_orchestration_completion("blocking", timeout=10)
+            state = client.wait_for_orchestration_completion("blocking", timeout=60)
             return state and state.runtime_status.name, len(client.get_orchestration_history("blocking"))
 
     assert await asyncio.to_thread(use) == ("COMPLETED", 4)
@@ -136,7 +136,7 @@ async def test_an_async_client_on_another_event_loop_is_served(hub: Hub) -> None
     async def use() -> int:
         async with client_of(hub.grpc_address) as client:
             await client.schedule_new_orchestration("no_steps", instance_id="afar")
-            await client.wait_for_orchestration_completion("afar", timeout=10)
+            await client.wait_for_orchestration_completion("afar", timeout=60)
             return len(await client.get_orchestration_history("afar"))
 
     assert await asyncio.to_thread(lambda: asyncio.run(use())) == 4
@@ -164,7 +164,7 @@ async def test_what_a_call_starts_does_not_run_in_its_callers_context(tmp_path: 
         caller.set("a function")
         async with client_of(hub.grpc_address) as client:
             await client.schedule_new_orchestration("no_steps", instance_id="one")
-            await client.wait_for_orchestration_completion("one", timeout=10)
+            await client.wait_for_orchestration_completion("one", timeout=60)
     finally:
         await hub.stop()
     assert invoker.callers == ["nobody"]

@@ -46,7 +46,7 @@ class Setting:
 
     async def until_writable(self) -> None:
         """Let time pass until a try of the writer's own has succeeded."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.writer.outage.reason:
                 self.clock.advance(timedelta(seconds=1))
                 await asyncio.sleep(0)

@@ -54,7 +54,7 @@ def queue_of(handler: Handler, limit: int = 2) -> WorkQueue[str]:
 
 
 async def _until_idle(queue: WorkQueue[str]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not queue.is_idle:  # noqa: ASYNC110 - a queue has no event of its own
             await asyncio.sleep(0)
 
@@ -127,7 +127,7 @@ async def test_closing_does_not_wait_for_what_ignores_that_it_is_cancelled() -> 
     queue.open()
     queue.put("a", Lane.GOING)
     await asyncio.sleep(0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await queue.close(seconds=0)
     released.set()
     await _until_idle(queue)
