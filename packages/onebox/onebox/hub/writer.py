@@ -12,9 +12,10 @@ A transaction that raises is undone alone, and its caller gets the exception no 
 their results: it may be refused for what another one of the group has written. As a rule it raises before it
 writes. If it has written, the group is undone and run again, each transaction with a savepoint of its own.
 
-What a transaction wakes may follow it into its group, where it reads what is not committed yet: a first turn
-its start, the entity the turn that calls it, the next turn the entity's answer. One sync then makes the whole
-chain durable, and only after it does anything of it have an effect outside of the store.
+What a worker's transaction wakes may follow it into its group, where it reads what is not committed yet: the
+entity the turn that calls it, the next turn the entity's answer. One sync then makes the whole chain durable,
+and only after it does anything of it have an effect outside of the store. What a client's transaction wakes,
+like a first turn, begins a chain in the next group: the client has its answer before.
 """
 
 import asyncio
@@ -23,10 +24,11 @@ import logging
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, Protocol
 
 from onebox.clock import Clock
@@ -177,9 +179,17 @@ class _HalfWrittenError(Exception):
 class _Pending:
     work: Callable[[Transaction], Any]
     answer: asyncio.Future[Any] | None = None  # None for a follower, whose failure leaves it to be woken
+    answers_first: bool = False  # whether what it wakes is left to the next group
     result: Any = None
     failure: Exception | None = None
     effects: Effects | None = None
+
+    def take_wakes(self) -> list[tuple[str, Lane]]:
+        """Take out of the effects what is left to the next group."""
+        if self.effects is None or not self.answers_first:
+            return []
+        taken, self.effects.wake = self.effects.wake, []
+        return taken
 
     def answer_caller(self) -> None:
         """Give the caller, if it still waits, the result or the failure."""
@@ -227,7 +237,9 @@ class Writer:
         self._faults = faults
         self._seq = first_seq
         self._followers = followers or NoFollowers()
+        self._chains = followers is not None
         self._waiting: deque[_Pending] = deque()
+        self._woken: list[tuple[str, Lane]] = []  # by the clients of the group before
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-commit")
         self._inline = InlinePolicy(_SLOW_COMMIT_SECONDS)
         self._last_seconds = 0.0  # of the last commit on the event loop
@@ -241,31 +253,37 @@ class Writer:
         """Whether nothing waits to be committed."""
         return self._task is None
 
-    async def commit[T](self, work: Callable[[Transaction], T]) -> T:
+    async def commit[T](self, work: Callable[[Transaction], T], *, answers_first: bool = True) -> T:
         """Run `work` in a transaction and return its result once that is on disk.
 
         A caller that is cancelled does not undo it.
+
+        Args:
+            work: Runs statements.
+            answers_first: Whether the caller goes on before anything runs that `work` wakes.
 
         Raises:
             StoreUnwritableError: The disk is full, or another process holds the lock.
             Exception: What `work` raised (nothing of it is stored), or what the commit raised.
         """
         answer = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Pending(work, answer))
+        self._waiting.append(_Pending(work, answer, answers_first and self._chains))
         if self._task is None:
             self._task = asyncio.create_task(self._write_groups(), context=self._context.copy())
         result: T = await answer
         return result
 
     async def commit_surely[T](self, work: Callable[[Transaction], T]) -> T:
-        """Commit, however long the store cannot be written: what has run must not run again for that.
+        """Commit what a worker has done and what that wakes, however long the store cannot be written.
+
+        What has run must not run again for that.
 
         Raises:
             Exception: As `commit`, except for `StoreUnwritableError`.
         """
         while True:
             try:
-                return await self.commit(work)
+                return await self.commit(work, answers_first=False)
             except StoreUnwritableError:
                 await self.outage.over()
 
@@ -282,10 +300,13 @@ class Writer:
         self._thread.shutdown()
 
     async def _write_groups(self) -> None:
-        while self._waiting:
-            # One pass of the loop first: whoever is ready to write in this round joins the group.
+        while self._waiting or self._woken:
+            # One pass of the loop first: whoever is ready to write in this round joins the group, and
+            # clients of the group before pass their answers on.
             await asyncio.sleep(0)
             group = [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_GROUP))]
+            if self._woken:
+                group.append(_Pending(partial(_wake, self._woken)))
             try:
                 await self._write(group)
             except Exception as error:  # noqa: BLE001 - whatever it is, each caller gets it
@@ -300,6 +321,7 @@ class Writer:
         self._faults(FaultPoint.GROUP_COMMITTED)
         # Whoever gets an answer goes on in the loop's next pass: after the effects are applied and
         # before the work begins that they make ready, for which no client waits.
+        self._woken = [each for pending in group for each in pending.take_wakes()]
         for pending in group:
             pending.answer_caller()
         for each in effects:
@@ -337,8 +359,11 @@ class Writer:
 
     def _follow(self, group: list[_Pending], at_us: int, *, apart: bool) -> list[Effects]:
         """Run what the group wakes, and what that wakes; return all effects that are left for the commit."""
-        todo = deque(pending.effects for pending in group if pending.effects is not None)
-        effects, followers = list(todo), 0
+        effects = [pending.effects for pending in group if pending.effects is not None]
+        todo = deque(
+            pending.effects for pending in group if pending.effects is not None and not pending.answers_first
+        )
+        followers = 0
         while todo:
             woken = todo.popleft()
             left: list[tuple[str, Lane]] = []
@@ -396,9 +421,17 @@ class Writer:
             if pending.answer is not None and not pending.answer.done():
                 pending.answer.set_exception(error)
         self._followers.release(committed=False)
+        if self._woken:
+            woken, self._woken = self._woken, []
+            self._apply(Effects(wake=woken))
         if not passing:  # an outage leaves nothing on disk that memory does not have
             self._lost()
 
     def _next_seq(self) -> int:
         self._seq += 1
         return self._seq
+
+
+def _wake(targets: Iterable[tuple[str, Lane]], tx: Transaction) -> None:
+    """Write nothing, and wake some targets."""
+    tx.effects.wake.extend(targets)
