@@ -31,7 +31,8 @@ from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AttemptNow, RequestProbe, RetryState, StepResult, after
 from durable_retry.engine.retry.policy import PRESETS, Timeouts
-from durable_retry.stores.circuit_cache import AdmissionSettings, CircuitCache
+from durable_retry.stores.circuit import AdmissionSettings
+from durable_retry.stores.circuit_cache import CircuitCache
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CALL_SECONDS = 0.1

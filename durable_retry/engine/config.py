@@ -44,9 +44,10 @@ from durable_retry.engine.dependency import (
     Dependency,
     IdempotencySettings,
     WebhookSecretError,
+    limits_problems,
     signing_key,
 )
-from durable_retry.engine.limits import LimitSettings, limits_problems
+from durable_retry.engine.limits import LimitSettings
 from durable_retry.engine.retry.policy import (
     RetryOverride,
     fitted_timeouts,

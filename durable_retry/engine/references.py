@@ -1,4 +1,4 @@
-"""References of a saga's step to results of earlier steps: `{"$result": "charge#/json/id"}`.
+"""The body of a saga, and references in it to results of earlier steps: `{"$result": "charge#/json/id"}`.
 
 A reference stands in place of a value, anywhere in `request.json` or `input` of an operation. Before the `#`
 is the name of the step, behind it a JSON pointer (RFC 6901) into the `result` of its status document.
@@ -6,9 +6,19 @@ is the name of the step, behind it a JSON pointer (RFC 6901) into the `result` o
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
-from durable_retry.engine.base.validation import pointer_of, pointer_problem
+from pydantic import Field, model_validator
+
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    Problem,
+    ResourceName,
+    Strict,
+    pointer_of,
+    pointer_problem,
+    refuse,
+)
 
 MEMBER: Final = "$result"
 
@@ -87,3 +97,74 @@ def filled(value: Any, lookup: Lookup) -> Any:
 
 def _is_reference(value: Any) -> bool:
     return isinstance(value, Mapping) and value.keys() == {MEMBER}
+
+
+MAX_STEPS: Final = 50
+
+
+class StepRequest(Strict):
+    """One step: its operation, and the operation that undoes it.
+
+    Attributes:
+        name: Unique in its saga.
+        operation: A body of `POST /api/operations`.
+        compensation: Another one; None when nothing can or needs to undo the step.
+    """
+
+    name: ResourceName
+    operation: dict[str, Any]
+    compensation: dict[str, Any] | None = None
+
+
+type References = Mapping[str, tuple[str, ...]]
+"""The JSON pointers that are referred to, by the name of the step."""
+
+
+def references_of(request: "SagaRequest") -> References:
+    """Return what the operations of a saga refer to.
+
+    Raises:
+        InvalidInputError: With every reference that is none, or to no earlier step; a compensation may also
+            refer to its own step.
+    """
+    names = [step.name for step in request.steps]
+    wanted: dict[str, set[str]] = {}
+    problems = []
+    for index, step in enumerate(request.steps):
+        for part, document, known in (
+            ("operation", step.operation, names[:index]),
+            ("compensation", step.compensation or {}, names[: index + 1]),
+        ):
+            for place, text in references_in_operation(document):
+                try:
+                    reference = Reference.parse(text)
+                except ValueError as error:
+                    problems.append(Problem(pointer_of("steps", index, part) + place, str(error)))
+                    continue
+                if reference.step in known:
+                    wanted.setdefault(reference.step, set()).add(reference.pointer)
+                else:
+                    detail = f"{reference.step!r} is no step before it"
+                    problems.append(Problem(pointer_of("steps", index, part) + place, detail))
+    if problems:
+        raise InvalidInputError(problems)
+    return {name: tuple(sorted(pointers)) for name, pointers in wanted.items()}
+
+
+def references_in_operation(document: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return pointer and text of the references in the body of an operation."""
+    request = document.get("request")
+    body = request.get("json") if isinstance(request, Mapping) else None
+    return [*references_in(body, "/request/json"), *references_in(document.get("input"), "/input")]
+
+
+class SagaRequest(Strict):
+    """The body of `POST /api/sagas`."""
+
+    steps: Annotated[list[StepRequest], Field(min_length=1, max_length=MAX_STEPS)]
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        if len({step.name for step in self.steps}) < len(self.steps):
+            raise refuse("two steps have one name")
+        return self

@@ -13,8 +13,8 @@ A saga is steps in order, and compensations in reverse once a step failed.
 
 A compensation that fails does not keep the earlier steps from being compensated. `SagaStep.effect` says what
 is left of a step in the world. `Saga.next_action` is `Do`, `Undo` or `Over`; `Saga.after(action, completion)`
-is the next value. The operations inside the body of `POST /api/sagas` are validated by
-`engine.operations.request`.
+is the next value. The body of `POST /api/sagas` is in `engine.references`, and the
+operations inside it are validated by `engine.operations.request`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,21 +23,16 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from durable_retry.engine.base.json_forms import Form, JsonRecord, to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import (
-    InvalidInputError,
-    Problem,
-    ResourceName,
     Strict,
-    pointer_of,
-    refuse,
 )
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.references import MissingResultError, Reference, filled, references_in
+from durable_retry.engine.references import MissingResultError, Reference, filled
 
 MAX_ITEMS: Final = 1_000
 MAX_CONCURRENCY: Final = 100
@@ -130,9 +125,6 @@ def batch_state_of(counts: Mapping[str, int], tolerated_failures: int) -> BatchS
     if counts[OperationState.SUCCEEDED] + failures < counts["total"]:
         return BatchState.RUNNING
     return BatchState.SUCCEEDED if failures <= tolerated_failures else BatchState.FAILED
-
-
-MAX_STEPS: Final = 50
 
 
 class SagaState(StrEnum):
@@ -372,71 +364,3 @@ def _part_document(
 
 def _names(steps: Iterable[SagaStep], effect: Effect) -> list[str]:
     return [step.name for step in steps if step.effect is effect]
-
-
-class StepRequest(Strict):
-    """One step: its operation, and the operation that undoes it.
-
-    Attributes:
-        name: Unique in its saga.
-        operation: A body of `POST /api/operations`.
-        compensation: Another one; None when nothing can or needs to undo the step.
-    """
-
-    name: ResourceName
-    operation: dict[str, Any]
-    compensation: dict[str, Any] | None = None
-
-
-type References = Mapping[str, tuple[str, ...]]
-"""The JSON pointers that are referred to, by the name of the step."""
-
-
-def references_of(request: "SagaRequest") -> References:
-    """Return what the operations of a saga refer to.
-
-    Raises:
-        InvalidInputError: With every reference that is none, or to no earlier step; a compensation may also
-            refer to its own step.
-    """
-    names = [step.name for step in request.steps]
-    wanted: dict[str, set[str]] = {}
-    problems = []
-    for index, step in enumerate(request.steps):
-        for part, document, known in (
-            ("operation", step.operation, names[:index]),
-            ("compensation", step.compensation or {}, names[: index + 1]),
-        ):
-            for place, text in references_in_operation(document):
-                try:
-                    reference = Reference.parse(text)
-                except ValueError as error:
-                    problems.append(Problem(pointer_of("steps", index, part) + place, str(error)))
-                    continue
-                if reference.step in known:
-                    wanted.setdefault(reference.step, set()).add(reference.pointer)
-                else:
-                    detail = f"{reference.step!r} is no step before it"
-                    problems.append(Problem(pointer_of("steps", index, part) + place, detail))
-    if problems:
-        raise InvalidInputError(problems)
-    return {name: tuple(sorted(pointers)) for name, pointers in wanted.items()}
-
-
-def references_in_operation(document: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return pointer and text of the references in the body of an operation."""
-    request = document.get("request")
-    body = request.get("json") if isinstance(request, Mapping) else None
-    return [*references_in(body, "/request/json"), *references_in(document.get("input"), "/input")]
-
-
-class SagaRequest(Strict):
-    """The body of `POST /api/sagas`."""
-
-    steps: Annotated[list[StepRequest], Field(min_length=1, max_length=MAX_STEPS)]
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> Self:
-        if len({step.name for step in self.steps}) < len(self.steps):
-            raise refuse("two steps have one name")
-        return self

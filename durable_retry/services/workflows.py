@@ -28,14 +28,8 @@ from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput, ScopedKey
 from durable_retry.engine.operations.request import ParsedEnvelope
 from durable_retry.engine.operations.status import is_finished
-from durable_retry.engine.workflows import (
-    BatchRequest,
-    References,
-    SagaRequest,
-    SagaStep,
-    StepRequest,
-    references_in_operation,
-)
+from durable_retry.engine.references import References, SagaRequest, StepRequest, references_in_operation
+from durable_retry.engine.workflows import BatchRequest, SagaStep
 from durable_retry.services.submit import (
     KeyReused,
     Naming,

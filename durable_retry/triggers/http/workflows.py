@@ -14,16 +14,8 @@ from durable_retry.engine.base.names import BATCH, SAGA, OperationState
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.operations.operation import operation_id_for
 from durable_retry.engine.operations.request import fingerprint
-from durable_retry.engine.workflows import (
-    BatchProgress,
-    BatchRequest,
-    BatchState,
-    Effect,
-    Saga,
-    SagaRequest,
-    SagaState,
-    references_of,
-)
+from durable_retry.engine.references import SagaRequest, references_of
+from durable_retry.engine.workflows import BatchProgress, BatchRequest, BatchState, Effect, Saga, SagaState
 from durable_retry.services.intake import http_admission
 from durable_retry.services.workflows import WorkflowRequest, batch_items, saga_steps
 from durable_retry.settings.configuration import app_settings

@@ -20,7 +20,6 @@ from durable_retry.engine.limits import (
     acquire,
     give_back,
     limits_at,
-    limits_problems,
     limits_view,
     shared_limits_at,
     slot_answer_from_json,
@@ -315,24 +314,6 @@ def test_a_lowered_adaptive_limit_is_the_limit() -> None:
 def test_its_bounds_go_with_the_reports() -> None:
     assert ADAPTIVE.adaptive_settings == AdaptiveSettings(2, 20, 0.5)
     assert THREE_AT_ONCE.adaptive_settings is None
-
-
-@pytest.mark.parametrize(
-    ("limits", "circuit_enabled", "keys"),
-    [
-        (ADAPTIVE, True, []),
-        (LimitSettings(min_concurrency=9), False, []),
-        (replace(ADAPTIVE, max_concurrency=1), True, ["adaptive"]),
-        (replace(ADAPTIVE, min_concurrency=21), True, ["min_concurrency"]),
-        (ADAPTIVE, False, ["adaptive"]),
-    ],
-)
-def test_settings_that_do_not_fit_together_say_what_to_write(
-    limits: LimitSettings, *, circuit_enabled: bool, keys: list[str]
-) -> None:
-    problems = limits_problems(limits, circuit_enabled=circuit_enabled)
-    assert [key for key, _ in problems] == keys
-    assert all("write " in detail for _, detail in problems)
 
 
 def test_people_see_the_limits_of_the_moment() -> None:

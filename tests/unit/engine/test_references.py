@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.references import MissingResultError, Reference, filled, references_in
+from durable_retry.engine.base.validation import InvalidInputError, validated
+from durable_retry.engine.references import (
+    MissingResultError,
+    Reference,
+    SagaRequest,
+    filled,
+    references_in,
+    references_of,
+)
 
 
 def test_a_reference_names_a_step_and_a_place_in_its_result() -> None:
@@ -34,3 +42,43 @@ def test_a_value_that_is_missing_is_an_error() -> None:
 
     with pytest.raises(MissingResultError, match="x"):
         filled([{"$result": "x#/n"}], nothing)
+
+
+def test_two_steps_cannot_have_one_name() -> None:
+    step = {"name": "charge", "operation": {}}
+    assert len(validated(SagaRequest, {"steps": [step, {**step, "name": "ship"}]}).steps) == 2
+    with pytest.raises(InvalidInputError) as caught:
+        validated(SagaRequest, {"steps": [step, step]})
+    assert ["two steps have one name" in problem.detail for problem in caught.value.problems] == [True]
+
+
+def a_saga_of(*steps: dict[str, Any]) -> SagaRequest:
+    return validated(SagaRequest, {"steps": list(steps)})
+
+
+def refers(text: Any) -> dict[str, Any]:
+    return {"dependency": "d", "request": {"method": "POST", "json": {"id": {"$result": text}}}}
+
+
+def test_the_results_that_a_saga_needs_are_those_it_refers_to() -> None:
+    request = a_saga_of(
+        {"name": "reserve", "operation": {}, "compensation": refers("reserve#/json/id")},
+        {"name": "charge", "operation": {"handler": "h", "input": {"$result": "reserve#"}}},
+        {"name": "ship", "operation": {"request": "?"}, "compensation": refers("charge#/value")},
+    )
+    assert references_of(request) == {"reserve": ("", "/json/id"), "charge": ("/value",)}
+
+
+def test_references_that_lead_nowhere_are_all_reported() -> None:
+    request = a_saga_of(
+        {"name": "reserve", "operation": refers("reserve#/json/id")},
+        {"name": "charge", "operation": refers("ship#"), "compensation": refers("charge")},
+        {"name": "ship", "operation": {}},
+    )
+    with pytest.raises(InvalidInputError) as refused:
+        references_of(request)
+    assert [(each.pointer, each.detail[:30]) for each in refused.value.problems] == [
+        ("/steps/0/operation/request/json/id", "'reserve' is no step before it"),
+        ("/steps/1/operation/request/json/id", "'ship' is no step before it"),
+        ("/steps/1/compensation/request/json/id", "'charge' is no reference: writ"),
+    ]
