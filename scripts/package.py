@@ -1,7 +1,7 @@
 """`python -m scripts.package [--backend storage|scheduler] TARGET`: what is deployed, as a folder or .zip.
 
 It holds the files that .funcignore lets through. The backend stands in host.json, because the scale
-controller reads that file and nothing else (docs/decisions.md).
+controller reads that file and nothing else (docs/decisions/durable-backend.md).
 """
 
 import argparse

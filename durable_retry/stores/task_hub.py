@@ -2,7 +2,7 @@
 
 Each function takes `hub`, the configuration string of a `durableClient` binding. A client is cached per
 event loop and configuration: the SDK's own binding opens and closes a gRPC channel for every invocation of an
-async function (see docs/decisions.md for what that costs).
+async function (see docs/decisions/durable-client.md for what that costs).
 
 The SDK's public query reads every page before it returns, so `operations_page` uses the stub itself.
 """

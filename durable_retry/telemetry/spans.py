@@ -6,7 +6,8 @@ Spans are created where the work is done and never in an orchestrator.
                       ├─ attempt 2 ── GET
                       └─ operation                 created once, when the operation has ended
 
-The host's own spans of the same trace are parents and children of ours; see docs/decisions.md.
+The host's own spans of the same trace are parents and children of ours; see
+docs/decisions/spans-without-an-orchestrator.md.
 
 docs/observability.md describes each attribute. Labels of metrics come from closed sets and from
 dependencies.toml only. Ids and keys are on spans and in log lines only, where they create no time series.

@@ -1,7 +1,7 @@
 """One HTTP request to a dependency: one client each, one time limit, and whether anything was sent.
 
 The transport's pool costs the same however many connections are idle. httpx's own pool tests every idle
-connection on each request (numbers: docs/decisions.md). Here the event loop reports a
+connection on each request (numbers: docs/decisions/http-transport.md). Here the event loop reports a
 connection that the peer closed, so taking one is a `pop`.
 """
 

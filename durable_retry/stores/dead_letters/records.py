@@ -1,7 +1,7 @@
 """Dead letters in Azure Tables: operations, events and messages that need a person.
 
 The row in `DeadLetters` is authoritative. Lists, counters and groups are in `DeadLetterIndex` and are written
-after it (see docs/decisions.md):
+after it (see docs/decisions/dead-letter-tables.md):
 
     keep     insert row ──> index
     change   intent ──> row ──> index ──> delete intent      maintenance finishes what a crash interrupted

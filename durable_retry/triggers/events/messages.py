@@ -101,7 +101,7 @@ def plain_body(body: bytes) -> bytes:
 async def operations_service_bus(message: func.ServiceBusMessage, hub: str) -> None:
     """Start the operation that a Service Bus message holds.
 
-    Why a malformed one is not settled into the queue's own dead letters: docs/decisions.md.
+    Why a malformed one is not settled into the queue's own dead letters: docs/decisions/wrong-messages.md.
     """
     await intake().accept(
         hub,
