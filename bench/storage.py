@@ -31,7 +31,7 @@ from durable_retry.engine.outbox import EventState
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.services.outbox import SWEPT_AFTER, sweep
 from durable_retry.settings.catalogue import STORAGE
-from durable_retry.stores import queues, tables
+from durable_retry.stores import queues, storage_clients, tables
 from durable_retry.stores.dead_letters.index import (
     TABLE,
     IndexEntry,
@@ -109,8 +109,8 @@ def storage_setting(connection: str) -> Iterator[None]:
 
 def _forget_clients() -> None:
     """The app makes its clients once per process."""
-    for module in (tables, queues):
-        module._service.cache_clear()  # noqa: SLF001 - nothing else does so
+    storage_clients.table_service.cache_clear()
+    queues._service.cache_clear()  # noqa: SLF001 - nothing else does so
 
 
 async def fill(table: str, rows: Iterable[tables.Row]) -> None:

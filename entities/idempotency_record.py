@@ -11,7 +11,14 @@ from durabletask.entities import DurableEntity
 
 from durable_retry.engine.base.json_forms import TraceContext, from_rfc3339, optional_from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD
-from durable_retry.engine.operations.idempotency import Record, claim, complete, expire
+from durable_retry.engine.operations.idempotency import (
+    Record,
+    claim,
+    complete,
+    expire,
+    removes_itself,
+)
+from durable_retry.settings.maintenance import maintenance_settings
 from durable_retry.telemetry.events import operation_ended
 
 blueprint = df.Blueprint()
@@ -47,18 +54,18 @@ class IdempotencyRecord(DurableEntity):
         }
 
     def complete(self, request: dict[str, Any]) -> None:
-        """Store the final status document, and schedule the record's expiry.
+        """Store the final status document; schedule the record's expiry, unless retention removes it.
 
         Args:
             request: `owner`, `fingerprint`, `document`, `now`, `ttl_seconds`, `run`, `trace`.
         """
-        before = self._record()
+        before, now = self._record(), from_rfc3339(request["now"])
         record = complete(
             before,
             owner=request["owner"],
             fingerprint=request["fingerprint"],
             document=request["document"],
-            now=from_rfc3339(request["now"]),
+            now=now,
             ttl_seconds=request["ttl_seconds"],
             run=request.get("run"),
         )
@@ -66,7 +73,7 @@ class IdempotencyRecord(DurableEntity):
         if record is not before:
             # Every end passes here once, and an entity is never replayed: the place to count it.
             operation_ended(request["document"], TraceContext.from_json(request.get("trace")))
-        if record.expires_at is not None:
+        if record.expires_at is not None and removes_itself(record, now, maintenance_settings().history_for):
             self.signal_entity(
                 self.entity_context.entity_id,
                 "expire",

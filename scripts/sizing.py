@@ -34,14 +34,12 @@ ACTIVITY: Final = 3
 """Add, read and delete a message of the work-item queue, each by itself; the result is a `MESSAGE`."""
 PURGE: Final = 5
 """Read the instance and its history, list its large messages, delete the history's rows and the instance."""
-EXPIRY: Final = MESSAGE + READ + TURN
-"""The record of the key ends after `ttl_seconds`, by a message of its own."""
 LOOK: Final = 1
-"""Retention reads an operation's instance before it purges it."""
-UPKEEP: Final = EXPIRY + 2 * PURGE + LOOK
-"""What comes later: the record expires, then it and the operation are purged."""
-RECORD: Final = 3 * (MESSAGE + READ) + 3 * TURN + EXPIRY + PURGE
-"""Of all these, those of the key's record: claim, answer and a turn, completion, expiry, purge."""
+"""Retention reads an instance before it purges it."""
+UPKEEP: Final = 2 * (LOOK + PURGE)
+"""What comes later: the operation and the record of its key are purged."""
+RECORD: Final = 3 * (MESSAGE + READ) + 3 * TURN + LOOK + PURGE
+"""Of all these, those of the key's record: claim, answer and a turn, completion, purge."""
 
 # Documented: Azure's scalability targets of storage accounts and queues, and the scheduler's plans.
 ACCOUNT_PER_SECOND: Final = 20_000
@@ -101,7 +99,7 @@ class Cost:
 
     @property
     def actions(self) -> float:
-        """Actions of a scheduler, with the one that lets the record expire."""
+        """Actions of a scheduler, with the one that ends the record where it purges no entity by its id."""
         return self.turns + self.activities + self.entities + 1
 
     def steps(self) -> dict[str, float]:
@@ -161,9 +159,7 @@ def mixed(costs: Mapping[str, Cost]) -> Cost:
 
 def limits(cost: Cost, partitions: int) -> dict[str, float]:
     """Return the operations a second at which each limit of a hub on Azure Storage is reached."""
-    of_partitions = (
-        cost.messages + 1
-    )  # the turns, entities and the expiry, which a partition's owner alone runs
+    of_partitions = cost.messages  # the turns and entities, which a partition's owner alone runs
     executions = INSTANCE_OPERATIONS * cost.executions
     return {
         "the instances that own partitions": partitions * executions / of_partitions,

@@ -27,6 +27,7 @@ from durable_retry.stores.task_hub import (
     Instance,
     Selection,
     complete_record,
+    expire_record,
     instances_of,
     purge_history,
     read_operation,
@@ -141,6 +142,8 @@ async def _sweep(hub: str, operation_id: str, now: datetime) -> bool:
     kept = await keep_failed(instance, now)
     record = await read_record(hub, operation_id)
     if record is not None and record.document is not None:
+        # Without its history, retention may not find it.
+        await expire_record(hub, operation_id, max(now, record.expires_at or now))
         await purge_history(hub, operation_id)
         return False
     await complete_record(hub, operation_id, kept.completion)

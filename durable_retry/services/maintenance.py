@@ -277,7 +277,7 @@ async def _batches(hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]:
 async def _operations(hub: str, shard: int, now: datetime) -> AsyncGenerator[int]:
     kept_for = maintenance_settings().history_for
     if kept_for is not None:
-        async for number in remove_old(hub, now - kept_for, shard, SHARDS[Past.OPERATIONS]):
+        async for number in remove_old(hub, now - kept_for, now, shard, SHARDS[Past.OPERATIONS]):
             yield number
 
 
@@ -289,7 +289,7 @@ async def _results(_hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]
 async def _others(hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]:
     kept_for = maintenance_settings().history_for
     if kept_for is not None:
-        walk = partial(purge_others, hub, now - kept_for)
+        walk = partial(purge_others, hub, now - kept_for, now)
         async for number in _round(walk, operation_index.TABLE, Past.OTHERS.value, now):
             yield number
 

@@ -20,15 +20,22 @@ from durable_retry.stores.task_hub import (
     ENDED_WELL,
     ID_PREFIX,
     Selection,
+    expire_record,
     operations_page,
     purge_ended,
     purge_history,
+    purge_record,
+    read_record,
 )
 
 LOST_AFTER: Final = timedelta(minutes=3)
 """A process that holds entries says so more often."""
 
 PURGED_AT_ONCE: Final = 32
+
+SETTLED_AFTER: Final = timedelta(hours=1)
+"""Task hubs purge no entity that changed a while ago: it remembers messages that it got, to sort others by.
+On Azure Storage that is half an hour (`entityMessageReorderWindowInMinutes`)."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,10 +70,26 @@ async def add_lost(hub: str, now: datetime) -> int:
     return missing
 
 
+async def remove_record(hub: str, operation_id: str, now: datetime) -> None:
+    """Remove the record of a key whose operation's history goes; later, if its time is not over yet.
+
+    A record that is in progress removes itself when it is completed.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer; the next run repeats it.
+    """
+    record = await read_record(hub, operation_id)
+    if record is None or record.expires_at is None:
+        return
+    is_settled = record.expires_at <= now - SETTLED_AFTER
+    if not is_settled or not await purge_record(hub, operation_id):
+        await expire_record(hub, operation_id, max(record.expires_at, now))
+
+
 async def remove_old(
-    hub: str, created_before: datetime, part: int = 0, parts: int = 1
+    hub: str, created_before: datetime, now: datetime, part: int = 0, parts: int = 1
 ) -> AsyncGenerator[int]:
-    """Purge the histories of operations created before an instant, and remove their entries from the index.
+    """Purge the histories of operations created before an instant, their records, and their index entries.
 
     The index finds them at a cost that depends on their number: a task hub reads all its instances for that.
     In the list of those that failed, an operation that has not ended keeps its entry; its history is purged
@@ -75,6 +98,7 @@ async def remove_old(
     Args:
         hub: Configuration of the durable client.
         created_before: Aware UTC instant.
+        now: The present.
         part: Which part of the index, from 0.
         parts: How many there are.
 
@@ -88,9 +112,13 @@ async def remove_old(
     async def is_needed(entry: Entry) -> bool:
         return not await is_over(hub, entry.operation_id)
 
+    async def purge_one(operation_id: str) -> None:
+        await remove_record(hub, operation_id, now)
+        await purge_ended(hub, operation_id, created_before)
+
     async def purge(entries: Sequence[Entry]) -> None:
         for some in batched(entries, PURGED_AT_ONCE, strict=False):
-            await asyncio.gather(*(purge_ended(hub, each.operation_id, created_before) for each in some))
+            await asyncio.gather(*(purge_one(each.operation_id) for each in some))
 
     for kind in Kind:
         before_removal = purge if kind is Kind.ALL else None
@@ -105,7 +133,7 @@ _PREFIXES: Final = (
 """What the ids of this engine's instances begin with."""
 
 
-async def purge_others(hub: str, started_before: datetime, after: str) -> tuple[int, str]:
+async def purge_others(hub: str, started_before: datetime, now: datetime, after: str) -> tuple[int, str]:
     """Purge finished orchestrations of this engine that started before an instant, one page of the task hub.
 
     The task hub's own purge by time takes no names: it would purge those of the app around the engine too.
@@ -113,6 +141,7 @@ async def purge_others(hub: str, started_before: datetime, after: str) -> tuple[
     Args:
         hub: Configuration of the durable client.
         started_before: Aware UTC instant.
+        now: The present.
         after: Where the step before ended; `tables.FIRST` for the first.
 
     Returns:
@@ -129,6 +158,8 @@ async def purge_others(hub: str, started_before: datetime, after: str) -> tuple[
     names = {function_name(name) for name in ORCHESTRATIONS}
     ids = [each.instanceId for each in page.instances if each.name in names]
     for few in batched(ids, PURGED_AT_ONCE, strict=False):
+        if prefix == ID_PREFIX:
+            await asyncio.gather(*(remove_record(hub, each, now) for each in few))
         await asyncio.gather(*(purge_history(hub, each) for each in few))
     if page.following is not None:
         return len(ids), f"{place}|{page.following}"

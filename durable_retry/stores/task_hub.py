@@ -25,6 +25,7 @@ from durabletask.internal.client_helpers import build_query_instances_req
 from durabletask.internal.orchestrator_service_pb2 import OrchestrationIdReusePolicy
 from google.protobuf.wrappers_pb2 import StringValue
 
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD, STARTED_OPERATION
 from durable_retry.engine.operations.idempotency import Record
 from durable_retry.engine.operations.operation import OperationInput, start_input
@@ -202,6 +203,32 @@ async def complete_record(hub: str, operation_id: str, completion: Mapping[str, 
         await client.signal_entity(record_id(operation_id), "complete", dict(completion))
     except grpc.aio.AioRpcError as error:
         raise task_hub_unavailable(error) from error
+
+
+async def expire_record(hub: str, operation_id: str, at: datetime) -> None:
+    """Let the record of an operation's key expire at an instant, by a message that is delivered then.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not take it.
+    """
+    client = await client_for(hub)
+    request = {"now": to_rfc3339(at)}
+    try:
+        await client.signal_entity(record_id(operation_id), "expire", request, signal_time=at)
+    except grpc.aio.AioRpcError as error:
+        raise task_hub_unavailable(error) from error
+
+
+async def purge_record(hub: str, operation_id: str) -> bool:
+    """Purge the entity of an expired record; False where the task hub does not do that, or has none."""
+    client = await client_for(hub)
+    # The SDK's own call says that the id is an orchestration's.
+    request = pb.PurgeInstancesRequest(instanceId=str(record_id(operation_id)), isOrchestration=False)
+    try:
+        done = await client._get_stub().PurgeInstances(request)  # noqa: SLF001 - as in operations_page
+    except grpc.aio.AioRpcError:
+        return False  # What a hub answers that cannot do it is not specified.
+    return done.deletedInstanceCount > 0
 
 
 async def purge_history(hub: str, instance_id: str) -> None:

@@ -99,8 +99,15 @@ class Client:
         if not await self._asked(lambda: self.hub.raise_event(instance_id, event, json.dumps(data))):
             _refuse(grpc.StatusCode.FAILED_PRECONDITION)
 
-    async def signal_entity(self, entity: EntityInstanceId, operation: str, input_: Any = None) -> None:
-        await self._asked(lambda: self.hub.signal(str(entity), operation, json.loads(json.dumps(input_))))
+    async def signal_entity(
+        self,
+        entity: EntityInstanceId,
+        operation: str,
+        input_: Any = None,
+        signal_time: datetime | None = None,
+    ) -> None:
+        given = json.loads(json.dumps(input_))
+        await self._asked(lambda: self.hub.signal(str(entity), operation, given, signal_time))
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -119,6 +126,12 @@ class Client:
             ]
         )
         return pb.QueryInstancesResponse(orchestrationState=found)
+
+    async def PurgeInstances(self, request: pb.PurgeInstancesRequest) -> pb.PurgeInstancesResponse:  # noqa: N802 - gRPC's
+        """Purge one entity."""
+        assert not request.isOrchestration
+        done = await self._asked(lambda: self.hub.purge_entity(request.instanceId))
+        return pb.PurgeInstancesResponse(deletedInstanceCount=int(done))
 
     async def _asked[T](self, act: Callable[[], T]) -> T:
         """Do it, unless the hub is away before; or do it, and let the answer get lost."""

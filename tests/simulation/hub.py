@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from zlib import crc32
 
 from durabletask.client import OrchestrationStatus
 from durabletask.internal import helpers
@@ -58,6 +59,9 @@ _KNOWN: Final = ("operation", "delivery")
 
 _TIMER: Final = "timer"
 _ENTITY: Final = "entity"
+
+_PURGING: Final = 5
+"""One entity in so many is as on a hub that purges none by its id."""
 
 _REPLAYED: Final = 0.01
 """How many turns of a small world the SDK replays from the beginning."""
@@ -190,20 +194,32 @@ class Hub:
         self._send(lambda: self._event(instance_id, name, data))
         return True
 
-    def signal(self, entity: str, operation: str, input_: Any) -> None:
-        """Send a signal, which may come late, or twice."""
+    def signal(self, entity: str, operation: str, input_: Any, at: datetime | None = None) -> None:
+        """Send a signal, which may come late, or twice; at an instant, if one is given."""
         given = json.loads(self._newer(json.dumps(input_)))
+        if at is not None:
+            self._later_signal(Signal(entity, operation, given, at))
+            return
         self._send(lambda: self._operate(entity, operation, given))
 
-    def purge(self, ended_before: datetime) -> None:
-        """Forget operations that ended long ago, as the app's maintenance has a hub do."""
-        old = [
+    def ended(self, before: datetime) -> list[str]:
+        """Return the operations that ended before an instant."""
+        return [
             each.instance_id
             for each in self.instances.values()
-            if each.name == "operation" and not each.is_running and each.updated_at < ended_before
+            if each.name == "operation" and not each.is_running and each.updated_at < before
         ]
-        for instance_id in old:
+
+    def purge(self, instance_id: str, ended_before: datetime) -> None:
+        """Forget an operation, unless it was started again."""
+        if instance_id in self.ended(ended_before):
             del self.instances[instance_id]
+
+    def purge_entity(self, entity: str) -> bool:
+        """Forget an entity; False when there is none, and on some hubs, which purge none by their ids."""
+        known = entity in self.states
+        purges = crc32(entity.encode()) % _PURGING != 0
+        return known and purges and self.states.pop(entity, None) is not None
 
     # Messages.
 

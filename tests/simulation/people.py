@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import azure.functions as func
@@ -19,9 +19,11 @@ from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.intake import Arrival
 from durable_retry.services.intake import BackpressureMonitor, Intake, NotAcceptedError
 from durable_retry.services.maintenance import finish_left_over
+from durable_retry.services.operation_index import remove_record
 from durable_retry.services.outbox import sweep
 from durable_retry.settings.intake import intake_settings
 from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.task_hub import TaskHubUnavailableError
 from durable_retry.triggers.http import (
     bulk_actions,
     circuits,
@@ -335,7 +337,25 @@ class People:
             await self.on_some_worker(lambda worker: _tidied(sweep(worker.name, clock.now())))
             if minutes % 5 == 0:
                 await self.on_some_worker(lambda worker: _tidied(finish_left_over(worker.name, clock.now())))
-                self.app.hub.purge(self.world.now() - _HISTORY_KEPT)
+                await self.retain(self.world.now() - _HISTORY_KEPT)
+
+    async def retain(self, ended_before: datetime) -> None:
+        """Remove the records of operations that ended before an instant, and what the hub has of them."""
+        for operation_id in self.app.hub.ended(ended_before):
+            await self._remove_record(operation_id)
+            self.app.hub.purge(operation_id, ended_before)
+
+    async def _remove_record(self, operation_id: str) -> None:
+        while not await self.on_some_worker(lambda worker: _record_removed(operation_id, worker.name)):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(1)
+
+
+async def _record_removed(operation_id: str, hub: str) -> bool:
+    try:
+        await remove_record(hub, operation_id, clock.now())
+    except TaskHubUnavailableError:
+        return False
+    return True
 
 
 async def _invoked(route: str, hub: str, body: Any, parameters: dict[str, str]) -> tuple[int, Any]:

@@ -7,7 +7,7 @@ The functions take the stored record and return the record to store, with the an
                            and so is that of an earlier run of the same instance, see `_is_earlier_run`
     complete(record, ...)  in progress -> completed, with the status document that answers from then on
     fail(record, ...)      in progress -> absent:   the owner gives up, so the key may be claimed again
-    expire(record, ...)    completed -> absent:     when its time is over
+    expire(record, ...)    completed -> absent:     when its time is over, see `removes_itself`
 """
 
 from collections.abc import Mapping
@@ -82,6 +82,9 @@ class Record(JsonRecord):
     accepted_at: datetime | None = None
     contended_at: datetime | None = None
 
+
+LEFT_TO_RETENTION: Final = timedelta(hours=1)
+"""A record that lives for less removes itself when its time is over; see `removes_itself`."""
 
 COMPLETION_GRACE: Final = timedelta(seconds=30)
 """How long a claim waits for the completion of an earlier start of the same owner."""
@@ -253,6 +256,24 @@ def fail(record: Record | None, *, owner: str) -> Record | None:
 def expire(record: Record | None, *, now: datetime) -> Record | None:
     """Drop an expired record; a signal that arrives too early changes nothing."""
     return None if record is None or _is_expired(record, now) else record
+
+
+def removes_itself(record: Record, now: datetime, history_for: timedelta | None) -> bool:
+    """Whether a record that was just completed needs a message of its own that ends it.
+
+    Retention looks at each operation when its history has been kept long enough, and removes the record with
+    it: that costs one read, where a message costs six requests. It does not where histories are kept for
+    ever, and it may have passed by when an operation ends that is as old as that.
+
+    Args:
+        record: A completed one.
+        now: The end of the operation.
+        history_for: How long histories are kept, from their operation's start; None for ever.
+    """
+    if history_for is None or record.expires_at is None:
+        return True
+    is_old = now - (record.accepted_at or record.claimed_at) > history_for - LEFT_TO_RETENTION
+    return is_old or record.expires_at - now < LEFT_TO_RETENTION
 
 
 def _moved(state: RecordState, move: RecordMove, after: Record) -> Record:

@@ -64,9 +64,9 @@ async def is_complete(hub: TaskHubStage, operation_id: str) -> bool:
 
 async def purged(hub: TaskHubStage, started_before: datetime) -> int:
     """Go round all instances once; return how many were purged."""
-    number, after = await purge_others(hub.binding, started_before, FIRST)
+    number, after = await purge_others(hub.binding, started_before, started_before, FIRST)
     while after != FIRST:
-        more, after = await purge_others(hub.binding, started_before, after)
+        more, after = await purge_others(hub.binding, started_before, started_before, after)
         number += more
     return number
 

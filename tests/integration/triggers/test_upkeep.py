@@ -279,6 +279,27 @@ async def test_expired_records_leave_nothing_in_the_task_hub(hub: TaskHubStage) 
     assert await read_record(hub.binding, "op-short") is None
 
 
+async def test_a_record_goes_with_the_history_of_its_operation(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle_on(monkeypatch, archived_for=None, history_for=timedelta(days=7))
+    hub.answer = failing(0)
+    operation = an_operation(operation_id="op-kept", created_at=NOW, deadline_at=None, ttl_seconds=86_400)
+    await submit(hub.binding, operation)
+    await wait_for_operation(hub.binding, "op-kept", 20)
+    async with asyncio.timeout(20):
+        record = await read_record(hub.binding, "op-kept")
+        while record is None or record.document is None:
+            await asyncio.sleep(0.05)
+            record = await read_record(hub.binding, "op-kept")
+    ended_at = datetime.now(UTC)
+    await run_maintenance(hub.binding, ended_at + timedelta(days=6))
+    assert await read_record(hub.binding, "op-kept") == record
+    await run_maintenance(hub.binding, ended_at + timedelta(days=8))
+    assert await read_operation(hub.binding, "op-kept") is None
+    assert "op-kept" not in str(await entities(hub))
+
+
 async def entities(hub: TaskHubStage) -> list[Any]:
     """Return all entities that the task hub has, also those that hold nothing."""
     client = await client_for(hub.binding)

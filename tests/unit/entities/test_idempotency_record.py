@@ -1,10 +1,13 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from azure.durable_functions.testing import execute_entity
 from azure.durable_functions.testing.entity import EntitySignalAction
 
 from durable_retry.app import harden_runtime
+from durable_retry.settings.maintenance import MaintenanceSettings
+from entities import idempotency_record
 from entities.idempotency_record import IdempotencyRecord
 
 NOW = "2026-11-21T09:00:00Z"
@@ -29,13 +32,27 @@ def test_a_finished_key_answers_with_its_document() -> None:
     assert answer == {"answer": "finished", "run": RUN, "document": {"status": "succeeded"}}
 
 
-def test_a_finished_record_arranges_for_its_own_end() -> None:
+@pytest.fixture
+def kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        idempotency_record, "maintenance_settings", lambda: MaintenanceSettings(history_for=None)
+    )
+
+
+@pytest.mark.usefixtures("kept_for_ever")
+def test_a_finished_record_arranges_for_its_own_end_where_histories_are_kept() -> None:
     done = run("complete", COMPLETE, run("claim", CLAIM).get_state())
     (signal,) = done.actions
     assert isinstance(signal, EntitySignalAction)
     assert signal.operation == "expire"
     assert signal.scheduled_time == datetime(2026, 11, 21, 9, 1, tzinfo=UTC)
     assert run("expire", signal.get_input(), done.get_state()).get_state() is None
+
+
+def test_a_record_that_goes_with_its_history_sends_nothing() -> None:
+    done = run("complete", COMPLETE | {"ttl_seconds": 3600.0}, run("claim", CLAIM).get_state())
+    assert done.get_state()["expires_at"] == "2026-11-21T10:00:00Z"
+    assert not done.actions
 
 
 def test_an_early_signal_expires_nothing() -> None:

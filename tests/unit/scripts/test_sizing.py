@@ -60,7 +60,7 @@ def test_an_operation_that_succeeds_at_once_is_counted_by_hand() -> None:
         "activities": 3,
         "the app's tables": 0,
     }
-    assert cost.requests == 36 + 17
+    assert cost.requests == 36 + 12
 
 
 @pytest.mark.parametrize("name", ["turns", "activities", "entities", "tables"])

@@ -9,8 +9,9 @@ import pytest
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.operations.idempotency import Record, RecordState
 from durable_retry.services import operation_index
-from durable_retry.services.operation_index import LOST_AFTER, add_lost, remove_old
+from durable_retry.services.operation_index import LOST_AFTER, add_lost, remove_old, remove_record
 from durable_retry.stores import storage_clients
 from durable_retry.stores.operation_index import (
     NAMES_TABLE,
@@ -99,15 +100,21 @@ async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
     async def is_over(_hub: str, operation_id: str) -> bool:
         return operation_id != "op-waits"
 
-    purged = []
+    purged: list[str] = []
+    removed_records: list[str] = []
 
     async def purge_ended(_hub: str, operation_id: str, started_before: datetime) -> bool:
         assert started_before == NOON - timedelta(days=7)
         purged.append(operation_id)
         return True
 
+    async def remove_record(_hub: str, operation_id: str, now: datetime) -> None:
+        assert (operation_id in purged, now) == (False, NOON)
+        removed_records.append(operation_id)
+
     monkeypatch.setattr(operation_index, "is_over", is_over)
     monkeypatch.setattr(operation_index, "purge_ended", purge_ended)
+    monkeypatch.setattr(operation_index, "remove_record", remove_record)
     waiting = {"status": OperationState.WAITING_RETRY}
     for age in (1, 8, 9):
         name, old = f"op-{age}", timedelta(days=age)
@@ -115,10 +122,50 @@ async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
         await write_entries(name, held)
     await write_entries("w", [(Kind.FAILED, entry("op-waits", timedelta(days=8), **waiting))])
     for expected in (4, 0):  # Two of all, and two of those that failed beside the one that stays.
-        removed = sum([number async for number in remove_old("", NOON - timedelta(days=7))])
+        removed = sum([number async for number in remove_old("", NOON - timedelta(days=7), NOON)])
         assert removed == expected + (expected > 0)
-    assert purged == ["op-8", "op-9"]
+    assert purged == removed_records == ["op-8", "op-9"]
     assert await listed() == ["op-1"]
     assert await listed(Kind.FAILED) == ["op-1", "op-waits"]
     assert (await named("c", limit=5, cursor=None)).operation_ids == ["op-1"]
     assert (len(account.rows(TABLE)), len(account.rows(NAMES_TABLE))) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("expired", "purges", "expected"),
+    [
+        (timedelta(hours=1), True, ["purge"]),
+        (timedelta(hours=1), False, ["purge", NOON]),
+        (timedelta(minutes=59), True, [NOON]),
+        (-timedelta(hours=2), True, [NOON + timedelta(hours=2)]),
+        (None, True, []),
+    ],
+)
+async def test_a_record_is_purged_when_its_time_is_over_and_else_ends_then(
+    monkeypatch: pytest.MonkeyPatch, expired: timedelta | None, purges: Any, expected: list[Any]
+) -> None:
+    done: list[Any] = []
+    record = Record(
+        state=RecordState.IN_PROGRESS if expired is None else RecordState.COMPLETED,
+        owner="o",
+        fingerprint="f",
+        claimed_at=NOON,
+        expires_at=None if expired is None else NOON - expired,
+    )
+
+    async def read_record(_hub: str, operation_id: str) -> Record | None:
+        return None if operation_id == "op-none" else record
+
+    async def purge_record(_hub: str, _operation_id: str) -> bool:
+        done.append("purge")
+        return bool(purges)
+
+    async def expire_record(_hub: str, _operation_id: str, at: datetime) -> None:
+        done.append(at)
+
+    for stand_in in (read_record, purge_record, expire_record):
+        monkeypatch.setattr(operation_index, stand_in.__name__, stand_in)
+    await remove_record("", "op-none", NOON)
+    assert not done
+    await remove_record("", "op-1", NOON)
+    assert done == expected

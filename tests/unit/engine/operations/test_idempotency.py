@@ -1,6 +1,8 @@
 """Scoped keys, ids and the record behind a key."""
 
 import re
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from durable_retry.engine.operations.idempotency import (
     complete,
     expire,
     fail,
+    removes_itself,
     state_of,
 )
 from durable_retry.engine.operations.operation import (
@@ -31,6 +34,7 @@ from durable_retry.engine.operations.operation import (
 from durable_retry.engine.operations.request import EventName, parse_key, parse_operation
 from tests.support.builders import NOON, after
 
+DAY = timedelta(days=1)
 BODY: dict[str, Any] = {
     "dependency": "payments",
     "request": {"method": "GET", "json": {"order": 1, "note": "a"}},
@@ -393,3 +397,32 @@ def test_only_an_expired_or_failed_record_becomes_absent() -> None:
 @pytest.mark.parametrize("record", [IN_PROGRESS, COMPLETED])
 def test_json_round_trips(record: Record) -> None:
     assert Record.from_json(record.to_json()) == record
+
+
+@pytest.mark.parametrize(
+    ("ttl", "age", "history_for", "expected"),
+    [
+        (DAY, timedelta(0), 7 * DAY, False),
+        (30 * DAY, timedelta(0), 7 * DAY, False),
+        (DAY, timedelta(0), None, True),
+        (timedelta(minutes=59), timedelta(0), 7 * DAY, True),
+        (timedelta(hours=1), timedelta(0), 7 * DAY, False),
+        (DAY, 7 * DAY - timedelta(hours=1), 7 * DAY, False),
+        (DAY, 7 * DAY - timedelta(minutes=59), 7 * DAY, True),
+    ],
+)
+def test_a_record_ends_itself_where_retention_would_not(
+    ttl: timedelta, age: timedelta, history_for: timedelta | None, expected: object
+) -> None:
+    for accepted_at in (None, NOON - age):
+        claimed_at = NOON - age if accepted_at is None else NOON
+        record = Record(
+            state=RecordState.COMPLETED,
+            owner="o",
+            fingerprint="f",
+            claimed_at=claimed_at,
+            accepted_at=accepted_at,
+            expires_at=NOON + ttl,
+        )
+        assert removes_itself(record, NOON, history_for) is expected
+    assert removes_itself(replace(record, expires_at=None), NOON, history_for)
