@@ -32,7 +32,9 @@ from durable_retry.stores.operation_writes import TABLE as MARKERS
 from durable_retry.stores.operation_writes import commit_success, insert_marker
 from durable_retry.stores.outbox import find_event, mark_sent, new_event, pending_of, row_of
 from durable_retry.stores.outbox_index import INDEX_TABLE, OUTBOX_TABLE, ended_row, own_location
+from durable_retry.stores.results import store_apart
 from durable_retry.stores.task_hub import LIGHT_ROWS
+from tests.support.builders import an_operation
 from tests.support.tables import TablesInMemory
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
@@ -43,6 +45,8 @@ RECORDED = timedelta(hours=12)
 PER_SECOND = 200
 MEASURED = 2_000
 """Operations whose rows are removed for each measured rate."""
+
+RESULT_CHARS = 10_000
 
 SCALE = 10_000
 REQUEST_SECONDS = 0.01
@@ -381,11 +385,23 @@ async def _with_operations(hub: TaskHub) -> None:
     await write_entries("bench", [(Kind.ALL, entry_of(*each)) for each in made])
 
 
+@_filled
+async def _with_results(_hub: TaskHub) -> None:
+    result = {"status_code": 200, "headers": {}, "json": {"text": "x" * RESULT_CHARS}}
+
+    async def store(number: int) -> None:
+        operation = an_operation(operation_id=id_of(number), ttl_seconds=60)
+        await store_apart(operation, 1, result, most_chars=4_096, kept_for=timedelta(0), now=BEGIN)
+
+    await _many(store)
+
+
 FILLED: dict[str, Filled] = {
     Past.MARKERS: _with_markers,
     Past.SENT_EVENTS: _with_events,
     Past.COMMITS: _with_commits,
     Past.OPERATIONS: _with_operations,
+    Past.RESULTS: _with_results,
 }
 
 
