@@ -144,7 +144,7 @@ class Run:
         )
 
     def show(self, state: OperationState, *, next_attempt_at: datetime | None = None) -> None:
-        """Let status queries see where the operation stands."""
+        """Set the custom status, which status queries show."""
         status = self.status(state, next_attempt_at=next_attempt_at)
         self.ctx.set_custom_status(moving_parts(status.to_json()))
 

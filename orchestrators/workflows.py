@@ -196,7 +196,7 @@ def _look_at_step(
 ) -> Steps[Completion | None]:
     """Start an operation unless it was started before, and wait for its end until the next look is due."""
     operation, wanted = state.operation_of(action), state.wanted_of(action)
-    # Nobody refers to most steps: then the call is that of older histories.
+    # Without references to the step the call is the same as in older histories.
     call: dict[str, Any] = {"wanted": list(wanted)} if wanted else {}
     try:
         operation = state.filled_operation(action)

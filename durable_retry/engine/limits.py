@@ -278,8 +278,8 @@ def _start(limiter: Limiter, request: SlotRequest, now: datetime) -> tuple[Limit
     if pace is not None:
         if not pace.reserves(wait_seconds):
             return limiter, _asks_again(pace, request)
-        # Soon after the window nothing is left of this pace. Workers' clocks place its end differently:
-        # without the slack, a later one would give away turns at its end, all at once.
+        # Turns are reserved up to the end of the window and a little beyond it: workers' clocks differ, and
+        # without the slack one that is late would grant many turns at once when the window ends.
         following = max(at, min(following, now + timedelta(seconds=pace.seconds) + WINDOW_SLACK))
     if not _is_of_use(wait_seconds, request):
         is_passed = pace is not None and pace.may_be_passed
@@ -362,7 +362,7 @@ def give_back(limiter: Limiter, lease_id: str, received_at: datetime) -> Limiter
 
 @dataclass(slots=True)
 class WorkerShare:
-    """What one worker may start of its own accord. No I/O, no clock, no lock.
+    """What one worker may start without asking the entity. No I/O, no clock, no lock.
 
     Attributes:
         settings: Of the dependency.

@@ -136,7 +136,7 @@ async def read_health_metrics(hub: str, now: datetime) -> HealthMetrics:
 
 
 async def _retries_exhausted(now: datetime) -> int:
-    """Count the dead letters of the last hour whose attempts were used up; nothing while nobody asks."""
+    """Count the dead letters of the last hour whose attempts were used up; 0 when no threshold needs it."""
     if maintenance_settings().thresholds.retries_exhausted_per_hour <= 0:
         return 0
     reason = DeadLetterReason.RETRIES_EXHAUSTED.value

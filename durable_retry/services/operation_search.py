@@ -92,7 +92,7 @@ class OperationFilter:
     def _may_be(self, noted: OperationState | None) -> bool:
         if self.status in (None, noted):
             return True
-        # These are always noted. One that was cancelled may have ended otherwise before that took effect.
+        # The index always has these two; a cancelled operation may have ended otherwise before that arrived.
         if self.status in {OperationState.DEAD_LETTERED, OperationState.CANCELLED}:
             return False
         return noted not in {OperationState.SUCCEEDED, OperationState.DEAD_LETTERED}
@@ -361,7 +361,7 @@ class _Search:
         if self.wanted.status in _FAILED_ONLY:
             kinds = [Kind.FAILED]
         else:
-            # Words may stand in an error, and what has ended badly does not run.
+            # Only the list of failures has errors, where words may stand, and states other than success.
             is_plain = self.wanted.words is None and self.wanted.status in (None, OperationState.SUCCEEDED)
             kinds = [Kind.ALL] if is_plain else [Kind.ALL, Kind.FAILED]
         lists = [buckets(kind, self.place.first, self.wanted.words) for kind in kinds]
@@ -395,7 +395,7 @@ class _Search:
             missing = self.limit - len(self.found)
             taken, rest = rest[:missing], rest[missing:]
             documents = await _documents(self.hub, (one.operation_id for one in taken))
-            # A replay is accepted anew: its operation is in the index twice, and shown where it is now.
+            # A replay is accepted again: the index has its operation twice, and the later place counts.
             present = {(_created_at(one), one["operation_id"]): one for one in documents}
             for position in (one.position for one in taken):
                 document = present.get(position)

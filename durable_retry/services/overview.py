@@ -72,7 +72,7 @@ async def recent_metrics(window_seconds: int) -> dict[str, Any]:
     """Return the metrics of all dependencies over the last seconds, in whole minutes."""
 
     async def read() -> dict[str, Any]:
-        # What this process counted a moment ago belongs to the picture.
+        # So that what this process counted a moment ago is included.
         await storage_clients.run_in_pool(WRITER.flush)
         now = clock.now()
         begin = floored(now - timedelta(seconds=window_seconds), MINUTE)
@@ -257,7 +257,7 @@ class _Unfinished:
         ]
 
     async def refresh(self, hub: str) -> None:
-        """Look again.
+        """Read the latest operations, and some of the older ones, again.
 
         Raises:
             TaskHubUnavailableError: The task hub did not answer.
@@ -281,7 +281,7 @@ class _Unfinished:
             async for begin, _, entries in buckets(kind, None):
                 for entry in entries:
                     known = latest.get(entry.operation_id)
-                    # A replay is accepted anew, later than what came before ended.
+                    # A replay has a new time of acceptance, later than the end of the run before it.
                     if known is None or (known.created_at, known.rank) <= (entry.created_at, entry.rank):
                         latest[entry.operation_id] = entry
                 entries_read += len(entries)

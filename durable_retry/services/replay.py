@@ -83,9 +83,9 @@ class KeyTakenError(Exception):
 async def start_replay(hub: str, operation: OperationInput) -> bool:
     """Start the operation in place of its finished run.
 
-    The finished run's instance gives way; the record of the key opens again for `replay_of` only when that
-    run ended as a dead letter (`engine.operations.idempotency.claim`), so nothing that succeeded is ever
-    done again.
+    The finished run's instance is replaced. The record of the key lets a run for `replay_of` begin only when
+    the last run ended as a dead letter (`engine.operations.idempotency.claim`): what succeeded never runs
+    again.
 
     Returns:
         False when another run of the operation is still going on. A run for the same dead letter counts as
@@ -322,12 +322,12 @@ def _body_of(text: str) -> bytes:
 
 
 def _place_of(source: str) -> str:
-    """Return within what a message's id is unique, so that its key is the one that its source gives it."""
+    """Return the scope of a source's message ids: the key is then the same as at the first delivery."""
     return OPERATIONS_QUEUE if source == QUEUE_SOURCE else intake().settings.places.get(source, "")
 
 
 def _of_event(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
-    """Send the event again that an operation could not get rid of; the operation itself has succeeded."""
+    """Send an event again that could not be delivered; its operation has succeeded."""
     _refuse(edits.edits, "an event")
     _refuse_key(edits)
     return Prepared(OperationInput.from_json(record.operation or {}), ())
@@ -349,7 +349,7 @@ def _editable(operation: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _start(hub: str, record: DeadLetterRecord, operation: OperationInput) -> None:
-    """Start what replays a dead letter; starting it twice is starting it once."""
+    """Start what replays a dead letter. Idempotent."""
     if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
         await resend(hub, event_id_of(record), clock.now())
     elif record.operation is None:
@@ -388,7 +388,7 @@ async def replays_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         if record is None:
             break
         for replay in reversed(record.replays):
-            # The latest one is the operation as it is now.
+            # The latest replay has the operation's present status.
             status = None if found else document["status"]
             has_failed = replay.dead_letter_id is not None
             each = {"dead_letter_id": record.id, "reason": record.reason.value, "by": replay.by}

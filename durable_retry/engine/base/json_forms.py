@@ -344,7 +344,7 @@ class TraceContext:
 
     @classmethod
     def read(cls, traceparent: Any, tracestate: Any = None) -> Self | None:
-        """Read the two values as a stranger sent them.
+        """Read the two values of a caller, which may have any form.
 
         Args:
             traceparent: Of any type and form; of a later version, the part that this version defines.

@@ -80,7 +80,7 @@ class Masking:
         }
 
     def value(self, value: Any) -> Any:
-        """Return what has no place in the content, such as the result of a step: only names count."""
+        """Return a value that is not part of the content, such as a step's result, masked by names alone."""
         return self._shown(("",), value)
 
     def text(self, text: str) -> str:

@@ -24,7 +24,7 @@ def mentions(words: str, *texts: str | None) -> bool:
 
 
 def may_mention(words: str, json_text: str, *texts: str) -> bool:
-    """Return False when certainly not each word stands in a JSON text or in one of the others.
+    """Return False when at least one word is certainly in neither a JSON text nor the other texts.
 
     That costs far less than to parse the text, whose names of fields count as well.
     """

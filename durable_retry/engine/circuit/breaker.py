@@ -104,7 +104,7 @@ class AuditTrail:
         return any(replace(other, until=entry.until) == entry for other in self.entries)
 
     def with_entry(self, entry: AuditEntry) -> "AuditTrail":
-        """Return the trail with one more entry; the oldest go when there is no room."""
+        """Return the trail with one more entry; the oldest are dropped to keep the limits."""
         kept = [*self.entries, entry][-KEPT_ENTRIES:]
         while len(kept) > 1 and _size(kept) > KEPT_BYTES:
             del kept[0]

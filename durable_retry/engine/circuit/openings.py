@@ -99,7 +99,7 @@ class Openings(JsonRecord):
     items: tuple[Opening, ...] = ()
 
     def with_opening(self, opening: Opening) -> "Openings":
-        """Return them with one more; one that arrives twice is kept once, and the oldest make room."""
+        """Return the openings with one more. A duplicate is dropped; beyond `KEPT_OPENINGS` the oldest is."""
         if any((each.epoch, each.at) == (opening.epoch, opening.at) for each in self.items):
             return self
         return Openings((*self.items, opening)[-KEPT_OPENINGS:])

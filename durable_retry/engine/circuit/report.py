@@ -307,7 +307,7 @@ class ReportBuffer:
         return None if is_known else self._taken_as_newcomer
 
     def announce(self, at: datetime) -> None:
-        """Let the others know of this worker, which has nothing else to report."""
+        """Make a report due although there is nothing to report: the other workers must count this one."""
         self._is_announcing = True
         self._note(at)
 
@@ -369,7 +369,7 @@ class ReportBuffer:
         self._throttled_until = latest(self._throttled_until, throttled_until)
         self.here = self.here.plus(throttled_until=throttled_until)
         if lease_id is not None:
-            # A slow probe has not shown that the dependency is well again.
+            # A slow probe does not show that the dependency has recovered.
             sick = slow and health is CallHealth.SUCCESS
             self._probes.append(ProbeResult(lease_id, epoch, CallHealth.FAILURE if sick else health))
         elif health is not CallHealth.SILENT and epoch >= self.epoch:

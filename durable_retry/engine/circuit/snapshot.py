@@ -148,7 +148,7 @@ class ClockDifference:
         least, most = self.began_at - written_at, ended_at - written_at
         if least <= self.ahead <= most:
             return read
-        # The most: a hold that seems to end later than it does is kept too long, and nobody calls too early.
+        # The largest difference: a hold may then be kept too long, but no call is made too early.
         return replace(read, ahead=timedelta(0) if least <= timedelta(0) <= most else most)
 
 
@@ -265,7 +265,7 @@ def permit(
     """
     paused_until = here.throttled_until
     if paused_until is not None and now < paused_until:
-        # The report of this pause is under way: the copy does not show it yet, and nobody may call meanwhile.
+        # The report of this pause is under way and not in the snapshot yet; calls must wait for its end.
         others = here.refused + (0 if snapshot is None else snapshot.waiting)
         return refused(operation_id, paused_until, others, THROTTLED)
     if snapshot is None:

@@ -304,7 +304,7 @@ def apply_manual_action(breaker: Breaker, action: ManualAction, received_at: dat
 def _until(action: ManualAction, now: datetime) -> datetime | None:
     if action.for_seconds is None or action.control in {ManualControl.CLOSE, ManualControl.RESET}:
         return None
-    # A message that was under way for longer than clocks differ is old, and its time began without it.
+    # A message that was under way for longer than clocks differ is old: its time counts from its sending.
     begins_at = action.at if now - action.at > CLOCK_LEAD else now
     return from_ms(to_ms(begins_at + timedelta(seconds=action.for_seconds)))
 

@@ -358,7 +358,7 @@ def not_replayed(record: DeadLetterRecord) -> DeadLetterRecord:
     """
     if record.status is not Status.REPLAYED:
         raise WrongStatusError(record.status)
-    # It did start: its failure is the proof, whatever the caller of the start was answered.
+    # The replay did start: it has failed again. Only the answer to its start was lost.
     if record.replays[-1].dead_letter_id is not None:
         return record
     return replace(_moved(record, Status.OPEN), replays=record.replays[:-1])

@@ -38,7 +38,7 @@ def unreadable_document(
         **{name: _text(written, name) or "" for name in ("key", "dependency", "source")},
         "correlation_id": _text(written, "correlation_id"),
         "status": OperationState.DEAD_LETTERED.value,
-        # How many there were stands in the raw input; one is enough to say that it may have acted.
+        # The exact count is in the raw input only; 1 says that the dependency may have acted.
         "attempt_count": int(begun),
         "attempts": [],
         "next_attempt_at": None,

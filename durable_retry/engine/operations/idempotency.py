@@ -227,7 +227,7 @@ def complete(
     state = state_of(record, now)
     live = None if state is RecordState.ABSENT else record
     if live is not None and live.owner != owner and (run or 0) > live.run:
-        # The claim of this run was answered, and its state was lost: the run before it is over all the same.
+        # This run's claim was answered, but its state was lost. The run before it is over in any case.
         live = None
     # A higher number of the same owner is no mistake: an older version of the entity drops it when it writes.
     is_over = live is not None and (live.owner != owner or (run or live.run) < live.run)
@@ -286,9 +286,9 @@ def _moved(state: RecordState, move: RecordMove, after: Record) -> Record:
 def _run_after(record: Record | None, accepted_at: datetime) -> int:
     """Return the number of the next run: milliseconds since 1970, above that of the record's run.
 
-    A clock, and not a counter, because an expired record is deleted: the number must grow all the same. The
-    record lives for `ttl_seconds` after the end, longer than the clocks of the machines differ. It is the
-    instant of the start, so that a claim whose state was lost gets the same number when it comes again.
+    A clock, not a counter: the number must grow even after an expired record was deleted. The record is kept
+    for `ttl_seconds` after the end, longer than the clocks of the machines differ. The instant is that of the
+    start, so a claim whose state was lost gets the same number when it is repeated.
     """
     last = 0 if record is None else record.run
     return max(last + 1, int(accepted_at.timestamp() * 1000))
@@ -301,8 +301,8 @@ def _is_expired(record: Record, now: datetime) -> bool:
 def _is_earlier_run(record: Record, owner: str) -> bool:
     """Return whether a claim is that of another run of the claimer's instance.
 
-    An instance makes one run after the other, so that one is over. Its `complete` is still on the way, and
-    must not speak for this run when it comes: by then its sender is no owner any more.
+    An instance makes one run after the other, so the earlier run is over. Its `complete` may still arrive; it
+    is ignored then, because its sender is no longer the owner.
     """
     if record.state is not RecordState.IN_PROGRESS or record.owner == owner:
         return False

@@ -201,7 +201,7 @@ def health_shown_by(outcome: AttemptOutcome) -> CallHealth:
 
 
 def failure_of(outcome: AttemptOutcome) -> LastFailure | None:
-    """Return what went wrong in an attempt, for whoever reads why a circuit opened; None for a success."""
+    """Return what went wrong in an attempt, which a circuit shows as its last failure; None for a success."""
     if outcome.category is None:
         return None
     status = None if outcome.status_code is None else f"status {outcome.status_code}"
@@ -280,7 +280,7 @@ async def _run_handler(plan: Plan, name: str) -> AttemptOutcome:
         return plan.outcome(category=Category.TRANSIENT, error=error, counted=False)
     if (too_often := await begun_too_often(plan, handler)) is not None:
         return too_often
-    # Its whole time is the handler's: how long our own storage took must not count.
+    # The time that our own storage took must not count against the handler.
     begun = replace(plan, limit=start_clock(plan.operation))
     return _too_late(begun) or await attempt_handler(begun, handler)
 
@@ -289,7 +289,7 @@ async def _at_most_once(plan: Plan) -> AttemptOutcome:
     """Make an attempt that must not be made twice; a second execution returns the outcome of the first."""
     marked = await insert_marker(plan.operation.run_id, plan.number, plan.limit.started_at)
     if marked is None:
-        # The dependency gets its whole time: how long our own storage took must not count against it.
+        # The time that our own storage took must not count against the dependency.
         begun = replace(plan, limit=start_clock(plan.operation))
         outcome = _too_late(begun) or await attempt_request(begun)
         await _note(begun, outcome)

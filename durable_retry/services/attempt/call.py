@@ -104,7 +104,7 @@ class Calls:
     _failed: list[tuple[Exception, StepFailure]] = field(default_factory=list)
 
     def call(self) -> Call:
-        """Return what the handler gets."""
+        """Return the `Call` that is passed to the handler."""
         operation = self.plan.operation
         return self._call(operation.sent_key, self.plan.number, self._run)
 

@@ -143,7 +143,7 @@ def _raised(plan: Plan, handler: Handler, error: Exception, step: StepFailure | 
 
 
 def _classified(plan: Plan, error: Exception, names: list[str]) -> Classification:
-    """Return what a failure is: of a request by the table of requests, else by the handler's own words.
+    """Classify a failure: that of a request by the table of requests, others by what the handler raised.
 
     Every attempt of a handler counts: what it sent before it failed is not known here.
     """
@@ -187,7 +187,7 @@ async def begun_too_often(plan: Plan, handler: Handler) -> AttemptOutcome | None
 
 
 async def _noted_start(plan: Plan) -> int:
-    """Return how often an attempt has begun; storage that does not answer holds no handler up."""
+    """Return how often an attempt has begun; 1 when storage does not answer, so that the handler can run."""
     try:
         return await count_start(plan.operation.run_id, plan.number, plan.limit.started_at)
     except AzureError as error:

@@ -429,7 +429,7 @@ def _built(pooled: _Pooled, request: Request, progress: SendProgress) -> httpx.R
 
 
 def _decoded(response: httpx.Response, headers: dict[str, str]) -> AsyncIterator[bytes]:
-    """Return the body's parts; httpx unpacks it where it is packed, although nobody asked for that."""
+    """Return the body's parts; httpx decompresses a body that the server compressed without being asked."""
     stream = response.stream
     if "content-encoding" in headers or not isinstance(stream, httpx.AsyncByteStream):
         return response.aiter_bytes()
@@ -493,7 +493,7 @@ def sending_over(make: Callable[[Dependency], httpx.AsyncBaseTransport]) -> Iter
 
 def _own_headers(dependency: Dependency) -> dict[str, str]:
     """Return the headers that the file sets, revealed: the one place where secrets become text."""
-    # A limit on the bytes that are read means little for a body that unpacks to more.
+    # Uncompressed: otherwise the limit on the bytes read would not bound the size of the body.
     headers = {"Accept-Encoding": "identity"}
     for name, value in dependency.headers.items():
         headers[name] = value.reveal() if isinstance(value, Secret) else value

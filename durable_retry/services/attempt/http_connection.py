@@ -59,7 +59,7 @@ class HttpConnection(asyncio.Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
-        if self._exchange is None:  # Nothing was requested: it could be taken for the next response.
+        if self._exchange is None:  # Unrequested data could be taken for the next response.
             self.close()
         else:
             self._exchange.feed(data)
@@ -210,7 +210,7 @@ class _Exchange:
         self._head_read = True
         names = {name.lower() for name, _ in self._headers}
         self._has_length = not names.isdisjoint({b"content-length", b"transfer-encoding"})
-        # Asked for here: llhttp forgets the head with the end of the message.
+        # Read here: llhttp drops the head at the end of the message.
         self._keeps_alive = self._parser.should_keep_alive()
         # The parser waits for the body that a HEAD request's response announces and does not have.
         self._complete = self._is_head
@@ -261,7 +261,7 @@ class _Exchange:
         )
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Give the body as it arrives; no asynchronous generator, which asyncio watches at a price."""
+        """Iterate over the body as it arrives; asyncio would track an asynchronous generator, at a cost."""
         return self
 
     async def __anext__(self) -> bytes:

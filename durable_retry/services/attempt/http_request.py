@@ -104,7 +104,7 @@ def masked(text: str, dependency: Dependency) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Hidden:
-    """What of a dependency's settings no caller sets and nobody sees.
+    """Header names that callers cannot set, and texts to mask, of one dependency.
 
     Attributes:
         made_for: The dependency; another object of the same name is another configuration.
@@ -121,7 +121,7 @@ _hidden: Final[dict[str, _Hidden]] = {}
 
 
 def _hidden_of(dependency: Dependency) -> _Hidden:
-    """Return what is made once for a dependency: every attempt asks for it several times."""
+    """Return these of a dependency; they are computed once, since every attempt uses them several times."""
     known = _hidden.get(dependency.name)
     if known is None or known.made_for is not dependency:
         known = _Hidden(dependency, _secrets(dependency), _reserved_headers(dependency))

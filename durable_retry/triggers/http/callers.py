@@ -45,7 +45,7 @@ _KEY_ENTRY: Final = re.compile(r"([A-Za-z0-9_.\-]{1,64})=(reader|operator):([0-9
 class Role(StrEnum):
     """What a caller may do.
 
-    A reader looks; an operator also changes; nobody does neither.
+    A reader may read; an operator may also change things; `none` may do neither.
     """
 
     NONE = "none"

@@ -48,4 +48,4 @@ type HostFaults = Callable[[StrEnum], None]
 
 
 def no_faults(_: StrEnum) -> None:
-    """Let everything pass: what runs outside of tests."""
+    """Do nothing; used outside of tests."""

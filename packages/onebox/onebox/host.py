@@ -280,7 +280,7 @@ async def _run_exit_functions() -> None:
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
-    """Give up on what a function that blocks the hub's event loop holds up: its store needs no farewell."""
+    """Wait for a step of the stop for a limited time; the store is safe without it."""
     try:
         async with asyncio.timeout(seconds):
             await work
@@ -289,7 +289,7 @@ async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
 
 
 def _exit_now(code: int) -> None:
-    """Leave without ceremony: what is in flight is given back by whoever finds it at the next start."""
+    """End the process at once; the next start takes up what was in flight."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -307,7 +307,7 @@ def banner(components: Components, base_url: str, data: Path) -> str:
 
 
 def differences(catalogue: Catalogue, outputs: Collection[str]) -> Iterator[str]:
-    """Say what of the app works otherwise than in the Functions host, a line each.
+    """Return what works differently from the Functions host, one line each.
 
     Args:
         catalogue: The app's functions.
