@@ -74,6 +74,7 @@ from durable_retry.telemetry.spans import OUTCOME
 
 _WAITS_SECONDS: Final = (0.0, 0.1, 0.3, 0.9)
 """A dead letter is written before its operation ends, so a quick replay can meet the end of the last run."""
+_MOST_SHOWN: Final = 20
 
 
 class KeyTakenError(Exception):
@@ -397,6 +398,3 @@ async def replays_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
             found.append(each | {"status": "dead_lettered" if has_failed else status})
         dead_letter_id = record.replay_of
     return found
-
-
-_MOST_SHOWN: Final = 20

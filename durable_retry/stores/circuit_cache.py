@@ -350,8 +350,6 @@ class CircuitCache:
         )
 
 
-_REPORTER_CHARACTERS: Final = 32
-
 type _Caches = dict[tuple[str, str], CircuitCache]
 
 _caches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Caches] = WeakKeyDictionary()
@@ -393,10 +391,9 @@ def close_circuits() -> None:
 
 
 def _new_cache(hub: str, settings: AdmissionSettings, started_at: datetime) -> CircuitCache:
-    reporter = uuid.uuid4().hex[:_REPORTER_CHARACTERS]
     return CircuitCache(
         settings,
         CircuitEntity(hub, settings.dependency),
-        ReportBuffer(reporter, settings.circuit),
+        ReportBuffer(uuid.uuid4().hex, settings.circuit),
         started_at=started_at,
     )
