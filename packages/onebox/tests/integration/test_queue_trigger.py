@@ -1,9 +1,12 @@
 import base64
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from azure.storage.queue import QueueClient
 
+from onebox.storage.queues import MessageLostError, StorageQueue
 from scripts.processes import eventually
 from tests.support.onebox.process import OneboxProcess
 
@@ -47,6 +50,25 @@ def test_a_message_runs_its_function_with_metadata_and_is_deleted(onebox: Onebox
     assert (run["id"], run["dequeue_count"], run["has_receipt"]) == (sent.id, 1, True)
     assert run["inserted"] == str(sent.inserted_on).replace(" ", "T")
     until_empty(queue)
+
+
+async def test_a_message_is_deleted_without_the_sdk_which_says_why_one_cannot_be(
+    onebox: OneboxProcess,
+) -> None:
+    client = onebox.raw_queue("bare")
+    client.create_queue()
+    client.send_message("one")
+    client.send_message("two")
+    with ThreadPoolExecutor(1) as threads:
+        queue = StorageQueue(client, threads)
+        received = await queue.receive(2, 60)
+        with patch.object(client, "delete_message", side_effect=AssertionError("by the SDK")):
+            for message in received:
+                await queue.delete(message)
+        until_empty(client)
+        with pytest.raises(MessageLostError):
+            await queue.delete(received[0])
+        queue.close()
 
 
 def test_a_failing_message_is_seen_again_after_the_timeout_and_ends_in_the_poison_queue(

@@ -7,6 +7,9 @@ from onebox.storage.queues import StorageQueue
 
 
 class ClientInMemory:
+    credential = None
+    account_name = url = ""
+
     def __init__(self) -> None:
         self.sent: list[str] = []
 
