@@ -304,6 +304,10 @@ async def submit(hub: str, operation: OperationInput, *, is_new_key: bool = Fals
     The order closes every gap but one: between the look at the record and the start, a finished instance can
     vanish (a purge), and then the orchestration's own claim finds the record and does nothing.
 
+    To start first, and to read the record only when the start is refused, would take one round trip for a new
+    key. But a record may outlive the history of its operation: after a purge nothing refuses the start, and
+    the caller would get 202 for what is finished (200 with its document) or is another operation (422).
+
     Args:
         hub: Configuration of the durable client.
         operation: The resolved operation.
