@@ -202,13 +202,9 @@ def _cursor(places: Mapping[str, _Place]) -> str:
 
 def _lists(hub: str, question: Question, tenant: str) -> dict[str, _List]:
     """Return the lists that can answer a question, by name."""
+    operations = partial(_operations, hub, question, tenant)
     lists: dict[str, tuple[FoundType, type[StrEnum] | None, frozenset[str], _List]] = {
-        "operations": (
-            FoundType.OPERATION,
-            OperationState,
-            _NAMED,
-            partial(_operations, hub, question, tenant),
-        ),
+        "operations": (FoundType.OPERATION, OperationState, _NAMED, operations),
         "dead_letters": (FoundType.DEAD_LETTER, Status, _NAMED, partial(_dead_letters, question)),
     }
     for state in EventState:

@@ -13,7 +13,7 @@ Read in DurableTask.AzureStorage and the Durable extension:
 - Messages come twice and overtake each other, and an activity may run on two machines at once.
 - An event for an instance that has ended is refused. Whoever waits for an end asks every two seconds.
 
-`Parts` is what a hub is made of. With the hub's own terms these are its own classes, and nothing here runs.
+`HubClasses` are those that a hub is made of: with its own terms its own classes, and nothing here runs.
 """
 
 import asyncio
@@ -301,8 +301,8 @@ class AzureServicer(Servicer):
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What a hub is made of; as it stands, with the hub's own terms."""
+class HubClasses:
+    """The classes that a hub is made of; the defaults are those of the hub's own terms."""
 
     workers: Callable[..., Workers] = Workers
     transaction: Callable[..., Transaction] = Transaction
@@ -310,12 +310,12 @@ class Parts:
     servicer: Callable[[TaskHub], Servicer] = Servicer
 
 
-def parts_for(terms: AzureTerms | None) -> Parts:
-    """Return the parts of a hub with these terms; None means its own."""
+def classes_for(terms: AzureTerms | None) -> HubClasses:
+    """Return the classes of a hub with these terms; None means its own."""
     if terms is None:
-        return Parts()
+        return HubClasses()
     chances = Chances(terms)
-    return Parts(
+    return HubClasses(
         workers=partial(AzureWorkers, chances),
         transaction=partial(AzureTransaction, chances=chances),
         task_hub=partial(AzureTaskHub, chances),

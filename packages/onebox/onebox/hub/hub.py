@@ -11,7 +11,7 @@ import grpc
 
 from onebox.clock import Clock
 from onebox.faults import FaultPoints, no_faults
-from onebox.hub.azure_terms import parts_for
+from onebox.hub.azure_terms import classes_for
 from onebox.hub.database import open_reader, open_writer
 from onebox.hub.engine import Engine
 from onebox.hub.invoker import Invoker
@@ -89,7 +89,7 @@ class Hub:
         self._invoker = invoker
         self._clock = clock
         self._settings = settings or HubSettings()
-        self._parts = parts_for(self._settings.azure)
+        self._classes = classes_for(self._settings.azure)
         self._faults = faults
         self._lock = HubLock(store_path)
         self._connections: list[sqlite3.Connection] = []
@@ -152,10 +152,10 @@ class Hub:
             clock=self._clock,
             settings=self._settings,
             faults=self._faults,
-            workers=self._parts.workers,
-            transaction=self._parts.transaction,
+            workers=self._classes.workers,
+            transaction=self._classes.transaction,
         )
-        self._tasks = self._parts.task_hub(
+        self._tasks = self._classes.task_hub(
             self._engine, Listing(reading), self._clock, self._faults, self._settings
         )
         return self._tasks
@@ -163,7 +163,7 @@ class Hub:
     async def _serve(self, tasks: TaskHub) -> None:
         """Bind before the first turn runs: an activity may want to be a client."""
         self._server = grpc.aio.server(options=_ANY_SIZE)
-        self._servicer = self._parts.servicer(tasks)
+        self._servicer = self._classes.servicer(tasks)
         _register(self._servicer, self._server)
         if self._socket is None:
             self._address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
