@@ -318,6 +318,24 @@ def _queued(
     return replace(limiter, next_ask_at=now + timedelta(seconds=seconds)), postponed
 
 
+def limits_summary(limits: LimitSettings, needed: NeedsSlot) -> dict[str, Any]:
+    """Return what people see of the limits of this moment without their use.
+
+    Args:
+        limits: As configured.
+        needed: As `limits_at` returned it.
+    """
+    settings = needed.settings
+    return {
+        "max_concurrency": limits.max_concurrency,
+        "current_concurrency": settings.max_concurrency,
+        "rate_per_second": limits.rate_per_second,
+        "current_rate_per_second": settings.rate_per_second,
+        "shared_concurrency": settings.shared_concurrency,
+        "pace": None if needed.pace is None else needed.pace.reason,
+    }
+
+
 def limits_view(limits: LimitSettings, needed: NeedsSlot, limiter: Limiter, at: datetime) -> dict[str, Any]:
     """Return what people see of the limits of this moment.
 
@@ -333,14 +351,9 @@ def limits_view(limits: LimitSettings, needed: NeedsSlot, limiter: Limiter, at: 
     pool = settings.max_concurrency - settings.shared_concurrency
     turns.append(_seconds_until(limiter.next_ask_at, now) * pool / max(limiter.held_seconds, 0.001))
     return {
-        "max_concurrency": limits.max_concurrency,
-        "current_concurrency": settings.max_concurrency,
-        "rate_per_second": limits.rate_per_second,
-        "current_rate_per_second": settings.rate_per_second,
-        "shared_concurrency": settings.shared_concurrency,
+        **limits_summary(limits, needed),
         "lent": len(limiter.leases),
         "waiting": ceil(max(turns)),
-        "pace": None if needed.pace is None else needed.pace.reason,
     }
 
 

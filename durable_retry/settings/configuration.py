@@ -292,13 +292,18 @@ def mistakes_in_dependencies() -> tuple[Problem, ...]:
     try:
         read_dependencies(_dependencies_file(os.environ, _registration))
     except ConfigError as error:
-        return tuple(
-            Problem(f"{error.file_name}: {key_path(problem.pointer)}", problem.detail)
-            for problem in error.problems
-        )
+        return _listed(error)
     except SettingsError as error:
         return error.problems
     return ()
+
+
+def _listed(error: ConfigError) -> tuple[Problem, ...]:
+    """Return the mistakes in the file of dependencies as they are listed among others."""
+    return tuple(
+        Problem(f"{error.file_name}: {key_path(problem.pointer)}", problem.detail)
+        for problem in error.problems
+    )
 
 
 def read_dependencies(file: Path) -> Config:
@@ -306,19 +311,31 @@ def read_dependencies(file: Path) -> Config:
 
     Raises:
         ConfigError: Lists every mistake in it.
-        SettingsError: The file cannot be read.
+        SettingsError: The file cannot be read; or host.json is wrong, beside every mistake in the file.
     """
+    timeout, wrong = _function_timeout()
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         problem = Problem(DEPENDENCIES_FILE.name, f"cannot read {file}: {error}")
-        raise SettingsError((problem,)) from error
-    return parse_config(
-        text,
-        os.environ,
-        function_timeout_seconds=function_timeout_seconds(),
-        file_name=_shown(file),
-    )
+        raise SettingsError((*wrong, problem)) from error
+    try:
+        config = parse_config(text, os.environ, function_timeout_seconds=timeout, file_name=_shown(file))
+    except ConfigError as error:
+        if not wrong:
+            raise
+        raise SettingsError((*wrong, *_listed(error))) from error
+    if wrong:
+        raise SettingsError(wrong)
+    return config
+
+
+def _function_timeout() -> tuple[float | None, tuple[Problem, ...]]:
+    """Return host.json's time limit of one invocation, and what is wrong with it."""
+    try:
+        return function_timeout_seconds(), ()
+    except SettingsError as error:
+        return None, error.problems
 
 
 def _shown(file: Path) -> str:

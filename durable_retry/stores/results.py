@@ -1,10 +1,12 @@
 """Large results, each stored once: the history, the output and the key's record carry where it is.
 
-    PK <day on which it may be removed>[-<part>]   RK <operation's run>.<attempt>.<digest of the result>
+    Table `OperationResults<day on which it may be removed>`
+    PK <that day>[-<part>]   RK <operation's run>.<attempt>.<digest of the result>
 
-The day is behind the end of the record and of the history, so removal looks at no operation: it goes through
-the days that have passed. The digest keeps two executions of one attempt apart, of which either may be the
-one that its history knows; the other row is removed on its day.
+The day is behind the end of the record and of the history, so removal looks at no operation and at no row: it
+drops the tables of the days that have passed. Earlier versions wrote all rows to `OperationResults`, where
+they are read, and removed row by row. The digest keeps two executions of one attempt apart, of which either
+may be the one that its history knows; the other row is removed on its day.
 """
 
 import json
@@ -17,6 +19,8 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.stores import tables
 
 TABLE: Final = "OperationResults"
+"""Rows of earlier versions; begins the names of the tables of days."""
+
 STORED: Final = "stored"
 """Member of a result that names its row, in place of `_LARGE`."""
 
@@ -24,6 +28,7 @@ _LARGE: Final = ("json", "body", "value")
 _MARGIN: Final = timedelta(days=2)
 """Upkeep may be late, and a day is not over where clocks are behind."""
 
+_FIRST: Final = "0001-01-01"
 _FOR_EVER: Final = "9999-12-31"
 _KEYS: Final = ("PartitionKey", "RowKey")
 REMOVED_AT_ONCE: Final = 1_000
@@ -63,7 +68,7 @@ async def store_apart(
         day = (now + kept).date().isoformat()
     keys = {"PartitionKey": tables.partition_of(day, operation.operation_id), "RowKey": name}
     # A row that exists has the same content: its name has the digest.
-    await tables.insert_if_absent(TABLE, keys | tables.packed("result", text))
+    await tables.insert_if_absent(_table_of(keys["PartitionKey"]), keys | tables.packed("result", text))
     rest = {name: value for name, value in result.items() if name not in _LARGE}
     return rest | {STORED: [keys["PartitionKey"], keys["RowKey"]]}
 
@@ -72,14 +77,26 @@ async def with_stored(result: Any) -> Any:
     """Return a result with what was stored apart; with `expired` in place of it when it was removed."""
     if not isinstance(result, Mapping) or STORED not in result:
         return result
-    row = await tables.read(TABLE, *result[STORED])
+    keys = result[STORED]
+    row = await tables.find(_table_of(keys[0]), *keys) or await tables.find(TABLE, *keys)
     rest = {name: value for name, value in result.items() if name != STORED}
     return rest | ({"expired": True} if row is None else json.loads(tables.unpacked("result", row)))
 
 
 async def remove_results(now: datetime) -> int:
-    """Delete results whose day has passed, at most `REMOVED_AT_ONCE`; return how many."""
+    """Drop the tables of days that have passed, and rows of earlier versions, at most `REMOVED_AT_ONCE`.
+
+    Returns:
+        How many rows of earlier versions were deleted.
+    """
     today = now.date().isoformat()
+    for table in await tables.tables_between(_table_of(_FIRST), _table_of(today)):
+        await tables.drop_table(table)
     rows = await tables.rows_after(TABLE, "0", limit=REMOVED_AT_ONCE, before=today, only=_KEYS)
     await tables.delete_rows(TABLE, rows)
     return len(rows)
+
+
+def _table_of(partition: str) -> str:
+    """Return the table of a partition, by the day that it begins with."""
+    return TABLE + partition[: len(_FIRST)].replace("-", "")

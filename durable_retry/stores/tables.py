@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from itertools import batched, groupby, islice
 from operator import itemgetter, methodcaller
 from typing import Any, Final
@@ -104,6 +105,39 @@ async def read(table: str, partition_key: str, row_key: str) -> Row | None:
         return await _run(table, lambda client: dict(client.get_entity(partition_key, row_key)))
     except ResourceNotFoundError:
         return None
+
+
+async def find(table: str, partition_key: str, row_key: str) -> Row | None:
+    """Return a row; None when there is none or no such table, which is not made: it may have been dropped."""
+
+    def get() -> Row:
+        return dict(_client(table).get_entity(partition_key, row_key))
+
+    try:
+        return await run_in_pool(get)
+    except ResourceNotFoundError:
+        return None
+
+
+async def tables_between(after: str, before: str) -> list[str]:
+    """Return the names of the account's tables from one, inclusive, to another, exclusive."""
+
+    def query() -> list[str]:
+        found = storage_clients.table_service().query_tables(
+            f"TableName ge '{after}' and TableName lt '{before}'"
+        )
+        return [str(table.name) for table in found]
+
+    return await run_in_pool(query)
+
+
+async def drop_table(table: str) -> None:
+    """Delete a table with all its rows, in one request; no error if there is none, or it is being deleted."""
+    try:
+        await run_in_pool(partial(storage_clients.table_service().delete_table, table))
+    except HttpResponseError as error:
+        if error.status_code != HTTPStatus.CONFLICT:
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,15 +488,18 @@ async def _run[T](table: str, action: Callable[[TableClient], T]) -> T:
 
 def with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
     """Do something with a table on the caller's thread; when it is missing, make it and do it again."""
-    service = storage_clients.table_service()
-    client = service.get_table_client(table)
+    client = _client(table)
     try:
         return action(client)
     except HttpResponseError as error:
         if _MISSING_TABLE not in (_code(error), *_WORD.findall(str(error))):
             raise
-    service.create_table_if_not_exists(table)
+    storage_clients.table_service().create_table_if_not_exists(table)
     return action(client)
+
+
+def _client(table: str) -> TableClient:
+    return storage_clients.table_service().get_table_client(table)
 
 
 def replace_at_end(table: str, rows: Iterable[Row]) -> None:

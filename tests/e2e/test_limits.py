@@ -73,6 +73,9 @@ def test_calls_slow_down_before_the_dependency_refuses_them(system: System, key:
 def test_the_limits_of_the_moment_and_what_they_let_through_are_shown(system: System) -> None:
     shown = system.client.get("/api/circuits/narrow").json()["limits"]
     assert (shown["max_concurrency"], shown["current_concurrency"], shown["pace"]) == (2, 2, None)
+    items = system.client.get("/api/circuits").json()["items"]
+    listed = {each["dependency"]: each["limits"] for each in items}
+    assert listed["narrow"] == {name: shown[name] for name in shown if name not in {"lent", "waiting"}}
     preview = system.client.post("/api/policies/preview", json={"dependency": "narrow"}).json()
     assert preview["limits"] == {
         "at_once": 2,

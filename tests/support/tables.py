@@ -18,9 +18,10 @@ from azure.core.exceptions import (
     ResourceModifiedError,
     ResourceNotFoundError,
 )
-from azure.data.tables import TableClient, TableErrorCode, TableTransactionError, UpdateMode
+from azure.data.tables import TableClient, TableErrorCode, TableItem, TableTransactionError, UpdateMode
 
 _TERM: Final = re.compile(r"(PartitionKey|RowKey) (eq|gt|ge|lt) '((?:[^']|'')*)'")
+_NAMES: Final = re.compile(r"TableName ge '(\w+)' and TableName lt '(\w+)'")
 
 _STATUSES: Final = {
     ResourceExistsError: (409, TableErrorCode.ENTITY_ALREADY_EXISTS),
@@ -177,6 +178,14 @@ class TablesInMemory:
 
     def get_table_client(self, table: str) -> TableInMemory:
         return self.tables.setdefault(table, TableInMemory())
+
+    def query_tables(self, query_filter: str) -> Iterator[TableItem]:
+        found = _NAMES.fullmatch(query_filter)
+        assert found is not None, query_filter
+        yield from (TableItem(name) for name in sorted(self.tables) if found[1] <= name < found[2])
+
+    def delete_table(self, table: str) -> None:
+        self.tables.pop(table, None)  # As the client library has it.
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return all rows of a table, for whoever looks at it from outside."""

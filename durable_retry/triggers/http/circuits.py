@@ -17,7 +17,7 @@ from durable_retry.engine.circuit import (
     view_of,
 )
 from durable_retry.engine.dependency import Dependency
-from durable_retry.engine.limits import Limiter, limits_view, shared_limits_at
+from durable_retry.engine.limits import Limiter, limits_summary, limits_view, shared_limits_at
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit import CircuitEntity, start_release
 from durable_retry.stores.circuit_cache import circuit_time
@@ -114,7 +114,7 @@ class CircuitDocument(CircuitFigures):
     audit: list[CircuitAct]
 
 
-class LimitsDocument(BaseModel):
+class LimitsSummary(BaseModel):
     """The limits of a dependency at this moment; 0 means no limit."""
 
     max_concurrency: Annotated[int, Field(description="Attempts at once, as configured.")]
@@ -124,9 +124,20 @@ class LimitsDocument(BaseModel):
     shared_concurrency: Annotated[
         int, Field(description="Of the attempts at once, what workers start of their own accord.")
     ]
+    pace: Annotated[str | None, Field(description="Why the rate is lower than configured; null if not.")]
+
+
+class LimitsDocument(LimitsSummary):
+    """The limits of a dependency at this moment, and their use."""
+
     lent: Annotated[int, Field(description="Attempts under way beyond the workers' shares.")]
     waiting: Annotated[int, Field(description="About how many attempts wait for their turn.")]
-    pace: Annotated[str | None, Field(description="Why the rate is lower than configured; null if not.")]
+
+
+class ListedCircuit(CircuitDocument):
+    """The shared breaker of one dependency, and its limits without their use."""
+
+    limits: LimitsSummary
 
 
 class LimitedCircuit(CircuitDocument):
@@ -138,7 +149,7 @@ class LimitedCircuit(CircuitDocument):
 class CircuitPage(BaseModel):
     """Every circuit."""
 
-    items: list[CircuitDocument]
+    items: list[ListedCircuit]
     next_cursor: None
 
 
@@ -305,4 +316,6 @@ def _find(name: str) -> Dependency:
 async def _view(hub: str, dependency: Dependency) -> dict[str, Any]:
     breaker = await CircuitEntity(hub, dependency.name).read()
     # By the circuit's clock: this machine's may show a break that is over, or one that is not as over.
-    return view_of(dependency.name, breaker, circuit_time(hub, dependency.name), dependency.circuit)
+    now = circuit_time(hub, dependency.name)
+    limits = limits_summary(dependency.limits, shared_limits_at(now, dependency.limits, breaker))
+    return {**view_of(dependency.name, breaker, now, dependency.circuit), "limits": limits}

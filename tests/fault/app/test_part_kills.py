@@ -26,7 +26,7 @@ from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import left_over
 from durable_retry.stores.outbox_index import list_notes
-from durable_retry.stores.tables import rows_after
+from durable_retry.stores.tables import rows_after, tables_between
 from durable_retry.stores.workflows import document_of_batch, find_batch
 from onebox.hub import FaultPoint
 from tests.support.azurite import Storage, use_account
@@ -119,7 +119,8 @@ def test_every_operation_is_in_one_end_state(aftermath: Aftermath) -> None:
 
 
 async def test_every_large_result_is_stored_apart(aftermath: Aftermath) -> None:
-    rows = await rows_after(results.TABLE, "0", limit=1_000)
+    days = await tables_between(f"{results.TABLE}0", f"{results.TABLE}:")
+    rows = [row for day in days for row in await rows_after(day, "0", limit=1_000)]
     large = {subject for subject in aftermath.cuts if flow_of(subject).name == "large"} | {"large-0"}
     assert {row["RowKey"].partition(".")[0] for row in rows} == set(map(operation_id, large))
 

@@ -1,15 +1,16 @@
 """Large results in Azure Tables, and what reads and removes them."""
 
+from contextlib import nullcontext
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
 import pytest
-from azure.core.exceptions import AzureError
+from azure.core.exceptions import AzureError, HttpResponseError
 
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.services.attempt import attempt
-from durable_retry.stores import results
+from durable_retry.stores import results, storage_clients, tables
 from durable_retry.stores.results import remove_results, store_apart, with_stored
 from durable_retry.stores.tables import StorageRefusedError
 from tests.support.builders import NOON, an_operation
@@ -60,10 +61,39 @@ async def test_a_small_result_stays_as_it_is(result: Any) -> None:
 
 async def test_a_result_is_removed_when_its_record_and_its_history_are_over() -> None:
     kept = await stored(LARGE, kept_for=DAY, ttl_seconds=timedelta(days=5).total_seconds())
+    assert len(await days()) == 1
     assert await remove_results(NOON + 7 * DAY) == 0
     assert await with_stored(kept) == LARGE
-    assert await remove_results(NOON + 8 * DAY) == 1
+    assert await remove_results(NOON + 8 * DAY) == 0
     assert await with_stored(kept) == {"status_code": 200, "headers": {"a": "b"}, "expired": True}
+    assert not await days()
+    assert await remove_results(NOON + 8 * DAY) == 0
+
+
+async def test_a_day_that_passes_takes_all_of_its_results_and_no_others() -> None:
+    kept = [await stored(LARGE, kept_for=number * DAY) for number in (1, 1, 2)]
+    assert len(await days()) == 2
+    assert await remove_results(NOON + 4 * DAY) == 0
+    assert [("expired" in await with_stored(each)) for each in kept] == [True, True, False]
+    assert len(await days()) == 1
+
+
+async def test_results_of_an_earlier_version_are_read_and_removed_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(results, "_table_of", lambda _partition: results.TABLE)
+        kept = await stored(LARGE)
+    assert await days() == []
+    assert await with_stored(kept) == LARGE
+    assert await remove_results(NOON + 3 * DAY) == 0
+    assert await remove_results(NOON + 4 * DAY) == 1
+    assert "expired" in await with_stored(kept)
+
+
+async def days() -> list[str]:
+    """Return the tables of days that there are."""
+    return await tables.tables_between(f"{results.TABLE}0", f"{results.TABLE}:")
 
 
 async def test_a_result_is_kept_for_ever_where_histories_are() -> None:
@@ -81,3 +111,18 @@ async def test_a_result_that_cannot_be_stored_stays_in_the_history(
     monkeypatch.setattr(attempt, "store_apart", refuse)
     outcome = AttemptOutcome(number=1, started_at=NOON, duration_ms=1.0, result=LARGE)
     assert await attempt._with_result_apart(an_operation(), outcome) == outcome
+
+
+@pytest.mark.parametrize(("status", "raises"), [(409, False), (503, True)])
+async def test_a_day_that_is_being_dropped_already_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, status: int, raises: Any
+) -> None:
+    class Service:
+        def delete_table(self, _table: str) -> None:
+            error = HttpResponseError("TableBeingDeleted")
+            error.status_code = status
+            raise error
+
+    monkeypatch.setattr(storage_clients, "table_service", Service)
+    with pytest.raises(HttpResponseError) if raises else nullcontext():
+        await tables.drop_table("OperationResults20261124")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from durable_retry.engine.base.validation import Problem
 from durable_retry.engine.config import Config, ConfigError
 from durable_retry.handlers import HandlerSetupError
 from durable_retry.settings import configuration
@@ -211,6 +212,24 @@ def test_an_attempt_that_cannot_fit_the_function_timeout_is_reported_with_the_su
     printed = start(monkeypatch, tmp_path, GOOD + "timeouts = { attempt_seconds = 295 }\n")
     assert "305 s" in printed
     assert "functionTimeout" in printed
+
+
+def test_mistakes_in_the_file_are_listed_beside_a_wrong_time_limit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wrong = Problem("host.json/functionTimeout", "must look like 00:05:00, not '5 minutes'")
+
+    def function_timeout_seconds() -> float | None:
+        raise SettingsError((wrong,))
+
+    monkeypatch.setattr(configuration, "function_timeout_seconds", function_timeout_seconds)
+    printed = start(monkeypatch, tmp_path, '[dependencies.payments]\nbase_url = "ftp://x"\nretries = 3\n')
+    for mistake in ("host.json/functionTimeout", "payments.base_url", "payments.retries"):
+        assert mistake in printed
+    assert wrong.detail in start(monkeypatch, tmp_path, GOOD)
+    (tmp_path / "dependencies.toml").unlink()
+    with pytest.raises(SettingsError, match=r"(?s)functionTimeout.*cannot read"):
+        configuration.read_dependencies(tmp_path / "dependencies.toml")
 
 
 def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
