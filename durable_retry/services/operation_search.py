@@ -10,7 +10,6 @@ and shown if it does. One page reads a bounded number of each; its cursor contin
 
 import asyncio
 import base64
-import binascii
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -179,29 +178,34 @@ async def _of_correlation_id(
         found += (one for one in documents if _is_wanted(wanted, one))
         read, place = read + len(page.operation_ids), page.cursor
         if place is None or len(found) == limit or read >= _MAX_DOCUMENTS:
-            return OperationPage(found, None if place is None else _cursor_text([_NAMED, place]))
+            return OperationPage(found, None if place is None else cursor_text([_NAMED, place]))
 
 
 _NAMED: Final = "named"
 
 
-def _read_cursor(cursor: str, kind: str) -> Any:
-    """Return what `_cursor_text` wrote behind its kind.
+def cursor_text(content: Any) -> str:
+    """Return a cursor: JSON in base64, which `cursor_content` reads."""
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode()
+
+
+def cursor_content(cursor: str) -> Any:
+    """Return the content of a cursor.
 
     Raises:
         BadCursorError: It was not given out here.
     """
     try:
-        found, place = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
-        if found != kind:
-            raise BadCursorError(_NOT_OURS)
-    except (binascii.Error, UnicodeError, ValueError, TypeError) as error:
+        return json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
+    except ValueError as error:  # of ASCII, base64 or JSON
         raise BadCursorError(_NOT_OURS) from error
-    return place
 
 
-def _cursor_text(parts: list[Any]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
+def _read_cursor(cursor: str, kind: str) -> Any:
+    match cursor_content(cursor):
+        case [found, place] if found == kind:
+            return place
+    raise BadCursorError(_NOT_OURS)
 
 
 _NOT_OURS: Final = "this cursor was not given out here"
@@ -286,7 +290,7 @@ class _Place:
     def text(self) -> str:
         """Return the cursor."""
         before = None if self.before is None else to_rfc3339(self.before)
-        return _cursor_text([_INDEX, [before, self.last_id, self.shown]])
+        return cursor_text([_INDEX, [before, self.last_id, self.shown]])
 
     def is_before(self, created_at: datetime, operation_id: str) -> bool:
         """Return whether an operation has not been looked at yet."""

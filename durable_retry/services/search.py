@@ -7,9 +7,6 @@ next page; what it finds then can be newer than what was shown.
 """
 
 import asyncio
-import base64
-import binascii
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,6 +25,8 @@ from durable_retry.services.bulk_actions import find_bulk_replay
 from durable_retry.services.operation_search import (
     BadCursorError,
     OperationFilter,
+    cursor_content,
+    cursor_text,
     find_operations,
     named_ids,
 )
@@ -183,9 +182,9 @@ def _places(cursor: str, lists: Iterable[str]) -> dict[str, _Place]:
     try:
         places = {
             "" + name: _Place(after, None if behind is None else ("" + behind[0], "" + behind[1]))
-            for name, (after, behind) in json.loads(base64.urlsafe_b64decode(cursor.encode("ascii"))).items()
+            for name, (after, behind) in cursor_content(cursor).items()
         }
-    except (binascii.Error, UnicodeError, ValueError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
         raise BadCursorError(_NOT_OURS) from error
     if not places or not places.keys() <= set(lists):
         raise BadCursorError(_NOT_OURS)
@@ -196,8 +195,7 @@ _NOT_OURS: Final = "this cursor was not given out here, or for another question"
 
 
 def _cursor(places: Mapping[str, _Place]) -> str:
-    parts = {name: (place.cursor, place.behind) for name, place in places.items()}
-    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
+    return cursor_text({name: (place.cursor, place.behind) for name, place in places.items()})
 
 
 def _lists(hub: str, question: Question, tenant: str) -> dict[str, _List]:

@@ -199,7 +199,17 @@ async def test_an_item_says_in_one_line_why_an_operation_did_not_go_through(list
     ]
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "bm90IGpzb24=", "e30=", "eyJvcGVyYXRpb25zIjogWzEsIFsxXV19"])
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "x",
+        "bm90IGpzb24=",
+        "e30=",
+        "eyJvcGVyYXRpb25zIjogWzEsIFsxXV19",
+        "eyJvcGVyYXRpb25zIjogW251bGwsIHsiYSI6IDF9XX0=",
+    ],
+)
 @pytest.mark.usefixtures("lists")
 async def test_a_cursor_from_elsewhere_is_refused(cursor: str) -> None:
     with pytest.raises(BadCursorError):
