@@ -14,6 +14,9 @@ DEVELOPMENT_STORAGE = "UseDevelopmentStorage=true"
 HIGHEST_PORT: Final = 65_535
 
 _REFERENCE = re.compile(r"%([^%]+)%")
+_STRING: Final = r'"(?:\\.|[^"\\])*"'
+_COMMENT: Final = re.compile(_STRING + r"|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_LAST_COMMA: Final = re.compile(_STRING + r"|,(?=\s*[}\]])", re.DOTALL)
 # The host looks a connection up under this prefix first, so that "Storage" finds AzureWebJobsStorage.
 _CONNECTION_PREFIX = "AzureWebJobs"
 _MOST_PROCESSES: Final = 10  # as in the host
@@ -95,22 +98,49 @@ def load_local_settings(path: Path, environment: MutableMapping[str, str] | None
     for name, value in _values(path).items():
         if not isinstance(value, str):
             raise CannotStartError(f"{path.name}: Values.{name} must be text in quotes")
-        target.setdefault(name, value)
+        try:
+            target.setdefault(name, value)
+        except (ValueError, OSError):  # a name with "=" or without a letter, a NUL, half a surrogate pair
+            raise CannotStartError(f"{path.name}: Values.{name} cannot be an environment variable") from None
 
 
 def _values(path: Path) -> Mapping[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
+        content = read_settings_file(path)
     except FileNotFoundError:
         return {}
-    except json.JSONDecodeError as mistake:
-        raise CannotStartError(f"{path.name} is not JSON: {mistake}") from None
     if not isinstance(content, dict) or not isinstance(content.get("Values", {}), dict):
         raise CannotStartError(f'{path.name} must be an object with a table "Values"')
     if content.get("IsEncrypted") is True:
         raise CannotStartError(f"{path.name} is encrypted; run `func settings decrypt` first")
     values: Mapping[str, Any] = content.get("Values", {})
     return values
+
+
+def read_settings_file(path: Path) -> Any:
+    """Return the content of a JSON file that a person writes: with comments and last commas, as in the host.
+
+    Raises:
+        FileNotFoundError: It is not there.
+        CannotStartError: It cannot be read, or is not JSON.
+    """
+    try:
+        text = _COMMENT.sub(_blank, path.read_text(encoding="utf-8-sig"))
+        return json.loads(_LAST_COMMA.sub(_blank, text))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise CannotStartError(f"{path.name} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise CannotStartError(f"{path.name} is not UTF-8 text") from None
+    except json.JSONDecodeError as mistake:
+        raise CannotStartError(f"{path.name} is not JSON: {mistake}") from None
+
+
+def _blank(match: re.Match[str]) -> str:
+    """Leave strings and the places of everything else as they are: errors name lines and columns."""
+    found = match[0]
+    return found if found.startswith('"') else re.sub(r"[^\n]", " ", found)
 
 
 def process_count(environ: Mapping[str, str]) -> int:

@@ -5,7 +5,6 @@ know is a mistake worth stopping for: the host would ignore it in silence.
 Source of names and defaults: "host.json reference for Azure Functions 2.x and later", Microsoft Learn.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -17,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 
 from onebox import CannotStartError
+from onebox.environment import read_settings_file
 from onebox.hub.model import TERMINAL, Status
 from onebox.hub.settings import VersionFailure, VersionMatch
 
@@ -229,15 +229,11 @@ def read_host_json(path: Path) -> HostJson:
         CannotStartError: It is missing, not JSON, or has wrong values or unknown keys; all of them are named.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return HostJson.model_validate(read_settings_file(path))
     except FileNotFoundError:
         raise CannotStartError(
             f"no host.json in {path.parent}: is this the folder of a function app?"
         ) from None
-    try:
-        return HostJson.model_validate(json.loads(text))
-    except json.JSONDecodeError as mistake:
-        raise CannotStartError(f"{path.name} is not JSON: {mistake}") from None
     except ValidationError as mistakes:
         raise CannotStartError(_describe(mistakes)) from None
 

@@ -17,19 +17,17 @@ import uvicorn
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from onebox import CannotStartError, __version__
 from onebox.clock import Clock
 from onebox.http.access import Browsers, Keys, Level
+from onebox.http.connections import KEEP_ALIVE_SECONDS, Config, ConnectionLimits, Protocol
 from onebox.http.functions import Endpoint, HttpFunctions
 from onebox.http.messages import raw_path
 from onebox.triggers.manual import ManualTriggers
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function
 
 _BACKLOG = 2048
-# Kestrel's default, under which the host runs: a client's pool keeps connections for less than that.
-_KEEP_ALIVE_SECONDS = 130
 # The major version of the Functions host whose behaviour onebox follows; tools compare it.
 _HOST_VERSION = "4.0.1"
 
@@ -78,46 +76,6 @@ def base_url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if address.version == 6 else f"http://{host}:{port}"  # noqa: PLR2004
 
 
-class JoinedWrites:
-    """A connection that sends the head of an answer together with a body that follows at once."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._loop = asyncio.get_running_loop()
-        self._held = b""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Hold the first piece back until the next one, or until the present pass of the loop is over."""
-        if not data:
-            return  # asyncio keeps an empty piece of `writelines`, and tries to send it for ever.
-        if self._held:
-            held, self._held = self._held, b""
-            self._transport.writelines([held, data])
-        else:
-            self._held = data
-            self._loop.call_soon(self._flush)
-
-    def close(self) -> None:
-        """Send what is held back, and close."""
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        if self._held:
-            held, self._held = self._held, b""
-            self._transport.write(held)
-
-
-class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # one of two, by what is installed
-    """Writes each answer in one piece where it can: a head of its own would wake the client twice."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(JoinedWrites(transport))
-
-
 class _Server(uvicorn.Server):
     """Installs no signal handlers: the host has its own."""
 
@@ -129,17 +87,24 @@ class _Server(uvicorn.Server):
 class WebServer:
     """Serves an application until it is stopped."""
 
-    def __init__(self, application: ASGIApp, listener: socket.socket, stop_seconds: int) -> None:
-        config = uvicorn.Config(
+    def __init__(
+        self,
+        application: ASGIApp,
+        listener: socket.socket,
+        stop_seconds: int,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        config = Config(
             application,
-            http=_Protocol,
+            limits or ConnectionLimits.of_this_process(),
+            http=Protocol,
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
             ws="none",
             backlog=_BACKLOG,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=stop_seconds,
         )
         self._server = _Server(config)

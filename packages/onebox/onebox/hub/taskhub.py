@@ -12,6 +12,7 @@ Times are aware UTC datetimes; payloads are JSON text as the SDK writes it (None
 """
 
 import asyncio
+import unicodedata
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -37,6 +38,8 @@ from onebox.hub.reading import (
 from onebox.hub.settings import HubSettings
 
 _PURGE_PAGE = 200
+_LONGEST_ID = 256
+_NOT_IN_IDS = frozenset("/\\#?")
 
 
 class TaskHub:
@@ -67,12 +70,11 @@ class TaskHub:
 
         Raises:
             InstanceExistsError: The id is taken by an instance in a status that may not be replaced.
-            InvalidRequestError: The name is empty, or the id is an entity's.
+            InvalidRequestError: The name is empty, or the id is none for an orchestration.
         """
         if not asked.name:
             raise InvalidRequestError("an orchestration needs a name")
-        if is_entity(asked.instance_id):
-            raise InvalidRequestError("instance ids that begin with '@' are those of entities")
+        _check_id(asked.instance_id)
         wanted = replace(
             asked,
             instance_id=asked.instance_id or uuid.uuid4().hex,
@@ -236,3 +238,17 @@ class TaskHub:
         return await self._change(
             lambda tx: entities.clean(tx, remove_empty=remove_empty, release_orphans=release_orphans)
         )
+
+
+def _check_id(instance_id: str) -> None:
+    """Refuse what the Durable extension refuses in a client's start (`DurableClient.StartNewAsync`).
+
+    Raises:
+        InvalidRequestError: It does.
+    """
+    if is_entity(instance_id):
+        raise InvalidRequestError("instance ids that begin with '@' are those of entities")
+    if len(instance_id) > _LONGEST_ID:
+        raise InvalidRequestError(f"instance ids must not be longer than {_LONGEST_ID} characters")
+    if any(each in _NOT_IN_IDS or unicodedata.category(each) == "Cc" for each in instance_id):
+        raise InvalidRequestError("instance ids must not contain /, \\, #, ? or control characters")

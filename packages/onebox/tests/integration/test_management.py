@@ -81,6 +81,8 @@ def test_bad_starts_are_refused(api: httpx.Client) -> None:
     assert api.post("/orchestrators/unknown", json=1).status_code == 400
     assert api.post("/orchestrators/greet", content="{", headers=JSON).status_code == 400
     assert api.post("/orchestrators/greet/@x@y", json=[]).status_code == 400
+    for wrong in ("a%2Fb", "a%3Fb", "a%23b", "a%5Cb", "a%0Ab", "a" * 257):
+        assert api.post(f"/orchestrators/greet/{wrong}", json=[]).status_code == 400, wrong
     assert api.get("/orchestrators/greet").status_code == 404
     start(api, "nap", "m-taken", 600)
     assert api.post("/orchestrators/nap/m-taken", json=600).status_code == 409
@@ -237,7 +239,7 @@ def test_a_body_that_is_nested_too_deep_is_refused(api: httpx.Client) -> None:
     assert (answer.status_code, answer.json()) == (400, {"Message": "Invalid JSON content"})
 
 
-@pytest.mark.parametrize("instance_id", ["m-用户", "m-\n\0", "m-a b", "m-/?"])
+@pytest.mark.parametrize("instance_id", ["m-用户", "m-a b", "m-%2F+&="])
 def test_the_location_of_an_instance_leads_to_it_whatever_its_id(api: httpx.Client, instance_id: str) -> None:
     path = quote(instance_id, safe="")
     assert api.post(f"/orchestrators/waits/{path}", json={}, headers=JSON).status_code == 202

@@ -71,3 +71,37 @@ def test_an_identity_is_reported_as_out_of_reach(setting: str, name: str | None)
         MissingSettingError, match=f"{setting} asks for an identity, .* set .* connection string"
     ):
         AppSettings({setting: "retries"}).connection(name, where="function f")
+
+
+COMMENTED = """// of the developer's machine
+{
+  /* all of
+     it */
+  "Values": {"A": "http://a//b /*c*/ ,}", "B": "\\"//", /* d */ }, // e
+}
+"""
+
+
+def test_comments_and_last_commas_are_read_as_in_the_host(tmp_path: Path) -> None:
+    assert load(tmp_path, COMMENTED, {}) == {"A": "http://a//b /*c*/ ,}", "B": '"//'}
+    with pytest.raises(CannotStartError, match=r"line 3 column 1 \(char 12\)"):
+        load(tmp_path, "/* a\n b */ \n? // c", {})
+
+
+def test_what_is_no_text_or_no_file_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "local.settings.json"
+    path.write_bytes(b"\xff\xfe{\x00")
+    with pytest.raises(CannotStartError, match="is not UTF-8 text"):
+        load_local_settings(path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(CannotStartError, match=r"local\.settings\.json cannot be read: Is a directory"):
+        load_local_settings(path)
+
+
+@pytest.mark.parametrize(("name", "value"), [("A=B", "x"), ("", "x"), ("ONEBOX_TEST", "a\0b")])
+def test_what_cannot_be_in_the_environment_is_named(tmp_path: Path, name: str, value: str) -> None:
+    path = tmp_path / "local.settings.json"
+    path.write_text(json.dumps({"Values": {name: value}}))
+    with pytest.raises(CannotStartError, match=f"Values.{name} cannot be an environment variable"):
+        load_local_settings(path)

@@ -1,0 +1,146 @@
+"""One connection to the web server: what a head may be and how long it may take, and when bytes go out.
+
+The limits are those of Kestrel, under which the host runs.
+"""
+
+import asyncio
+import resource
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+# A client's pool keeps connections for less than that.
+KEEP_ALIVE_SECONDS: Final = 130
+
+_LARGEST_HEAD_BYTES: Final = 40_960  # Kestrel: 8 KB for the line and 32 KB for headers
+_HEAD_SECONDS: Final = 30.0
+_DESCRIPTORS_FOR_OTHERS: Final = 256  # the task hub, storage, the app
+_FEWEST_CONNECTIONS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What the clients may take.
+
+    Attributes:
+        connections: How many at once; 503 above.
+        head_bytes: The largest request line with its headers; 431 above.
+        head_seconds: How long a head may take from its first byte; 408 after that.
+        idle_seconds: How long a connection may be silent before its first request; it is closed then.
+    """
+
+    connections: int
+    head_bytes: int = _LARGEST_HEAD_BYTES
+    head_seconds: float = _HEAD_SECONDS
+    idle_seconds: float = KEEP_ALIVE_SECONDS
+
+    @classmethod
+    def of_this_process(cls) -> Self:
+        """Raise the number of open files as far as the process may, and leave some of them to others."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < hard:
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+                soft = hard
+            except (OSError, ValueError):  # macOS has a lower limit that it does not tell
+                pass
+        return cls(max(soft - _DESCRIPTORS_FOR_OTHERS, _FEWEST_CONNECTIONS))
+
+
+class Config(uvicorn.Config):
+    """uvicorn's, with limits of ours."""
+
+    def __init__(self, app: ASGIApp, limits: ConnectionLimits, **options: Any) -> None:
+        super().__init__(app, **options)
+        self.limits = limits
+
+
+class JoinedWrites:
+    """A connection that sends the head of an answer together with a body that follows at once."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._held = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Hold the first piece back until the next one, or until the present pass of the loop is over."""
+        if not data:
+            return  # asyncio keeps an empty piece of `writelines`, and tries to send it for ever.
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.writelines([held, data])
+        else:
+            self._held = data
+            self._loop.call_soon(self._flush)
+
+    def close(self) -> None:
+        """Send what is held back, and close."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held)
+
+
+class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # one of two, by what is installed
+    """Writes each answer in one piece where it can, and bounds the heads of requests.
+
+    uvicorn bounds neither their size nor their time: a client that sends one for ever would fill the memory.
+    """
+
+    _head_bytes = 0
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Begin; refuse a client too many, and leave those that are there alone."""
+        super().connection_made(JoinedWrites(transport))
+        if len(self.connections) > self.config.limits.connections:
+            self._refuse("503 Service Unavailable")
+        else:
+            self._deadline = self.loop.call_later(self.config.limits.idle_seconds, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._forget_deadline()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come, and note whether it has completed a head."""
+        known, in_body = self.cycle, self.cycle is not None and self.cycle.more_body
+        super().data_received(data)
+        if in_body or self.cycle is not known:
+            self._head_bytes = 0
+            self._forget_deadline()
+            return
+        if not self._head_bytes:
+            self._forget_deadline()
+            self._deadline = self.loop.call_later(
+                self.config.limits.head_seconds, self._refuse, "408 Request Timeout"
+            )
+        self._head_bytes += len(data)
+        if self._head_bytes > self.config.limits.head_bytes:
+            self._refuse("431 Request Header Fields Too Large")
+
+    def _forget_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _refuse(self, status: str) -> None:
+        """Answer, unless another answer is under way, and close."""
+        self._forget_deadline()
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete:
+            head = f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+            self.transport.write(head.encode())
+        self.transport.close()

@@ -1,0 +1,136 @@
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import override
+
+import pytest
+from starlette.responses import PlainTextResponse
+
+from onebox.http.connections import ConnectionLimits, JoinedWrites
+from onebox.http.server import WebServer, bind
+
+
+class Sent(asyncio.Transport):
+    """A connection that keeps what it was given, a piece per write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[bytes] = []
+
+    @override
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.pieces.append(bytes(data))
+
+    @override
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        pieces = list(list_of_data)
+        assert all(pieces), "asyncio tries to send an empty piece for ever"
+        self.write(b"".join(pieces))
+
+    @override
+    def close(self) -> None:
+        self.pieces.append(b"closed")
+
+
+async def test_the_head_of_an_answer_is_sent_with_its_body() -> None:
+    sent = Sent()
+    joined = JoinedWrites(sent)
+    for _ in range(2):
+        joined.write(b"head ")
+        joined.write(b"body")
+    await asyncio.sleep(0)
+    assert sent.pieces == [b"head body"] * 2
+
+
+async def test_an_empty_body_adds_nothing() -> None:
+    sent = Sent()
+    joined = JoinedWrites(sent)
+    joined.write(b"head")
+    joined.write(b"")
+    await asyncio.sleep(0)
+    assert sent.pieces == [b"head"]
+
+
+async def test_the_head_does_not_wait_for_a_body_that_comes_later() -> None:
+    sent = Sent()
+    joined = JoinedWrites(sent)
+    joined.write(b"head")
+    await asyncio.sleep(0)
+    joined.write(b"body")
+    joined.close()
+    await asyncio.sleep(0)
+    assert sent.pieces == [b"head", b"body", b"closed"]
+
+
+@asynccontextmanager
+async def served(limits: ConnectionLimits) -> AsyncIterator[int]:
+    """A server that answers "served" to everything; yields its port."""
+    with bind("127.0.0.1", 0) as listener:
+        server = WebServer(PlainTextResponse("served"), listener, 1, limits)
+        listener.listen()  # connections wait until it serves
+        server.start()
+        yield listener.getsockname()[1]
+        await server.stop()
+
+
+async def answer_to(port: int, *pieces: bytes) -> bytes:
+    """What a client hears until the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        return await reader.read()
+    except ConnectionResetError:  # it was closed while we still sent
+        return b""
+    finally:
+        writer.close()
+
+
+PLENTY = ConnectionLimits(100, head_seconds=600, idle_seconds=600)
+LINE = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+LAST = LINE + b"Connection: close\r\n"
+
+
+@pytest.mark.parametrize("head", [b"GET /" + b"a" * 40_960, LINE + b"X-Long: " + b"a" * 40_960])
+async def test_a_head_that_does_not_end_is_431(head: bytes) -> None:
+    async with served(PLENTY) as port:
+        assert (await answer_to(port, head)).startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+
+
+async def test_a_head_within_the_limit_is_served_also_in_pieces_and_after_a_body() -> None:
+    async with served(PLENTY) as port:
+        long = b"X-Long: " + b"a" * 30_000 + b"\r\n"
+        body = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50000\r\n\r\n"
+        heard = await answer_to(port, body, b"b" * 50_000, LAST, long, b"\r\n")
+        assert heard.count(b"HTTP/1.1 200 OK") == 2
+        heard = await answer_to(port, LINE, long, b"\r\n" + LAST, b"\r\n")
+        assert heard.count(b"HTTP/1.1 200 OK") == 2
+
+
+async def test_a_head_that_comes_too_slowly_is_408() -> None:
+    async with served(ConnectionLimits(100, head_seconds=0.01, idle_seconds=600)) as port:
+        assert (await answer_to(port, LINE)).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+
+
+async def test_a_client_that_says_nothing_is_closed() -> None:
+    async with served(ConnectionLimits(100, idle_seconds=0.01)) as port:
+        assert await answer_to(port) == b""
+
+
+async def test_a_client_too_many_is_503_and_those_before_are_served() -> None:
+    async with served(ConnectionLimits(2, head_seconds=600, idle_seconds=600)) as port:
+        first = await asyncio.open_connection("127.0.0.1", port)
+        second = await asyncio.open_connection("127.0.0.1", port)
+        second[1].write(LINE + b"\r\n")
+        assert await second[0].readuntil(b"served"), "both are there"
+        assert (await answer_to(port)).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+        first[1].write(LAST + b"\r\n")
+        assert (await first[0].read()).endswith(b"served")
+        assert (await answer_to(port, LAST + b"\r\n")).endswith(b"served"), "there is room again"
+        first[1].close()
+        second[1].close()
+
+
+def test_the_limit_leaves_room_for_other_files() -> None:
+    assert ConnectionLimits.of_this_process().connections >= 64
