@@ -34,11 +34,13 @@ def watched_load(folder: Path, first_seconds: float = _FIRST_SECONDS) -> Iterato
             _LOG.warning("the app is still being imported after %g s: it is at %s", seconds, place)
             pause, seconds = seconds, 2 * seconds
 
-    threading.Thread(target=watch, name="watch the import", daemon=True).start()
+    watching = threading.Thread(target=watch, name="watch the import", daemon=True)
+    watching.start()
     try:
         yield
     finally:
         loaded.set()
+        watching.join()  # what it says comes before anything else
 
 
 def _place(frame: FrameType | None, folder: Path) -> str:
