@@ -24,6 +24,7 @@ KNOWN_SECRETS: Final = (
     *("*privatekey", "*accesskey", "*subscriptionkey", "*functionskey", "*connectionstring"),
     *("*credential", "*credentials", "authorization", "proxyauthorization", "cookie", "setcookie"),
     *("cardnumber", "cvv", "cvc", "ssn"),
+    *("*accountkey", "sig", "*amzsignature"),
 )
 """Names that are masked everywhere; capitals, `_`, `-` and the like do not count."""
 
@@ -40,6 +41,13 @@ _QUOTED: Final = re.compile(
     r"""(?P<before>"(?P<name>[^"\\]{1,100})"\s*:\s*)(?P<value>"(?:\\.|[^"\\])*(?:"|$)|[^\s,}\]\[{"]+)"""
 )
 _PAIRS: Final = re.compile(r"""(?P<before>(?<![\w.-])(?P<name>[\w.-]{1,100})=)(?P<value>[^&\s;,"'}]+)""")
+_USER: Final = re.compile(r"""(?P<before>\b[a-z][a-z0-9+.-]{0,20}://)[^\s/?#@'"]{1,200}@""", re.IGNORECASE)
+"""User and password in an address."""
+
+_SCHEME: Final = re.compile(
+    r"(?P<before>\b(?:Bearer|Basic)\s)(?=[^\s\d]{0,200}\d)[\w.~+/-]{8,}=*", re.IGNORECASE
+)
+"""A credential of HTTP; a word without a digit behind `basic` is none."""
 
 
 class Show(StrEnum):
@@ -84,10 +92,11 @@ class Masking:
         return self._shown(("",), value)
 
     def text(self, text: str) -> str:
-        """Return a text for a person, such as an error, without the values of secret names in it."""
+        """Return a text for a person, such as an error, without credentials and values of secret names."""
         if self.show is Show.ALL:
             return text
-        masked = _QUOTED.sub(lambda match: self._pair(match, f'"{MASK}"'), text)
+        masked = _SCHEME.sub(rf"\g<before>{MASK}", _USER.sub(rf"\g<before>{MASK}@", text))
+        masked = _QUOTED.sub(lambda match: self._pair(match, f'"{MASK}"'), masked)
         return _PAIRS.sub(lambda match: self._pair(match, MASK), masked)
 
     def changes(self, changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

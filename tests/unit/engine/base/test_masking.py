@@ -170,3 +170,24 @@ def problems(name: str, sent: Any, kept: Any) -> list[str]:
 def test_an_unedited_text_is_restored_whole() -> None:
     kept = json.dumps({"password": "a"})
     assert MASKED.restored("message", MASKED.shown({"message": kept})["message"], kept) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("no answer from https://bob:hunter2@h.example.com/x", "no answer from https://***@h.example.com/x"),
+        ("amqps://bob:hunter2@h/v", "amqps://***@h/v"),
+        ("https://h/x?sv=1&sig=a%2Fb%3D&se=2", "https://h/x?sv=1&sig=***&se=2"),
+        ("https://h/x?X-Amz-Signature=0f3a", "https://h/x?X-Amz-Signature=***"),
+        (
+            "AccountName=x;AccountKey=a+b/c==;EndpointSuffix=y",
+            "AccountName=x;AccountKey=***;EndpointSuffix=y",
+        ),
+        ("Authorization: Bearer eyJ0.a-b_c", "Authorization: Bearer ***"),
+        ("got Basic dXNlcjpwYXNz0Q==, refused", "got Basic ***, refused"),
+        ("basic understanding of bearer instruments", "basic understanding of bearer instruments"),
+        ("mail to bob@example.com, see https://h/@bob", "mail to bob@example.com, see https://h/@bob"),
+    ],
+)
+def test_credentials_that_an_error_quotes_are_masked(text: str, shown: str) -> None:
+    assert Masking().text(text) == shown
