@@ -91,6 +91,7 @@ def _add_storage(parser: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     """Run a command; exit code 0 after a stop by signal, 1 when something stands in the way."""
+    _open_standard_streams()
     arguments = build_parser().parse_args()
     set_up_logs(verbose=getattr(arguments, "verbose", False))
     try:
@@ -105,6 +106,14 @@ def main() -> None:
     except CannotStartError as obstacle:
         _leave(f"onebox: {obstacle}\n", 1)
     _leave("", 0)
+
+
+def _open_standard_streams() -> None:
+    """Put the null device where a caller has closed one: its number would else go to a file or a socket."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
 
 
 def _start(arguments: argparse.Namespace) -> None:

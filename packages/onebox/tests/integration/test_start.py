@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts.processes import eventually, free_port
-from tests.support.onebox.process import SAMPLE, OneboxProcess, run_to_end
+from tests.support.onebox.process import SAMPLE, OneboxProcess, run_to_end, write_app
 
 HOST_JSON = '{"version": "2.0"}'
 APP = """
@@ -205,3 +205,15 @@ def test_a_signal_ends_the_start_of_an_app_that_hangs(
         assert not onebox.ports.taken(), "its storage has ended"
     finally:
         onebox.server.kill()
+
+
+def test_it_serves_also_where_the_caller_has_closed_the_standard_streams(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    write_app(app, level="ANONYMOUS")
+    onebox = OneboxProcess(tmp_path, app)
+    onebox.server.command = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *onebox.server.command]
+    onebox.server.start()
+    try:
+        assert onebox.client.get("/api/word").text == "first"
+    finally:
+        assert onebox.close() == 0
