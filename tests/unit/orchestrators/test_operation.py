@@ -24,7 +24,7 @@ def test_a_healthy_operation_costs_three_turns_one_activity_and_one_awaited_enti
     assert document["status"] == "succeeded"
     assert document["result"] == {"status_code": 200, "headers": {}, "json": {"id": "ch_1"}}
     assert (stage.turns, len(stage.activities), stage.entity_calls) == (HEALTHY_TURNS, 1, 1)
-    assert [name for name, _ in stage.signals] == ["claim", "complete", "expire"]
+    assert [name for name, _ in stage.signals] == ["claim", "complete"]
 
 
 def test_each_failed_attempt_adds_two_turns_one_activity_and_one_timer() -> None:
@@ -540,7 +540,7 @@ def test_a_mistake_of_our_own_is_left_to_a_person(monkeypatch: pytest.MonkeyPatc
         "detail": "the app itself failed: KeyError: 'no such rule'",
     }
     assert stage.made("attempt") == 1
-    assert [name for name, _ in stage.signals] == ["claim", "complete", "expire"]
+    assert [name for name, _ in stage.signals] == ["claim", "complete"]
 
 
 def test_a_claim_that_fails_for_a_while_is_made_again() -> None:
