@@ -38,7 +38,7 @@ from onebox.worker.functions import Catalogue, Function, load_app, relieve_colle
 from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
 from onebox.worker.loading import bounded_load
 from onebox.worker.loops import WorkerLoop
-from onebox.worker.runner import FunctionFailedError, Runner, text_datum, watch_runtime_logger
+from onebox.worker.runner import OUT_OF_TIME, FunctionFailedError, Runner, text_datum, watch_runtime_logger
 from onebox.worker.streams import Channel, HttpStreams, http_streams
 
 _PR_SET_PDEATHSIG: Final = 1  # <linux/prctl.h>
@@ -170,8 +170,10 @@ class Worker:
         try:
             return wire.pack_result(await self._runner.run(function, given, metadata, **named))
         except FunctionFailedError as error:
-            if self._streams is not None and (invocation_id := named["invocation_id"]) is not None:
-                self._streams.fail(invocation_id, error)
+            # Out of time, this process is replaced: its answer would be cut off, so the host answers.
+            is_over = error.failure.error_type == OUT_OF_TIME
+            if self._streams is not None and named["invocation_id"] is not None and not is_over:
+                self._streams.fail(named["invocation_id"], error)
             raise wire.refusal(error) from None
 
     async def _stream(self, value: Any, parts: Sequence[bytes]) -> Content:
