@@ -194,7 +194,11 @@ def test_a_signal_ends_the_start_of_an_app_that_hangs(
     (app / "function_app.py").write_text(HANGS)
     reached = tmp_path / "reached"
     onebox = OneboxProcess(tmp_path, app, REACHED=str(reached), FUNCTIONS_WORKER_PROCESS_COUNT=processes)
-    onebox.server.launch()
+    ours = signal.signal(number, signal.SIG_DFL)  # a child ignores what `nohup` has us ignore
+    try:
+        onebox.server.launch()
+    finally:
+        signal.signal(number, ours)
     try:
         eventually(reached.exists, "the app is being imported")
         assert onebox.server.process is not None
