@@ -245,9 +245,8 @@ def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked]:
         answer = answer_of(answered, attempt)
     except task.TaskFailedError as error:
         answer = WorkerFailed(f"the worker failed: {error.details.error_type}")
-        run.digest = (
-            None  # The instance may hold another input, or the worker be of a version without digests.
-        )
+        # The instance may hold another input, or the worker be of a version without digests.
+        run.digest = None
     give_slot_back(run.ctx, run.operation.dependency, run.state.admission)
     return answer
 
