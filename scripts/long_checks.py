@@ -76,7 +76,9 @@ def run_files(files: Sequence[str], seconds: float | None, seed: int) -> list[st
         print(f"long checks: {file}", flush=True)
         try:
             timeout = None if left is None else left + LONGEST_FILE_SECONDS
-            ended = subprocess.run(pytest(file), check=False, timeout=timeout, env=environment)  # noqa: S603 - pytest
+            # In a sample a file ends at its first failure: one that is cut off says nothing of those before.
+            command = pytest(file) if seconds is None else pytest("--exitfirst", file)
+            ended = subprocess.run(command, check=False, timeout=timeout, env=environment)  # noqa: S603 - pytest
         except subprocess.TimeoutExpired:
             print(f"long checks: {file} was cut off", flush=True)
             continue
