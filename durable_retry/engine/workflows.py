@@ -13,8 +13,8 @@ A saga is steps in order, and compensations in reverse once a step failed.
 
 A compensation that fails does not keep the earlier steps from being compensated. `SagaStep.effect` says what
 is left of a step in the world. `Saga.next_action` is `Do`, `Undo` or `Over`; `Saga.after(action, completion)`
-is the next value. The body of `POST /api/sagas` is in `engine.references`, and the
-operations inside it are validated by `engine.operations.request`.
+is the next value. The body of `POST /api/sagas` is in `engine.references`, and the operations inside it are
+validated by `engine.operations.request`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,9 +27,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.json_forms import Form, JsonRecord, to_rfc3339
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.validation import (
-    Strict,
-)
+from durable_retry.engine.base.validation import Strict
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.references import MissingResultError, Reference, filled

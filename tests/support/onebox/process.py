@@ -1,5 +1,6 @@
 """onebox as a child process that serves an app of the tests' own."""
 
+import json
 import os
 import re
 import shutil
@@ -174,3 +175,17 @@ def write_app(folder: Path, word: str = "first", level: str = "FUNCTION") -> Non
     folder.mkdir(exist_ok=True)
     shutil.copy(SAMPLE / "host.json", folder)
     (folder / "function_app.py").write_text(_WORD_APP.format(word=word, level=level))
+
+
+def copy_with_timeout(app: Path, folder: Path, seconds: int) -> None:
+    """Copy an app, whose functions may take so long in the copy.
+
+    Args:
+        app: With a host.json.
+        folder: For the copy; it must not exist.
+        seconds: Below 60.
+    """
+    shutil.copytree(app, folder)
+    settings = json.loads((folder / "host.json").read_text())
+    settings["functionTimeout"] = f"00:00:{seconds:02}"
+    (folder / "host.json").write_text(json.dumps(settings))

@@ -3,9 +3,7 @@
 The functions run in onebox's own process, and in two worker processes.
 """
 
-import json
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -18,7 +16,7 @@ import httpx
 import pytest
 
 from scripts.processes import eventually
-from tests.support.onebox.process import STREAMS, OneboxProcess
+from tests.support.onebox.process import STREAMS, OneboxProcess, copy_with_timeout
 
 MEGABYTE = 1_048_576
 LARGE = 200 * MEGABYTE
@@ -210,9 +208,7 @@ def test_functions_that_stream_run_in_worker_processes(workers: OneboxProcess) -
 
 def test_a_streaming_function_out_of_time_is_500_and_its_process_is_replaced(tmp_path: Path) -> None:
     app = tmp_path / "app"
-    shutil.copytree(STREAMS, app)
-    settings = json.loads((app / "host.json").read_text())
-    (app / "host.json").write_text(json.dumps(settings | {"functionTimeout": "00:00:01"}))
+    copy_with_timeout(STREAMS, app, seconds=1)
     onebox = OneboxProcess(tmp_path, app, FUNCTIONS_WORKER_PROCESS_COUNT="1")
     onebox.server.start()
     try:

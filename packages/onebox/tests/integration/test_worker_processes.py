@@ -1,6 +1,5 @@
 """The functions in processes of their own: FUNCTIONS_WORKER_PROCESS_COUNT."""
 
-import json
 import os
 import random
 import re
@@ -19,7 +18,7 @@ from onebox import CannotStartError
 from onebox.clock import SystemClock
 from onebox.worker.processes import WorkerProcesses
 from scripts.processes import eventually
-from tests.support.onebox.process import SAMPLE, OneboxProcess, run_to_end, write_app
+from tests.support.onebox.process import SAMPLE, OneboxProcess, copy_with_timeout, run_to_end, write_app
 
 APP = SAMPLE.parent / "workers"
 
@@ -209,9 +208,7 @@ def test_activities_that_block_leave_turns_alone(workers: OneboxProcess, tmp_pat
 def hasty_workers(tmp_path: Path) -> Iterator[OneboxProcess]:
     """One worker process, in which a function may take two seconds."""
     app = tmp_path / "app"
-    shutil.copytree(APP, app)
-    settings = json.loads((app / "host.json").read_text())
-    (app / "host.json").write_text(json.dumps(settings | {"functionTimeout": "00:00:02"}))
+    copy_with_timeout(APP, app, seconds=2)
     onebox = OneboxProcess(tmp_path, app, FUNCTIONS_WORKER_PROCESS_COUNT="1")
     onebox.server.start()
     yield onebox
