@@ -5,7 +5,7 @@ import azure.durable_functions as df
 from durable_retry.engine.base.json_forms import optional_from_rfc3339, optional_to_rfc3339
 from durable_retry.engine.base.names import BULK_BATCH, BULK_PAGE, REPLAY_BATCH, REPLAY_PAGE
 from durable_retry.engine.dead_letters.bulk_replay import BulkAction, UnfinishedFilter, counts_of
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.services.bulk_actions import do_some, unfinished_page
 from durable_retry.services.bulk_replay import replay_some
 from durable_retry.stores.bulk_replay import keep_items

@@ -40,7 +40,7 @@ from durable_retry.engine.alerts import (
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.circuit import Breaker, CircuitState
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dependency import signing_key
 from durable_retry.engine.limits import LimitSettings, shared_limits_at
 from durable_retry.engine.operations.operation import ScopedKey

@@ -36,8 +36,8 @@ from durable_retry.engine.dead_letters.bulk_replay import (
     action_document,
     progress_document,
 )
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import FullError, WrongStatusError, archived, noted
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.services.bulk_replay import part_of
 from durable_retry.stores import workflows

@@ -17,8 +17,8 @@ from typing import Any, Final
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.text import mentions
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.operations.status import last_error
 from durable_retry.engine.outbox import EventState
 from durable_retry.services.bulk_actions import find_bulk_replay

@@ -39,7 +39,7 @@ from durable_retry.engine.circuit import (
     Refused,
 )
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dependency import Dependency
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.outbox import EventState, StoredEvent, event_id_for

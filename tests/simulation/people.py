@@ -14,8 +14,8 @@ import azure.functions as func
 
 from durable_retry import clock
 from durable_retry.engine.circuit import CircuitState, breaker_from_json
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.intake import Arrival
 from durable_retry.services.intake import BackpressureMonitor, Intake, NotAcceptedError
 from durable_retry.services.maintenance import finish_left_over

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD, OPERATION
 from durable_retry.engine.circuit import breaker_from_json
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.attempt.http_client import close_clients
 from durable_retry.settings.configuration import find_dependency

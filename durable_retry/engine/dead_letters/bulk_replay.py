@@ -26,8 +26,9 @@ from durable_retry.engine.base.validation import (
     checked,
     validated,
 )
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter, NoteText
+from durable_retry.engine.dead_letters.replay import NoteText
 
 MAX_BATCH: Final = 25
 """Dead letters that one activity replays: far below `functionTimeout`, and the rate stays smooth."""

@@ -29,8 +29,8 @@ from azure.core import MatchConditions
 from azure.data.tables import UpdateMode
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.dead_letters.filters import FACETS, Facets
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
-from durable_retry.engine.dead_letters.replay import FACETS, Facets
 from durable_retry.stores import tables
 from durable_retry.stores.tables import partition_of, partitions, partitions_with
 

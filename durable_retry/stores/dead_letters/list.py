@@ -15,8 +15,8 @@ from operator import attrgetter
 from typing import Final
 
 from durable_retry.engine.base.text import may_mention, mentions
+from durable_retry.engine.dead_letters.filters import FACETS, DeadLetterFilter, Facets
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
-from durable_retry.engine.dead_letters.replay import FACETS, DeadLetterFilter, Facets
 from durable_retry.stores import tables
 from durable_retry.stores.dead_letters.index import (
     AFTER_ALL,

@@ -13,6 +13,7 @@ from durable_retry import clock
 from durable_retry.engine.base.json_forms import optional_to_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.validation import Strict, refuse
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     FullError,
@@ -22,7 +23,7 @@ from durable_retry.engine.dead_letters.record import (
     noted,
     restored,
 )
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter, NoteText
+from durable_retry.engine.dead_letters.replay import NoteText
 from durable_retry.services.replay import KeyTakenError, StillRunningError
 from durable_retry.settings.configuration import masking_of
 from durable_retry.stores.dead_letters.index import Group, OpenCount, read_groups, read_summary

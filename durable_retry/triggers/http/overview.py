@@ -11,8 +11,8 @@ from azure.core.exceptions import AzureError
 from pydantic import BaseModel, Field
 
 from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.outbox import EventState
 from durable_retry.services.overview import operation_summary, recent_metrics, shared
 from durable_retry.settings.configuration import dependencies

@@ -12,7 +12,7 @@ import pytest
 
 from activities.workflows import batch_close, batch_step
 from durable_retry.engine.base.names import DeadLetterReason, OperationState
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.workflows import BatchProgress
 from durable_retry.stores.dead_letters.list import list_dead_letters

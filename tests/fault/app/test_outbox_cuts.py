@@ -18,8 +18,8 @@ from azure.storage.queue import QueueClient
 from activities.operation import commit
 from activities.outbox import outbox_give_up, outbox_pending, publish
 from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import DeadLetterRecord
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.outbox import EventState
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.outbox import events_of, mark_pending

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from azure.storage.queue import QueueClient
 
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.stores import results
 from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters

@@ -7,6 +7,7 @@ import pytest
 
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     Replay,
@@ -17,7 +18,6 @@ from durable_retry.engine.dead_letters.record import (
     replayed,
     restored,
 )
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.settings.catalogue import MAX_BODY_BYTES
 from durable_retry.stores import tables
 from durable_retry.stores.dead_letters import index as dead_letter_index

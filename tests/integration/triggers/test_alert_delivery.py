@@ -14,8 +14,8 @@ import pytest
 from durable_retry import clock
 from durable_retry.engine.alerts import Alert, HealthMetric, Silence, Thresholds, alert_changes
 from durable_retry.engine.base.text import Secret
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import archived
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.outbox import signature
 from durable_retry.services import alerts
 from durable_retry.settings.maintenance import Format, MaintenanceSettings, Receiver

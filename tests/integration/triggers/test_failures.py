@@ -11,7 +11,7 @@ from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
 from durable_retry.engine.base.names import OPERATION
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.services.failures import TERMINATED_WITHIN, sweep_failed, sweep_terminated
 from durable_retry.services.operation_index import purge_others
 from durable_retry.services.submit import submit

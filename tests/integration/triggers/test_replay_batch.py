@@ -12,8 +12,9 @@ from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import CircuitState, ManualAction, ManualControl, ManualControlMessage
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status, archived
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter, ReplayBody
+from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.services import replay as replay_start
 from durable_retry.services.bulk_actions import items_page
 from durable_retry.services.bulk_replay import RECHECK, held_until

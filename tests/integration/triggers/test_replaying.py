@@ -13,8 +13,9 @@ from activities.outbox import outbox_give_up, outbox_pending
 from durable_retry import clock
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status, of_message
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter, ReplayBody
+from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.outbox import EventState, StoredEvent
 from durable_retry.services import replay as replay_start

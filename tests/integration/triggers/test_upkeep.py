@@ -13,8 +13,8 @@ from durabletask.client import EntityQuery
 
 from durable_retry import clock
 from durable_retry.engine.alerts import Thresholds
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status, archived, restored
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from durable_retry.engine.operations.operation import operation_id_for
 from durable_retry.services import alerts, maintenance, retention
 from durable_retry.services.alerts import check_alerts, read_health_metrics

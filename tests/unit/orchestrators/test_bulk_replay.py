@@ -8,7 +8,7 @@ import pytest
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, FORM
 from durable_retry.engine.dead_letters.bulk_replay import BatchPace
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from orchestrators.bulk_replay import replay
 from tests.support.builders import NOON, an_operation
 from tests.support.stage import Stage

@@ -22,8 +22,8 @@ from durable_retry.engine.dead_letters.bulk_replay import (
     counts_of,
     progress_document,
 )
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.dead_letters.replay import DeadLetterFilter
 from tests.support.builders import NOON, after
 
 GIVEN = {

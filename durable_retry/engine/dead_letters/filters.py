@@ -1,0 +1,112 @@
+"""Which dead letters a query means: facets, the lists that they give, and filters."""
+
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import Final, Self
+
+from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facets:
+    """The values by which a dead letter can be found, besides status and time.
+
+    Attributes:
+        reason: Of `DeadLetterReason`.
+        category: Of the last failure.
+        dependency: "" for a message that names none.
+        group: Of its root cause.
+    """
+
+    reason: str
+    category: str
+    dependency: str
+    group: str
+
+    @classmethod
+    def of(cls, record: DeadLetterRecord) -> Self:
+        """Return the facets of a dead letter."""
+        return cls(
+            reason=record.reason.value,
+            category=record.category.value,
+            dependency=record.dependency or "",
+            group=record.group,
+        )
+
+    @property
+    def lists(self) -> tuple[str, ...]:
+        """The names of all lists that contain the dead letter."""
+        return (
+            "all",
+            f"reason={self.reason}",
+            f"category={self.category}",
+            f"dependency={self.dependency}",
+            f"group={self.group}",
+        )
+
+
+FACETS: Final = tuple(each.name for each in fields(Facets))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterFilter(JsonRecord):
+    """Conditions on dead letters; None means any.
+
+    Attributes:
+        status: See `Status`.
+        reason: Of `DeadLetterReason`.
+        category: Of the last failure.
+        dependency: Its name.
+        group: Of the root cause.
+        created_after: Created at this instant or later.
+        created_before: Created before this instant.
+    """
+
+    status: Status | None = None
+    reason: str | None = None
+    category: str | None = None
+    dependency: str | None = None
+    group: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+    @property
+    def key(self) -> str:
+        """The name of the shortest list that contains every match.
+
+        A group lies within one dependency, reason and category. Of the others the list of a dependency is
+        usually the shortest.
+        """
+        for name, value in (
+            ("group", self.group),
+            ("dependency", self.dependency),
+            ("reason", self.reason),
+            ("category", self.category),
+        ):
+            if value is not None:
+                return f"{name}={value}"
+        return "all"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every entry of the list of `key` matches."""
+        given = [self.group, self.dependency, self.reason, self.category]
+        return len(given) - given.count(None) <= 1
+
+    def matches(self, facets: Facets) -> bool:
+        """Return whether a dead letter with these facets matches."""
+        return all(
+            wanted in (None, found)
+            for wanted, found in (
+                (self.reason, facets.reason),
+                (self.category, facets.category),
+                (self.dependency, facets.dependency),
+                (self.group, facets.group),
+            )
+        )
+
+    def until(self, instant: datetime) -> Self:
+        """Return the filter limited to dead letters created before an instant."""
+        ends = [end for end in (self.created_before, instant) if end is not None]
+        return replace(self, created_before=min(ends))
