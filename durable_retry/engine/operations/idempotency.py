@@ -3,11 +3,10 @@
 A record is absent, in progress or completed; a completed one expires. `RECORD_MOVES` lists every legal move.
 The functions take the stored record and return the record to store, with the answer to give.
 
-    claim(record, ...)     absent -> in progress;   a dead owner's claim is taken over
-                           and so is that of an earlier run of the same instance, see `_is_earlier_run`
+    claim(record, ...)     absent -> in progress; the claim of an earlier run of the same instance is taken
+                           over, see `_is_earlier_run`
     complete(record, ...)  in progress -> completed, with the status document that answers from then on
-    fail(record, ...)      in progress -> absent:   the owner gives up, so the key may be claimed again
-    expire(record, ...)    completed -> absent:     when its time is over, see `removes_itself`
+    expire(record, ...)    completed -> absent, when its time is over, see `removes_itself`
 """
 
 from collections.abc import Mapping
@@ -34,7 +33,6 @@ class RecordMove(StrEnum):
     CLAIM = "claim"
     TAKE_OVER = "take_over"
     COMPLETE = "complete"
-    FAIL = "fail"
     EXPIRE = "expire"
     REOPEN = "reopen"
 
@@ -44,7 +42,6 @@ RECORD_MOVES: Final[Mapping[tuple[RecordState, RecordMove], RecordState]] = {
     (RecordState.IN_PROGRESS, RecordMove.TAKE_OVER): RecordState.IN_PROGRESS,
     (RecordState.IN_PROGRESS, RecordMove.COMPLETE): RecordState.COMPLETED,
     (RecordState.ABSENT, RecordMove.COMPLETE): RecordState.COMPLETED,
-    (RecordState.IN_PROGRESS, RecordMove.FAIL): RecordState.ABSENT,
     (RecordState.COMPLETED, RecordMove.EXPIRE): RecordState.ABSENT,
     (RecordState.COMPLETED, RecordMove.REOPEN): RecordState.IN_PROGRESS,
     (RecordState.COMPLETED, RecordMove.COMPLETE): RecordState.COMPLETED,
@@ -66,7 +63,6 @@ class Record(JsonRecord):
         contended_at: When another start of the instance first claimed the key in vain; None while none did.
         fingerprint: Of the request that the key stands for.
         claimed_at: When the present owner claimed it.
-        lease_until: After this the owner counts as dead; None means that it never does.
         expires_at: When a completed record goes; None while it is in progress.
         document: The status document of a completed operation; None while it is in progress.
     """
@@ -75,7 +71,6 @@ class Record(JsonRecord):
     owner: str
     fingerprint: str
     claimed_at: datetime
-    lease_until: datetime | None = None
     expires_at: datetime | None = None
     document: Mapping[str, Any] | None = None
     run: int = 1
@@ -127,7 +122,6 @@ def claim(
     fingerprint: str,
     now: datetime,
     accepted_at: datetime | None = None,
-    lease_seconds: float | None = None,
     replay: bool = False,
 ) -> Claim:
     """Claim a key, before any side effect.
@@ -141,7 +135,6 @@ def claim(
         fingerprint: Of the request; compared unless `replay`.
         now: The present.
         accepted_at: When the claiming start was accepted; None from an older version.
-        lease_seconds: After this the claim may be taken over; None means never.
         replay: Whether a person replays a dead letter: its completed record is opened again, once for each
             owner, and an edited request may stand under the same key.
     """
@@ -150,7 +143,6 @@ def claim(
         owner=owner,
         fingerprint=fingerprint,
         claimed_at=now,
-        lease_until=None if lease_seconds is None else now + timedelta(seconds=lease_seconds),
         run=_run_after(record, accepted_at or now),
         accepted_at=accepted_at,
     )
@@ -172,20 +164,18 @@ def claim(
 
 
 def _contended(record: Record, fresh: Record, now: datetime) -> Claim:
-    """Decide a claim on a key that is in progress: by its own owner, after a dead owner, or too late."""
+    """Decide a claim on a key that is in progress: by its own owner, or by another one, which has to wait."""
     if record.owner == fresh.owner:
         if fresh.accepted_at is None or record.accepted_at in {None, fresh.accepted_at}:
             same = replace(fresh, run=record.run, accepted_at=fresh.accepted_at or record.accepted_at)
             return Claim(_moved(record.state, RecordMove.TAKE_OVER, same), ClaimAnswer.CLAIMED)
         taken = Claim(_moved(record.state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
         return _after_grace(record, taken, now)
-    if record.lease_until is not None and record.lease_until <= now:
-        return Claim(_moved(record.state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
     return Claim(record, ClaimAnswer.IN_PROGRESS)
 
 
 def _after_grace(record: Record, taken: Claim, now: datetime) -> Claim:
-    """Let a start have the key that still claims it after a while."""
+    """Return the takeover once a start has claimed the key for `COMPLETION_GRACE`; it is refused until then."""
     since = record.contended_at or now
     if now - since < COMPLETION_GRACE:
         return Claim(replace(record, contended_at=since), ClaimAnswer.IN_PROGRESS)
@@ -246,24 +236,17 @@ def complete(
     return _moved(state, RecordMove.COMPLETE, finished)
 
 
-def fail(record: Record | None, *, owner: str) -> Record | None:
-    """Release a claim without an outcome: nothing took effect, and the key may be claimed again."""
-    if record is None or record.owner != owner or record.state is not RecordState.IN_PROGRESS:
-        return record
-    return None
-
-
 def expire(record: Record | None, *, now: datetime) -> Record | None:
     """Drop an expired record; a signal that arrives too early changes nothing."""
     return None if record is None or _is_expired(record, now) else record
 
 
 def removes_itself(record: Record, now: datetime, history_for: timedelta | None) -> bool:
-    """Whether a record that was just completed needs a message of its own that ends it.
+    """Whether a record that was just completed schedules its own expiry, by a message to itself.
 
-    Retention looks at each operation when its history has been kept long enough, and removes the record with
-    it: that costs one read, where a message costs six requests. It does not where histories are kept for
-    ever, and it may have passed by when an operation ends that is as old as that.
+    Retention removes most records together with their operation's history, for one read; a message costs six
+    requests. The message is needed where histories are kept for ever, where the record expires sooner than
+    retention would come, and where the operation ended after retention was due to look at it.
 
     Args:
         record: A completed one.

@@ -14,7 +14,6 @@ from durable_retry.engine.operations.idempotency import (
     claim,
     complete,
     expire,
-    fail,
     state_of,
 )
 from tests.support.builders import after
@@ -30,7 +29,6 @@ class Step:
     owner: str
     fingerprint: str
     pause_seconds: int
-    lease_seconds: int | None
     replay: bool
     status: str
 
@@ -38,11 +36,10 @@ class Step:
 steps = st.lists(
     st.builds(
         Step,
-        name=st.sampled_from(["claim", "complete", "fail", "expire"]),
+        name=st.sampled_from(["claim", "complete", "expire"]),
         owner=st.sampled_from(["one", "two"]),
         fingerprint=st.sampled_from(["f", "g"]),
         pause_seconds=st.integers(0, 30),
-        lease_seconds=st.none() | st.integers(1, 40),
         replay=st.booleans(),
         status=st.sampled_from(["succeeded", "dead_lettered"]),
     ),
@@ -58,7 +55,6 @@ def taken(record: Record | None, step: Step, now: Any) -> tuple[Record | None, C
             owner=step.owner,
             fingerprint=step.fingerprint,
             now=now,
-            lease_seconds=step.lease_seconds,
             replay=step.replay,
         )
         return made.record, made.answer
@@ -73,11 +69,11 @@ def taken(record: Record | None, step: Step, now: Any) -> tuple[Record | None, C
             ttl_seconds=TTL_SECONDS,
         )
         return done, None
-    return (fail(record, owner=step.owner) if step.name == "fail" else expire(record, now=now)), None
+    return expire(record, now=now), None
 
 
 @given(steps)
-def test_a_living_claim_is_lost_only_by_its_owner_or_its_lease(plan: list[Step]) -> None:
+def test_a_claim_is_lost_only_by_its_owner(plan: list[Step]) -> None:
     record: Record | None = None
     now = after(0)
     for step in plan:
@@ -86,8 +82,7 @@ def test_a_living_claim_is_lost_only_by_its_owner_or_its_lease(plan: list[Step])
         record, _ = taken(record, step, now)
         if before is None or before.state is not RecordState.IN_PROGRESS or before.owner == step.owner:
             continue
-        is_dead = before.lease_until is not None and before.lease_until <= now
-        assert is_dead or record == before
+        assert record == before
 
 
 @given(steps)

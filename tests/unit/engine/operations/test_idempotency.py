@@ -19,7 +19,6 @@ from durable_retry.engine.operations.idempotency import (
     claim,
     complete,
     expire,
-    fail,
     removes_itself,
     state_of,
 )
@@ -106,7 +105,7 @@ def completed(record: Record | None, *, at: float = 0, **changes: Any) -> Record
     return complete(record, **wanted)
 
 
-IN_PROGRESS = claimed(lease_seconds=30).record
+IN_PROGRESS = claimed().record
 COMPLETED = completed(IN_PROGRESS)
 
 
@@ -151,7 +150,7 @@ def test_a_key_that_is_neither_is_refused(header: str) -> None:
 
 
 def test_an_absent_record_is_claimed() -> None:
-    claim_ = claimed(lease_seconds=30)
+    claim_ = claimed()
     assert claim_.answer is ClaimAnswer.CLAIMED
     assert claim_.answer in OWNED
     assert claim_.record == Record(
@@ -159,7 +158,6 @@ def test_an_absent_record_is_claimed() -> None:
         owner="one",
         fingerprint="f",
         claimed_at=NOON,
-        lease_until=after(30),
         run=round(NOON.timestamp() * 1000),
     )
 
@@ -254,26 +252,19 @@ def test_records_and_completions_of_older_versions_have_no_run_number() -> None:
     assert completed(Record.from_json(older), run=IN_PROGRESS.run).state is RecordState.COMPLETED
 
 
-def test_the_owner_may_claim_again_and_renews_its_lease() -> None:
-    again = claimed(IN_PROGRESS, at=10, lease_seconds=30)
+def test_the_owner_may_claim_again() -> None:
+    again = claimed(IN_PROGRESS, at=10)
     assert again.answer is ClaimAnswer.CLAIMED
-    assert again.record.lease_until == after(40)
+    assert (again.record.claimed_at, again.record.run) == (after(10), IN_PROGRESS.run)
 
 
 def test_another_owner_has_to_wait() -> None:
     assert claimed(IN_PROGRESS, owner="two", at=29) == Claim(IN_PROGRESS, ClaimAnswer.IN_PROGRESS)
+    assert claimed(IN_PROGRESS, owner="two", at=10**6) == Claim(IN_PROGRESS, ClaimAnswer.IN_PROGRESS)
 
 
-def test_the_claim_of_a_dead_owner_is_taken_over() -> None:
-    taken = claimed(IN_PROGRESS, owner="two", at=30)
-    assert taken.answer is ClaimAnswer.TAKEN_OVER
-    assert taken.answer in OWNED
-    assert taken.record.owner == "two"
-    assert taken.record.lease_until is None
-
-
-def test_a_claim_without_lease_is_never_taken_over() -> None:
-    assert claimed(claimed().record, owner="two", at=10**6).answer is ClaimAnswer.IN_PROGRESS
+def test_a_record_that_an_older_version_stored_with_a_lease_can_be_read() -> None:
+    assert Record.from_json(IN_PROGRESS.to_json() | {"lease_until": None}) == IN_PROGRESS
 
 
 @pytest.mark.parametrize("record", [IN_PROGRESS, COMPLETED])
@@ -352,7 +343,6 @@ def test_completing_keeps_the_document_for_its_time() -> None:
     assert COMPLETED.state is RecordState.COMPLETED
     assert COMPLETED.document == DONE
     assert COMPLETED.expires_at == after(60)
-    assert COMPLETED.lease_until is None
 
 
 def test_completing_twice_keeps_the_first_document() -> None:
@@ -360,21 +350,14 @@ def test_completing_twice_keeps_the_first_document() -> None:
 
 
 def test_an_owner_whose_claim_was_taken_over_completes_nothing() -> None:
-    taken = claimed(IN_PROGRESS, owner="two", at=30).record
-    assert completed(taken, owner="one") == taken
+    taken = claimed(claimed(owner="op-1.dl-1").record, owner="op-1", at=30).record
+    assert completed(taken, owner="op-1.dl-1") == taken
 
 
 @pytest.mark.parametrize(("record", "at"), [(None, 0), (COMPLETED, 60)])
 def test_completing_what_was_lost_still_keeps_the_document(record: Record | None, at: float) -> None:
     kept = completed(record, at=at, owner="two", fingerprint="g", document=DEAD)
     assert (kept.document, kept.owner, kept.fingerprint, kept.claimed_at) == (DEAD, "two", "g", after(at))
-
-
-def test_failing_frees_the_key_for_its_owner_only() -> None:
-    assert fail(IN_PROGRESS, owner="one") is None
-    assert fail(IN_PROGRESS, owner="two") == IN_PROGRESS
-    assert fail(COMPLETED, owner="one") == COMPLETED
-    assert fail(None, owner="one") is None
 
 
 def test_a_record_expires_when_its_time_is_over_and_not_before() -> None:
@@ -389,9 +372,9 @@ def test_illegal_moves_cannot_be_made() -> None:
         _moved(RecordState.COMPLETED, RecordMove.CLAIM, IN_PROGRESS)
 
 
-def test_only_an_expired_or_failed_record_becomes_absent() -> None:
+def test_only_an_expired_record_becomes_absent() -> None:
     ends = {move for (_, move), end in RECORD_MOVES.items() if end is RecordState.ABSENT}
-    assert ends == {RecordMove.EXPIRE, RecordMove.FAIL}
+    assert ends == {RecordMove.EXPIRE}
 
 
 @pytest.mark.parametrize("record", [IN_PROGRESS, COMPLETED])
