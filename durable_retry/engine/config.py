@@ -34,6 +34,7 @@ from durable_retry.engine.base.validation import (
     did_you_mean,
     header_value_problem,
     pointer_of,
+    pointer_parts,
     pointer_problem,
     validated,
 )
@@ -330,8 +331,7 @@ def parse_config(
 
 def key_path(pointer: str) -> str:
     """Return a JSON pointer as a TOML key path: `dependencies.payments.retry.max_attempts`."""
-    parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
-    keys = [part if _PLAIN_KEY.fullmatch(part) else f'"{part}"' for part in parts]
+    keys = [part if _PLAIN_KEY.fullmatch(part) else f'"{part}"' for part in pointer_parts(pointer)]
     return ".".join(keys) or "the file"
 
 

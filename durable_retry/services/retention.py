@@ -18,7 +18,6 @@ from datetime import datetime, timedelta
 from itertools import batched, groupby
 from typing import Final
 
-from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import outbox_instance
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.operations.idempotency import RecordState, state_of
@@ -38,12 +37,13 @@ from durable_retry.stores.outbox_index import (
     own_location,
     remove_location,
 )
+from durable_retry.stores.row_keys import age
 from durable_retry.stores.task_hub import (
     purge_ended,
     read_operation,
     read_record,
 )
-from durable_retry.stores.workflows import BULK_ACTION, CREATED, LISTS_TABLE, TABLE, age, find_batch
+from durable_retry.stores.workflows import BULK_ACTION, CREATED, LISTS_TABLE, TABLE, find_batch
 
 _REMOVED_AT_ONCE: Final = 16
 """Requests to storage take their time on the way, and the account serves many at once."""
@@ -243,9 +243,6 @@ async def remove_old_commits(committed_before: datetime, shard: int) -> int:
 
 BATCHES_PER_STEP: Final = 20
 
-_ROWS_AT_ONCE: Final = 100
-_KEYS: Final = ("PartitionKey", "RowKey")
-
 
 async def remove_batches(created_before: datetime, after: str) -> tuple[int, str]:
     """Delete batches created before an instant that finished or were never accepted.
@@ -304,14 +301,14 @@ async def remove_listed(hub: str, kind: str, created_before: datetime, after: st
 
 async def _older(table: str, partition: str, created_before: datetime, after: str) -> tables.Page:
     """Return the next entries of a list by age that are older than an instant."""
-    oldest = f"{age(to_rfc3339(created_before))}."
+    oldest = f"{age(created_before)}."
     cursor = None if after == tables.FIRST else max(after, oldest)
     return await tables.rows_between(table, partition, after=oldest, cursor=cursor, limit=BATCHES_PER_STEP)
 
 
 async def _remove_rows(table: str, partition: str) -> None:
-    page = await tables.rows_between(table, partition, only=_KEYS)
+    page = await tables.rows_between(table, partition, only=tables.KEYS)
     # The row of the batch sorts before its items, so it is deleted in the first transaction: a batch that is
     # deleted half is not found any more.
-    for rows in batched(page.rows, _ROWS_AT_ONCE, strict=False):
-        await tables.transact(table, [("delete", {name: row[name] for name in _KEYS}) for row in rows])
+    for rows in batched(page.rows, tables.MOST_CHANGES, strict=False):
+        await tables.transact(table, [("delete", tables.keys_of(row)) for row in rows])

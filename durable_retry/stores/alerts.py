@@ -1,8 +1,8 @@
 """Alerts and silences in the table `Alerts`: few rows, so that each list is one read.
 
-alert      the latest change of each condition, with the messages about it
-incident   the latest incidents, the newest first
-silence    those that have not ended, and the ended ones until the next check
+PK `alert`      RK <condition>                  its latest change, with the messages about it
+PK `incident`   RK <newest first><condition>    the latest incidents
+PK `silence`    RK <id>                         those that have not ended; ended ones until the next check
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Final
 
 from durable_retry.engine.alerts import Alert, Silence
 from durable_retry.stores import tables
-from durable_retry.stores.dead_letters.index import newest_first, quoted
+from durable_retry.stores.row_keys import newest_first, quoted
 
 TABLE: Final = "Alerts"
 

@@ -11,9 +11,11 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
+from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.dead_letters.bulk_replay import BulkItem
 from durable_retry.stores import tables
-from durable_retry.stores.workflows import LISTS_TABLE, age
+from durable_retry.stores.row_keys import age
+from durable_retry.stores.workflows import LISTS_TABLE
 
 _WITHOUT_INSTANT: Final = "1970-01-01T00:00:00Z"
 """For batches whose orchestration began in 0.1.0, which gives them no instant."""
@@ -27,7 +29,7 @@ async def keep_items(action_id: str, asked_at: str | None, items: Iterable[tuple
         asked_at: RFC 3339, of the batch; None from an orchestration of 0.1.0.
         items: Each with its place in the batch, from 0; 100 at most.
     """
-    batch = age(asked_at or _WITHOUT_INSTANT)
+    batch = age(from_rfc3339(asked_at or _WITHOUT_INSTANT))
     rows = [
         {
             "PartitionKey": action_id,

@@ -18,7 +18,6 @@ from itertools import batched, groupby
 from operator import methodcaller
 from typing import Any, Final
 
-from azure.core import MatchConditions
 from azure.data.tables import UpdateMode
 
 from durable_retry.engine.metrics import CELL, Figures, floored
@@ -37,7 +36,6 @@ _LEAVE_SECONDS: Final = 3.0
 """How long the end of a process waits for a write that is under way."""
 
 _HOUR: Final = timedelta(hours=1)
-_KEYS: Final = ("PartitionKey", "RowKey")
 
 _log = logging.getLogger(__name__)
 
@@ -200,7 +198,7 @@ async def fold_hour(hour: datetime) -> int:
     Raises:
         StorageRefusedError: Somebody else folds the same hour; the next run looks again.
     """
-    page = await tables.rows_between(TABLE, _day(hour), after="m|", before="m|~", only=_KEYS)
+    page = await tables.rows_between(TABLE, _day(hour), after="m|", before="m|~", only=tables.KEYS)
     names = {
         key.split("|")[1]
         for key in (row["RowKey"] for row in page.rows)
@@ -228,14 +226,10 @@ async def _fold_rows(hour: datetime, dependency: str, rows: Iterable[tables.Row]
     for row in rows:
         minute = str(floored(_minute_of(hour, row), CELL).minute)
         merged.setdefault(minute, Figures()).add(_figures_of(row))
-        deletions.append(("delete", {name: row[name] for name in _KEYS}))
+        deletions.append(("delete", tables.keys_of(row)))
     text = json.dumps({minute: figures.to_json() for minute, figures in merged.items()})
     written = {**keys, **tables.packed("cells", text)}
-    change: tables.Change = ("create", written)
-    if stored is not None:
-        condition = {"etag": stored.etag, "match_condition": MatchConditions.IfNotModified}
-        change = ("update", written, {"mode": UpdateMode.REPLACE, **condition})
-    if not await tables.transact(TABLE, [change, *deletions]):
+    if not await tables.transact(TABLE, [tables.written_over(stored, written), *deletions]):
         raise tables.StorageRefusedError(f"{keys['RowKey']} was written meanwhile")
 
 
@@ -249,11 +243,11 @@ async def remove_before(instant: datetime, limit: int) -> int:
     Returns:
         Number of deleted rows; `limit` means that there may be more.
     """
-    found = await tables.rows_after(TABLE, "!~", limit=limit, only=_KEYS)
+    found = await tables.rows_after(TABLE, "!~", limit=limit, only=tables.KEYS)
     old = [row for row in found if row["PartitionKey"] < _day(instant)]
     for _, of_day in groupby(old, lambda row: str(row["PartitionKey"])):
         for some in batched(of_day, _AT_ONCE, strict=False):
-            await tables.transact(TABLE, [("delete", {name: row[name] for name in _KEYS}) for row in some])
+            await tables.transact(TABLE, [("delete", tables.keys_of(row)) for row in some])
     return len(old)
 
 

@@ -22,7 +22,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 from itertools import batched, groupby
@@ -32,6 +32,7 @@ from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import FINISHED, OperationState
 from durable_retry.engine.base.text import may_mention
 from durable_retry.stores import tables
+from durable_retry.stores.row_keys import from_microseconds, microseconds, newest_first
 
 TABLE: Final = "OperationIndex"
 NAMES_TABLE: Final = "OperationNames"
@@ -41,11 +42,7 @@ BUCKET_SECONDS: Final = 10
 _ENTRIES_PER_ROW: Final = 500
 _BYTES_PER_PROPERTY: Final = 60_000
 
-_ROWS_AT_ONCE: Final = 100
 _LAST_BUCKET: Final = 10**11 - 1
-_LAST_INSTANT_US: Final = 10**17 - 1
-_MICROSECOND: Final = timedelta(microseconds=1)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITERS: Final = "writer"
 _NAMED: Final = "named-"
 
@@ -99,7 +96,7 @@ class Entry:
         """Return the stored form."""
         parts = [
             self.operation_id,
-            us_of(self.created_at),
+            microseconds(self.created_at),
             self.key,
             self.dependency,
             self.handler,
@@ -115,7 +112,7 @@ class Entry:
         status, error, noted_us = data[7:10]
         return cls(
             operation_id=operation_id,
-            created_at=_EPOCH + created_us * _MICROSECOND,
+            created_at=from_microseconds(created_us),
             key=key,
             dependency=dependency,
             handler=handler,
@@ -157,7 +154,7 @@ def _transactions(name: str, held: Iterable[tuple[Kind, Entry]]) -> Iterator[tup
             keys = {"PartitionKey": _partition(*where), "RowKey": f"{name}-{number}"}
             yield (keys | _packed(some),)
     for rows in named_rows.values():
-        yield from batched(rows.values(), _ROWS_AT_ONCE, strict=False)
+        yield from batched(rows.values(), tables.MOST_CHANGES, strict=False)
 
 
 async def _upsert(rows: tuple[tables.Row, ...]) -> None:
@@ -319,8 +316,8 @@ def _unpacked(row: tables.Row, words: str | None) -> Iterator[Entry]:
 
 def _named_row(entry: Entry, correlation_id: str) -> tables.Row:
     digest = _digest(correlation_id)
-    newest_first = f"{_LAST_INSTANT_US - us_of(entry.created_at):017d}"
-    return {"PartitionKey": _shard(digest), "RowKey": f"{digest}-{newest_first}-{entry.operation_id}"}
+    row_key = f"{digest}-{newest_first(entry.created_at)}-{entry.operation_id}"
+    return {"PartitionKey": _shard(digest), "RowKey": row_key}
 
 
 def _digest(correlation_id: str) -> str:
@@ -331,13 +328,8 @@ def _shard(digest: str) -> str:
     return f"{_NAMED}{digest[0]}"
 
 
-def us_of(instant: datetime) -> int:
-    """Return microseconds since 1970."""
-    return (instant - _EPOCH) // _MICROSECOND
-
-
 def _bucket(instant: datetime) -> int:
-    return us_of(instant) // (BUCKET_SECONDS * 1_000_000)
+    return microseconds(instant) // (BUCKET_SECONDS * 1_000_000)
 
 
 def _partition(kind: Kind, bucket: int) -> str:
@@ -346,4 +338,4 @@ def _partition(kind: Kind, bucket: int) -> str:
 
 def _begin_of(partition: str) -> datetime:
     bucket = _LAST_BUCKET - int(partition.rpartition("-")[2])
-    return _EPOCH + timedelta(seconds=bucket * BUCKET_SECONDS)
+    return from_microseconds(bucket * BUCKET_SECONDS * 1_000_000)

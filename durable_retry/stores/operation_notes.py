@@ -24,11 +24,11 @@ from durable_retry.stores.operation_index import (
     Entry,
     Kind,
     close_gap,
-    us_of,
     write_entries,
     write_entries_at_end,
     write_since,
 )
+from durable_retry.stores.row_keys import microseconds
 
 ERROR_CHARS: Final = 300
 """Characters of an error that the index has."""
@@ -133,7 +133,7 @@ def _entry_of(document: Mapping[str, Any], error: str) -> Entry:
         correlation_id=document["correlation_id"],
         status=OperationState(document["status"]),
         error=error[:ERROR_CHARS],
-        noted_us=us_of(clock.now()),
+        noted_us=microseconds(clock.now()),
     )
 
 
@@ -146,7 +146,7 @@ def _entry(operation: OperationInput, **more: Any) -> Entry:
         handler=operation.handler,
         source=operation.source,
         correlation_id=operation.correlation_id,
-        noted_us=us_of(clock.now()),
+        noted_us=microseconds(clock.now()),
         **more,
     )
 

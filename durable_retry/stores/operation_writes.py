@@ -42,7 +42,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
-from azure.core import MatchConditions
 from azure.core.exceptions import ServiceResponseError
 from azure.data.tables import UpdateMode
 
@@ -283,10 +282,7 @@ def _fence_rows(
         return []
     # As text: a run's number is too large for a plain integer property.
     row = {**_fence_keys(outbox_id, location), "run": str(run_of(outbox_id))}
-    if before is None:
-        return [("create", row)]
-    condition = {"etag": before.etag, "match_condition": MatchConditions.IfNotModified}
-    return [("update", row, {"mode": UpdateMode.REPLACE, **condition})]
+    return [tables.written_over(before, row)]
 
 
 def _fence_keys(outbox_id: str, location: OutboxLocation) -> dict[str, str]:

@@ -27,6 +27,7 @@ from typing import Any, Final, Self
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.outbox import EventState, StoredEvent, outbox_id_of
 from durable_retry.stores import tables
+from durable_retry.stores.row_keys import age
 from durable_retry.stores.tables import partition_of, partitions, partitions_with
 
 OUTBOX_TABLE: Final = "Outbox"
@@ -81,9 +82,6 @@ _COMMITTED: Final = "committed"
 _PENDING: Final = EventState.PENDING.value
 _STATE_PARTITION: Final = "sweeper"
 _CURSOR_KEY: Final = "cursor"
-
-_LAST_INSTANT_US: Final = 10**17
-"""Microseconds since 1970 in the year 5138: subtracted from, so that the newest row sorts first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +188,7 @@ async def list_ended(
 
 async def list_older(state: EventState, created_before: datetime, limit: int, shard: int) -> list[EndedEvent]:
     """Return entries of events created before an instant, of one shard."""
-    after = f"{_age(created_before)}."
+    after = f"{age(created_before)}."
     partition = partitions(state.value)[shard]
     page = await tables.rows_between(INDEX_TABLE, partition, after=after, limit=limit)
     return [
@@ -201,13 +199,13 @@ async def list_older(state: EventState, created_before: datetime, limit: int, sh
 
 async def note_commit(outbox_id: str, location: OutboxLocation, now: datetime) -> None:
     """List the commit of a run without events, so that retention finds its row."""
-    keys = {"PartitionKey": partition_of(_COMMITTED, outbox_id), "RowKey": f"{_age(now)}-{outbox_id}"}
+    keys = {"PartitionKey": partition_of(_COMMITTED, outbox_id), "RowKey": f"{age(now)}-{outbox_id}"}
     await tables.merge(INDEX_TABLE, keys | location.to_json())
 
 
 async def list_old_commits(noted_before: datetime, limit: int, shard: int) -> list[CommitNote]:
     """Return notes of commits without events from before an instant, of one shard."""
-    after = f"{_age(noted_before)}."
+    after = f"{age(noted_before)}."
     partition = partitions(_COMMITTED)[shard]
     page = await tables.rows_between(INDEX_TABLE, partition, after=after, limit=limit)
     return [
@@ -241,9 +239,4 @@ def _note(row: tables.Row, etag: str = "") -> PendingNote:
 
 def _ended_key(event: StoredEvent) -> str:
     """Key by creation time, the newest first; it never changes, so a repeated entry is the same row."""
-    return f"{_age(event.created_at)}-{event.event_id}"
-
-
-def _age(created_at: datetime) -> str:
-    """Return digits that sort after those of every later instant."""
-    return f"{_LAST_INSTANT_US - round(created_at.timestamp() * 1_000_000):017d}"
+    return f"{age(event.created_at)}-{event.event_id}"

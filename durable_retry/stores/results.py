@@ -30,7 +30,6 @@ _MARGIN: Final = timedelta(days=2)
 
 _FIRST: Final = "0001-01-01"
 _FOR_EVER: Final = "9999-12-31"
-_KEYS: Final = ("PartitionKey", "RowKey")
 REMOVED_AT_ONCE: Final = 1_000
 
 
@@ -92,7 +91,7 @@ async def remove_results(now: datetime) -> int:
     today = now.date().isoformat()
     for table in await tables.tables_between(_table_of(_FIRST), _table_of(today)):
         await tables.drop_table(table)
-    rows = await tables.rows_after(TABLE, "0", limit=REMOVED_AT_ONCE, before=today, only=_KEYS)
+    rows = await tables.rows_after(TABLE, "0", limit=REMOVED_AT_ONCE, before=today, only=tables.KEYS)
     await tables.delete_rows(TABLE, rows)
     return len(rows)
 

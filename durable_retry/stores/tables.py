@@ -43,8 +43,11 @@ _CHUNK_CHARS: Final = 15_000
 _MAX_PAGE_ROWS: Final = 1_000
 """Largest page that the service returns."""
 
-_MOST_CHANGES: Final = 100
+MOST_CHANGES: Final = 100
 """Of one transaction."""
+
+KEYS: Final = ("PartitionKey", "RowKey")
+"""The properties that name a row."""
 
 REFUSED_STATUSES: Final = (400, 404, 409, 412, 413)
 """A change that is wrong in itself; 401, 403 and 429 are the account's trouble and may pass."""
@@ -269,7 +272,7 @@ async def delete_versions(table: str, rows: Sequence[Versioned]) -> bool:
     """Delete rows of one partition, all or none; False when one of them was changed since it was read."""
     unchanged = MatchConditions.IfNotModified
     changes: list[Change] = [
-        ("delete", _keys_of(each.row), {"etag": each.etag, "match_condition": unchanged}) for each in rows
+        ("delete", keys_of(each.row), {"etag": each.etag, "match_condition": unchanged}) for each in rows
     ]
     try:
         return await transact(table, changes)
@@ -277,8 +280,17 @@ async def delete_versions(table: str, rows: Sequence[Versioned]) -> bool:
         return False
 
 
-def _keys_of(row: Row) -> Row:
-    return {name: row[name] for name in ("PartitionKey", "RowKey")}
+def keys_of(row: Row) -> Row:
+    """Return the keys of a row."""
+    return {name: row[name] for name in KEYS}
+
+
+def written_over(stored: Versioned | None, row: Row) -> Change:
+    """Return the change that replaces a row in the version that was read, or inserts it where none was."""
+    if stored is None:
+        return ("create", row)
+    condition = {"etag": stored.etag, "match_condition": MatchConditions.IfNotModified}
+    return ("update", row, {"mode": UpdateMode.REPLACE, **condition})
 
 
 async def merged_rows(
@@ -365,7 +377,7 @@ async def partitions_after(
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Where a removal that goes through a whole table, over and over, has come to.
+    """The position of a removal that scans a whole table in rounds.
 
     Attributes:
         after: The cursor of the next step; `FIRST` between two rounds.
@@ -397,7 +409,7 @@ async def delete_rows(table: str, rows: Iterable[Row]) -> None:
     """Delete rows, those of one partition together; no error for those that do not exist."""
     keys = sorted((str(row["PartitionKey"]), str(row["RowKey"])) for row in rows)
     for _, of_partition in groupby(keys, itemgetter(0)):
-        for some in batched(of_partition, _MOST_CHANGES, strict=False):
+        for some in batched(of_partition, MOST_CHANGES, strict=False):
             if len(some) > 1 and await _deleted_at_once(table, some):
                 continue
             for one in some:

@@ -1,4 +1,4 @@
-"""Batches in an Azure Table, sagas in the task hub, and both kinds of list that the task hub cannot give.
+"""Batches in an Azure Table, sagas in the task hub, and lists of these and of bulk actions by time.
 
 Batches have one partition each, a row for the batch and one for every item:
 
@@ -7,9 +7,10 @@ Batches have one partition each, a row for the batch and one for every item:
 
 Sagas: the orchestration's input has the constant fields, the custom status how each step ended.
 
-Sagas and bulk replays are listed by the time of their creation, which the task hub cannot list by:
+The task hub cannot list instances by the time of their creation, so sagas, bulk replays and all bulk actions
+have lists of their own:
 
-    PK `saga` | `replay`   RK <newest first>-<instance id>
+    PK `saga` | `replay` | `bulk_action`   RK <newest first>-<instance id>
 
 An entry is written before its instance starts, so there may be one too many, never one too few. One whose
 instance is gone, because its history was purged, is removed by `services.retention`.
@@ -40,6 +41,7 @@ from durable_retry.engine.workflows import (
     saga_document,
 )
 from durable_retry.stores import tables
+from durable_retry.stores.row_keys import age
 from durable_retry.stores.task_hub import Instance, read_operation
 
 TABLE: Final = "Batches"
@@ -50,16 +52,10 @@ _ITEM_PREFIX: Final = "item-"
 _AFTER_ITEMS: Final = "item."
 _SHOWN: Final = ("PartitionKey", "RowKey", "key", "operation_id", "status", "error")
 
-_ROWS_AT_ONCE: Final = 100
-"""Maximum changes of one transaction."""
-
 _BYTES_AT_ONCE: Final = 1_500_000
 """A transaction takes 4 MiB of UTF-8 including the protocol's overhead."""
 
 _MAX_TEXT_CHARS: Final = 100_000
-
-_LAST_INSTANT_US: Final = 10**17
-"""Microseconds since 1970 in the year 5138: subtracted from, so that the newest row sorts first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +121,7 @@ async def keep_batch(batch: Batch, items: Sequence[Item]) -> None:
         "tolerated_failures": batch.tolerated_failures,
         "created_at": batch.created_at,
     }
-    listed = {"PartitionKey": CREATED, "RowKey": f"{age(batch.created_at)}-{batch.batch_id}"}
+    listed = {"PartitionKey": CREATED, "RowKey": f"{age(from_rfc3339(batch.created_at))}-{batch.batch_id}"}
     await tables.merge(TABLE, listed)
     await tables.insert_if_absent(TABLE, row)
 
@@ -249,11 +245,6 @@ async def _summary(batch_id: str) -> dict[str, Any] | None:
     return _summary_of(batch, batch.counts or await _counts(batch_id))
 
 
-def age(created_at: str) -> str:
-    """Return digits that sort after those of every later instant."""
-    return f"{_LAST_INSTANT_US - round(from_rfc3339(created_at).timestamp() * 1_000_000):017d}"
-
-
 def _item_key(index: int) -> str:
     return f"{_ITEM_PREFIX}{index:04d}"
 
@@ -285,7 +276,7 @@ def _item_document(row: tables.Row) -> dict[str, Any]:
 
 def _transactions(rows: Iterable[tables.Row]) -> Iterator[list[tables.Row]]:
     """Split rows into transactions by number and size."""
-    for group in batched(rows, _ROWS_AT_ONCE, strict=False):
+    for group in batched(rows, tables.MOST_CHANGES, strict=False):
         begun: list[tables.Row] = []
         size = 0
         for row in group:
@@ -309,11 +300,11 @@ async def note_created(kind: str, instance_id: str, created_at: str) -> None:
     """List an instance. Idempotent.
 
     Args:
-        kind: `saga` or `replay`.
+        kind: Of the list, one of `LISTED`.
         instance_id: Of its orchestration.
         created_at: RFC 3339; the same for the same instance.
     """
-    keys = {"PartitionKey": kind, "RowKey": f"{age(created_at)}-{instance_id}"}
+    keys = {"PartitionKey": kind, "RowKey": f"{age(from_rfc3339(created_at))}-{instance_id}"}
     await tables.merge(LISTS_TABLE, keys | {"created_at": created_at})
 
 
@@ -327,7 +318,7 @@ async def list_created(
     """Return documents, the newest first, and the cursor of the next ones (None at the end).
 
     Args:
-        kind: `saga` or `replay`.
+        kind: Of the list, one of `LISTED`.
         find: Reads the document of an instance; None when there is none.
         limit: The most documents to return; less can come with a cursor.
         cursor: Of the page before; None to begin.

@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from durable_retry.engine.base.text import MASK
-from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
+from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, pointer_parts
 
 KNOWN_SECRETS: Final = (
     *("*password", "*passwd", "pwd", "*passphrase", "pin", "*secret", "*secretkey", "*token", "*apikey"),
@@ -122,8 +122,7 @@ class Masking:
         return content
 
     def _change(self, change: Mapping[str, Any]) -> dict[str, Any]:
-        parts = change["pointer"].split("/")[1:]
-        place = tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
+        place = tuple(pointer_parts(change["pointer"]))
         hidden = any(self._is_masked(place[: end + 1]) for end in range(len(place)))
         sides = {side: change[side] for side in ("before", "after") if side in change}
         shown = {side: MASK if hidden else self._shown(place, value) for side, value in sides.items()}
@@ -175,11 +174,10 @@ def _has_names(place: Place, value: Any) -> bool:
 
 
 def _leads_to(pointer: str, place: Place) -> bool:
-    parts = pointer.split("/")[1:]
-    if len(parts) != len(place):
-        return False
-    given = (part.replace("~1", "/").replace("~0", "~") for part in parts)
-    return all(part in ("*", name) for part, name in zip(given, place, strict=True))
+    parts = pointer_parts(pointer)
+    return len(parts) == len(place) and all(
+        part in ("*", name) for part, name in zip(parts, place, strict=True)
+    )
 
 
 def _plain(name: str) -> str:

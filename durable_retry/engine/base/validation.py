@@ -72,6 +72,11 @@ def pointer_of(*parts: str | int) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
+def pointer_parts(pointer: str) -> list[str]:
+    """Split a JSON pointer into the parts that `pointer_of` joined."""
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
 _KEY_MARK: Final = "[key]"
 """Where pydantic says that a mapping's name, not its value, is wrong."""
 
@@ -367,7 +372,7 @@ _REFUSED: Final = {
             "transfer-encoding",
             "upgrade",
         ),
-        "speaks for one connection only (RFC 9110 section 7.6.1)",
+        "belongs to one connection only (RFC 9110 section 7.6.1)",
     ),
     **dict.fromkeys(("host", "content-length", "expect"), "is written by the app itself"),
     **dict.fromkeys(_CREDENTIALS, "carries credentials, which come from dependencies.toml only"),

@@ -175,7 +175,7 @@ def _contended(record: Record, fresh: Record, now: datetime) -> Claim:
 
 
 def _after_grace(record: Record, taken: Claim, now: datetime) -> Claim:
-    """Return the takeover once a start has claimed the key for `COMPLETION_GRACE`; it is refused until then."""
+    """Return the takeover once a start has claimed the key for `COMPLETION_GRACE`, a refusal until then."""
     since = record.contended_at or now
     if now - since < COMPLETION_GRACE:
         return Claim(replace(record, contended_at=since), ClaimAnswer.IN_PROGRESS)

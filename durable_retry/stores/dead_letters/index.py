@@ -22,16 +22,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Self
-from urllib.parse import quote
 from weakref import WeakKeyDictionary
-
-from azure.core import MatchConditions
-from azure.data.tables import UpdateMode
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.dead_letters.filters import FACETS, Facets
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
 from durable_retry.stores import tables
+from durable_retry.stores.row_keys import DIGITS, newest_first, oldest_first, quoted
 from durable_retry.stores.tables import partition_of, partitions, partitions_with
 
 TABLE: Final = "DeadLetterIndex"
@@ -39,14 +36,12 @@ TABLE: Final = "DeadLetterIndex"
 AFTER_ALL: Final = "~"
 """Sorts after every character that a key can contain."""
 
-_LAST_INSTANT_US: Final = 10**17 - 1
-"""Microseconds since 1970 in the year 5138: subtracted from, so that the newest row sorts first."""
-
 NAMES: Final = ("key", "operation_id", "correlation_id", "detail")
 NAME_CHARS: Final = 300
 """Characters of each that an index row has."""
 
-_WAITING_LISTS: Final = ("all", "reason=", "dependency=")
+_OLDEST_FIRST_LISTS: Final = ("all", "reason=", "dependency=")
+"""Lists of open dead letters that are also kept the oldest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,16 +99,13 @@ class IndexEntry:
         """Return the row keys under a status."""
         for name in self.facets.lists:
             yield f"{list_prefix(name)}{self.position}"
-            if status is Status.OPEN and name.startswith(_WAITING_LISTS):
-                yield f"{waiting_prefix(name)}{oldest_first(self.created_at)}{self.id}"
+            if status is Status.OPEN and name.startswith(_OLDEST_FIRST_LISTS):
+                yield f"{oldest_prefix(name)}{oldest_first(self.created_at)}{self.id}"
 
 
 def id_at(position: str) -> str:
     """Return the id of the dead letter at a position, see `IndexEntry.position`."""
-    return position[_DIGITS:]
-
-
-_DIGITS: Final = 17
+    return position[DIGITS:]
 
 
 def list_prefix(name: str) -> str:
@@ -121,35 +113,14 @@ def list_prefix(name: str) -> str:
     return f"n|{quoted(name)}|"
 
 
-def waiting_prefix(name: str) -> str:
-    """Return the key prefix of a list ordered by age, the oldest first."""
+def oldest_prefix(name: str) -> str:
+    """Return the key prefix of a list that begins with the oldest."""
     return f"o|{quoted(name)}|"
 
 
 def due_key(archived_at: datetime, dead_letter_id: str = "") -> str:
     """Return the key of an archived dead letter in the order of deletion."""
     return f"d|{oldest_first(archived_at)}{dead_letter_id}"
-
-
-def newest_first(instant: datetime) -> str:
-    """Return 17 digits that sort in reverse order of the instants."""
-    return f"{_LAST_INSTANT_US - _microseconds(instant):0{_DIGITS}d}"
-
-
-def oldest_first(instant: datetime) -> str:
-    """Return 17 digits that sort in the order of the instants."""
-    return f"{_microseconds(instant):0{_DIGITS}d}"
-
-
-def quoted(text: str) -> str:
-    """Escape characters that a row key must not contain: slashes, `#`, `?` and control characters."""
-    return quote(text, safe="=").replace("%", "!").replace("~", "!7E")
-
-
-def _microseconds(instant: datetime) -> int:
-    # Not by way of a float, which has not enough digits for microseconds.
-    whole = int(instant.timestamp())
-    return whole * 1_000_000 + instant.microsecond
 
 
 _ALL: Final = "all"
@@ -221,8 +192,8 @@ async def counter_changes(record: DeadLetterRecord, step: int, partition: str) -
     )
     keys = {"PartitionKey": partition}
     return [
-        _written(keys | _totals_after(totals, IndexEntry.of(record), step), totals),
-        _written(keys | _group_after(group, record, step), group),
+        tables.written_over(totals, keys | _totals_after(totals, IndexEntry.of(record), step)),
+        tables.written_over(group, keys | _group_after(group, record, step)),
     ]
 
 
@@ -324,23 +295,15 @@ def _sample(record: DeadLetterRecord) -> dict[str, Any]:
     }
 
 
-def _written(row: tables.Row, stored: tables.Versioned | None) -> tables.Change:
-    """Replace the version that was read, or insert when there was none."""
-    if stored is None:
-        return ("create", row)
-    condition = {"etag": stored.etag, "match_condition": MatchConditions.IfNotModified}
-    return ("update", row, {"mode": UpdateMode.REPLACE, **condition})
-
-
 async def _oldest(partition: str, name: str) -> list[datetime]:
     """Return when the oldest of a kind in a partition was made; nothing when there is none any more."""
-    prefix = waiting_prefix(name)
+    prefix = oldest_prefix(name)
     page = await tables.rows_between(TABLE, partition, after=prefix, before=prefix + AFTER_ALL, limit=1)
     return [from_rfc3339(row["created_at"]) for row in page.rows]
 
 
 def _of_kind(found: Mapping[str, OpenCount], kind: str) -> dict[str, OpenCount]:
-    named = {name.removeprefix(kind): waiting for name, waiting in found.items() if name.startswith(kind)}
+    named = {name.removeprefix(kind): count for name, count in found.items() if name.startswith(kind)}
     return dict(sorted(named.items()))
 
 
@@ -422,8 +385,8 @@ async def _list_closed(record: DeadLetterRecord, partition: str) -> None:
     rows = [_row(partition, key, entry) for key in entry.keys_under(record.status)]
     if record.archived_at is not None:
         # Not removed when the dead letter is restored; the removal compares the archiving time.
-        waiting = _row(partition, due_key(record.archived_at, record.id), entry)
-        rows.append({**waiting, "archived_at": to_rfc3339(record.archived_at)})
+        due_row = _row(partition, due_key(record.archived_at, record.id), entry)
+        rows.append({**due_row, "archived_at": to_rfc3339(record.archived_at)})
     await tables.transact(TABLE, [("upsert", row) for row in rows])
 
 

@@ -25,9 +25,9 @@ from durable_retry.stores.dead_letters.index import (
     TABLE,
     id_at,
     list_prefix,
-    newest_first,
 )
 from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
+from durable_retry.stores.row_keys import newest_first
 from durable_retry.stores.tables import SHARDS, partitions
 
 _ROUNDS: Final = 5
