@@ -6,7 +6,7 @@ import azure.durable_functions as df
 
 from durable_retry import clock
 from durable_retry.engine.base.names import REMOVE_PAST
-from durable_retry.services.maintenance import STEP_SECONDS, Part, Past
+from durable_retry.services.maintenance import STEP_SECONDS, RetentionKind, RetentionPart
 from durable_retry.services.maintenance import remove_past as remove
 from durable_retry.stores.task_hub import bind_hub
 
@@ -24,7 +24,9 @@ async def remove_past(part: dict, hub: str) -> bool:  # type: ignore[type-arg] #
         Whether more may be left.
     """
     given: dict[str, Any] = part
-    return await remove(hub, Part(Past(given["kind"]), given["shard"]), clock.now(), STEP_SECONDS)
+    return await remove(
+        hub, RetentionPart(RetentionKind(given["kind"]), given["shard"]), clock.now(), STEP_SECONDS
+    )
 
 
 blueprint.activity_trigger(input_name="part", activity=REMOVE_PAST)(bind_hub(blueprint)(remove_past))

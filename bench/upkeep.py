@@ -23,11 +23,11 @@ from durable_retry import clock
 from durable_retry.engine.base.names import OperationState, outbox_instance
 from durable_retry.engine.outbox import EventState, StoredEvent, event_id_for
 from durable_retry.services import maintenance, operation_index, retention
-from durable_retry.services.maintenance import Part, Past, remove_past
+from durable_retry.services.maintenance import RetentionKind, RetentionPart, remove_past
 from durable_retry.settings.maintenance import MaintenanceSettings
 from durable_retry.stores import storage_clients, tables
 from durable_retry.stores.operation_index import TABLE as INDEX
-from durable_retry.stores.operation_index import Entry, Kind, write_entries
+from durable_retry.stores.operation_index import OperationEntry, OperationList, write_entries
 from durable_retry.stores.operation_writes import TABLE as MARKERS
 from durable_retry.stores.operation_writes import commit_success, insert_marker
 from durable_retry.stores.outbox import find_event, mark_sent, new_event, pending_of, row_of
@@ -58,7 +58,9 @@ ENTITIES_PER_PAGE = 100
 """On Azure Storage."""
 
 EVERY = timedelta(minutes=5)
-PARTS = [Part(kind, shard) for kind in Past for shard in range(maintenance.SHARDS.get(kind, 1))]
+PARTS = [
+    RetentionPart(kind, shard) for kind in RetentionKind for shard in range(maintenance.SHARDS.get(kind, 1))
+]
 
 
 def id_of(number: int) -> str:
@@ -85,7 +87,7 @@ class TaskHub:
     instances: dict[str, datetime] = field(default_factory=dict)
     records: dict[str, datetime] = field(default_factory=dict)
 
-    async def is_over(self, _hub: str, _operation_id: str) -> bool:
+    async def has_ended(self, _hub: str, _operation_id: str) -> bool:
         """Answer for an operation that has ended."""
         self.spend(1)
         return True
@@ -130,8 +132,8 @@ class TaskHub:
     def in_place(self) -> Iterator[None]:
         """Stand in for the task hub."""
         with (
-            patch.object(retention, "is_over", self.is_over),
-            patch.object(operation_index, "is_over", self.is_over),
+            patch.object(retention, "has_ended", self.has_ended),
+            patch.object(operation_index, "has_ended", self.has_ended),
             patch.object(retention, "purge_ended", self.purge_ended),
             patch.object(operation_index, "purge_ended", self.purge_ended),
             patch.object(operation_index, "remove_record", self.remove_record),
@@ -194,7 +196,7 @@ class Week:
     async def end(self, number: int) -> None:
         """Write what an operation of a handler leaves; every second one has an event."""
         operation_id, outbox_id = id_of(number), f"{id_of(number)}.1"
-        await write_entries(f"w{number}", [(Kind.ALL, entry_of(operation_id, self.now))])
+        await write_entries(f"w{number}", [(OperationList.ALL, entry_of(operation_id, self.now))])
         await insert_marker(operation_id, 1, self.now)
         await commit_success(outbox_id, {"value": number}, [], [EVENT] if number % 2 else [], self.now)
         if number % 2:
@@ -206,7 +208,7 @@ class Week:
         self.hub.instances[operation_id] = self.now
         self.hub.records[operation_id] = self.now + RECORDED
 
-    async def _work(self, part: Part) -> None:
+    async def _work(self, part: RetentionPart) -> None:
         """Remove one part until nothing is left, or the next look begins."""
         self.spent, longest = 0, EVERY.total_seconds()
         before = self.owed.get(part.instance_id, 0.0)
@@ -237,9 +239,9 @@ class Week:
             yield
 
 
-def entry_of(operation_id: str, created_at: datetime) -> Entry:
+def entry_of(operation_id: str, created_at: datetime) -> OperationEntry:
     """Returns the index's entry of an operation that succeeded."""
-    return Entry(
+    return OperationEntry(
         operation_id=operation_id,
         created_at=created_at,
         key=f"order-{operation_id}",
@@ -286,7 +288,7 @@ async def _rates() -> Table:
     with hub.in_place():
         for kind, filled in FILLED.items():
             async with filled(hub):
-                found[kind] = await _removed(Past(kind), of_hub)
+                found[kind] = await _removed(RetentionKind(kind), of_hub)
     rows = (
         Row("requests to storage", "1/op", tuple(f"{each.requests:.2f}" for each in found.values())),
         Row("calls of the task hub", "1/op", tuple(f"{each.of_hub:.2f}" for each in found.values())),
@@ -302,7 +304,7 @@ async def _rates() -> Table:
     return Table("Upkeep", columns, rows, notes)
 
 
-async def _removed(kind: Past, of_hub: Requests) -> Rate:
+async def _removed(kind: RetentionKind, of_hub: Requests) -> Rate:
     requests, before = Requests(), of_hub.count
     parts = [part for part in PARTS if part.kind is kind]
     now = BEGIN + 3 * KEPT
@@ -382,7 +384,7 @@ async def _with_operations(hub: TaskHub) -> None:
     made = [(id_of(number), BEGIN + timedelta(seconds=number / PER_SECOND)) for number in range(MEASURED)]
     hub.instances.update(made)
     hub.records.update((name, created_at + RECORDED) for name, created_at in made)
-    await write_entries("bench", [(Kind.ALL, entry_of(*each)) for each in made])
+    await write_entries("bench", [(OperationList.ALL, entry_of(*each)) for each in made])
 
 
 @_filled
@@ -397,11 +399,11 @@ async def _with_results(_hub: TaskHub) -> None:
 
 
 FILLED: dict[str, Filled] = {
-    Past.MARKERS: _with_markers,
-    Past.SENT_EVENTS: _with_events,
-    Past.COMMITS: _with_commits,
-    Past.OPERATIONS: _with_operations,
-    Past.RESULTS: _with_results,
+    RetentionKind.MARKERS: _with_markers,
+    RetentionKind.SENT_EVENTS: _with_events,
+    RetentionKind.COMMITS: _with_commits,
+    RetentionKind.OPERATIONS: _with_operations,
+    RetentionKind.RESULTS: _with_results,
 }
 
 

@@ -27,7 +27,7 @@ from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.settings.catalogue import STORAGE
 from durable_retry.stores.dead_letters.records import keep_operation
-from durable_retry.stores.operation_index import Entry, Kind, write_entries
+from durable_retry.stores.operation_index import OperationEntry, OperationList, write_entries
 from onebox.hub.archive import unpack
 from scripts.processes import ROOT, ServerProcess, eventually, free_port
 
@@ -113,7 +113,7 @@ async def _fill(url: str, hub: Path) -> None:
             _ended(client, "waits", "/fail/9", "waiting_retry", "flaky"),
             _ended(client, "lost", "/status/422", "dead_lettered", "strict"),
         ]
-    entries: list[tuple[Kind, Entry]] = []
+    entries: list[tuple[OperationList, OperationEntry]] = []
     with closing(sqlite3.connect(hub, timeout=60)) as rows, rows:
         take_out_of_archives(rows)
         for document in originals:
@@ -149,7 +149,9 @@ def take_out_of_archives(hub: sqlite3.Connection) -> None:
         )
 
 
-def _copied(hub: sqlite3.Connection, document: dict[str, Any], copies: int) -> Iterator[tuple[Kind, Entry]]:
+def _copied(
+    hub: sqlite3.Connection, document: dict[str, Any], copies: int
+) -> Iterator[tuple[OperationList, OperationEntry]]:
     """Copy an operation in the task hub under other ids and times; yield the entries of the copies."""
     operation_id, created = document["operation_id"], datetime.fromisoformat(document["created_at"])
     cursor = hub.execute("SELECT * FROM instances WHERE id = ?", (operation_id,))
@@ -168,7 +170,7 @@ def _copied(hub: sqlite3.Connection, document: dict[str, Any], copies: int) -> I
         ]
         texts[columns.index("created_us")] -= int(number * between / timedelta(microseconds=1))
         hub.execute(wanted, texts)
-        entry = Entry(
+        entry = OperationEntry(
             operation_id=id_,
             created_at=at,
             key=document["key"],
@@ -181,9 +183,9 @@ def _copied(hub: sqlite3.Connection, document: dict[str, Any], copies: int) -> I
             noted_us=1,
         )
         is_well = status is OperationState.SUCCEEDED
-        yield Kind.ALL, replace(entry, error="", status=status if is_well else None)
+        yield OperationList.ALL, replace(entry, error="", status=status if is_well else None)
         if not is_well:
-            yield Kind.FAILED, entry
+            yield OperationList.FAILED, entry
 
 
 async def _opened(url: str) -> Table:

@@ -2,8 +2,9 @@
 
     raised ──> a message to each receiver ──> cleared ──> a message to each that was sent the first one
 
-A silence keeps back what is raised; when it ends and the alert is still raised, the message is sent. What
-clears is always sent: it closes what receivers have open. Each message is tried a bounded number of times.
+A silence keeps the first message back; when it ends and the alert is still raised, that message is sent. The
+clearing message is always sent, since it closes the incident at the receiver. Each message is tried a bounded
+number of times.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +35,7 @@ MAX_TRIES: Final = 60
 """Tries per message and receiver, about one a minute."""
 
 _RETRY: Final = timedelta(seconds=50)
-"""Less than the minute between two checks; of two workers that check at once, the second finds it begun."""
+"""Less than the minute between two checks: of two workers that check at once, the second finds it begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class HealthMetric:
     threshold: float
 
     @property
-    def is_over(self) -> bool:
+    def is_exceeded(self) -> bool:
         """Whether the value exceeds the threshold."""
         return 0 < self.threshold < self.value
 
@@ -209,8 +210,8 @@ class Alert(JsonRecord):
         ended = {name: _ended(self.deliveries[name], failure) for name, failure in failures.items()}
         return replace(self, deliveries={**self.deliveries, **ended})
 
-    def over(self) -> dict[str, AlertDelivery]:
-        """Return the messages that tell the end: to each receiver that may have been sent the beginning."""
+    def clearing_deliveries(self) -> dict[str, AlertDelivery]:
+        """Return the deliveries of the clearing message: to each receiver that may have got the first one."""
         return {name: AlertDelivery() for name, delivery in self.deliveries.items() if delivery.tries > 0}
 
 
@@ -322,7 +323,7 @@ def teams_message(alert: Alert, link: str | None) -> dict[str, Any]:
 
 
 def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], now: datetime) -> list[Alert]:
-    """Return the changes since the known alerts: conditions now over their threshold, and no longer.
+    """Return the changes since the known alerts: conditions that exceed their threshold now, or no longer.
 
     Args:
         known: The latest alert of each condition.
@@ -334,7 +335,7 @@ def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], n
     by_condition = {metric.condition: metric for metric in metrics}
     for condition, metric in by_condition.items():
         last = known.get(condition)
-        if metric.is_over is not (last is not None and last.is_raised):
+        if metric.is_exceeded is not (last is not None and last.is_raised):
             changes.append(_alert(metric, now, last))
     # A condition that is not measured any more would stay raised for ever.
     for condition, last in known.items():
@@ -352,9 +353,9 @@ def _alert(metric: HealthMetric, now: datetime, last: Alert | None) -> Alert:
         threshold=metric.threshold,
         raised_at=now,
     )
-    if metric.is_over or last is None:
+    if metric.is_exceeded or last is None:
         return raised
-    return replace(raised, is_raised=False, raised_at=last.began_at, deliveries=last.over())
+    return replace(raised, is_raised=False, raised_at=last.began_at, deliveries=last.clearing_deliveries())
 
 
 _MINUTE_SECONDS: Final = 60

@@ -73,7 +73,7 @@ SETTLED_AFTER: Final = timedelta(minutes=2)
 ROUND_EVERY: Final = timedelta(hours=1)
 
 
-class Past(StrEnum):
+class RetentionKind(StrEnum):
     """The kinds of what is removed when it is past its time."""
 
     MARKERS = "markers"
@@ -89,7 +89,7 @@ class Past(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RetentionPart:
     """One part of what is removed.
 
     Attributes:
@@ -97,7 +97,7 @@ class Part:
         shard: Which part of the kind, from 0.
     """
 
-    kind: Past
+    kind: RetentionKind
     shard: int
 
     @property
@@ -126,24 +126,24 @@ async def run_maintenance(hub: str, now: datetime) -> None:
         _log.error("%d operations whose orchestration failed are dead letters now", swept)
     if finished or cancelled:
         _log.info("finished %d changes; completed %d terminated operations", finished, cancelled)
-    for kind in Past:
-        if kind is not Past.RECORDS:  # They have a timer of their own.
+    for kind in RetentionKind:
+        if kind is not RetentionKind.RECORDS:  # They have a timer of their own.
             await look_at(hub, kind, now)
 
 
-async def look_at(hub: str, kind: Past, now: datetime) -> None:
+async def look_at(hub: str, kind: RetentionKind, now: datetime) -> None:
     """Remove what is past its time for a few seconds; leave the rest to orchestrations.
 
     Raises:
         TaskHubUnavailableError: The task hub did not answer; the next run goes on.
     """
     for shard in range(SHARDS.get(kind, 1)):
-        part = Part(kind, shard)
+        part = RetentionPart(kind, shard)
         if await remove_past(hub, part, now, LOOK_SECONDS):
             await start_instance(hub, RETENTION, part.instance_id, {"kind": kind, "shard": shard}, again=True)
 
 
-async def remove_past(hub: str, part: Part, now: datetime, seconds: float) -> bool:
+async def remove_past(hub: str, part: RetentionPart, now: datetime, seconds: float) -> bool:
     """Remove one part of what is past its time, until nothing is left or the time is up.
 
     Returns:
@@ -277,7 +277,7 @@ async def _batches(hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]:
 async def _operations(hub: str, shard: int, now: datetime) -> AsyncGenerator[int]:
     kept_for = maintenance_settings().history_for
     if kept_for is not None:
-        async for number in remove_old(hub, now - kept_for, now, shard, SHARDS[Past.OPERATIONS]):
+        async for number in remove_old(hub, now - kept_for, now, shard, SHARDS[RetentionKind.OPERATIONS]):
             yield number
 
 
@@ -290,7 +290,7 @@ async def _others(hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]:
     kept_for = maintenance_settings().history_for
     if kept_for is not None:
         walk = partial(purge_others, hub, now - kept_for, now)
-        async for number in _round(walk, operation_index.TABLE, Past.OTHERS.value, now):
+        async for number in _round(walk, operation_index.TABLE, RetentionKind.OTHERS.value, now):
             yield number
 
 
@@ -299,27 +299,27 @@ def _records(hub: str, _shard: int, now: datetime) -> AsyncGenerator[int]:
         removed, following = await clean_entities(hub, None if after == tables.FIRST else after)
         return removed, following or tables.FIRST
 
-    return _round(walk, operation_index.TABLE, Past.RECORDS.value, now)
+    return _round(walk, operation_index.TABLE, RetentionKind.RECORDS.value, now)
 
 
-_STEPS: Final[dict[Past, Callable[[str, int, datetime], AsyncGenerator[int]]]] = {
-    Past.MARKERS: _markers,
-    Past.STEPS: _remembered,
-    Past.DEAD_LETTERS: _letters,
-    Past.SENT_EVENTS: _sent,
-    Past.COMMITS: _commits,
-    Past.BATCHES: _batches,
-    Past.OPERATIONS: _operations,
-    Past.RESULTS: _results,
-    Past.OTHERS: _others,
-    Past.RECORDS: _records,
+_STEPS: Final[dict[RetentionKind, Callable[[str, int, datetime], AsyncGenerator[int]]]] = {
+    RetentionKind.MARKERS: _markers,
+    RetentionKind.STEPS: _remembered,
+    RetentionKind.DEAD_LETTERS: _letters,
+    RetentionKind.SENT_EVENTS: _sent,
+    RetentionKind.COMMITS: _commits,
+    RetentionKind.BATCHES: _batches,
+    RetentionKind.OPERATIONS: _operations,
+    RetentionKind.RESULTS: _results,
+    RetentionKind.OTHERS: _others,
+    RetentionKind.RECORDS: _records,
 }
 
 SHARDS: Final = {
-    Past.MARKERS: len(_BOUNDS) - 1,
-    Past.STEPS: len(_BOUNDS) - 1,
-    Past.SENT_EVENTS: tables.SHARDS,
-    Past.COMMITS: tables.SHARDS,
-    Past.OPERATIONS: 4,
+    RetentionKind.MARKERS: len(_BOUNDS) - 1,
+    RetentionKind.STEPS: len(_BOUNDS) - 1,
+    RetentionKind.SENT_EVENTS: tables.SHARDS,
+    RetentionKind.COMMITS: tables.SHARDS,
+    RetentionKind.OPERATIONS: 4,
 }
 """Parts of a kind, where it has several; each can be removed by another worker."""

@@ -13,9 +13,16 @@ from durable_retry.engine.base.names import ORCHESTRATIONS, RETENTION, outbox_in
 from durable_retry.engine.operations.status import last_error
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores import tables
-from durable_retry.stores.operation_index import Entry, Kind, buckets, close_gap, gaps, remove_older
+from durable_retry.stores.operation_index import (
+    OperationEntry,
+    OperationList,
+    buckets,
+    close_gap,
+    gaps,
+    remove_older,
+)
 from durable_retry.stores.operation_notes import note_document, write_noted
-from durable_retry.stores.operations import find_status, is_over, scan_operations
+from durable_retry.stores.operations import find_status, has_ended, scan_operations
 from durable_retry.stores.task_hub import (
     ENDED_WELL,
     ID_PREFIX,
@@ -51,7 +58,7 @@ async def add_lost(hub: str, now: datetime) -> int:
         return 0
     since = min(found.values())
     known: set[str] = set()
-    async for begin, _, entries in buckets(Kind.ALL, None):
+    async for begin, _, entries in buckets(OperationList.ALL, None):
         known.update(entry.operation_id for entry in entries if entry.created_at >= since)
         if begin <= since:
             break
@@ -109,19 +116,19 @@ async def remove_old(
         TaskHubUnavailableError: The task hub did not answer; the next run goes on.
     """
 
-    async def is_needed(entry: Entry) -> bool:
-        return not await is_over(hub, entry.operation_id)
+    async def is_needed(entry: OperationEntry) -> bool:
+        return not await has_ended(hub, entry.operation_id)
 
     async def purge_one(operation_id: str) -> None:
         await remove_record(hub, operation_id, now)
         await purge_ended(hub, operation_id, created_before)
 
-    async def purge(entries: Sequence[Entry]) -> None:
+    async def purge(entries: Sequence[OperationEntry]) -> None:
         for some in batched(entries, PURGED_AT_ONCE, strict=False):
             await asyncio.gather(*(purge_one(each.operation_id) for each in some))
 
-    for kind in Kind:
-        before_removal = purge if kind is Kind.ALL else None
+    for kind in OperationList:
+        before_removal = purge if kind is OperationList.ALL else None
         async for removed in remove_older(kind, created_before, is_needed, before_removal, (part, parts)):
             yield removed
 

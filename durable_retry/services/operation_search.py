@@ -28,7 +28,7 @@ from durable_retry.engine.operations.operation import (
 )
 from durable_retry.engine.operations.status import last_error
 from durable_retry.settings.intake import TIMER, intake_settings
-from durable_retry.stores.operation_index import Entry, Kind, buckets, named
+from durable_retry.stores.operation_index import OperationEntry, OperationList, buckets, ids_of_correlation
 from durable_retry.stores.operation_notes import write_noted
 from durable_retry.stores.operations import find_status
 
@@ -82,7 +82,7 @@ class OperationFilter:
     created_after: datetime | None = None
     created_before: datetime | None = None
 
-    def may_match(self, entry: Entry) -> bool:
+    def may_match(self, entry: OperationEntry) -> bool:
         """Return whether an operation may match, as far as the index shows; its time is not looked at."""
         return self._may_be(entry.status) and self._fits(
             {name: getattr(entry, name) for name in (*_EXACT, "operation_id")}, entry.error
@@ -116,7 +116,7 @@ _SEARCHED: Final = ("operation_id", "key", "correlation_id")
 
 
 @dataclass(frozen=True, slots=True)
-class OperationPage:
+class OperationSearchPage:
     """A page of status documents, the newest first; `cursor` continues behind it, None at the end."""
 
     documents: list[dict[str, Any]]
@@ -125,7 +125,7 @@ class OperationPage:
 
 async def find_operations(
     hub: str, wanted: OperationFilter, *, tenant: str, limit: int, cursor: str | None
-) -> OperationPage:
+) -> OperationSearchPage:
     """Return the operations that match, the newest first.
 
     Args:
@@ -143,7 +143,7 @@ async def find_operations(
         await write_noted()
     if wanted.key is None and wanted.correlation_id is not None:
         return await _of_correlation_id(hub, wanted, wanted.correlation_id, limit, cursor)
-    place = _Place(before=wanted.created_before) if cursor is None else _Place.read(cursor)
+    place = _IndexCursor(before=wanted.created_before) if cursor is None else _IndexCursor.read(cursor)
     if wanted.key is not None:
         found = await _documents(hub, named_ids(wanted.key, tenant))
         return _one_page([one for one in found if _is_wanted(wanted, one)], place, limit)
@@ -152,33 +152,33 @@ async def find_operations(
         found = await _documents(hub, [*named_ids(wanted.words, tenant), *await _correlated(wanted.words)])
         found = list({one["operation_id"]: one for one in found if _is_wanted(wanted, one)}.values())[:limit]
         if any(one["operation_id"] == wanted.words for one in found):
-            return OperationPage(found, None)
+            return OperationSearchPage(found, None)
         place = replace(place, shown=tuple(one["operation_id"] for one in found))
     search = _Search(hub, wanted, limit - len(found), place)
     following = await search.run()
     found += search.found
     found.sort(key=_created_at, reverse=True)
-    return OperationPage(found, None if following is None else following.text())
+    return OperationSearchPage(found, None if following is None else following.text())
 
 
 async def _correlated(words: str) -> list[str]:
-    return (await named(words, limit=_MOST_NAMED, cursor=None)).operation_ids
+    return (await ids_of_correlation(words, limit=_MOST_NAMED, cursor=None)).operation_ids
 
 
 async def _of_correlation_id(
     hub: str, wanted: OperationFilter, correlation_id: str, limit: int, cursor: str | None
-) -> OperationPage:
+) -> OperationSearchPage:
     """Return a page of the operations of one correlation id, whose rows give their ids."""
     place = None if cursor is None else _read_cursor(cursor, _NAMED)
     found: list[dict[str, Any]] = []
     read = 0
     while True:
-        page = await named(correlation_id, limit=limit - len(found), cursor=place)
+        page = await ids_of_correlation(correlation_id, limit=limit - len(found), cursor=place)
         documents = await _documents(hub, dict.fromkeys(page.operation_ids))
         found += (one for one in documents if _is_wanted(wanted, one))
         read, place = read + len(page.operation_ids), page.cursor
         if place is None or len(found) == limit or read >= _MAX_DOCUMENTS:
-            return OperationPage(found, None if place is None else cursor_text([_NAMED, place]))
+            return OperationSearchPage(found, None if place is None else cursor_text([_NAMED, place]))
 
 
 _NAMED: Final = "named"
@@ -231,7 +231,7 @@ def _created_at(document: Mapping[str, Any]) -> datetime:
     return from_rfc3339(document["created_at"])
 
 
-def _one_page(documents: Iterable[dict[str, Any]], place: "_Place", limit: int) -> OperationPage:
+def _one_page(documents: Iterable[dict[str, Any]], place: "_IndexCursor", limit: int) -> OperationSearchPage:
     """Return a page of documents that were all read."""
     placed = sorted(
         ((_created_at(one), one["operation_id"], one) for one in documents),
@@ -240,7 +240,9 @@ def _one_page(documents: Iterable[dict[str, Any]], place: "_Place", limit: int) 
     )
     rest = [entry for entry in placed if place.is_before(*entry[:2])]
     last = rest[limit - 1][:2] if len(rest) > limit else None
-    return OperationPage([entry[2] for entry in rest[:limit]], None if last is None else _Place(*last).text())
+    return OperationSearchPage(
+        [entry[2] for entry in rest[:limit]], None if last is None else _IndexCursor(*last).text()
+    )
 
 
 async def _documents(hub: str, ids: Iterable[str]) -> list[dict[str, Any]]:
@@ -256,7 +258,7 @@ async def _documents(hub: str, ids: Iterable[str]) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _IndexCursor:
     """Where a search continues: with what was created before an instant.
 
     Attributes:
@@ -334,13 +336,13 @@ class _Search:
     hub: str
     wanted: OperationFilter
     limit: int
-    place: _Place
+    place: _IndexCursor
     found: list[dict[str, Any]] = field(default_factory=list)
     rows: int = 0
     entries: int = 0
     documents: int = 0
 
-    async def run(self) -> _Place | None:
+    async def run(self) -> _IndexCursor | None:
         """Fill the page; return where the next one begins, None at the end of all."""
         if self.limit == 0:
             return self.place
@@ -360,19 +362,19 @@ class _Search:
     def _is_full(self) -> bool:
         return len(self.found) == self.limit or self.documents >= _MAX_DOCUMENTS
 
-    async def _partitions(self) -> AsyncIterator[tuple[datetime, list[Entry]]]:
+    async def _partitions(self) -> AsyncIterator[tuple[datetime, list[OperationEntry]]]:
         """Iterate over the lists that the search needs, joined, by partitions of one time."""
         if self.wanted.status in _FAILED_ONLY:
-            kinds = [Kind.FAILED]
+            kinds = [OperationList.FAILED]
         else:
             # Only the list of failures has errors, where words may stand, and states other than success.
             is_plain = self.wanted.words is None and self.wanted.status in (None, OperationState.SUCCEEDED)
-            kinds = [Kind.ALL] if is_plain else [Kind.ALL, Kind.FAILED]
+            kinds = [OperationList.ALL] if is_plain else [OperationList.ALL, OperationList.FAILED]
         lists = [buckets(kind, self.place.first, self.wanted.words) for kind in kinds]
         heads = [await anext(each, None) for each in lists]
         while present := [head for head in heads if head is not None]:
             newest = max(begin for begin, _, _ in present)
-            joined: dict[tuple[datetime, str], Entry] = {}
+            joined: dict[tuple[datetime, str], OperationEntry] = {}
             for number, head in enumerate(heads):
                 if head is None or head[0] != newest:
                     continue
@@ -385,7 +387,7 @@ class _Search:
                 heads[number] = await anext(lists[number], None)
             yield newest, [joined[position] for position in sorted(joined, reverse=True)]
 
-    async def _take(self, entries: Iterable[Entry]) -> bool:
+    async def _take(self, entries: Iterable[OperationEntry]) -> bool:
         """Read the documents of those that may match until the page is full; return whether any are left."""
         rest = [
             one

@@ -25,7 +25,7 @@ from durable_retry.services.metrics import metrics_between
 from durable_retry.settings.configuration import dependencies
 from durable_retry.stores import storage_clients
 from durable_retry.stores.metrics import WRITER
-from durable_retry.stores.operation_index import Entry, Kind, buckets
+from durable_retry.stores.operation_index import OperationEntry, OperationList, buckets
 from durable_retry.stores.operation_notes import write_noted
 from durable_retry.stores.operations import document_of
 from durable_retry.stores.task_hub import read_operation
@@ -194,7 +194,7 @@ class _Open:
         due: When to read it again.
     """
 
-    entry: Entry
+    entry: OperationEntry
     status: OperationState
     attempt_count: int = 0
     next_attempt_at: str | None = None
@@ -274,9 +274,9 @@ class _Unfinished:
             await self._look(hub)
 
     async def _read_recent(self, since: datetime) -> None:
-        latest: dict[str, Entry] = {}
+        latest: dict[str, OperationEntry] = {}
         self.is_cut = False
-        for kind, most in ((Kind.ALL, _MOST_ACCEPTED), (Kind.FAILED, _MOST_FAILED)):
+        for kind, most in ((OperationList.ALL, _MOST_ACCEPTED), (OperationList.FAILED, _MOST_FAILED)):
             entries_read = 0
             async for begin, _, entries in buckets(kind, None):
                 for entry in entries:
@@ -294,14 +294,14 @@ class _Unfinished:
 
     async def _read_older(self, frontier: datetime) -> None:
         rows = 0
-        async for begin, count, entries in buckets(Kind.FAILED, frontier):
+        async for begin, count, entries in buckets(OperationList.FAILED, frontier):
             self._take(entry for entry in entries if entry.operation_id not in self.open)
             self.frontier, rows = begin - _MICROSECOND, rows + count  # The partition before it.
             if rows >= _MOST_ROWS:
                 return
         self.is_whole = True
 
-    def _take(self, entries: Iterable[Entry]) -> None:
+    def _take(self, entries: Iterable[OperationEntry]) -> None:
         for entry in entries:
             known = self.open.get(entry.operation_id)
             if entry.status in FINISHED:

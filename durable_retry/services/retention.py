@@ -26,7 +26,7 @@ from durable_retry.stores import steps, tables
 from durable_retry.stores.dead_letters.index import IndexEntry, drop_due, due, unlist_archived
 from durable_retry.stores.dead_letters.records import find_dead_letter, remove_archived
 from durable_retry.stores.operation_writes import MarkedRun, marked_runs, remove_commit, remove_markers
-from durable_retry.stores.operations import is_over
+from durable_retry.stores.operations import has_ended
 from durable_retry.stores.outbox import events_of, find_event, remove_event, remove_sent_run
 from durable_retry.stores.outbox_index import (
     CommitNote,
@@ -86,7 +86,7 @@ async def remove_attempt_markers(
 
     async def remove(run: MarkedRun) -> int:
         old = run.before(marked_before)
-        if len(old) == len(run.marked) and not await is_over(hub, run.operation_id):
+        if len(old) == len(run.marked) and not await has_ended(hub, run.operation_id):
             old.pop()
         await remove_markers(run.name, old)
         return len(old)
@@ -133,7 +133,7 @@ async def remove_steps(
 
 async def _are_needed(hub: str, remembered: steps.RememberedSteps, now: datetime) -> bool:
     record = await read_record(hub, remembered.operation_id)
-    if state_of(record, now) is not RecordState.ABSENT or not await is_over(hub, remembered.operation_id):
+    if state_of(record, now) is not RecordState.ABSENT or not await has_ended(hub, remembered.operation_id):
         return True
     return any([await _may_be_replayed(each) for each in remembered.dead_letter_ids])
 

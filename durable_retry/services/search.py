@@ -107,10 +107,15 @@ type _List = Callable[[int, str | None], Awaitable[_Items]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a list continues: on which of its pages, and behind which item of that page."""
+class _ListCursor:
+    """Where a list continues.
 
-    cursor: str | None = None
+    Attributes:
+        page: The list's own cursor of the page to read; None for the first page.
+        behind: Position of the last item of that page that was shown; None when none was.
+    """
+
+    page: str | None = None
     behind: tuple[str, str] | None = None
 
 
@@ -129,10 +134,10 @@ async def search(hub: str, question: Question, *, tenant: str, limit: int, curso
         TaskHubUnavailableError: The task hub did not answer.
     """
     lists = _lists(hub, question, tenant)
-    places = dict.fromkeys(lists, _Place()) if cursor is None else _places(cursor, lists)
+    places = dict.fromkeys(lists, _ListCursor()) if cursor is None else _places(cursor, lists)
     items: list[dict[str, Any]] = []
     while places and len(items) < limit:
-        found, places = await _round(lists, places, question, limit, limit - len(items))
+        found, places = await _read_pages(lists, places, question, limit, limit - len(items))
         if not found:
             break
         items += found
@@ -140,9 +145,9 @@ async def search(hub: str, question: Question, *, tenant: str, limit: int, curso
     return SearchPage(items, _cursor(places) if places else None)
 
 
-async def _round(
-    lists: Mapping[str, _List], places: Mapping[str, _Place], question: Question, size: int, most: int
-) -> tuple[list[dict[str, Any]], dict[str, _Place]]:
+async def _read_pages(
+    lists: Mapping[str, _List], places: Mapping[str, _ListCursor], question: Question, size: int, most: int
+) -> tuple[list[dict[str, Any]], dict[str, _ListCursor]]:
     """Read one page of each list; return the newest that match, and where each list continues.
 
     Args:
@@ -152,7 +157,7 @@ async def _round(
         size: Of the pages; the same each time, since a page is read again until all of it was shown.
         most: Items to return.
     """
-    pages = await asyncio.gather(*(lists[name](size, place.cursor) for name, place in places.items()))
+    pages = await asyncio.gather(*(lists[name](size, place.page) for name, place in places.items()))
     left: dict[str, list[dict[str, Any]]] = {}
     # A list that has more may have it right behind its page: what is older than that has to wait.
     horizon = ("", "")
@@ -168,9 +173,9 @@ async def _round(
         count = newest.count(name)
         if count < len(left[name]):
             behind = _position(left[name][count - 1]) if count else place.behind
-            following[name] = _Place(place.cursor, behind)
+            following[name] = _ListCursor(place.page, behind)
         elif after is not None:
-            following[name] = _Place(after)
+            following[name] = _ListCursor(after)
     return [item for name in left for item in left[name][: newest.count(name)]], following
 
 
@@ -178,10 +183,10 @@ def _position(item: Mapping[str, Any]) -> tuple[str, str]:
     return item["created_at"], item["id"]
 
 
-def _places(cursor: str, lists: Iterable[str]) -> dict[str, _Place]:
+def _places(cursor: str, lists: Iterable[str]) -> dict[str, _ListCursor]:
     try:
         places = {
-            "" + name: _Place(after, None if behind is None else ("" + behind[0], "" + behind[1]))
+            "" + name: _ListCursor(after, None if behind is None else ("" + behind[0], "" + behind[1]))
             for name, (after, behind) in cursor_content(cursor).items()
         }
     except (ValueError, TypeError, AttributeError, LookupError) as error:
@@ -194,8 +199,8 @@ def _places(cursor: str, lists: Iterable[str]) -> dict[str, _Place]:
 _NOT_OURS: Final = "this cursor was not given out here, or for another question"
 
 
-def _cursor(places: Mapping[str, _Place]) -> str:
-    return cursor_text({name: (place.cursor, place.behind) for name, place in places.items()})
+def _cursor(places: Mapping[str, _ListCursor]) -> str:
+    return cursor_text({name: (place.page, place.behind) for name, place in places.items()})
 
 
 def _lists(hub: str, question: Question, tenant: str) -> dict[str, _List]:

@@ -47,7 +47,7 @@ _WRITERS: Final = "writer"
 _NAMED: Final = "named-"
 
 
-class Kind(StrEnum):
+class OperationList(StrEnum):
     """Which operations a list has."""
 
     ALL = "all"
@@ -55,7 +55,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class OperationEntry:
     """One operation in the index.
 
     Attributes:
@@ -124,7 +124,7 @@ class Entry:
         )
 
 
-async def write_entries(name: str, held: Iterable[tuple[Kind, Entry]]) -> None:
+async def write_entries(name: str, held: Iterable[tuple[OperationList, OperationEntry]]) -> None:
     """Write entries, as few rows as their partitions allow.
 
     Args:
@@ -134,19 +134,21 @@ async def write_entries(name: str, held: Iterable[tuple[Kind, Entry]]) -> None:
     await asyncio.gather(*map(_upsert, _transactions(name, held)))
 
 
-def write_entries_at_end(name: str, held: Iterable[tuple[Kind, Entry]]) -> None:
+def write_entries_at_end(name: str, held: Iterable[tuple[OperationList, OperationEntry]]) -> None:
     """Do as `write_entries` on this thread: at the end of a process no other thread takes work."""
     for rows in _transactions(name, held):
         tables.replace_at_end(_table_of(rows), rows)
 
 
-def _transactions(name: str, held: Iterable[tuple[Kind, Entry]]) -> Iterator[tuple[tables.Row, ...]]:
+def _transactions(
+    name: str, held: Iterable[tuple[OperationList, OperationEntry]]
+) -> Iterator[tuple[tables.Row, ...]]:
     """Yield the rows of entries, those of one partition together."""
-    grouped: dict[tuple[Kind, int], list[Entry]] = defaultdict(list)
+    grouped: dict[tuple[OperationList, int], list[OperationEntry]] = defaultdict(list)
     named_rows: dict[str, dict[str, tables.Row]] = defaultdict(dict)
     for kind, entry in held:
         grouped[kind, _bucket(entry.created_at)].append(entry)
-        if kind is Kind.ALL and entry.correlation_id:
+        if kind is OperationList.ALL and entry.correlation_id:
             row = _named_row(entry, entry.correlation_id)
             named_rows[row["PartitionKey"]][row["RowKey"]] = row
     for where, entries in grouped.items():
@@ -186,8 +188,8 @@ async def close_gap(name: str) -> None:
 
 
 async def buckets(
-    kind: Kind, before: datetime | None, words: str | None = None
-) -> AsyncIterator[tuple[datetime, int, list[Entry]]]:
+    kind: OperationList, before: datetime | None, words: str | None = None
+) -> AsyncIterator[tuple[datetime, int, list[OperationEntry]]]:
     """Iterate over a list, one partition at a time, the newest first.
 
     Args:
@@ -203,7 +205,9 @@ async def buckets(
         yield _begin_of(name), len(rows), _folded(rows, words)
 
 
-async def _partitions(kind: Kind, before: datetime | None) -> AsyncIterator[tuple[str, list[tables.Row]]]:
+async def _partitions(
+    kind: OperationList, before: datetime | None
+) -> AsyncIterator[tuple[str, list[tables.Row]]]:
     prefix = f"{kind.value}-"
     after = prefix if before is None else _partition(kind, _bucket(before) + 1)
     limit = _FEWEST_ROWS
@@ -227,8 +231,8 @@ _FEWEST_ROWS: Final = 20
 _MOST_ROWS: Final = 2_000
 
 
-def _folded(rows: Iterable[tables.Row], words: str | None = None) -> list[Entry]:
-    latest: dict[tuple[datetime, str], Entry] = {}
+def _folded(rows: Iterable[tables.Row], words: str | None = None) -> list[OperationEntry]:
+    latest: dict[tuple[datetime, str], OperationEntry] = {}
     for row in rows:
         for entry in _unpacked(row, words):
             known = latest.get(entry.position)
@@ -238,14 +242,14 @@ def _folded(rows: Iterable[tables.Row], words: str | None = None) -> list[Entry]
 
 
 @dataclass(frozen=True, slots=True)
-class NamedPage:
+class CorrelatedPage:
     """Ids of operations, the newest first; `cursor` continues behind them, None at the end."""
 
     operation_ids: list[str]
     cursor: str | None
 
 
-async def named(correlation_id: str, *, limit: int, cursor: str | None) -> NamedPage:
+async def ids_of_correlation(correlation_id: str, *, limit: int, cursor: str | None) -> CorrelatedPage:
     """Return operations of a correlation id; the cost depends on the page alone.
 
     Args:
@@ -257,14 +261,14 @@ async def named(correlation_id: str, *, limit: int, cursor: str | None) -> Named
     page = await tables.rows_between(
         NAMES_TABLE, _shard(digest), after=f"{digest}-", before=f"{digest}.", limit=limit, cursor=cursor
     )
-    return NamedPage([row["RowKey"].split("-", 2)[2] for row in page.rows], page.cursor)
+    return CorrelatedPage([row["RowKey"].split("-", 2)[2] for row in page.rows], page.cursor)
 
 
 async def remove_older(
-    kind: Kind,
+    kind: OperationList,
     before: datetime,
-    is_needed: Callable[[Entry], Awaitable[bool]],
-    before_removal: Callable[[Sequence[Entry]], Awaitable[None]] | None = None,
+    is_needed: Callable[[OperationEntry], Awaitable[bool]],
+    before_removal: Callable[[Sequence[OperationEntry]], Awaitable[None]] | None = None,
     part: tuple[int, int] = (0, 1),
 ) -> AsyncIterator[int]:
     """Remove the partitions that end before an instant, one at each step; yield how many entries it had.
@@ -289,14 +293,14 @@ async def remove_older(
         if kept:
             keys = {"PartitionKey": name, "RowKey": f"kept-{uuid.uuid4().hex}"}
             await tables.merge(TABLE, keys | _packed(kept))
-        if kind is Kind.ALL:
+        if kind is OperationList.ALL:
             named_rows = [_named_row(each, each.correlation_id) for each in entries if each.correlation_id]
             await tables.delete_rows(NAMES_TABLE, named_rows)
         await tables.delete_rows(TABLE, rows)
         yield len(entries)
 
 
-def _packed(entries: Iterable[Entry]) -> tables.Row:
+def _packed(entries: Iterable[OperationEntry]) -> tables.Row:
     """Return the properties of a row."""
     text = json.dumps([entry.to_json() for entry in entries], separators=(",", ":"))
     data = zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
@@ -304,17 +308,17 @@ def _packed(entries: Iterable[Entry]) -> tables.Row:
     return {f"entries_{number}": data[at : at + _BYTES_PER_PROPERTY] for number, at in enumerate(parts)}
 
 
-def _unpacked(row: tables.Row, words: str | None) -> Iterator[Entry]:
+def _unpacked(row: tables.Row, words: str | None) -> Iterator[OperationEntry]:
     parts: list[bytes] = []
     while (part := row.get(f"entries_{len(parts)}")) is not None:
         parts.append(part)
     text = zlib.decompress(b"".join(parts)).decode("utf-8", "surrogatepass")
     if words is not None and not may_mention(words, text):
         return iter(())
-    return map(Entry.from_json, json.loads(text))
+    return map(OperationEntry.from_json, json.loads(text))
 
 
-def _named_row(entry: Entry, correlation_id: str) -> tables.Row:
+def _named_row(entry: OperationEntry, correlation_id: str) -> tables.Row:
     digest = _digest(correlation_id)
     row_key = f"{digest}-{newest_first(entry.created_at)}-{entry.operation_id}"
     return {"PartitionKey": _shard(digest), "RowKey": row_key}
@@ -332,7 +336,7 @@ def _bucket(instant: datetime) -> int:
     return microseconds(instant) // (BUCKET_SECONDS * 1_000_000)
 
 
-def _partition(kind: Kind, bucket: int) -> str:
+def _partition(kind: OperationList, bucket: int) -> str:
     return f"{kind.value}-{_LAST_BUCKET - bucket:011d}"
 
 

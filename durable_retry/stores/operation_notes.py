@@ -21,8 +21,8 @@ from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.stores.operation_index import (
-    Entry,
-    Kind,
+    OperationEntry,
+    OperationList,
     close_gap,
     write_entries,
     write_entries_at_end,
@@ -63,7 +63,7 @@ class _Writer:
     """
 
     name: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-    held: list[tuple[Kind, Entry]] = field(default_factory=list)
+    held: list[tuple[OperationList, OperationEntry]] = field(default_factory=list)
     accepted: dict[str, int] = field(default_factory=dict)
     written: int = 0
     timer: asyncio.TimerHandle | None = None
@@ -79,7 +79,7 @@ _writers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Writer] = WeakKeyDiction
 
 def note_accepted(operation: OperationInput) -> None:
     """Note an operation that was started. Returns at once; the entry is written within a second."""
-    _note(Kind.ALL, _entry(operation))
+    _note(OperationList.ALL, _entry(operation))
     writer = _writers.get(asyncio.get_running_loop())
     if writer is not None:
         writer.accepted[operation.operation_id] = len(writer.held) - 1
@@ -93,12 +93,12 @@ def note_success(operation: OperationInput) -> None:
     writer = _writers.get(asyncio.get_running_loop())
     place = None if writer is None else writer.accepted.pop(operation.operation_id, None)
     if writer is not None and place is not None:
-        writer.held[place] = (Kind.ALL, _entry(operation, status=OperationState.SUCCEEDED))
+        writer.held[place] = (OperationList.ALL, _entry(operation, status=OperationState.SUCCEEDED))
 
 
 def note_state(operation: OperationInput, status: OperationState, error: str | None = None) -> None:
     """Note an operation that failed or was held up, or how it ended after that. Returns at once."""
-    _note(Kind.FAILED, _entry(operation, status=status, error=(error or "")[:ERROR_CHARS]))
+    _note(OperationList.FAILED, _entry(operation, status=status, error=(error or "")[:ERROR_CHARS]))
 
 
 def note_document(document: Mapping[str, Any], error: str) -> None:
@@ -109,21 +109,21 @@ def note_document(document: Mapping[str, Any], error: str) -> None:
         error: `engine.operations.status.last_error` of it.
     """
     entry = _entry_of(document, error)
-    _note(Kind.ALL, entry)
+    _note(OperationList.ALL, entry)
     if error or entry.status in _ENDED_OTHERWISE:
-        _note(Kind.FAILED, entry)
+        _note(OperationList.FAILED, entry)
 
 
 def note_steered(document: Mapping[str, Any]) -> None:
     """Note an operation that somebody cancels or has cancelled, by its status document. Returns at once."""
-    _note(Kind.FAILED, _entry_of({**document, "status": OperationState.CANCELLED}, ""))
+    _note(OperationList.FAILED, _entry_of({**document, "status": OperationState.CANCELLED}, ""))
 
 
 _ENDED_OTHERWISE: Final = (OperationState.DEAD_LETTERED, OperationState.CANCELLED)
 
 
-def _entry_of(document: Mapping[str, Any], error: str) -> Entry:
-    return Entry(
+def _entry_of(document: Mapping[str, Any], error: str) -> OperationEntry:
+    return OperationEntry(
         operation_id=document["operation_id"],
         created_at=from_rfc3339(document["created_at"]),
         key=document["key"],
@@ -137,8 +137,8 @@ def _entry_of(document: Mapping[str, Any], error: str) -> Entry:
     )
 
 
-def _entry(operation: OperationInput, **more: Any) -> Entry:
-    return Entry(
+def _entry(operation: OperationInput, **more: Any) -> OperationEntry:
+    return OperationEntry(
         operation_id=operation.operation_id,
         created_at=operation.created_at,
         key=operation.key,
@@ -151,7 +151,7 @@ def _entry(operation: OperationInput, **more: Any) -> Entry:
     )
 
 
-def _note(kind: Kind, entry: Entry) -> None:
+def _note(kind: OperationList, entry: OperationEntry) -> None:
     loop = asyncio.get_running_loop()
     writer = _writers.setdefault(loop, _Writer())
     writer.held.append((kind, entry))
@@ -219,7 +219,7 @@ async def _write_held(writer: _Writer, loop: asyncio.AbstractEventLoop) -> None:
         _plan(writer, loop, _PAUSE_SECONDS if writer.held else _RENEWED_SECONDS)
 
 
-def _hold_again(writer: _Writer, held: list[tuple[Kind, Entry]]) -> None:
+def _hold_again(writer: _Writer, held: list[tuple[OperationList, OperationEntry]]) -> None:
     writer.accepted = {}  # Their places change.
     every = [*held, *writer.held]
     dropped, writer.held = every[:-_MOST_HELD], every[-_MOST_HELD:]

@@ -57,7 +57,7 @@ async def find_status(hub: str, operation_id: str) -> dict[str, Any] | None:
     return None if record is None or record.document is None else await with_parts(record.document)
 
 
-async def is_over(hub: str, operation_id: str) -> bool:
+async def has_ended(hub: str, operation_id: str) -> bool:
     """Return whether an operation has ended; True also for an unknown one.
 
     Raises:

@@ -15,7 +15,7 @@ from durable_retry import clock
 from durable_retry.engine.intake import Arrival
 from durable_retry.engine.schedules import ScheduledOperation
 from durable_retry.services.alerts import check_alerts
-from durable_retry.services.maintenance import Past, look_at, run_maintenance
+from durable_retry.services.maintenance import RetentionKind, look_at, run_maintenance
 from durable_retry.services.outbox import sweep
 from durable_retry.settings.intake import TIMER
 from durable_retry.stores.task_hub import bind_hub
@@ -74,7 +74,7 @@ async def record_cleaning(
 ) -> None:
     """Every hour: begin to remove what expired idempotency records leave in the task hub."""
     note_retry(context)
-    await look_at(hub, Past.RECORDS, clock.now())
+    await look_at(hub, RetentionKind.RECORDS, clock.now())
 
 
 def scheduled_operations_blueprint(

@@ -221,7 +221,7 @@ class Refused(JsonRecord):
     until: MsInstant
     reason: str
 
-    def later_by(self, difference: timedelta) -> "Refused":
+    def by_clock_ahead(self, difference: timedelta) -> "Refused":
         """Return the refusal by a clock that is ahead by this much."""
         return replace(self, base=self.base + difference, until=self.until + difference)
 
@@ -276,7 +276,7 @@ def permit(
     else:
         # A circuit that cannot be read must not stop calls to a dependency that may be healthy.
         answer = seen.hold() or Permitted(epoch=snapshot.epoch, fail_open=True)
-    return answer.later_by(snapshot.ahead) if isinstance(answer, Refused) else answer
+    return answer.by_clock_ahead(snapshot.ahead) if isinstance(answer, Refused) else answer
 
 
 @dataclass(frozen=True, slots=True)

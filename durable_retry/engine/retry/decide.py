@@ -89,7 +89,7 @@ class DeadLetter:
 
     Attributes:
         category: Of the last failure, or `deadline_exceeded`.
-        reason: The contract's name.
+        reason: Why it needs a person.
         detail: One or two sentences for a person.
     """
 
@@ -144,8 +144,8 @@ def reasons_of(constraints: Iterable[DelayConstraint]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Budget:
-    """The policy that decides about a failure, and where it stands.
+class _AppliedPolicy:
+    """The policy that decides about a failure, and the number of the failed attempt by it.
 
     Attributes:
         policy: The operation's, or that of the handler's step that failed.
@@ -160,19 +160,22 @@ class _Budget:
     name: str
 
 
-def _budget_of(operation: Retryable, history: History, outcome: AttemptOutcome) -> _Budget:
-    """Return what decides about a failure; attempts of steps with policies of their own do not count here."""
+def _applied_policy(operation: Retryable, history: History, outcome: AttemptOutcome) -> _AppliedPolicy:
+    """Return the policy that decides about a failure: that of the failed step, or else the operation's.
+
+    Attempts that ended by a step with a policy of its own do not count for the operation's.
+    """
     if (step := outcome.step) is not None:
         seed = f"{operation.operation_id}/{step.step}"
-        return _Budget(step.policy, seed, step.attempt, f"step {step.step}: attempt")
+        return _AppliedPolicy(step.policy, seed, step.attempt, f"step {step.step}: attempt")
     number = outcome.number - (history.step_failures or 0)
-    return _Budget(operation.policy, operation.operation_id, number, "attempt")
+    return _AppliedPolicy(operation.policy, operation.operation_id, number, "attempt")
 
 
-def backoff_constraint(budget: _Budget, history: History, now: datetime) -> DelayConstraint:
+def backoff_constraint(applied: _AppliedPolicy, history: History, now: datetime) -> DelayConstraint:
     """Return the policy's backoff after a counted attempt."""
-    previous = history.previous_delay_seconds if budget.attempt > 1 else None
-    wait = backoff(budget.policy, budget.seed, budget.attempt, previous)
+    previous = history.previous_delay_seconds if applied.attempt > 1 else None
+    wait = backoff(applied.policy, applied.seed, applied.attempt, previous)
     return DelayConstraint(now + timedelta(seconds=wait.delay_seconds), wait.reasons)
 
 
@@ -207,9 +210,9 @@ def retry_after_constraint(
 
 
 def _asks_again_at(operation: Retryable, now: datetime) -> datetime:
-    """Return when an attempt asks again whose instant has passed by this clock and not by the worker's.
+    """Return when a blocked attempt asks again whose instant has passed by this clock, not by the worker's.
 
-    The deadline moves it forward: what was worth a wait before stays worth one.
+    At most the last useful start before the deadline: a difference of clocks must not end the operation.
     """
     if operation.deadline_at is None:
         return now + RECHECK
@@ -282,10 +285,10 @@ def after_attempt(operation: Retryable, history: History, outcome: AttemptOutcom
         case Category.TRANSIENT | Category.THROTTLED if not outcome.counted:
             return after_own_failure(operation, history, _failure(outcome), now)
         case Category.TRANSIENT | Category.THROTTLED as category:
-            budget = _budget_of(operation, history, outcome)
-            if not budget.policy.allows_another(budget.attempt):
-                return _exhausted(budget, outcome, category)
-            return _retry(operation, history, outcome, now, budget)
+            applied = _applied_policy(operation, history, outcome)
+            if not applied.policy.allows_another(applied.attempt):
+                return _exhausted(applied, outcome, category)
+            return _retry(operation, history, outcome, now, applied)
         case _ as category:
             return _refused(operation, outcome, category)
 
@@ -360,8 +363,8 @@ def record(history: History, outcome: AttemptOutcome, decision: Decision) -> His
     )
 
 
-def _exhausted(budget: _Budget, outcome: AttemptOutcome, category: Category) -> DeadLetter:
-    detail = f"{budget.name} {budget.attempt} of {budget.policy.max_attempts} failed: {_failure(outcome)}"
+def _exhausted(applied: _AppliedPolicy, outcome: AttemptOutcome, category: Category) -> DeadLetter:
+    detail = f"{applied.name} {applied.attempt} of {applied.policy.max_attempts} failed: {_failure(outcome)}"
     return _dead_letter(category, DeadLetterReason.RETRIES_EXHAUSTED, detail)
 
 
@@ -376,11 +379,11 @@ def _refused(operation: Retryable, outcome: AttemptOutcome, category: Category) 
 
 
 def _retry(
-    operation: Retryable, history: History, outcome: AttemptOutcome, now: datetime, budget: _Budget
+    operation: Retryable, history: History, outcome: AttemptOutcome, now: datetime, applied: _AppliedPolicy
 ) -> Wait | DeadLetter:
     constraints = [
-        backoff_constraint(budget, history, now),
-        *retry_after_constraint(budget.policy, outcome, now),
+        backoff_constraint(applied, history, now),
+        *retry_after_constraint(applied.policy, outcome, now),
     ]
     return _wait(operation, constraints, now, f"attempt {outcome.number} failed: {_failure(outcome)}")
 

@@ -181,7 +181,7 @@ class History(JsonRecord):
 
     @property
     def previous_delay_seconds(self) -> float | None:
-        """The wait before the latest attempt's predecessor's retry; None when none was decided yet."""
+        """The wait that was decided after the latest recorded attempt; None when there was none."""
         return self.attempts[-1].next_delay_seconds if self.attempts else None
 
     def with_attempt(self, record: AttemptRecord) -> Self:

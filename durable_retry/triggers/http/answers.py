@@ -29,14 +29,14 @@ REPLAYED: Final = {"Idempotent-Replayed": "true"}
 RETRY_LATER_SECONDS: Final = 5
 
 
-class RefusedError(Exception):
+class ProblemError(Exception):
     """A request that is answered with a problem document; the text is a sentence for the caller."""
 
     status: HTTPStatus
     type_: str = NO_TYPE
 
 
-class NotFoundError(RefusedError):
+class NotFoundError(ProblemError):
     """404: there is nothing of this name or id.
 
     Args:
@@ -49,14 +49,14 @@ class NotFoundError(RefusedError):
         super().__init__(f"There is no {what}.")
 
 
-class ConflictError(RefusedError):
+class ConflictError(ProblemError):
     """409: the state of the thing does not allow the change."""
 
     status = HTTPStatus.CONFLICT
     type_ = WRONG_STATE
 
 
-class ForbiddenError(RefusedError):
+class ForbiddenError(ProblemError):
     """403: the caller's role does not allow it.
 
     Args:
@@ -73,7 +73,7 @@ class ForbiddenError(RefusedError):
         super().__init__(f"This needs the role {needed}, and {name} {has}.")
 
 
-class BodyTooLargeError(RefusedError):
+class BodyTooLargeError(ProblemError):
     """413: the body is over the limit."""
 
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
@@ -83,7 +83,7 @@ class BodyTooLargeError(RefusedError):
         super().__init__(f"The body is larger than {limit_bytes} bytes.")
 
 
-class KeyReusedError(RefusedError):
+class KeyReusedError(ProblemError):
     """422: the key belongs to another request."""
 
     status = HTTPStatus.UNPROCESSABLE_ENTITY

@@ -346,7 +346,7 @@ def _problem_of(error: Exception, refusals: Refusals) -> func.HttpResponse | Non
     match error if means is None else means(error):
         case InvalidInputError() as wrong:
             return answer_with.invalid(wrong.problems)
-        case answer_with.RefusedError() as refused:
+        case answer_with.ProblemError() as refused:
             return answer_with.problem(refused.status, str(refused), type_=refused.type_)
         case TaskHubUnavailableError() as away:
             detail = f"{away}; nothing was started, send the same request again."

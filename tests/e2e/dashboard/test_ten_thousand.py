@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, expect
 from bench.views import take_out_of_archives
 from durable_retry.engine.base.names import OperationState
 from durable_retry.stores import storage_clients
-from durable_retry.stores.operation_index import Entry, Kind, write_entries_at_end
+from durable_retry.stores.operation_index import OperationEntry, OperationList, write_entries_at_end
 from tests.e2e.dashboard.conftest import SETTINGS
 from tests.support.app import System, dead_letter
 from tests.support.azurite import Storage
@@ -76,20 +76,20 @@ def crowded(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: 
     storage.server.stop()
 
 
-def entries_of(document: dict[str, Any]) -> Iterator[tuple[Kind, Entry]]:
+def entries_of(document: dict[str, Any]) -> Iterator[tuple[OperationList, OperationEntry]]:
     status = OperationState(document["status"])
     names = ("key", "dependency", "source", "correlation_id")
     for number in range(1, COPIES + 1):
-        entry = Entry(
+        entry = OperationEntry(
             operation_id=f"{document['operation_id']}-{number}",
             created_at=datetime.fromisoformat(document["created_at"]),
             **{name: document[name] for name in names},
             handler=None,
             status=status,
         )
-        yield Kind.ALL, entry if status is OperationState.SUCCEEDED else replace(entry, status=None)
+        yield OperationList.ALL, entry if status is OperationState.SUCCEEDED else replace(entry, status=None)
         if status is not OperationState.SUCCEEDED:
-            yield Kind.FAILED, entry
+            yield OperationList.FAILED, entry
 
 
 @pytest.mark.parametrize(

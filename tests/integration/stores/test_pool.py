@@ -15,7 +15,7 @@ from azure.core.exceptions import AzureError
 from durable_retry.settings.catalogue import STORAGE
 from durable_retry.stores import queues, storage_clients, tables
 from durable_retry.stores.metrics import TABLE as METRICS
-from durable_retry.stores.operation_index import Kind, buckets
+from durable_retry.stores.operation_index import OperationList, buckets
 from durable_retry.stores.storage_clients import run_in_pool
 from scripts.processes import ROOT
 from tests.support.azurite import Storage
@@ -99,7 +99,7 @@ async def test_a_cancelled_call_holds_its_thread_until_it_ends(slow: SlowStorage
 AT_THE_END = """
 from datetime import UTC, datetime
 from durable_retry.stores.metrics import WRITER
-from durable_retry.stores.operation_index import Entry, Kind
+from durable_retry.stores.operation_index import OperationEntry, OperationList
 from durable_retry.stores import operation_notes
 from durable_retry.telemetry.minutes import MINUTES
 
@@ -107,7 +107,8 @@ WRITER.begin()
 for name in ("payments", "mail"):
     MINUTES.started(name)
 given = dict(key="k", dependency="mail", handler=None, source="http", correlation_id="c")
-entries = [(Kind.ALL, Entry(operation_id=f"op-{n}", created_at=datetime.now(UTC), **given)) for n in (1, 2)]
+made = (OperationEntry(operation_id=f"op-{n}", created_at=datetime.now(UTC), **given) for n in (1, 2))
+entries = [(OperationList.ALL, entry) for entry in made]
 
 class Loop:
     is_closed = lambda self: False
@@ -130,5 +131,5 @@ async def test_a_process_that_ends_writes_what_it_holds_without_a_complaint(stor
     assert ended.stderr == ""
     page = await tables.rows_between(METRICS, f"{datetime.now(UTC):%Y-%m-%d}", after="m|", before="m|~")
     assert {row["RowKey"].split("|")[1] for row in page.rows} >= {"payments", "mail"}
-    found = [entry.operation_id async for _, _, some in buckets(Kind.ALL, None) for entry in some]
+    found = [entry.operation_id async for _, _, some in buckets(OperationList.ALL, None) for entry in some]
     assert {"op-1", "op-2"} <= set(found)

@@ -6,7 +6,13 @@ from hashlib import sha256
 import pytest
 
 from durable_retry.services import retention
-from durable_retry.services.maintenance import ROUND_EVERY, Part, Past, remove_past, run_maintenance
+from durable_retry.services.maintenance import (
+    ROUND_EVERY,
+    RetentionKind,
+    RetentionPart,
+    remove_past,
+    run_maintenance,
+)
 from durable_retry.services.retention import MARKERS_KEPT, remove_attempt_markers
 from durable_retry.services.submit import submit
 from durable_retry.stores import tables
@@ -113,7 +119,7 @@ async def test_a_round_goes_on_where_it_stopped_and_begins_once_an_hour(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "MARKERS_PER_STEP", 2)
-    part = Part(Past.MARKERS, 0)
+    part = RetentionPart(RetentionKind.MARKERS, 0)
     for number in range(3):
         await insert_marker(f"op-0{number}", 1, OLD)
     assert await remove_past(hub.binding, part, NOW, 0) is True
@@ -132,5 +138,5 @@ async def test_each_part_removes_what_is_between_its_bounds(hub: TaskHubStage) -
         await insert_marker(run, 1, OLD)
     for shard in range(4):
         assert await names() == runs[4 * shard :]
-        await remove_past(hub.binding, Part(Past.MARKERS, shard), NOW, 60)
+        await remove_past(hub.binding, RetentionPart(RetentionKind.MARKERS, shard), NOW, 60)
     assert await names() == []

@@ -10,7 +10,7 @@ from durable_retry.engine.base.names import RETENTION
 from durable_retry.engine.config import parse_config
 from durable_retry.engine.dead_letters.bulk_replay import BulkActionBody
 from durable_retry.services.bulk_actions import find_bulk_action, start_bulk_action
-from durable_retry.services.maintenance import Part, Past
+from durable_retry.services.maintenance import RetentionKind, RetentionPart
 from durable_retry.settings.configuration import using
 from durable_retry.stores.task_hub import close_clients, start_instance, wait_for_operation
 from tests.integration.triggers.conftest import DEPENDENCIES
@@ -38,7 +38,7 @@ async def test_a_bulk_action_fails_visibly_and_has_done_nothing(older: TaskHubSt
 
 
 async def test_retention_fails_and_the_next_look_starts_it_again(older: TaskHubStage) -> None:
-    part = Part(Past.DEAD_LETTERS, 0)
+    part = RetentionPart(RetentionKind.DEAD_LETTERS, 0)
     given = {"kind": part.kind, "shard": part.shard}
     for _ in range(2):
         assert await start_instance(older.binding, RETENTION, part.instance_id, given, again=True)

@@ -20,8 +20,8 @@ from durable_retry.services import alerts, maintenance, retention
 from durable_retry.services.alerts import check_alerts, read_health_metrics
 from durable_retry.services.maintenance import (
     ROUND_EVERY,
-    Part,
-    Past,
+    RetentionKind,
+    RetentionPart,
     finish_left_over,
     look_at,
     remove_past,
@@ -182,11 +182,11 @@ async def test_what_a_look_leaves_is_removed_by_an_orchestration(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await many_archived(monkeypatch)
-    part = Part(Past.DEAD_LETTERS, 0)
+    part = RetentionPart(RetentionKind.DEAD_LETTERS, 0)
     hub.answer = lambda _name, _given: len(hub.activities) < 3
     seconds = itertools.count(step=maintenance.LOOK_SECONDS)
     with clock.reading(clock.now, lambda: next(seconds)):
-        await look_at(hub.binding, Past.DEAD_LETTERS, NOW)
+        await look_at(hub.binding, RetentionKind.DEAD_LETTERS, NOW)
     assert await count_dead_letters(DeadLetterFilter()) == 3
     ended = await wait_for_operation(hub.binding, part.instance_id, 20)
     assert ended is not None
@@ -209,8 +209,13 @@ async def test_a_step_that_fails_ends_the_orchestration_and_the_next_look_starts
     hub.answer = answer
     for calls in (1, 2):
         with clock.reading(clock.now, partial(next, itertools.count(step=maintenance.LOOK_SECONDS))):
-            await look_at(hub.binding, Past.DEAD_LETTERS, NOW)
-        assert await wait_for_operation(hub.binding, Part(Past.DEAD_LETTERS, 0).instance_id, 20) is not None
+            await look_at(hub.binding, RetentionKind.DEAD_LETTERS, NOW)
+        assert (
+            await wait_for_operation(
+                hub.binding, RetentionPart(RetentionKind.DEAD_LETTERS, 0).instance_id, 20
+            )
+            is not None
+        )
         assert len(hub.activities) == calls
 
 
@@ -273,7 +278,7 @@ async def test_expired_records_leave_nothing_in_the_task_hub(hub: TaskHubStage) 
         while not removed:
             until += ROUND_EVERY
             left = len(await entities(hub))
-            assert await remove_past(hub.binding, Part(Past.RECORDS, 0), until, 60) is False
+            assert await remove_past(hub.binding, RetentionPart(RetentionKind.RECORDS, 0), until, 60) is False
             removed = len(await entities(hub)) < left
             await asyncio.sleep(0.05)
     assert await read_record(hub.binding, "op-short") is None

@@ -28,11 +28,13 @@ def raised() -> Alert:
     return alert
 
 
-@pytest.mark.parametrize(("value", "threshold", "is_over"), [(10, 10, False), (11, 10, True), (11, 0, False)])
+@pytest.mark.parametrize(
+    ("value", "threshold", "is_exceeded"), [(10, 10, False), (11, 10, True), (11, 0, False)]
+)
 def test_a_threshold_is_passed_above_it_and_zero_is_off(
-    value: float, threshold: float, *, is_over: bool
+    value: float, threshold: float, *, is_exceeded: bool
 ) -> None:
-    assert reading(value, threshold).is_over is is_over
+    assert reading(value, threshold).is_exceeded is is_exceeded
 
 
 def test_it_is_raised_once() -> None:

@@ -16,11 +16,11 @@ from durable_retry.stores import storage_clients
 from durable_retry.stores.operation_index import (
     NAMES_TABLE,
     TABLE,
-    Entry,
-    Kind,
+    OperationEntry,
+    OperationList,
     buckets,
     gaps,
-    named,
+    ids_of_correlation,
     write_entries,
     write_since,
 )
@@ -29,9 +29,9 @@ from tests.support.builders import NOON
 from tests.support.tables import TablesInMemory
 
 
-def entry(operation_id: str, age: timedelta, **more: Any) -> Entry:
+def entry(operation_id: str, age: timedelta, **more: Any) -> OperationEntry:
     given = {"key": "k", "dependency": "payments", "handler": None, "source": "http", "correlation_id": None}
-    return Entry(operation_id=operation_id, created_at=NOON - age, **(given | more))
+    return OperationEntry(operation_id=operation_id, created_at=NOON - age, **(given | more))
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
     return account
 
 
-async def listed(kind: Kind = Kind.ALL) -> list[str]:
+async def listed(kind: OperationList = OperationList.ALL) -> list[str]:
     return [one.operation_id async for _, _, entries in buckets(kind, None) for one in entries]
 
 
@@ -83,7 +83,7 @@ async def test_what_an_ended_process_lost_is_added(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(operation_index, "scan_operations", scan)
     monkeypatch.setattr(operation_index, "find_status", find)
     for name in ("op-known", "op-old"):
-        await write_entries(name, [(Kind.ALL, entry(name, timedelta(minutes=ages[name])))])
+        await write_entries(name, [(OperationList.ALL, entry(name, timedelta(minutes=ages[name])))])
     await write_since("lively", NOON)
     assert await add_lost("", NOON) == 0
     since = NOON - timedelta(minutes=8)
@@ -97,7 +97,7 @@ async def test_what_an_ended_process_lost_is_added(monkeypatch: pytest.MonkeyPat
 async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
     account: TablesInMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def is_over(_hub: str, operation_id: str) -> bool:
+    async def has_ended(_hub: str, operation_id: str) -> bool:
         return operation_id != "op-waits"
 
     purged: list[str] = []
@@ -112,22 +112,25 @@ async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
         assert (operation_id in purged, now) == (False, NOON)
         removed_records.append(operation_id)
 
-    monkeypatch.setattr(operation_index, "is_over", is_over)
+    monkeypatch.setattr(operation_index, "has_ended", has_ended)
     monkeypatch.setattr(operation_index, "purge_ended", purge_ended)
     monkeypatch.setattr(operation_index, "remove_record", remove_record)
     waiting = {"status": OperationState.WAITING_RETRY}
     for age in (1, 8, 9):
         name, old = f"op-{age}", timedelta(days=age)
-        held = [(Kind.ALL, entry(name, old, correlation_id="c")), (Kind.FAILED, entry(name, old, **waiting))]
+        held = [
+            (OperationList.ALL, entry(name, old, correlation_id="c")),
+            (OperationList.FAILED, entry(name, old, **waiting)),
+        ]
         await write_entries(name, held)
-    await write_entries("w", [(Kind.FAILED, entry("op-waits", timedelta(days=8), **waiting))])
+    await write_entries("w", [(OperationList.FAILED, entry("op-waits", timedelta(days=8), **waiting))])
     for expected in (4, 0):  # Two of all, and two of those that failed beside the one that stays.
         removed = sum([number async for number in remove_old("", NOON - timedelta(days=7), NOON)])
         assert removed == expected + (expected > 0)
     assert purged == removed_records == ["op-8", "op-9"]
     assert await listed() == ["op-1"]
-    assert await listed(Kind.FAILED) == ["op-1", "op-waits"]
-    assert (await named("c", limit=5, cursor=None)).operation_ids == ["op-1"]
+    assert await listed(OperationList.FAILED) == ["op-1", "op-waits"]
+    assert (await ids_of_correlation("c", limit=5, cursor=None)).operation_ids == ["op-1"]
     assert (len(account.rows(TABLE)), len(account.rows(NAMES_TABLE))) == (3, 1)
 
 

@@ -18,11 +18,11 @@ from durable_retry.services.operation_search import (
     MAX_READ,
     BadCursorError,
     OperationFilter,
-    OperationPage,
+    OperationSearchPage,
     find_operations,
 )
 from durable_retry.stores import storage_clients, tables
-from durable_retry.stores.operation_index import Entry, Kind, write_entries
+from durable_retry.stores.operation_index import OperationEntry, OperationList, write_entries
 from tests.support.builders import NOON
 from tests.support.tables import TablesInMemory
 
@@ -41,7 +41,7 @@ class Hub:
     """
 
     operations: dict[str, dict[str, Any]] = field(default_factory=dict)
-    held: list[tuple[Kind, Entry]] = field(default_factory=list)
+    held: list[tuple[OperationList, OperationEntry]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     account: TablesInMemory = field(default_factory=TablesInMemory)
 
@@ -64,17 +64,17 @@ class Hub:
 
     def note(self, document: dict[str, Any]) -> None:
         names = ("operation_id", "key", "dependency", "source", "correlation_id")
-        entry = Entry(
+        entry = OperationEntry(
             **{name: document[name] for name in names},
             created_at=datetime.fromisoformat(document["created_at"]),
             handler=document.get("handler"),
         )
-        self.held.append((Kind.ALL, entry))
+        self.held.append((OperationList.ALL, entry))
         error = last_error(document)
         if error or document["status"] != "succeeded":
             self.held.append(
                 (
-                    Kind.FAILED,
+                    OperationList.FAILED,
                     replace(entry, error=error, status=OperationState(document["status"]), noted_us=1),
                 )
             )
@@ -104,11 +104,11 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     return hub
 
 
-async def page(wanted: OperationFilter, limit: int = 50, cursor: str | None = None) -> OperationPage:
+async def page(wanted: OperationFilter, limit: int = 50, cursor: str | None = None) -> OperationSearchPage:
     return await find_operations("", wanted, tenant="", limit=limit, cursor=cursor)
 
 
-def ids(found: OperationPage) -> list[str]:
+def ids(found: OperationSearchPage) -> list[str]:
     return [one["operation_id"] for one in found.documents]
 
 
@@ -232,7 +232,7 @@ async def test_the_few_dead_are_found_among_many_that_wait_and_one_that_was_canc
     hub.add("op-dead", timedelta(hours=9), status="dead_lettered")
     hub.add("op-over", timedelta(hours=9), status="cancelled")
     late = replace(hub.held[-1][1], status=OperationState.WAITING_RETRY, noted_us=2)
-    hub.held.append((Kind.FAILED, late))
+    hub.held.append((OperationList.FAILED, late))
     for status, found in (("dead_lettered", "op-dead"), ("cancelled", "op-over")):
         assert await pages(OperationFilter(status=OperationState(status))) == [[found]]
     assert hub.asked == ["op-dead", "op-over"]
@@ -241,7 +241,7 @@ async def test_the_few_dead_are_found_among_many_that_wait_and_one_that_was_canc
 async def test_one_that_failed_and_recovered_is_not_read_for_a_list_of_those_that_wait(hub: Hub) -> None:
     hub.add("op-1", status="waiting_retry")
     entry = hub.held[-1][1]
-    hub.held.append((Kind.FAILED, replace(entry, status=OperationState.SUCCEEDED, noted_us=2)))
+    hub.held.append((OperationList.FAILED, replace(entry, status=OperationState.SUCCEEDED, noted_us=2)))
     assert await everything(OperationFilter(status=OperationState.WAITING_RETRY)) == []
     assert hub.asked == []
 

@@ -15,7 +15,7 @@ from durable_retry.services import overview
 from durable_retry.services.overview import operation_summary, shared
 from durable_retry.settings.configuration import using
 from durable_retry.stores import storage_clients
-from durable_retry.stores.operation_index import Entry, Kind, write_entries
+from durable_retry.stores.operation_index import OperationEntry, OperationList, write_entries
 from durable_retry.telemetry.minutes import MINUTES
 from tests.support.builders import NOON
 from tests.support.tables import TablesInMemory
@@ -48,7 +48,7 @@ class Stage:
     def pass_by(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
-    async def note(self, *entries: Entry, kind: Kind = Kind.FAILED) -> None:
+    async def note(self, *entries: OperationEntry, kind: OperationList = OperationList.FAILED) -> None:
         self.written += 1
         await write_entries(f"w-{self.written}", [(kind, entry) for entry in entries])
 
@@ -65,9 +65,9 @@ class Stage:
         return await operation_summary("hub", window_seconds)
 
 
-def entry(operation_id: str, created_at: datetime, **more: Any) -> Entry:
+def entry(operation_id: str, created_at: datetime, **more: Any) -> OperationEntry:
     given = {"key": "k", "dependency": "payments", "handler": None, "source": "http", "correlation_id": None}
-    return Entry(operation_id=operation_id, created_at=created_at, **(given | more))
+    return OperationEntry(operation_id=operation_id, created_at=created_at, **(given | more))
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ async def test_what_ended_is_counted_when_it_ended_and_what_goes_on_when_it_was_
 
 
 async def test_what_was_accepted_and_not_noted_since_is_looked_at_once_it_ended(stage: Stage) -> None:
-    await stage.note(entry("op-slow", NOON), entry("op-done", NOON), kind=Kind.ALL)
+    await stage.note(entry("op-slow", NOON), entry("op-done", NOON), kind=OperationList.ALL)
     stage.documents["op-slow"] = {"status": "running", "attempt_count": 0, "next_attempt_at": None}
     stage.documents["op-done"] = {"status": "succeeded"}
     assert (await stage.summary())["unfinished"]["by_status"]["running"] == 1

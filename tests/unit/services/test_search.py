@@ -11,7 +11,7 @@ import pytest
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.outbox import EventState
 from durable_retry.services import search as module
-from durable_retry.services.operation_search import BadCursorError, OperationFilter, OperationPage
+from durable_retry.services.operation_search import BadCursorError, OperationFilter, OperationSearchPage
 from durable_retry.services.search import FoundType, Question, search
 from durable_retry.stores.dead_letters.list import RecordPage
 from tests.support.builders import NOON
@@ -39,14 +39,14 @@ class Lists:
 
     async def find_operations(
         self, _hub: str, _wanted: OperationFilter, *, tenant: str, limit: int, cursor: str | None
-    ) -> OperationPage:
+    ) -> OperationSearchPage:
         self.asked["operations"] += 1
         assert tenant == "acme"
         at = int(cursor or -self.gap)
         if at < 0:
-            return OperationPage([], str(at + 1))
+            return OperationSearchPage([], str(at + 1))
         page, following = paged(self.operations, limit, cursor and str(at))
-        return OperationPage(page, following)
+        return OperationSearchPage(page, following)
 
     async def list_dead_letters(self, *_: Any, **__: Any) -> RecordPage:
         self.asked["dead_letters"] += 1

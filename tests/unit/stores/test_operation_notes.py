@@ -13,7 +13,14 @@ from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.stores import operation_notes, storage_clients, tables
-from durable_retry.stores.operation_index import NAMES_TABLE, TABLE, Entry, Kind, buckets, gaps
+from durable_retry.stores.operation_index import (
+    NAMES_TABLE,
+    TABLE,
+    OperationEntry,
+    OperationList,
+    buckets,
+    gaps,
+)
 from durable_retry.stores.operation_notes import (
     note_accepted,
     note_document,
@@ -56,7 +63,7 @@ def storage(monkeypatch: pytest.MonkeyPatch) -> Storage:
     return storage
 
 
-async def listed(kind: Kind = Kind.ALL) -> list[Entry]:
+async def listed(kind: OperationList = OperationList.ALL) -> list[OperationEntry]:
     return [entry async for _, _, entries in buckets(kind, None) for entry in entries]
 
 
@@ -81,7 +88,7 @@ async def test_an_entry_has_what_lists_filter_by(storage: Storage) -> None:
     note_state(operation, OperationState.WAITING_RETRY, "timed out " + 400 * "x")
     note_state(operation, OperationState.SUCCEEDED)
     await write_noted()
-    (accepted,), (failed,) = await listed(), await listed(Kind.FAILED)
+    (accepted,), (failed,) = await listed(), await listed(OperationList.FAILED)
     assert (accepted.key, accepted.correlation_id, accepted.status) == (operation.key, "order-42", None)
     assert accepted.created_at == operation.created_at
     assert (failed.status, failed.error) == (OperationState.SUCCEEDED, "")
@@ -108,7 +115,7 @@ async def test_a_document_that_was_lost_is_noted_with_its_end() -> None:
         ("op-2", OperationState.SUCCEEDED),
         ("op-1", OperationState.DEAD_LETTERED),
     ]
-    failed = {one.operation_id: one.error for one in await listed(Kind.FAILED)}
+    failed = {one.operation_id: one.error for one in await listed(OperationList.FAILED)}
     assert failed == {"op-1": "422 Unprocessable", "op-3": ""}
 
 
