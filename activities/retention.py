@@ -1,4 +1,4 @@
-"""The activity `remove_past`: removes one part of what is past its time, for a while."""
+"""The activity `remove_past`: removes one part of what retention keeps no longer, for 25 s."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ blueprint = df.Blueprint()
 
 
 async def remove_past(part: dict, hub: str) -> bool:  # type: ignore[type-arg] # the worker refuses parameterised annotations
-    """Go on with one part until nothing is left or the time of a step is up; doing it twice is harmless.
+    """Remove one part until nothing is left or the time of a step is up. Idempotent.
 
     Args:
         part: `kind` and `shard`.

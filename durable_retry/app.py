@@ -54,8 +54,8 @@ _ROUTE: Final = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 _PREFIX: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 """The platform keeps names of entities in lower case, and names of functions to 127 characters."""
 
-_OF_THE_SDK: Final = "BuiltIn__"
-"""Begins the functions that every blueprint brings; the app drops all but its own."""
+_SDK_PREFIX: Final = "BuiltIn__"
+"""Begins the names of the functions that the SDK adds to every blueprint; the app has its own already."""
 
 
 def register(
@@ -118,22 +118,22 @@ def register(
 
 
 def harden_runtime() -> None:
-    """Switch off two library defaults that are unsafe for untrusted input, and mend one that loses tasks."""
+    """Switch off two library defaults that are unsafe for untrusted input, and fix an SDK defect."""
     # By default the Durable codec instantiates the class that a JSON object names with the keys "__class__",
     # "__module__" and "__data__", also in data from callers and dependencies.
     os.environ.setdefault(STRICT_TYPING.name, STRICT_TYPING.default)
     # httpx logs whole URLs, and a query can contain confidential data.
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    _keep_tasks_from_answers_of_another_kind()
+    _ignore_events_of_another_kind()
 
 
-def _keep_tasks_from_answers_of_another_kind() -> None:
-    """Have the SDK's executor leave a task alone when what fires or answers belongs to another kind of task.
+def _ignore_events_of_another_kind() -> None:
+    """Let the SDK's executor ignore an event whose number belongs to a task of another kind.
 
-    Azure Storage sends the messages of a turn before it stores the turn's history. When that fails and the
-    turn, run again, decides otherwise, one number is a timer's in the first run and a call's in the second.
-    The platform compares numbers only. The SDK sees that the kinds differ, but has forgotten the task by
-    then: its orchestration would wait for ever.
+    Azure Storage sends the messages of a turn before it stores the turn's history. When storing fails, the
+    turn runs again and may decide otherwise: one number is then a timer's in the first run and a call's in
+    the second. The platform matches events to tasks by number alone. The SDK notices that the kinds differ
+    only after it removed the task, and the orchestration would wait for ever.
     """
     process = _OrchestrationExecutor.process_event
     if hasattr(process, "__wrapped__"):
@@ -170,7 +170,7 @@ def _is_of_another_kind(ctx: Any, event: pb.HistoryEvent) -> bool:
 
 
 def _listed(names: Any) -> tuple[Any, ...]:
-    """Return names as a tuple; a lone one is left to the checks, and not read letter by letter."""
+    """Return names as a tuple. What is no list, such as a lone string, is wrapped: the checks refuse it."""
     return (
         tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (_NotListed(names),)
     )
@@ -240,7 +240,7 @@ def _functions() -> Iterator[FunctionBuilder]:
     for blueprint in (*triggers.blueprints(), *(each for folder in folders for each in folder.blueprints())):
         for builder in blueprint._function_builders:
             name = _name_of(builder)
-            if not name.startswith(_OF_THE_SDK) and has_route(name):
+            if not name.startswith(_SDK_PREFIX) and has_route(name):
                 yield _placed(builder)
 
 
@@ -257,7 +257,7 @@ def _name_of(builder: FunctionBuilder) -> str:
 def _placed(builder: FunctionBuilder) -> FunctionBuilder:
     """Return a function under the name and path that were chosen.
 
-    The blueprints are the process's own and stay as they are: an app may be loaded again.
+    It is a copy: the blueprints belong to the process, which may load the app again.
     """
     placed, function = copy(builder), copy(builder._function)
     placed._function = function
@@ -282,7 +282,7 @@ def _placed(builder: FunctionBuilder) -> FunctionBuilder:
 
 
 def _check_names(app: func.FunctionRegister, builders: Iterable[FunctionBuilder]) -> None:
-    """Refuse to register a function whose name the app has already, before the host does in other words."""
+    """Refuse a function whose name the app has already; the host's own error would not say what to do."""
     taken = {_name_of(builder) for builder in app._function_builders}
     doubled = sorted(taken & {_name_of(builder) for builder in builders})
     if doubled:

@@ -2,7 +2,7 @@
 
 charge = yield from durable_retry.call(context, dependency="payments", request={"path": "/charges"})
 
-operations = durable_retry.Operations(client)
+operations = durable_retry.Operations.of(client)
 accepted = await operations.submit(handler="ship-order", input={"number": 7}, key="order-7")
 """
 
@@ -35,7 +35,7 @@ SOURCE: Final = "app"
 """Source of operations that `Operations` submits."""
 
 _WAIT_SECONDS: Final = 30.0
-"""For one question to the task hub, which holds a connection."""
+"""Of one call to the task hub, which holds a connection meanwhile."""
 
 
 _calls: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -102,7 +102,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """Operations for functions of the app's own, inside its process; there is no HTTP between.
+    """Operations for functions of the app's own, in the same process, without HTTP.
 
         @app.route(route="orders", methods=["POST"])
         @app.durable_client_input(client_name="client")
@@ -118,7 +118,7 @@ class Operations:
     @classmethod
     def of(cls, client: df.DurableFunctionsClient) -> Self:
         """Return the operations of the task hub that a durable client speaks to."""
-        given = {name: getattr(client, name) for name in _OF_THE_BINDING}
+        given = {name: getattr(client, name) for name in _BINDING_FIELDS}
         return cls(json.dumps(given))
 
     async def submit(self, **operation: Unpack[OperationFields]) -> Accepted:
@@ -158,7 +158,7 @@ class Operations:
         Raises:
             OperationFailed: It is a dead letter, or was cancelled.
             LookupError: There is no operation of this id.
-            TimeoutError: It has not ended; it goes on.
+            TimeoutError: It has not ended in this time, and keeps running.
             TaskHubUnavailableError: The task hub did not answer.
         """
         until = clock.now().timestamp() + timeout_seconds
@@ -193,7 +193,7 @@ class Operations:
         return True
 
 
-_OF_THE_BINDING: Final = (
+_BINDING_FIELDS: Final = (
     "taskHubName",
     "connectionName",
     "creationUrls",
@@ -205,4 +205,4 @@ _OF_THE_BINDING: Final = (
     "useForwardedHost",
     "maxGrpcMessageSizeInBytes",
 )
-"""What a durable client keeps of its configuration."""
+"""Attributes of a durable client that make up the configuration that its binding gave it."""

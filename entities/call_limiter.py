@@ -19,7 +19,7 @@ class CallLimiter(DurableEntity):
     """Operation `acquire` is called by an orchestration that starts an attempt; `give_back` is a signal."""
 
     def acquire(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Grant a slot, or say when to come again. Input: `SlotRequest`; answer: `slot_answer_to_json`."""
+        """Grant a slot, or return when to ask again. Input: `SlotRequest`; answer: `slot_answer_to_json`."""
         limiter, answer = acquire(self._stored(), SlotRequest.from_json(request), clock.now())
         self.set_state(limiter.to_json())
         return slot_answer_to_json(answer)

@@ -1,8 +1,8 @@
 """The orchestrations of a batch, of a saga, and of one call by an orchestration of the app's own.
 
 A batch runs a bounded number of operations at a time, until every item has ended. A saga runs one operation
-after the other, in the order of `engine.workflows.Saga`. A call runs one. All wait for operations to end: by
-their reports, and by a look now and then where a report cannot come.
+after the other, in the order of `engine.workflows.Saga`. A call runs one. All wait for operations to end. An
+operation reports its end; where no report can come, a look (a poll of its state) now and then finds it.
 """
 
 from collections.abc import Iterable

@@ -72,18 +72,18 @@ class _Request:
 
 
 type _Answer = httpx.Response | httpx.TransportError | None
-"""What came of the last thing that a flow asked for; None after a pause."""
+"""The result of the request that a flow yielded; None after a pause."""
 
 type _Flow[T] = Generator[_Request | float, _Answer, T]
 """Yields requests to send and seconds to pause, and returns T. Both clients drive the same flows."""
 
 
 def _exchange(request: _Request, tries: int) -> _Flow[httpx.Response]:
-    """Send a request until there is an answer that stays.
+    """Send a request, again after failures that may pass, and return the answer of success.
 
     Raises:
-        RefusedError: The answer is none of success.
-        UnreachableError: There was none.
+        RefusedError: The last answer is not a success.
+        UnreachableError: The last try got no answer.
     """
     answer: _Answer = None
     for number in range(1, tries + 1):
@@ -245,7 +245,7 @@ class Client:
 
         Raises:
             OperationFailed: It is a dead letter, or was cancelled.
-            TimeoutError: It has not ended; it goes on.
+            TimeoutError: It has not ended in this time, and keeps running.
             ApiError: As `get`.
         """
         return self._run(_ending(self._tries, operation_id, timeout_seconds))

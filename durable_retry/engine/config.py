@@ -312,7 +312,7 @@ def parse_config(
     """Read the file.
 
     Args:
-        text: TOML, contract section 2.
+        text: TOML; docs/adding-a-dependency.md describes it.
         settings: App settings, for `${NAME}`.
         function_timeout_seconds: `functionTimeout` of host.json; None when it has none.
         file_name: For the error.

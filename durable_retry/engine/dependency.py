@@ -123,7 +123,7 @@ def signing_key(secret: Secret) -> bytes:
     """Return the key inside a secret: base64 of 24 to 64 bytes, with or without the prefix `whsec_`.
 
     Raises:
-        WebhookSecretError: It is none.
+        WebhookSecretError: It is not base64, or too short or too long.
     """
     text = secret.reveal().removeprefix(SECRET_PREFIX)
     try:

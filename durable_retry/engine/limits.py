@@ -209,7 +209,7 @@ class Limiter(JsonRecord):
     """State of the entity `call_limiter`.
 
     Attributes:
-        clock: Latest instant that it saw.
+        clock: The latest instant of a message; time does not run backwards.
         leases: Attempts under way that it granted.
         next_start_at: The next start, by the rate; None means at once.
         next_ask_at: When the next operation without a slot asks again; None when none waits.
@@ -243,7 +243,7 @@ class Limiter(JsonRecord):
 def acquire(
     limiter: Limiter, request: SlotRequest, received_at: datetime
 ) -> tuple[Limiter, Slot | SlotPostponed]:
-    """Grant a slot, or say when to come again.
+    """Grant a slot, or return when to ask again.
 
     Args:
         limiter: The state before.

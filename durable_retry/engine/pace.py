@@ -1,10 +1,10 @@
-"""How calls slow down before a dependency refuses them: what is left of its rate limit, spread over the rest.
+"""Slowing calls down before a dependency refuses them: what is left of its rate limit lasts for the window.
 
     answer ──> RateLeft ──> Quota (the worker's, then the circuit's) ──half used up──> Pace ──> call_limiter
 
 A dependency states in its answers how many calls are left in its present window. While more than half is
 left, nothing is slowed. From then on the entity `call_limiter` spaces starts so that what is left lasts until
-the window ends. Nothing is refused for it: an attempt whose deadline does not allow the wait goes at once.
+the window ends. No attempt fails by it: one whose deadline does not allow the wait goes at once.
 """
 
 from dataclasses import dataclass, replace

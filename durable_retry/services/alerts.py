@@ -202,7 +202,7 @@ def _write_log(alert: Alert) -> None:
 
 _SEND_SECONDS: Final = 5.0
 _RUN_SECONDS: Final = 15.0
-"""Of all messages of one run; the next run goes on with the rest."""
+"""Of all messages of one run; the next run sends the rest."""
 
 type _Target = Webhook | Receiver
 

@@ -239,7 +239,7 @@ async def _matching(hub: str, wanted: UnfinishedFilter, instances: Sequence[Any]
 async def do_some(
     hub: str, action: BulkAction, ids: Sequence[str], *, note: str | None, by: str | None
 ) -> list[BulkItem]:
-    """Do an action other than a replay to some.
+    """Do an action other than a replay to some dead letters or operations.
 
     Returns:
         What became of each, in their order; skipped are those whose state does not allow it.
@@ -267,7 +267,10 @@ type _Act = Callable[[str], Awaitable[str | None]]
 
 
 def _acts(hub: str, note: str | None, by: str | None) -> dict[BulkAction, _Act]:
-    """Return what does each action to one; it returns why its state does not allow it, None when it did."""
+    """Return the function of each action.
+
+    It takes an id, and returns why the item's state does not allow the action; None when it was done.
+    """
 
     async def archive(dead_letter_id: str) -> str | None:
         now = clock.now()

@@ -1,4 +1,4 @@
-"""Operations whose orchestration failed or was terminated, so that it completed the record of no key.
+"""Operations whose orchestration failed or was terminated before it completed the record of their key.
 
     failed        dead letter --> record of the key completed --> history purged, when that is seen
     terminated    record of the key completed, as cancelled
@@ -37,7 +37,7 @@ from durable_retry.stores.task_hub import (
 FAILED_PER_RUN: Final = 200
 
 TERMINATED_WITHIN: Final = timedelta(hours=1)
-"""Terminated instances stay for days; only the record of one that ended so lately is looked at."""
+"""Terminated instances stay in the task hub for days; only those that ended within this time are checked."""
 
 _DETAIL_CHARS: Final = 500
 

@@ -4,11 +4,10 @@ A message that is wrong itself becomes a dead letter at once: it would be wrong 
 of the app or of Azure raises `NotAcceptedError`, and the source delivers the message again. There is no third
 result.
 
-Slow the intake down while the task hub or a dependency is far behind. HTTP has callers that wait: beyond its
-limits they are refused at once (`HttpAdmission`).
-
-Per dependency the monitor samples one started operation, the probe: it reads its status at most once a second
-while more operations arrive. See `engine.intake` for how a status is judged.
+Backpressure: while the task hub or a dependency is far behind, a source's message waits before it is started.
+An HTTP caller would wait too, so beyond its limits a submission is refused at once (`HttpAdmission`).
+`BackpressureMonitor` samples one started operation per dependency, the probe: it reads its status at most
+once a second while more operations arrive. `engine.intake` judges that status.
 """
 
 import asyncio
@@ -152,7 +151,7 @@ class HttpAdmission:
 
     Attributes:
         limit: Submissions under way at once; 0 means no limit.
-        monitor: Tells whether the task hub is far behind.
+        monitor: Samples whether the task hub is far behind.
         under_way: Submissions that were admitted and are not answered.
     """
 

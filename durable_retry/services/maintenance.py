@@ -1,16 +1,17 @@
 """Maintenance: finish what crashes interrupted, and remove what is past its time until nothing is left.
 
-A timer looks at each kind of what is kept for a time, for seconds. What has more to remove than that goes on
-in the orchestration `retention`, one for each part of the kind, until nothing is left. Kinds without a list
-by time go round a whole table or task hub: they store where they are, and begin a round once an hour at most.
+A timer removes each kind of what is past its time for a few seconds. Where more is left, the orchestration
+`retention` continues until nothing is left, one instance for each part of the kind. Kinds without a list by
+time scan a whole table or task hub in rounds: they store their position, and begin a round once an hour at
+most.
 
-    markers, steps                 round their tables, in four parts by the operation's id
+    markers, steps                 rounds of their tables, in four parts by the operation's id
     sent events, commits           their lists, in the parts of the outbox's index
     dead letters, metrics          their lists
     results                        the days until which they are kept
     operations                     the index of operations, in four parts by time
-    batches                        round the lists of batches, sagas and bulk actions
-    others, records                round the instances and the entities of the task hub
+    batches                        rounds of the lists of batches, sagas and bulk actions
+    others, records                rounds of the instances and of the entities of the task hub
 
 What is removed of each, and in which order, is in `services.retention` and `services.operation_index`.
 """
@@ -62,10 +63,10 @@ _log = logging.getLogger(__name__)
 INTENTS_PER_RUN: Final = 200
 
 LOOK_SECONDS: Final = 5.0
-"""How long the timer goes on with one part of a kind: all of them stay below `functionTimeout`."""
+"""How long the timer removes one part of a kind: all parts together stay below `functionTimeout`."""
 
 STEP_SECONDS: Final = 25.0
-"""How long one activity of the orchestration goes on."""
+"""How long one activity of the orchestration runs."""
 
 SETTLED_AFTER: Final = timedelta(minutes=2)
 """A younger intent belongs to a change that is still under way."""
@@ -102,7 +103,7 @@ class RetentionPart:
 
     @property
     def instance_id(self) -> str:
-        """Of the orchestration that goes on with it."""
+        """Of the orchestration that removes the rest of it."""
         return f"{RETENTION}-{self.kind}-{self.shard}"
 
 
@@ -178,7 +179,7 @@ type _Walk = Callable[[str], Awaitable[tuple[int, str]]]
 
 
 async def _round(walk: _Walk, table: str, name: str, now: datetime) -> AsyncGenerator[int]:
-    """Go round once, from where the last run stopped; begin none when one began within the last hour."""
+    """Finish the round that the last run began, or begin one; none when one began within the last hour."""
     place = await tables.read_round(table, name)
     if place.after == tables.FIRST:
         if place.begun_at and now - from_rfc3339(place.begun_at) < ROUND_EVERY:

@@ -36,13 +36,13 @@ from durable_retry.stores.task_hub import (
 )
 
 LOST_AFTER: Final = timedelta(minutes=3)
-"""A process that holds entries says so more often."""
+"""A process that holds unwritten entries renews its row more often than this."""
 
 PURGED_AT_ONCE: Final = 32
 
 SETTLED_AFTER: Final = timedelta(hours=1)
-"""Task hubs purge no entity that changed a while ago: it remembers messages that it got, to sort others by.
-On Azure Storage that is half an hour (`entityMessageReorderWindowInMinutes`)."""
+"""A task hub purges no entity that changed lately: the entity remembers recent messages, to put later ones in
+order. On Azure Storage for half an hour (`entityMessageReorderWindowInMinutes`)."""
 
 _log = logging.getLogger(__name__)
 

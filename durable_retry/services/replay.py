@@ -93,8 +93,8 @@ async def start_replay(hub: str, operation: OperationInput) -> bool:
         started: an earlier call got that far.
 
     Raises:
-        KeyTakenError: See there.
-        TaskHubUnavailableError: It could not be started, or may have been.
+        KeyTakenError: The key stands for another request by now.
+        TaskHubUnavailableError: It is not known whether it was started.
     """
     await _check_key(hub, operation)
     with spans.submission(operation) as (span, traced):
@@ -186,7 +186,7 @@ async def replay_dead_letter(
         NoSuchDeadLetterError: There is none of this id.
         WrongStatusError: It is replayed or archived.
         InvalidInputError: The edited request, or the kept one under today's configuration, is not valid.
-        StillRunningError: See there.
+        StillRunningError: Its operation is running.
         KeyTakenError: Its key stands for another request by now.
         NoSuchEventError: The event was cleaned away.
         StorageRefusedError: Its row has no room for one more replay; it stays open.

@@ -1,8 +1,8 @@
 """The operations of batches and sagas: resolved when the batch or saga is accepted, started one by one later.
 
-Also those that orchestrations of the app's own call: started at once.
+Also the operations of `durable_retry.call`, which start at once.
 
-They are parsed, named, validated and started like any other operation.
+All are parsed, named, validated and started like any other operation.
 """
 
 import asyncio
@@ -68,8 +68,8 @@ class WorkflowRequest:
         """Return the operation of an item.
 
         Args:
-            document: A body of `POST /api/operations`. A key in it means what it means there; without one the
-                key is derived from the workflow's id and the place.
+            document: A body of `POST /api/operations`; without a key in it, the key is derived from the
+                workflow's id and the place.
             place: Of the item in the workflow.
             now: Aware UTC instant.
             unknown: JSON pointers of values that are known later.
@@ -199,7 +199,7 @@ async def start_item(
         None while it runs.
 
     Raises:
-        TaskHubUnavailableError: It was not taken over.
+        TaskHubUnavailableError: It is not known to be started; calling this again is safe.
         azure.core.exceptions.AzureError: The dead letter of a key that is taken could not be written.
     """
     match await submit(hub, operation.restarted(now)):
@@ -253,7 +253,7 @@ async def begin_call(hub: str, document: Any, instance: str, now: datetime) -> d
         `operation_id`, or `problems`: `pointer` and `detail` of each.
 
     Raises:
-        TaskHubUnavailableError: It was not taken over.
+        TaskHubUnavailableError: It is not known to be started; calling this again is safe.
     """
     naming = Naming(own=ScopedKey(f"source:{CALL_SOURCE}", instance))
     try:

@@ -153,7 +153,7 @@ def intake_settings() -> IntakeSettings:
 
 
 def _http_lag(task_hub_seconds: float) -> LagLimits:
-    """A caller is not refused for a dependency that is away: its operation waits, and costs nothing."""
+    """Return limits of the task hub alone: an operation whose dependency is down waits at no cost."""
     return LagLimits(task_hub_seconds=task_hub_seconds, dependency_seconds=0.0)
 
 

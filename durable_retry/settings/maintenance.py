@@ -51,7 +51,7 @@ class Webhook:
 
 
 class Format(StrEnum):
-    """What a receiver of alerts understands."""
+    """The form of message that a receiver of alerts takes."""
 
     WEBHOOK = "webhook"
     SLACK = "slack"

@@ -32,13 +32,16 @@ if TYPE_CHECKING:
 MANAGED_IDENTITY: Final = STORAGE_CREDENTIAL.choices[0]
 
 _URLS: Final = (STORAGE_BLOBS, STORAGE_QUEUES, STORAGE_TABLES)
-_WHOSE: Final = (STORAGE_CLIENT_ID, STORAGE_RESOURCE_ID)
+_USER_ASSIGNED: Final = (STORAGE_CLIENT_ID, STORAGE_RESOURCE_ID)
 _REFUSED: Final = (f"{STORAGE.name}__clientSecret", f"{STORAGE.name}__clientCertificate")
 """Identities that the host supports and the app does not: they need a secret or a certificate store."""
 
 _DOCUMENTED: Final = {
     name.lower(): name
-    for name in (*(text.name for text in (STORAGE_ACCOUNT, *_URLS, STORAGE_CREDENTIAL, *_WHOSE)), *_REFUSED)
+    for name in (
+        *(text.name for text in (STORAGE_ACCOUNT, *_URLS, STORAGE_CREDENTIAL, *_USER_ASSIGNED)),
+        *_REFUSED,
+    )
 }
 
 
@@ -201,12 +204,12 @@ def _identity_problems(settings: Mapping[str, str]) -> Iterator[Problem]:
     credential = STORAGE_CREDENTIAL.get(settings)
     if credential and credential.lower() != MANAGED_IDENTITY:
         yield Problem(STORAGE_CREDENTIAL.name, f"must be {MANAGED_IDENTITY}, not {credential!r}")
-    whose = [text for text in _WHOSE if text.get(settings)]
-    if whose and not credential:
+    named = [text for text in _USER_ASSIGNED if text.get(settings)]
+    if named and not credential:
         yield Problem(
-            STORAGE_CREDENTIAL.name, f"is missing: {MANAGED_IDENTITY}, since {whose[0].name} is set"
+            STORAGE_CREDENTIAL.name, f"is missing: {MANAGED_IDENTITY}, since {named[0].name} is set"
         )
-    if len(whose) == len(_WHOSE):
+    if len(named) == len(_USER_ASSIGNED):
         yield Problem(STORAGE_RESOURCE_ID.name, f"cannot stand beside {STORAGE_CLIENT_ID.name}")
     for name in _REFUSED:
         if name in settings:

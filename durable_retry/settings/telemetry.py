@@ -46,7 +46,7 @@ def receivers_in(environ: Mapping[str, str]) -> Receivers:
     if not _is_true(WORKER_OPENTELEMETRY, environ):
         signals = [signal for signal in signals if signal is not Signal.LOGS]
     if otlp and OTLP_PROTOCOL.get(environ) != OTLP_PROTOCOL.default:
-        _log.warning("%s: only %s is spoken here", OTLP_PROTOCOL.name, OTLP_PROTOCOL.default)
+        _log.warning("%s: only %s is supported", OTLP_PROTOCOL.name, OTLP_PROTOCOL.default)
     return Receivers(
         otlp=otlp,
         azure_monitor=frozenset(signals if connection else ()),

@@ -1,9 +1,9 @@
 """Notes for the index of operations: collected in memory, written together at most once a second.
 
-No operation waits for the index, or fails with it. A process that ends before it has written leaves its row
-under `writer` of the index, and upkeep adds what it lost from the task hub (`services.maintenance`). What a
-process accepts after a pause is written within 50 ms; what comes in the second after that is announced there:
-the row is written at the beginning of a busy time, renewed during it, and deleted after it.
+No operation waits for the index, or fails with it. The first entry after a pause is written within 50 ms. An
+entry that comes within a second of a write waits for the next one; meanwhile the process has a row under
+`writer` of the index, which is renewed while it is busy and deleted afterwards. When a process ends before it
+has written, its row stays, and upkeep adds what it lost from the task hub (`services.operation_index`).
 """
 
 import asyncio

@@ -45,7 +45,7 @@ async def change_step(operation_id: str, run: int, name: str, rule: StepRule) ->
 
     Raises:
         StepStoppedError: The rule raised it; nothing is changed then.
-        ContendedStepError: See there.
+        ContendedStepError: Other executions kept writing the step.
         azure.core.exceptions.AzureError: Storage failed; the change may have been made.
     """
     keys = {"PartitionKey": operation_id, "RowKey": f"{_prefix(run)}{name}"}

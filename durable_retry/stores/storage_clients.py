@@ -97,8 +97,8 @@ _ETAG: Final = re.compile(rb"^etag:[ \t]*(.*?)[ \t]*\r?$", re.MULTILINE | re.IGN
 
 _DONE: Final = b"2"
 
-_OF_THE_SDK: Final = ("_batch_send", "_client", "_primary_hostname")
-"""What is used of it that it does not promise to keep; where it is gone, the SDK sends."""
+_SDK_PRIVATE: Final = ("_batch_send", "_client", "_primary_hostname")
+"""Private attributes of the SDK's client that `_send` uses. Where one is missing, the SDK sends by itself."""
 
 
 class TableService(TableServiceClient):
@@ -114,7 +114,7 @@ class TableService(TableServiceClient):
         client = self._tables.get(table_name)
         if client is None:
             client = super().get_table_client(table_name, **kwargs)
-            if all(hasattr(client, name) for name in _OF_THE_SDK):
+            if all(hasattr(client, name) for name in _SDK_PRIVATE):
                 vars(client)["_batch_send"] = partial(_send, client)
             self._tables[table_name] = client
         return client

@@ -110,7 +110,7 @@ class JsonRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """Stands in an `Annotated` type: how a field is stored where its type alone does not say.
+    """How a field is stored, given in an `Annotated` type where the type alone does not say it.
 
     Attributes:
         name: Of the member; None means the field's name.

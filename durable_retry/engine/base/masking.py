@@ -1,11 +1,11 @@
-"""What of a request, an input or a message people see: the one home of masking.
+"""Masking: which parts of a request, an input or a message people see.
 
     rules = Masking(fields=("iban",), pointers=("/request/json/card/*",))
     rules.shown({"request": {"method": "POST", "json": {"iban": "DE02", "amount": 5}}})
     # {"request": {"method": "POST", "json": {"iban": "***", "amount": 5}}}
 
-Storage keeps what was received; a document that leaves the app goes through `shown`. What a person edits of
-such a document and sends back goes through `restored`, which puts back what stands behind the masks.
+Storage keeps what was received. A document that leaves the app goes through `shown`. When a person edits such
+a document and sends it back, `restored` replaces the masks by the stored values.
 """
 
 import json
@@ -168,7 +168,7 @@ MASKED: Final = Masking()
 
 
 def _has_names(place: Place, value: Any) -> bool:
-    """Return whether a place is shown where no values are: a method, and the names of a request's parts."""
+    """Return whether a place is shown although values are hidden: a method, names of a request's parts."""
     is_request = place[0] == "request" and isinstance(value, Mapping)
     return place == ("request", "method") or (is_request and place[1:] in {(), ("query",), ("headers",)})
 
@@ -196,7 +196,7 @@ def _pattern(fields: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _restored(place: Place, edited: Any, kept: Any, shown: Any, problems: list[Problem]) -> Any:
-    """Return `edited` with `kept` where it says what was `shown`; note the masks that stand for nothing."""
+    """Return `edited` with `kept` where it equals what was `shown`; report masks without a kept value."""
     if _is_same(edited, shown):
         return kept
     if isinstance(edited, Mapping):

@@ -57,9 +57,10 @@ IDEMPOTENCY_RECORD: Final = "idempotency_record"
 CIRCUIT_BREAKER: Final = "circuit_breaker"
 CALL_LIMITER: Final = "call_limiter"
 CIRCUIT_OPENINGS: Final = "circuit_openings"
+"""Entities."""
+
 OPENED: Final = "opened"
 """Operation of the entity `circuit_openings`."""
-"""Entities."""
 
 REPORT: Final = "report"
 PERMIT: Final = "permit"

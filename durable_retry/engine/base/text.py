@@ -26,7 +26,7 @@ def mentions(words: str, *texts: str | None) -> bool:
 def may_mention(words: str, json_text: str, *texts: str) -> bool:
     """Return False when at least one word is certainly in neither a JSON text nor the other texts.
 
-    That costs far less than to parse the text, whose names of fields count as well.
+    It costs far less than parsing the JSON text. Names of fields count as text, so True may be wrong.
     """
     return _PLAIN.fullmatch(words) is None or mentions(words, json_text, *texts)
 

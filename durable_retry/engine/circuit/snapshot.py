@@ -1,4 +1,4 @@
-"""A worker's copy of the shared circuit, and what it may do by it.
+"""A worker's copy of the shared circuit, and whether it permits a call.
 
 Also when each of many waiting operations is released, so that they do not return all at once.
 """

@@ -39,7 +39,7 @@ def failure_group(
     Args:
         dependency: None for a message that names none.
         category: Of the last failure.
-        reason: The contract's name.
+        reason: Of `DeadLetterReason`.
         status_code: Of the last answer; None when there was none.
         error: As recorded with the last attempt; None when there was none.
 
@@ -100,7 +100,7 @@ class Replay(JsonRecord):
         note: The person's; None when there is none.
         changes: What was edited: `{"pointer", "before", "after"}` of each place.
         replay_id: The bulk replay that it belongs to; None for a single one.
-        dead_letter_id: What became of it when it failed too; None otherwise.
+        dead_letter_id: The dead letter that it ended as; None unless it failed too.
         by: Who asked for it; None when nobody said.
     """
 
@@ -137,7 +137,7 @@ class DeadLetterRecord(JsonRecord):
         source: Where it came from: `http`, `queue`, ...
         dependency: None when a message names none that is known.
         category: Of the last failure.
-        reason: The contract's name.
+        reason: Why it needs a person.
         detail: One line for a person, without secrets.
         group: Equal for equal root causes.
         created_at: When it was written.

@@ -21,7 +21,7 @@ _DAY_SECONDS: Final = 86_400.0
 def unreadable_document(
     operation_id: str, given: Any, now: datetime, *, dead_letter_id: str, detail: str
 ) -> dict[str, Any]:
-    """Return the status document of an operation whose input cannot be read, with what of it is text.
+    """Return the status document of an operation whose input cannot be read; it has the fields that are text.
 
     Args:
         operation_id: Its id, the instance's.

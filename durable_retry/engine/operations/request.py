@@ -3,8 +3,8 @@
     envelope = parse_envelope(document)             # a bare body, CloudEvents 1.0 or the Event Grid schema
     request = parse_operation(envelope.payload)     # raises InvalidInputError with .problems
 
-Bodies are strict (contract section 4): no unknown field, no silent conversion. Every mistake is reported at
-once, each with its JSON pointer.
+Bodies are strict: no unknown field, no silent conversion. Every mistake is reported at once, each with its
+JSON pointer.
 
 An operation's body has none of the members that an envelope requires, so these members distinguish the two.
 

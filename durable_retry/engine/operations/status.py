@@ -1,8 +1,8 @@
 """The status document of an operation, and its part that fits into a custom status.
 
 The Azure Storage backend refuses a custom status above 16 KB of UTF-16. Texts are cut first, with a mark; the
-attempts that the contract promises are never left out. What never changes is in the orchestration's input,
-and what changes is in the custom status: together they are the status document.
+latest 20 attempts, which the API promises, are never left out. What never changes is in the orchestration's
+input, and what changes is in the custom status: together they are the status document.
 """
 
 import json

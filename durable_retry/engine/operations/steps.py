@@ -26,7 +26,7 @@ MAX_RESULT_BYTES: Final = 65_536
 
 
 class StepState(StrEnum):
-    """Where a step stands; `unknown` is shown, and not stored, of a step that runs nowhere any more."""
+    """The state of a step. `unknown` is shown and never stored: it began, and no execution of it runs now."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -102,8 +102,8 @@ def begin(record: StepRecord | None, execution: Execution) -> StepRecord:
     """Return the record with which a step begins, or the one that has its result.
 
     Raises:
-        UnknownEffectError: See there.
-        LostClaimError: See there.
+        UnknownEffectError: It began before, how it ended is not known, and it must not be repeated.
+        LostClaimError: A later run of the operation wrote the record.
     """
     if record is None:
         return StepRecord(
@@ -142,7 +142,7 @@ def succeed(record: StepRecord | None, begun: StepRecord, result: str) -> StepRe
         result: JSON text.
 
     Raises:
-        LostClaimError: See there.
+        LostClaimError: A later run of the operation wrote the record.
     """
     if record is not None and record.has_succeeded:
         return record

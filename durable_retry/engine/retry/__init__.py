@@ -1,1 +1,1 @@
-"""Retrying: policies, backoff, classification, the retry budget, and the decision what happens next."""
+"""Retrying: policies, backoff, classification, the decision after an attempt, and the retry loop."""

@@ -1,4 +1,4 @@
-"""The category of a failure (contract section 3).
+"""The category of a failure.
 
 Two questions decide it. What did the dependency say? And if the request may have taken effect, may it be sent
 again? A request is *unprotected* when repeating it could do its work twice: POST or PATCH to a dependency
@@ -8,8 +8,7 @@ that deduplicates on no header. For an unprotected request:
 - refused before processing (408, 425, 429, 503): safe for any method, `transient` or `throttled`;
 - sent, then silence or a broken answer (read and write timeouts, a lost connection): `ambiguous`;
 - 500, 502, 504 and every other 5xx that is `transient` otherwise: a server failed while it processed the
-request,
-  or a proxy stopped waiting for it: `ambiguous`.
+  request, or a proxy stopped waiting for it: `ambiguous`.
 
 The entries of `classify` in dependencies.toml take precedence over all of this, also over `ambiguous`: an
 owner who writes `500 = "transient"` states that a repeat is safe there.
@@ -49,9 +48,9 @@ class Classification:
     """What a failure is.
 
     Attributes:
-        category: See the contract.
+        category: What kind of failure it is; decides what follows.
         sent: Whether the request can have reached the dependency.
-        counted: False when the failure is this side's own: it costs no attempt, nobody else is at fault.
+        counted: False when the failure is this side's own: it costs no attempt.
     """
 
     category: Category
@@ -82,7 +81,7 @@ _BY_HANDLER: Final[Mapping[str, Classification]] = {
     "Throttled": Classification(Category.THROTTLED),
     "Rejected": Classification(Category.BUSINESS_RULE),
 }
-"""The exceptions of contract section 6 beside `Transient`, which is what every other exception means too."""
+"""Exceptions of `durable_retry.handlers`. `Transient` is not here: every other exception means the same."""
 
 
 def classify_status(
@@ -105,7 +104,7 @@ def classify_status(
         return override
     if 200 <= status_code < 300:  # noqa: PLR2004  the class of success is known by these numbers
         return None
-    if status_code == 503 and retry_hint is not None and retry_hint.is_usable:  # noqa: PLR2004  the contract names the code itself
+    if status_code == 503 and retry_hint is not None and retry_hint.is_usable:  # noqa: PLR2004  known by its number
         return Category.THROTTLED
     category = _BY_STATUS.get(status_code) or _by_class(status_code)
     unknown_effect = category is Category.TRANSIENT and status_code not in _REFUSED_UNPROCESSED

@@ -31,8 +31,7 @@ def parse_http_date(text: str) -> datetime | None:
     """Read an HTTP-date (RFC 9110 section 5.6.7), in UTC; None when the text is none.
 
     A leap second counts as the second before it. Two digits of a year, in the obsolete form of RFC 850, are
-    read as in RFC 2822: 69 and later are of the 20th
-    century. A wait is cut to a year long before that matters.
+    read as in RFC 2822: 69 and later are of the 20th century. A wait is cut to a year anyway.
     """
     parsed = parsedate_tz(text)
     # An unknown zone such as CET is read as none at all, which would move the instant by hours.

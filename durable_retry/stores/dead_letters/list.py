@@ -190,12 +190,10 @@ async def _entries(
         one for one in seen if _has_facets(wanted, one) and (is_any or search.may_match(one.id, one.row))
     )
     chosen = list(islice(fitting, limit))
-    if len(chosen) == limit:
-        last = chosen[-1].position
-        is_end = last == seen[-1].position and _is_all(pages, len(seen))
-    else:
-        last = seen[-1].position if seen else ""
-        is_end = _is_all(pages, len(seen))
+    # A full page continues behind its last entry, another one behind everything that was read.
+    passed = chosen if len(chosen) == limit else seen
+    last = passed[-1].position if passed else ""
+    is_end = (not seen or last == seen[-1].position) and _is_all(pages, len(seen))
     unread = [
         each
         for each, (found, following) in zip(among, pages, strict=True)

@@ -220,7 +220,7 @@ async def change_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadL
 
     Raises:
         NoSuchDeadLetterError: There is none of this id.
-        ContendedError: See there.
+        ContendedError: Other processes kept changing it.
         StorageRefusedError: The changed dead letter is too large; nothing is changed then.
         Exception: Whatever `change` raises; nothing is changed then.
     """
@@ -241,7 +241,7 @@ async def move_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadLet
 
     Raises:
         NoSuchDeadLetterError: There is none of this id.
-        ContendedError: See there.
+        ContendedError: Other processes kept changing it.
         StorageRefusedError: The changed dead letter is too large; nothing is changed then.
         Exception: Whatever `change` raises; nothing is changed then.
     """
@@ -260,7 +260,7 @@ async def begin_move(
 
     Raises:
         NoSuchDeadLetterError: There is none of this id.
-        ContendedError: See there.
+        ContendedError: Other processes kept changing it.
         StorageRefusedError: The changed dead letter is too large; nothing is changed then.
         Exception: Whatever `change` raises; nothing is changed then.
     """

@@ -1,7 +1,7 @@
 """Messages that arrive one by one: the storage queue and its poison queue, Service Bus, Event Grid.
 
-A message is done with once it is an operation or a dead letter of ours. For trouble of our own side its
-function raises, and the source delivers it again as often as the source does.
+A message is done once it is an operation or a dead letter of the app. When the app's own storage or task hub
+fails, the function raises, and the source delivers the message again, as often as that source does.
 """
 
 import base64

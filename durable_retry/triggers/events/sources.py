@@ -1,4 +1,4 @@
-"""Which sources this app has: those whose app settings are there."""
+"""The sources of this app: those whose app settings are present."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ KAFKA_CHOICES: Final[Mapping[str, Text]] = {
     "protocol": KAFKA_PROTOCOL,
     "authentication_mode": KAFKA_AUTHENTICATION,
 }
-"""The same, of few words."""
+"""Settings that become properties of the trigger and have a few allowed values, all optional."""
 
 
 def source_blueprints(stderr: TextIO | None = None) -> list[df.Blueprint]:

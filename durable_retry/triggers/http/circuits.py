@@ -39,7 +39,7 @@ routes = Routes("circuits")
 
 _YEAR_SECONDS: Final = 31_536_000.0
 MOVING: Final = frozenset({"from"})
-"""Fields of a circuit's document that change with the time of asking alone."""
+"""Fields of a circuit's document that the entity tag leaves out: they change with the time of the request."""
 
 _RELEASING: Final = frozenset({ManualControl.CLOSE, ManualControl.DISABLE, ManualControl.RESET})
 """After these, operations that wait for the circuit are woken."""

@@ -79,7 +79,7 @@ WITHOUT_DEPENDENCY: Final = "(none)"
 """Stands for a dependency where a message names none that is configured."""
 
 MOVING: Final = frozenset({"oldest_age_seconds"})
-"""Fields of the numbers that change with the time of asking alone."""
+"""Fields of the numbers that the entity tag leaves out: they change with the time of the request."""
 
 _CURSOR: Final = re.compile(r"[0-9]{17}dl-[0-9a-f]{32}")
 _GROUP_CURSOR: Final = re.compile(r"([0-9]{1,9})\|(g-[0-9a-f]{16})")

@@ -1,4 +1,4 @@
-"""HTTP: how the app is: its health, and everything that an overview of it shows, in one answer."""
+"""HTTP: the health of the app, and an overview of everything in one answer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

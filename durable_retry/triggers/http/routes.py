@@ -131,7 +131,7 @@ class RouteAnswer:
         status: Of the answer.
         description: When it is given.
         model: Of its body; None when any JSON object, or a file, stands there.
-        headers: Names of those it may have, of `openapi.HEADERS`.
+        headers: Names of those it may have, of `api.HEADERS`.
         media_type: Of its body; "" when it has none.
     """
 
@@ -233,7 +233,7 @@ class Routes:
     """The routes of one part of the API.
 
     A function takes, by name and in any order, what it needs of: `req`, the request; `hub`, the durable
-    client's configuration; `query`, a `requests.Query`; `body`, validated by the declared model; `who`, the
+    client's configuration; `query`, a `Query`; `body`, validated by the declared model; `who`, the
     `Caller`; and the parameters of its path.
 
     Attributes:
