@@ -64,7 +64,8 @@ class HistoryCache:
     def put(self, live: Live) -> None:
         """Keep an instance; those unused for longest give way."""
         self.drop(live.head.id)
-        live.size = _OVERHEAD_BYTES + sum(map(len, live.chunks))
+        # The input is held twice: the head has it beside the history's first event.
+        live.size = _OVERHEAD_BYTES + len(live.head.input or "") + sum(map(len, live.chunks))
         self._entries[live.head.id] = live
         self._bytes += live.size
         self._evict()

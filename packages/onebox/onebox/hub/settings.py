@@ -110,7 +110,7 @@ class HubSettings:
         max_batches: Entity batches in flight, likewise (at least 1).
         max_activities: Activities in flight, likewise (at least 1).
         max_batch_operations: Operations handed to an entity in one batch (at least 1).
-        cache_bytes: Serialised history kept in memory for live instances (0 keeps none).
+        cache_bytes: Serialised history and input kept in memory for live instances (0 keeps none).
         versioning: The app's version, and what it does with instances of another.
         replaceable: Statuses in which an instance gives way to a start under its id that says nothing of it.
         azure: The weaker terms of Azure Storage, for tests (see `azure_terms`); None keeps the hub's own.

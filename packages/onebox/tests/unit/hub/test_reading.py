@@ -32,6 +32,19 @@ def test_a_turn_lengthens_the_history_and_counts() -> None:
     assert cache._bytes == 0
 
 
+def test_the_input_counts_beside_the_history() -> None:
+    cache = HistoryCache(limit_bytes=4_000)
+    entry = live("a")
+    entry.head = replace(entry.head, input="z" * 2_000)
+    cache.put(entry)
+    assert cache.get("a") is entry
+    cache.put(live("b"))
+    assert cache.get("a") is None
+    assert cache.get("b") is not None
+    cache.drop("b")
+    assert cache._bytes == 0
+
+
 def test_a_cache_of_nothing_keeps_nothing() -> None:
     cache = HistoryCache(limit_bytes=0)
     cache.put(live("a"))
