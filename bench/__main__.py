@@ -22,6 +22,7 @@ from bench import (
     throughput,
     upkeep,
     views,
+    waiting,
 )
 from bench.numbers import Table
 from bench.peers import benchmark as peers
@@ -38,6 +39,8 @@ the columns of one table do.
 `make bench ARGS="--operations 1000 peers"` runs the same jobs on this project, Restate, DBOS and durabletask.
 It installs them into `.bench/`, for which it needs npm. `workers` runs them on this project alone, with its
 functions in onebox's process and in worker processes.
+
+`make bench ARGS="--operations 50000 waiting"` lets so many operations wait, which takes some minutes.
 
 `make bench ARGS=guard` fails when a healthy operation costs over 1.2 times the recorded number of plain turns
 of the SDK (`bench/guard.json`). After a change that is worth its cost, `make bench ARGS=guard-record` records
@@ -58,13 +61,15 @@ BENCHMARKS: dict[str, Benchmark] = {
     "upkeep": upkeep.measure,
     "telemetry": telemetry.measure,
     "views": views.measure,
+    "waiting": waiting.measure,
     "peers": peers.measure,
     "workers": peers.measure_workers,
     "guard": guard.compare,
     "guard-record": guard.record,
 }
-BY_NAME_ONLY = {"peers", "workers", "guard", "guard-record", "views"}
-"""Run only when named: peers must be installed first, views need a browser, and the guard is a check."""
+BY_NAME_ONLY = {"peers", "workers", "guard", "guard-record", "views", "waiting"}
+"""Run only when named: peers must be installed first, views need a browser, the guard is a check, and
+`waiting` says something about tens of thousands, which take minutes."""
 
 HELP = f"of {', '.join(BENCHMARKS)}; the default is all but {', '.join(sorted(BY_NAME_ONLY))}"
 

@@ -98,18 +98,26 @@ class Running:
     groups: dict[str, tuple[int, ...]]
 
     def cpu_seconds(self) -> dict[str, float]:
-        """Returns the processor time, user and system, that each group has used so far.
+        """Returns the processor time, user and system, that each group has used so far."""
+        return self._sums(_cpu_seconds)
+
+    def resident_bytes(self) -> dict[str, float]:
+        """Returns the resident memory of each group; pages that processes share count in each."""
+        return self._sums(_resident_bytes)
+
+    def _sums(self, quantity: Callable[[int], float]) -> dict[str, float]:
+        """Adds up over the processes of each group.
 
         onebox starts the storage emulator: that counts as the store, wherever it was started. Its worker
         processes are a group of their own.
         """
-        used: dict[str, float] = {}
+        sums: dict[str, float] = {}
         for group, pids in self.groups.items():
             for pid in family(pids):
                 command = _command(pid)
                 shown = next((apart for word, apart in APART.items() if word in command), group)
-                used[shown] = used.get(shown, 0.0) + _cpu_seconds(pid)
-        return used
+                sums[shown] = sums.get(shown, 0.0) + quantity(pid)
+        return sums
 
 
 type System = Callable[[Path, str], AbstractAsyncContextManager[Running]]
@@ -299,6 +307,15 @@ def _stat(pid: int) -> list[str]:
 def _cpu_seconds(pid: int) -> float:
     stat = _stat(pid)
     return (int(stat[11]) + int(stat[12])) / TICKS_PER_SECOND if stat else 0.0
+
+
+def _resident_bytes(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    # A process that has ended and is not yet waited for has no such line.
+    return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith("VmRSS:")), 0.0)
 
 
 def _command(pid: int) -> str:

@@ -1,3 +1,4 @@
+import asyncio
 import os
 import shutil
 import subprocess
@@ -5,6 +6,7 @@ import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -44,6 +46,19 @@ def test_the_target_fails_the_first_calls_of_a_key() -> None:
     assert answers == [503, 503, 200, 200]
     assert [key for key, *_ in ledger.log] == ["a", "a", "a", "b"]
     assert all(earlier[1] <= earlier[2] <= later[1] for earlier, later in pairwise(ledger.log))
+
+
+def test_a_later_call_is_refused_each_time_with_the_seconds_to_wait() -> None:
+    written = bytearray()
+    connection = Connection(ledger := Ledger())
+    transport = Mock(spec=asyncio.Transport)
+    transport.write.side_effect = written.extend
+    connection.connection_made(transport)
+    connection.data_received(b"GET /later/7200/a HTTP/1.1\r\n\r\n" * 2)
+    assert written.count(b"HTTP/1.1 503 ") == written.count(b"\r\nRetry-After: 7200\r\n") == 2
+    connection.data_received(b"GET /fails/0/b HTTP/1.1\r\n\r\n")
+    assert (written.count(b"HTTP/1.1 200 "), written.count(b"Retry-After")) == (1, 2)
+    assert ledger.calls == {"a": 2, "b": 1}
 
 
 def test_the_target_waits_for_the_whole_request() -> None:
