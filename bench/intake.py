@@ -28,7 +28,8 @@ from durable_retry.services import intake as intake_service
 from durable_retry.services import submit as submission
 from durable_retry.services.intake import BackpressureMonitor, intake
 from onebox.clock import SystemClock
-from onebox.storage.azurite import Azurite, free_ports
+from onebox.storage.azurite import Azurite
+from onebox.storage.ports import free_ports
 from scripts.processes import ROOT
 
 MOST_MESSAGES = 1_000

@@ -46,7 +46,8 @@ from durable_retry.stores.outbox import list_pending, new_event
 from durable_retry.stores.outbox_index import INDEX_TABLE, ended_row, list_ended, own_location
 from durable_retry.stores.tables import partition_of
 from durable_retry.stores.task_hub import close_clients
-from onebox.storage.azurite import BUNDLED, free_ports
+from onebox.storage.installation import BUNDLED
+from onebox.storage.ports import free_ports
 from scripts.processes import ServerProcess, free_port
 
 _ROWS_PER_TRANSACTION = 100

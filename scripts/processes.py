@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx
 
-from onebox.storage.azurite import StoragePorts
+from onebox.storage.ports import StoragePorts
 
 ROOT = Path(__file__).parents[1]
 START_SECONDS = 120.0

@@ -27,6 +27,7 @@ from onebox.hub import Hub, HubSettings
 from onebox.hub.invoker import Invoker
 from onebox.hub.settings import AzureTerms, Versioning
 from onebox.storage.account import StorageAccount
+from onebox.storage.blobs import Blobs
 from onebox.storage.queues import StorageQueues
 from onebox.triggers.event_grid import EVENT_GRID_PATH, EventGridWebhook
 from onebox.triggers.manual import ManualTriggers
@@ -37,7 +38,7 @@ from onebox.worker import wire
 from onebox.worker.durable import WEBHOOK_PATH, BindingInputs, DurableClients, DurableInvoker, DurableUrls
 from onebox.worker.functions import Catalogue
 from onebox.worker.loops import CallersLoop, WorkerLoop
-from onebox.worker.outputs import Blobs, Outputs, StorageOutputs
+from onebox.worker.outputs import Outputs, StorageOutputs
 from onebox.worker.processes import WorkerProcesses
 from onebox.worker.remote import NoInputs, RemoteInvoker, RemoteRunner, RemoteStreams, client_calls
 from onebox.worker.runner import FunctionRunner, Runner
@@ -85,12 +86,14 @@ class Components:
         self._faults = faults
         self._durable = extensions.durable_task
         self.settings = AppSettings(os.environ)
-        self.storage = StorageQueues()
+        self.storage_queues = StorageQueues()
         self.processes = processes
-        self._run_functions(catalogue, host_json, processes)
+        self._choose_where_functions_run(catalogue, host_json, processes)
         self.blobs = Blobs(clock)
-        storage = StorageOutputs(self.settings, self.storage, self.blobs, extensions.queues, clock)
-        self.outputs = Outputs(storage.senders)
+        storage_outputs = StorageOutputs(
+            self.settings, self.storage_queues, self.blobs, extensions.queues, clock
+        )
+        self.outputs = Outputs(storage_outputs.senders)
         self._azure = azure_terms(self.settings)
         asked = _hub_settings(self._durable, stop_seconds)
         limits = replace(asked, azure=self._azure, chains=processes is None)
@@ -126,10 +129,10 @@ class Components:
             *self._timers(TimerRecords(data.timers)),
         )
 
-    def _run_functions(
+    def _choose_where_functions_run(
         self, catalogue: Catalogue, host_json: HostJson, processes: WorkerProcesses | None
     ) -> None:
-        """Have functions run here, on a thread of their own, or in worker processes."""
+        """Set what runs functions: a thread of this process, or worker processes."""
         self.loop: WorkerLoop | CallersLoop
         self.runner: FunctionRunner
         self.invoker: Invoker
@@ -152,7 +155,7 @@ class Components:
             self.catalogue,
             queues,
             settings=self.settings,
-            storage=self.storage,
+            storage=self.storage_queues,
             runner=self.runner,
             inputs=self.inputs,
             outputs=self.outputs,
@@ -203,7 +206,9 @@ class Components:
 
         async def answer(request: Request) -> Response:
             try:
-                await request.body()  # here, for its connection belongs to this event loop; it is kept
+                await (
+                    request.body()
+                )  # on this event loop, which owns the connection; the request keeps the body
             except ClientDisconnect:
                 return Response(status_code=400)
             return await self.loop.run(api.answer(request))
@@ -235,12 +240,12 @@ def azure_terms(settings: AppSettings) -> AzureTerms | None:
 
 
 def _hub_settings(durable: DurableTask, stop_seconds: float) -> HubSettings:
-    silent = HubSettings()
+    default = HubSettings()
     return HubSettings(
-        max_turns=durable.max_concurrent_orchestrator_functions or silent.max_turns,
-        max_batches=durable.max_concurrent_entity_functions or silent.max_batches,
-        max_activities=durable.max_concurrent_activity_functions or silent.max_activities,
-        max_batch_operations=durable.max_entity_operation_batch_size or silent.max_batch_operations,
+        max_turns=durable.max_concurrent_orchestrator_functions or default.max_turns,
+        max_batches=durable.max_concurrent_entity_functions or default.max_batches,
+        max_activities=durable.max_concurrent_activity_functions or default.max_activities,
+        max_batch_operations=durable.max_entity_operation_batch_size or default.max_batch_operations,
         versioning=Versioning(
             durable.default_version, durable.version_match_strategy, durable.version_failure_strategy
         ),

@@ -248,7 +248,7 @@ class Host:
         finally:
             await _within(_HUB_SECONDS + _HUB_GRACE_SECONDS, components.loop.run(components.hub.stop()))
             components.loop.stop()
-            components.storage.close()
+            components.storage_queues.close()
             await components.blobs.close()
 
 

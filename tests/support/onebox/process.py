@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 from azure.storage.queue import QueueClient, TextBase64EncodePolicy
 
-from onebox.storage.azurite import StoragePorts
-from onebox.worker.outputs import BlobAccount, signed_headers
+from onebox.storage.blobs import BlobAccount, signed_headers
+from onebox.storage.ports import StoragePorts
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port, free_storage_ports
 
 APPS = ROOT / "packages" / "onebox" / "tests" / "apps"

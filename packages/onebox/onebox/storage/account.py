@@ -8,7 +8,8 @@ from typing import Literal
 
 from onebox import CannotStartError
 from onebox.environment import BLOB_PORT, DEVELOPMENT_STORAGE, QUEUE_PORT, STORAGE, TABLE_PORT
-from onebox.storage.azurite import Azurite, PortChoice, StoragePorts, ports_from
+from onebox.storage.azurite import Azurite, PortChoice
+from onebox.storage.ports import StoragePorts, ports_from
 
 _LOG = logging.getLogger("onebox")
 

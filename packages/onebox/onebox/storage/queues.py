@@ -1,8 +1,8 @@
 """Azure storage queues for asyncio code: the SDK's blocking client on a few threads of its own.
 
 The SDK's asynchronous client needs a second HTTP stack (aiohttp); a few threads serve one machine as well.
-Each message that was processed costs a request of its own, its deletion, so that one is made without the SDK,
-whose pipeline and `requests` take ten times the processor time of the request itself.
+Each processed message costs one deletion request. That one is sent without the SDK, whose pipeline takes ten
+times the processor time of the request itself.
 """
 
 import asyncio
@@ -10,8 +10,6 @@ import base64
 import binascii
 import contextlib
 import functools
-import hashlib
-import hmac
 import http.client
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +21,8 @@ from urllib.request import getproxies
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 from azure.storage.queue import QueueClient, QueueMessage
+
+from onebox.storage.shared_key import SharedKey
 
 Encoding = Literal["base64", "none"]
 
@@ -59,26 +59,25 @@ class MessageLostError(Exception):
 
 
 class _Deletions:
-    """Deletes messages of one queue by plain requests, on as many connections as threads ask at once.
-
-    Source of the signature: "Authorize with Shared Key" of the storage services' REST reference.
-    """
+    """Deletes messages of one queue by plain requests, on one connection per thread that deletes."""
 
     def __init__(self, client: QueueClient) -> None:
         key = getattr(client.credential, "account_key", None)  # None with a shared access signature
-        self._key = None if key is None or getproxies() else base64.b64decode(key)
-        self._account = client.account_name or ""
+        self._key: SharedKey | None = None
+        if key is not None and not getproxies():
+            self._key = SharedKey(client.account_name or "", base64.b64decode(key))
         self._url = urlsplit(client.url)
         self._idle: list[http.client.HTTPConnection] = []
         self._closed = False
 
     def delete(self, message: QueueMessage) -> bool:
-        """Return whether the message is deleted; the SDK does what this cannot, and says what is wrong."""
+        """Return whether the message was deleted; if not, the caller asks the SDK, which says why."""
         if self._key is None:
             return False
         path = f"{self._url.path}/messages/{message.id}"
         headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": _VERSION}
-        headers["Authorization"] = self._signature(self._key, path, message.pop_receipt or "", headers)
+        query = [f"popreceipt:{message.pop_receipt or ''}"]
+        headers["Authorization"] = self._key.authorization("DELETE", path, query, headers)
         target = f"{path}?popreceipt={quote(message.pop_receipt or '', safe='')}"
         # The service may have closed a connection that was kept.
         return any(self._request(each, target, headers) for each in self._connections())
@@ -95,12 +94,6 @@ class _Deletions:
             yield self._idle.pop()
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
         yield kind(self._url.hostname or "", self._url.port, timeout=_ANSWER_SECONDS)
-
-    def _signature(self, key: bytes, path: str, receipt: str, headers: dict[str, str]) -> str:
-        named = "\n".join(f"{name}:{value}" for name, value in headers.items())
-        text = "DELETE" + 12 * "\n" + f"{named}\n/{self._account}{path}\npopreceipt:{receipt}"
-        digest = hmac.digest(key, text.encode(), hashlib.sha256)
-        return f"SharedKey {self._account}:{base64.b64encode(digest).decode()}"
 
     def _request(self, connection: http.client.HTTPConnection, target: str, headers: dict[str, str]) -> bool:
         try:

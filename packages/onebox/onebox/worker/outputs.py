@@ -1,44 +1,32 @@
-"""Output bindings: what a function puts into them goes to queues and blobs.
+"""Output bindings: sends the values that a function sets to queues and blobs.
 
-Sources: "Azure Functions binding expression patterns", Microsoft Learn; "Put Blob" and "Authorize with Shared
-Key", Azure Storage REST reference.
+Source: "Azure Functions binding expression patterns", Microsoft Learn.
 """
 
-import base64
-import hashlib
-import hmac
 import json
 import logging
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from email.utils import format_datetime
-from types import MappingProxyType
 from typing import Any
-from urllib.parse import quote, urlsplit
-
-import httpx
 
 from onebox.clock import Clock
-from onebox.environment import DEVELOPMENT_STORAGE, AppSettings
+from onebox.environment import AppSettings
 from onebox.host_json import Queues
-from onebox.storage.azurite import StoragePorts
+from onebox.storage.blobs import BlobAccount, Blobs
 from onebox.storage.queues import StorageQueues, encode
 from onebox.worker.functions import Binding, Function
 from onebox.worker.runner import Failure, FunctionFailedError, Result
 
 _LOG = logging.getLogger("onebox.functions")
 
-# Takes the binding, its data, and what expressions in it may name; raises anything when it cannot be sent.
+# Called with the binding, its data, and values for its expressions; raises when it cannot send.
 Sender = Callable[[Binding, Any, Mapping[str, str]], Awaitable[None]]
 
 # Bindings whose value is the invocation's answer: whoever invoked the function takes it.
 _ANSWERS = {"http"}
 _EXPRESSION = re.compile(r"\{([^{}]+)\}")
-_BLOB_API_VERSION = "2023-11-03"
-_BLOB_TIMEOUT_SECONDS = 60.0
 
 
 class Outputs:
@@ -58,7 +46,7 @@ class Outputs:
         Args:
             function: Whose outputs.
             result: What it returned.
-            values: What expressions in the bindings may name, lower case; None for nothing.
+            values: Values for expressions in the bindings, by lower-case name; None for none.
 
         Raises:
             FunctionFailedError: A binding is not served, or its service refused.
@@ -87,7 +75,7 @@ def _failed(error_type: str, message: str) -> FunctionFailedError:
 
 
 class ExpressionError(ValueError):
-    """An expression names something that the trigger does not offer."""
+    """An expression has a name that the trigger does not offer."""
 
 
 def expand(text: str, values: Mapping[str, str], now: datetime) -> str:
@@ -125,101 +113,6 @@ def _text(datum: Any) -> str:
         return str(datum.value)
     value = json.loads(datum.value)
     return value if isinstance(value, str) else datum.value
-
-
-class BlobError(Exception):
-    """The blob could not be written; the message has the service's answer."""
-
-
-@dataclass(frozen=True)
-class BlobAccount:
-    """Where an account's blobs are and the key that opens it."""
-
-    name: str
-    key: str
-    endpoint: str
-
-    @classmethod
-    def from_connection_string(cls, connection: str) -> "BlobAccount":
-        """Read a connection string with an account key.
-
-        Raises:
-            ValueError: It has no account name or key.
-        """
-        if connection.strip().rstrip(";") == DEVELOPMENT_STORAGE:
-            connection = StoragePorts().connection_string
-        parts = dict(part.split("=", 1) for part in connection.split(";") if "=" in part)
-        try:
-            name, key = parts["AccountName"], parts["AccountKey"]
-        except KeyError as missing:
-            raise ValueError(f"the connection string has no {missing.args[0]}") from None
-        protocol, suffix = parts.get("DefaultEndpointsProtocol", "https"), parts.get("EndpointSuffix")
-        usual = f"{protocol}://{name}.blob.{suffix or 'core.windows.net'}"
-        return cls(name, key, parts.get("BlobEndpoint", usual).rstrip("/"))
-
-
-class Blobs:
-    """Writes blobs over one HTTP client."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._client = httpx.AsyncClient(timeout=_BLOB_TIMEOUT_SECONDS, trust_env=False)
-
-    async def put(self, account: BlobAccount, path: str, content: bytes) -> None:
-        """Write a block blob, over what may be there; its container is made when it is missing.
-
-        Args:
-            account: Which account.
-            path: `container/name`, the name with slashes if need be.
-            content: All of it.
-
-        Raises:
-            BlobError: The service refuses or cannot be reached.
-        """
-        container, _, name = path.strip("/").partition("/")
-        if not name:
-            raise BlobError(f"{path!r} is no container/name")
-        url = f"{account.endpoint}/{quote(container)}/{quote(name)}"
-        answer = await self._send(account, url, content, {"x-ms-blob-type": "BlockBlob"})
-        if answer.status_code == httpx.codes.NOT_FOUND:
-            await self._send(account, f"{account.endpoint}/{quote(container)}?restype=container", b"", {})
-            answer = await self._send(account, url, content, {"x-ms-blob-type": "BlockBlob"})
-        if answer.is_error:
-            raise BlobError(f"{path}: {answer.status_code} {answer.headers.get('x-ms-error-code', '')}")
-
-    async def _send(
-        self, account: BlobAccount, url: str, content: bytes, headers: Mapping[str, str]
-    ) -> httpx.Response:
-        signed = signed_headers(account, "PUT", url, content, headers, now=self._clock.now())
-        try:
-            return await self._client.put(url, content=content, headers=signed)
-        except httpx.TransportError as error:
-            raise BlobError(f"{url}: {error}") from None
-
-    async def close(self) -> None:
-        """Let go of the connections."""
-        await self._client.aclose()
-
-
-def signed_headers(
-    account: BlobAccount,
-    method: str,
-    url: str,
-    content: bytes = b"",
-    headers: Mapping[str, str] = MappingProxyType({}),
-    *,
-    now: datetime,
-) -> dict[str, str]:
-    """Return the headers with the signature over them, the method, the length, the path and the query."""
-    own = {**headers, "x-ms-date": format_datetime(now, usegmt=True), "x-ms-version": _BLOB_API_VERSION}
-    length = str(len(content)) if content else ""
-    standard = [method, "", "", length, "", "", "", "", "", "", "", ""]
-    canonical_headers = [f"{name}:{own[name]}" for name in sorted(own)]
-    parts = urlsplit(url)
-    query = [pair.replace("=", ":", 1) for pair in sorted(parts.query.split("&")) if pair]
-    text = "\n".join([*standard, *canonical_headers, f"/{account.name}{parts.path}", *query])
-    digest = hmac.new(base64.b64decode(account.key), text.encode(), hashlib.sha256).digest()
-    return {**own, "Authorization": f"SharedKey {account.name}:{base64.b64encode(digest).decode()}"}
 
 
 class StorageOutputs:
@@ -261,7 +154,7 @@ class StorageOutputs:
 
 
 def messages_in(datum: Any) -> Iterator[bytes]:
-    """Yield the bodies that an output holds: a list is a message per item, anything else is one message."""
+    """Yield the bodies of an output's messages: one per item of a list, else a single one."""
     if datum.type != "json":
         yield _bytes(datum.value)
         return

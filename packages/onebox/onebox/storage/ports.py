@@ -1,0 +1,93 @@
+"""The storage emulator's loopback ports, with the endpoints, connection string and options made of them."""
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onebox import CannotStartError
+from onebox.environment import BLOB_PORT, HIGHEST_PORT, QUEUE_PORT, TABLE_PORT, Variable
+
+LOOPBACK = "127.0.0.1"
+_ACCOUNT = "devstoreaccount1"
+# The emulator's well-known key: public, the same everywhere, no secret.
+_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+_KEEP_ALIVE_SECONDS = 130
+"""Longer than clients keep idle connections. After Azurite's own 5 s a client may take a connection from its
+pool just as Azurite closes it, and a POST is not sent again."""
+
+
+@dataclass(frozen=True)
+class StoragePorts:
+    """The loopback ports of the emulator's three services."""
+
+    blob: int = int(BLOB_PORT.default)
+    queue: int = int(QUEUE_PORT.default)
+    table: int = int(TABLE_PORT.default)
+
+    @property
+    def connection_string(self) -> str:
+        """What a storage SDK needs to reach the emulator on these ports."""
+        endpoints = "".join(f"{name.title()}Endpoint={url};" for name, url in self.endpoints.items())
+        return f"DefaultEndpointsProtocol=http;AccountName={_ACCOUNT};AccountKey={_KEY};{endpoints}"
+
+    @property
+    def options(self) -> list[str]:
+        """The emulator's command line: these ports, and the options that every start has."""
+        pairs: dict[str, str] = {}
+        for name, port in (("blob", self.blob), ("queue", self.queue), ("table", self.table)):
+            pairs |= {f"--{name}Host": LOOPBACK, f"--{name}Port": str(port)}
+            pairs |= {f"--{name}KeepAliveTimeout": str(_KEEP_ALIVE_SECONDS)}
+        options = [text for pair in pairs.items() for text in pair]
+        return [*options, "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+
+    def all_answer(self) -> bool:
+        """Return whether something listens on each of the ports."""
+        return all(_listens(port) for port in (self.blob, self.queue, self.table))
+
+    @property
+    def endpoints(self) -> Mapping[str, str]:
+        """The URL of each service."""
+        services = {"blob": self.blob, "queue": self.queue, "table": self.table}
+        return {name: f"http://{LOOPBACK}:{port}/{_ACCOUNT}" for name, port in services.items()}
+
+    def __str__(self) -> str:
+        """Return the port numbers as a person reads them."""
+        return f"{self.blob}, {self.queue}, {self.table}"
+
+    def taken(self) -> list[int]:
+        """Return the ports on which something listens."""
+        return [port for port in (self.blob, self.queue, self.table) if _listens(port)]
+
+
+def ports_from(settings: Mapping[str, str]) -> StoragePorts:
+    """Return the well-known ports, unless AZURITE_BLOB_PORT, _QUEUE_PORT or _TABLE_PORT are set.
+
+    Raises:
+        CannotStartError: One of them is not the number of a port.
+    """
+    return StoragePorts(*(_port_from(each, settings) for each in (BLOB_PORT, QUEUE_PORT, TABLE_PORT)))
+
+
+def _port_from(variable: Variable, settings: Mapping[str, str]) -> int:
+    text = variable.get(settings)
+    if not text.isdecimal() or not 0 < int(text) <= HIGHEST_PORT:
+        raise CannotStartError(f"{variable.name} must be a number from 1 to {HIGHEST_PORT}, not {text!r}")
+    return int(text)
+
+
+def free_ports() -> StoragePorts:
+    """Return three ports that are free now; they are held together, so that they differ."""
+    sockets = [socket.socket() for _ in range(3)]
+    try:
+        for each in sockets:
+            each.bind((LOOPBACK, 0))
+        return StoragePorts(*(each.getsockname()[1] for each in sockets))
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((LOOPBACK, port)) == 0
