@@ -20,7 +20,7 @@ EVENT_GRID_TRIGGER = "eventGridTrigger"
 
 
 class EventGridWebhook:
-    """Answers Event Grid, and whoever pretends to be it."""
+    """Answers requests in the form of Event Grid's deliveries, whoever sends them."""
 
     def __init__(self, catalogue: Catalogue, runner: RetryingRunner, inputs: BindingInputs) -> None:
         self._catalogue = catalogue
@@ -28,7 +28,7 @@ class EventGridWebhook:
         self._inputs = inputs
 
     async def answer(self, request: Request) -> Response:
-        """Shake hands, or run the function once per event: 202 when all succeeded, 500 when one did not."""
+        """Complete a handshake, or run the function once per event: 202 when all succeeded, else 500."""
         function = self._catalogue.find(request.query_params.get("functionName", ""))
         if function is None or function.trigger.type != EVENT_GRID_TRIGGER:
             return JSONResponse({"error": "functionName names no Event Grid function"}, status_code=404)

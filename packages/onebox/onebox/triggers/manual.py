@@ -14,7 +14,7 @@ from typing import Any
 from azure_functions_runtime.bindings.datumdef import Datum
 
 from onebox.clock import Clock
-from onebox.triggers.queue_trigger import manual_metadata
+from onebox.triggers.queue_message import manual_metadata
 from onebox.triggers.retrying import RetryingRunner
 from onebox.triggers.timer import timer_datum
 from onebox.worker.durable import BindingInputs
@@ -48,10 +48,10 @@ class ManualTriggers:
     def prepare(
         self, function: Function, given: Any, properties: Mapping[str, Any]
     ) -> Callable[[], Awaitable[None]] | None:
-        """Return what runs the function; None when its trigger cannot be fired by hand.
+        """Return a call that runs the function; None when its trigger cannot be fired by hand.
 
         Args:
-            function: Which.
+            function: The function to run.
             given: The `input` of the request: text, or JSON, which reaches the function as JSON text.
             properties: The `metadata` of the request, which the host does not offer: properties of the
                 message, such as MessageId, in place of invented ones.
@@ -91,7 +91,7 @@ def _is_json(text: str) -> bool:
 def event_data(
     function: Function, text: str, now: datetime, metadata: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any]] | None:
-    """Return a trigger's data and metadata; None when it is not one of the three.
+    """Return the data and metadata of a Service Bus, Event Hubs or Kafka trigger; None for another one.
 
     Args:
         function: Whose trigger.
@@ -121,7 +121,7 @@ def _collection(texts: Sequence[str], *, binary: bool) -> Any:
 
 
 def _items(text: str) -> list[str]:
-    """Split a batch; what is no JSON array is a batch of one."""
+    """Split a batch; a text that is no JSON array is a batch of one."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):

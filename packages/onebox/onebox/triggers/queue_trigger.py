@@ -1,4 +1,4 @@
-"""Storage-queue triggers: a listener per function, and what a function receives. Peek-lock, as in the host.
+"""Storage-queue triggers: a listener per function. Peek-lock, as in the host.
 
 A message is hidden for ten minutes and hidden anew while it runs. Success deletes it. Failure shows it again
 `visibilityTimeout` after the end of the run, until it was received `maxDequeueCount` times: then it moves to
@@ -7,16 +7,12 @@ Source: QueueListener and QueueProcessor of the WebJobs SDK's storage extension.
 """
 
 import asyncio
-import json
 import logging
-import uuid
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 from azure.core.exceptions import AzureError
 from azure.storage.queue import QueueMessage
-from azure_functions_runtime.bindings.datumdef import Datum
 
 from onebox import CannotStartError
 from onebox.clock import Clock
@@ -24,11 +20,12 @@ from onebox.environment import AppSettings
 from onebox.faults import HostFaults, HostPoint, no_faults
 from onebox.host_json import Queues
 from onebox.storage.queues import MessageLostError, StorageQueue, StorageQueues, UndecodableError, decode
+from onebox.triggers.queue_message import body_datum, metadata_of
 from onebox.triggers.retrying import Backoff
 from onebox.worker.durable import BindingInputs
 from onebox.worker.functions import QUEUE_TRIGGER, Catalogue, Function
 from onebox.worker.outputs import Outputs, values_of
-from onebox.worker.runner import FunctionRunner, json_datum, text_datum
+from onebox.worker.runner import FunctionRunner
 
 _LOG = logging.getLogger("onebox.queue")
 
@@ -40,7 +37,6 @@ _LONGEST_NAME = 63
 
 # Runs the function for one message and its decoded body; any exception means that the run failed.
 Handler = Callable[[QueueMessage, bytes], Awaitable[None]]
-_DEFAULT_LIFE = timedelta(days=7)
 
 
 def poison_name(queue_name: str) -> str | None:
@@ -102,7 +98,7 @@ class QueueListener:
                 await self._pause(self._backoff.next_pause())
 
     async def stop(self, seconds: float) -> None:
-        """Stop polling, wait `seconds` for running functions, cancel the rest and show their messages."""
+        """Stop polling, wait `seconds` for running functions, cancel the others and show their messages."""
         self._stopping = True
         self._wake.set()
         self._room.set()
@@ -127,7 +123,7 @@ class QueueListener:
     async def _fetch(self) -> bool:
         try:
             messages = await self._queue.receive(self._settings.batch_size, HIDDEN_SECONDS)
-        except Exception as error:  # noqa: BLE001 # whatever it is, the listener must live to try again
+        except Exception as error:  # noqa: BLE001 # the listener must survive any error to try again
             self._note_unreachable(error)
             return False
         self._reachable = True
@@ -198,7 +194,7 @@ class QueueListener:
             await _end(renewal, ended)
             await self._abandon(message)
             raise
-        except Exception:  # noqa: BLE001 # whatever a run ends with, the message must be given back
+        except Exception:  # noqa: BLE001 # after any error the message must be given back
             await _end(renewal, ended)
             return False
         await _end(renewal, ended)
@@ -236,7 +232,7 @@ class QueueListener:
             )
 
     async def _move_to_poison(self, message: QueueMessage, why: str) -> None:
-        """Copy first, delete after: a crash in between leaves a duplicate, never a hole."""
+        """Copy first, delete after: a crash in between leaves a duplicate and loses nothing."""
         if self._poison is None:
             return
         _LOG.warning(
@@ -249,84 +245,13 @@ class QueueListener:
 
 
 async def _end(renewal: asyncio.Future[None], ended: asyncio.Event) -> None:
-    """End the renewal without cancelling it: one under way would change the pop receipt behind our back."""
+    """Let the renewal end: cancelling a request under way could lose the new pop receipt."""
     ended.set()
     await renewal
 
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
-
-
-def body_datum(body: bytes) -> Any:
-    """Return the trigger's data: text when the body is UTF-8, else bytes."""
-    try:
-        return text_datum(body.decode())
-    except UnicodeDecodeError:
-        return Datum(body, "bytes")
-
-
-def metadata_of(message: QueueMessage, body: bytes) -> Mapping[str, Any]:
-    """Return the trigger metadata of a received message."""
-    return _metadata(
-        body,
-        message_id=message.id,
-        dequeue_count=message.dequeue_count or 0,
-        pop_receipt=message.pop_receipt or "",
-        inserted=message.inserted_on,
-        expires=message.expires_on,
-        visible=message.next_visible_on,
-    )
-
-
-def manual_metadata(text: str, now: datetime) -> Mapping[str, Any]:
-    """Return the trigger metadata of a message that never was in a queue."""
-    message_id = str(uuid.uuid4())
-    return _metadata(
-        text.encode(),
-        message_id=message_id,
-        dequeue_count=1,
-        pop_receipt="",
-        inserted=now,
-        expires=now + _DEFAULT_LIFE,
-        visible=now,
-    )
-
-
-def _metadata(
-    body: bytes,
-    *,
-    message_id: str,
-    dequeue_count: int,
-    pop_receipt: str,
-    inserted: datetime | None,
-    expires: datetime | None,
-    visible: datetime | None,
-) -> dict[str, Any]:
-    instants = {"InsertionTime": inserted, "ExpirationTime": expires, "NextVisibleTime": visible}
-    return {
-        **_properties(body),
-        "QueueTrigger": body_datum(body),
-        "Id": text_datum(message_id),
-        "DequeueCount": json_datum(str(dequeue_count)),
-        "PopReceipt": text_datum(pop_receipt),
-        **{
-            name: json_datum(json.dumps(each.isoformat()))
-            for name, each in instants.items()
-            if each is not None
-        },
-    }
-
-
-def _properties(body: bytes) -> dict[str, Any]:
-    """Return the top-level properties of a JSON body; the host offers them to binding expressions."""
-    try:
-        content = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(content, dict):
-        return {}
-    return {name: json_datum(json.dumps(value)) for name, value in content.items()}
 
 
 def queue_listeners(

@@ -1,39 +1,28 @@
 """Timer triggers: one task per timer, one run at a time, on the clock of the host.
 
-A run that takes longer than the schedule's interval is not overlapped: what came due meanwhile is skipped.
+Runs of one timer do not overlap: what comes due while one takes longer than the interval is skipped.
 A due time that passed while onebox was down runs at start, marked past due, when the timer is monitored.
 """
 
 import asyncio
 import json
 import logging
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
-
-from croniter import croniter
+from typing import Any
 
 from onebox import CannotStartError
 from onebox.clock import Clock
 from onebox.data_folder import write_private
 from onebox.environment import AppSettings
 from onebox.faults import HostFaults, HostPoint
-from onebox.host_json import parse_timespan
 from onebox.triggers.retrying import RetryingRunner
+from onebox.triggers.schedule import Interval, Schedule, parse_schedule
 from onebox.worker.durable import BindingInputs
 from onebox.worker.functions import TIMER_TRIGGER, Catalogue, Function
 from onebox.worker.runner import json_datum
-
-_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_NUMBERS = {name: number for names, at in ((_DAYS, 0), (_MONTHS, 1)) for number, name in enumerate(names, at)}
-_END = rf"[0-9]{{1,2}}|(?:{'|'.join(_NUMBERS)})[a-z]*"
-# One of `*`, `5`, `1-5`, `jan-mar`, each with an optional `/step`.
-_PART = re.compile(rf"(?:\*|(?P<first>{_END})(?:-(?P<last>{_END}))?)(?:/0*[1-9][0-9]*)?", re.ASCII)
-_NAME = re.compile(r"[a-z]+")
 
 _LOG = logging.getLogger("onebox.timer")
 
@@ -44,95 +33,9 @@ _NEVER = "0001-01-01T00:00:00"
 Fire = Callable[[Any], Awaitable[None]]
 
 
-class Schedule(Protocol):
-    """When a timer fires."""
-
-    def next_after(self, instant: datetime) -> datetime:
-        """Return the first time after `instant` (aware UTC)."""
-        ...
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Fires again and again after the same time."""
-
-    every: timedelta
-
-    def next_after(self, instant: datetime) -> datetime:
-        """Return `instant` plus the interval."""
-        return instant + self.every
-
-
-@dataclass(frozen=True)
-class Crontab:
-    """Fires whenever all fields match.
-
-    Attributes:
-        fields: Six, in lower case, names cut to three letters.
-    """
-
-    fields: str
-
-    def next_after(self, instant: datetime) -> datetime:
-        """Return the first match after `instant`.
-
-        Raises:
-            ValueError: There is none, as for 30 February.
-        """
-        start = instant.astimezone(UTC).replace(microsecond=0)
-        following: datetime = croniter(
-            self.fields, start, ret_type=datetime, day_or=False, second_at_beginning=True
-        ).get_next()
-        return following
-
-
-def parse_schedule(text: str) -> Schedule:
-    """Read an NCRONTAB expression or a TimeSpan.
-
-    NCRONTAB is the six-field cron of the NCrontab library: `second minute hour day month day-of-week`; with
-    five fields the second is 0. Day and day of week must both match, unlike in Unix cron. All times are UTC,
-    the host's default.
-    Source: "Timer trigger for Azure Functions", NCRONTAB expressions, Microsoft Learn.
-
-    Raises:
-        ValueError: It is neither, a value is out of range, or it never comes due.
-    """
-    fields = text.lower().split()
-    if len(fields) == 1:
-        every = parse_timespan(text)
-        if every <= timedelta():
-            raise ValueError(f"the interval {text!r} must be longer than nothing")
-        return Interval(every)
-    if len(fields) == 5:  # noqa: PLR2004 # the fields named above
-        fields = ["0", *fields]
-    if len(fields) != 6:  # noqa: PLR2004 # as above
-        raise ValueError(f"{text!r} is no schedule: write six fields, second to day of week, or hh:mm:ss")
-    schedule = Crontab(" ".join(",".join(map(_plain, each.split(","))) for each in fields))
-    schedule.next_after(datetime(2000, 1, 1, tzinfo=UTC))
-    return schedule
-
-
-def _plain(part: str) -> str:
-    """Return one part of a field in the form in which croniter reads it as NCRONTAB does.
-
-    Raises:
-        ValueError: It is what croniter takes beyond NCRONTAB: `L`, `#`, `R`, ranges that run backwards.
-    """
-    found = _PART.fullmatch(part)
-    if found is None:
-        raise ValueError(f"{part!r} is not a value, a range or *")
-    short = _NAME.sub(lambda name: name[0][:3], part)
-    if found["last"] is None:
-        return short
-    first, last = (int(_NUMBERS.get(found[end][:3], found[end])) for end in ("first", "last"))
-    if first > last:
-        raise ValueError(f"{part!r} is a range that runs backwards")
-    return short.partition("-")[0] if first == last else short  # croniter takes 5-5 for every value
-
-
 @dataclass(frozen=True)
 class TimerStatus:
-    """The stored status of one monitored timer, from which a start sees what was missed.
+    """The stored status of one monitored timer; a start compares it with the clock to find a missed run.
 
     Attributes:
         last: The last due time at which it fired; None for never.
@@ -210,7 +113,7 @@ class Timer:
         records: TimerRecords | None,
         run_on_startup: bool,
     ) -> None:
-        """Make a timer that has not begun.
+        """Create a timer that is not started.
 
         Args:
             name: The function's.
@@ -235,7 +138,7 @@ class Timer:
         self._task = asyncio.create_task(self._watch(), name=f"timer {self._name}")
 
     async def stop(self, seconds: float) -> None:
-        """Fire no more and let a run under way finish for so long."""
+        """Stop firing, wait `seconds` for the run under way, then cancel it."""
         self._stopping.set()
         if self._task is None:
             return
@@ -269,7 +172,7 @@ class Timer:
         datum = timer_datum(last=self._last, next_due=following, last_updated=now, past_due=past_due)
         try:
             await self._fire(datum)
-        except Exception:  # noqa: BLE001 # whatever it is, the timer must live to fire again
+        except Exception:  # noqa: BLE001 # the timer must survive any error to fire again
             _LOG.exception("timer %s could not be fired", self._name)
         self._last = due
 

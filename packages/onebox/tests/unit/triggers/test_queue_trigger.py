@@ -13,7 +13,8 @@ from azure.storage.queue import QueueMessage
 from onebox.clock import ManualClock
 from onebox.host_json import Queues
 from onebox.storage.queues import MessageLostError, StorageQueue, UndecodableError, decode, encode
-from onebox.triggers.queue_trigger import HIDDEN_SECONDS, QueueListener, body_datum, metadata_of, poison_name
+from onebox.triggers.queue_message import body_datum, metadata_of
+from onebox.triggers.queue_trigger import HIDDEN_SECONDS, QueueListener, poison_name
 
 
 class QueueInMemory:

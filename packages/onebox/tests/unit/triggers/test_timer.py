@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebox.clock import ManualClock
-from onebox.triggers.timer import Timer, TimerRecords, TimerStatus, parse_schedule
+from onebox.triggers.schedule import parse_schedule
+from onebox.triggers.timer import Timer, TimerRecords, TimerStatus
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)  # a Saturday
 
