@@ -35,9 +35,10 @@ from durable_retry.telemetry.minutes import MINUTES
 from onebox.clock import Clock, ManualClock
 from onebox.hub import Hub
 from onebox.hub.invoker import Invoker, TurnRequest
-from onebox.storage.azurite import Azurite, free_ports
+from onebox.storage.azurite import Azurite
+from onebox.storage.ports import free_ports
 from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker, DurableUrls
-from onebox.worker.functions import load_app
+from onebox.worker.loading import load_app
 from onebox.worker.runner import Runner
 from scripts.processes import ROOT
 

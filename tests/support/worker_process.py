@@ -16,7 +16,7 @@ from onebox.clock import SystemClock
 from onebox.hub.invoker import InvocationFailedError
 from onebox.logs import set_up_logs
 from onebox.worker.durable import BindingInputs, DurableInvoker
-from onebox.worker.functions import load_app
+from onebox.worker.loading import load_app
 from onebox.worker.runner import Runner, text_datum
 from scripts.processes import ROOT
 

@@ -1,4 +1,4 @@
-"""The host: puts the components together, starts them in order, and stops them in the other."""
+"""The host: starts the components in order, serves until a signal, and stops them in reverse order."""
 
 import asyncio
 import atexit
@@ -8,14 +8,15 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Collection, Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from azure_functions_runtime import get_threadpool_executor
 
-from onebox import CannotStartError, __version__
+from onebox import CannotStartError
+from onebox.banner import banner, differences
 from onebox.clock import Clock, SystemClock
 from onebox.composition import Components
 from onebox.data_folder import DataFolder
@@ -23,25 +24,12 @@ from onebox.environment import load_local_settings, process_count
 from onebox.faults import HostFaults, no_faults
 from onebox.host_json import HostJson, read_host_json
 from onebox.http.access import Browsers, Keys
-from onebox.http.functions import Endpoint
 from onebox.http.server import WebServer, base_url, bind
 from onebox.hub import HubInUseError, StoreUnusableError
-from onebox.storage.account import StorageAccount, open_account, storage_lines
+from onebox.storage.account import StorageAccount, open_account
 from onebox.storage.azurite import PortChoice
-from onebox.triggers.event_grid import EVENT_GRID_TRIGGER
-from onebox.worker.functions import (
-    ACTIVITY_TRIGGER,
-    DURABLE_CLIENT,
-    ENTITY_TRIGGER,
-    HTTP_TRIGGER,
-    ORCHESTRATION_TRIGGER,
-    QUEUE_TRIGGER,
-    TIMER_TRIGGER,
-    Catalogue,
-    Function,
-    load_app,
-    relieve_collector,
-)
+from onebox.worker.functions import Catalogue
+from onebox.worker.loading import load_app, tune_garbage_collector
 from onebox.worker.processes import WorkerProcesses
 from onebox.worker.runner import watch_runtime_logger
 
@@ -53,18 +41,6 @@ _HUB_SECONDS = 3.0
 _HUB_GRACE_SECONDS = 2.0  # to commit and close, once nothing runs
 _EXIT_SECONDS = 1.5  # for what the app runs at exit
 _LAST_RESORT_SECONDS = 9.5
-# The SDK registers its own functions in every app under this prefix.
-_BUILT_IN = "BuiltIn__"
-# Triggers that something here fires.
-_SERVED = {
-    ACTIVITY_TRIGGER,
-    ENTITY_TRIGGER,
-    EVENT_GRID_TRIGGER,
-    HTTP_TRIGGER,
-    ORCHESTRATION_TRIGGER,
-    QUEUE_TRIGGER,
-    TIMER_TRIGGER,
-}
 
 
 @dataclass(frozen=True)
@@ -234,7 +210,7 @@ class Host:
             await components.serve_clients(url)
             serving = server.start()
             components.start_triggers()
-            relieve_collector()
+            tune_garbage_collector()
             components.admin.state = "Running"
             sys.stdout.write(banner(components, url, self._options.data))
             sys.stdout.flush()
@@ -293,53 +269,3 @@ def _exit_now(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def banner(components: Components, base_url: str, data: Path) -> str:
-    """Return the head and the list of functions, HTTP ones first with methods and URL, as in `func start`."""
-    functions = (*_http_lines(components.functions.endpoints, base_url), *_other_lines(components.catalogue))
-    head = [
-        f"onebox {__version__} on {base_url}",
-        f"Data:    {data}",
-        *(f"Storage: {line}" for line in storage_lines(components.account)),
-    ]
-    return "\n".join(["", *head, "", "Functions:", "", *(f"\t{line}" for line in functions), "", ""])
-
-
-def differences(catalogue: Catalogue, outputs: Collection[str]) -> Iterator[str]:
-    """Return what works differently from the Functions host, one line each.
-
-    Args:
-        catalogue: The app's functions.
-        outputs: Which output bindings can be sent.
-    """
-    if not len(catalogue):
-        yield "the app has no functions: onebox serves those of `app`, a FunctionApp or DFApp"
-    for function in catalogue:
-        kind = function.trigger.type
-        if kind not in _SERVED:
-            yield f"{function.name}: nothing fires a {kind} here; POST /admin/functions/{function.name} does"
-        for each in function.inputs:
-            if each.type != DURABLE_CLIENT:
-                yield f"{function.name}: input {each.name} stays empty, for onebox reads no {each.type}"
-        for each in function.outputs:
-            if each.type not in outputs:
-                yield f"{function.name}: fails when it sets {each.name}, for onebox writes no {each.type}"
-
-
-def _http_lines(endpoints: Iterable[Endpoint], base_url: str) -> Iterator[str]:
-    for each in sorted(endpoints, key=lambda endpoint: endpoint.function.name.lower()):
-        methods = ",".join(sorted(each.methods)) or "all methods"
-        yield f"{each.function.name}: [{methods}] {base_url}/{each.template.text}"
-
-
-def _other_lines(catalogue: Catalogue) -> Iterator[str]:
-    others = [each for each in catalogue if each.trigger.type != HTTP_TRIGGER]
-    for each in sorted(others, key=lambda function: function.name.lower()):
-        if not each.name.startswith(_BUILT_IN):
-            yield f"{each.durable_name}: {each.trigger.type}{_source(each)}"
-
-
-def _source(function: Function) -> str:
-    source = function.trigger.text("queueName") or function.trigger.text("schedule")
-    return f" ({source})" if source else ""

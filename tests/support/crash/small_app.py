@@ -11,7 +11,7 @@ from onebox.faults import no_faults
 from onebox.hub import FaultPoints, Hub, HubSettings
 from onebox.hub import turn as hub_turn
 from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker, DurableUrls
-from onebox.worker.functions import load_app
+from onebox.worker.loading import load_app
 from onebox.worker.runner import Runner
 from scripts.processes import ROOT
 from tests.support.crash.places import Places, subject, writer

@@ -1,8 +1,8 @@
-"""A worker process: loads the app and runs its functions for the host, which has started it.
+"""A worker process: loads the app and runs its functions for the host that started it.
 
-`python -m onebox.worker.child FD CONFIGURATION`: the descriptor is its end of a socket pair. It ends when the
-host does, whatever its functions are at, and nothing but the host ends it otherwise: a Ctrl-C or SIGTERM that
-reaches all processes is the host's to act on.
+`python -m onebox.worker.child FD CONFIGURATION`, where FD is its end of a socket pair. It ends when the host
+asks it to or ends, even while a function runs. It ignores SIGINT and SIGTERM: a Ctrl-C reaches all processes
+of the terminal, and the host decides what follows.
 """
 
 import asyncio
@@ -34,9 +34,10 @@ from onebox.hub.local_channel import Method, methods, serve_locally
 from onebox.logs import set_up_logs
 from onebox.worker import wire
 from onebox.worker.durable import BindingInputs, DurableInvoker, HistoryNeededError
-from onebox.worker.functions import Catalogue, Function, load_app, relieve_collector
+from onebox.worker.functions import Catalogue, Function
+from onebox.worker.import_watch import bounded_load
 from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
-from onebox.worker.loading import bounded_load
+from onebox.worker.loading import load_app, tune_garbage_collector
 from onebox.worker.loops import WorkerLoop
 from onebox.worker.runner import OUT_OF_TIME, FunctionFailedError, Runner, text_datum, watch_runtime_logger
 from onebox.worker.streams import Channel, HttpStreams, http_streams
@@ -53,9 +54,9 @@ class Configuration:
         app: The app's folder.
         host: The host's process id.
         timeout_seconds: How long a function may take; None for no limit.
-        verbose: Log each turn, too.
+        verbose: Also log each turn.
         load_seconds: How long the app may take to load.
-        dump: The descriptor of a file that gets the stacks of all threads when it takes longer.
+        dump: Descriptor of the file for the stacks of all threads when loading takes longer.
     """
 
     app: str
@@ -71,7 +72,7 @@ class Configuration:
 
 
 class HubOverLink:
-    """The task hub's servicer as durable clients call it, in the host's process."""
+    """Stands in for the task hub's servicer: durable clients here call the one in the host's process."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -102,15 +103,15 @@ class HubOverLink:
 
 
 class Worker:
-    """Answers the host.
+    """Answers the host's calls.
 
     Args:
-        catalogue: The app's functions; or why there are none.
+        catalogue: The app's functions, or the reason why the app could not be loaded.
         runner: Runs them.
         invoker: Runs durable ones for the hub.
-        inputs: Where to put what durable clients need.
+        inputs: Gets what durable clients need.
         stop: Called when the host has no more work.
-        streams: Answers HTTP requests that stream; None for an app whose functions do not.
+        streams: Answers HTTP requests that stream; None when no function of the app streams.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class Worker:
         streams: HttpStreams | None = None,
     ) -> None:
         self._loaded = catalogue
-        self._functions: Mapping[str, Function] = {each.name: each for each in _those_of(catalogue)}
+        self._functions: Mapping[str, Function] = {each.name: each for each in _functions_of(catalogue)}
         self._runner = runner
         self._invoker = invoker
         self._inputs = inputs
@@ -170,17 +171,17 @@ class Worker:
         try:
             return wire.pack_result(await self._runner.run(function, given, metadata, **named))
         except FunctionFailedError as error:
-            # Out of time, this process is replaced: its answer would be cut off, so the host answers.
-            is_over = error.failure.error_type == OUT_OF_TIME
-            if self._streams is not None and named["invocation_id"] is not None and not is_over:
+            # After a timeout the host replaces this process, which cuts off its answer: the host answers.
+            timed_out = error.failure.error_type == OUT_OF_TIME
+            if self._streams is not None and named["invocation_id"] is not None and not timed_out:
                 self._streams.fail(named["invocation_id"], error)
             raise wire.refusal(error) from None
 
     async def _stream(self, value: Any, parts: Sequence[bytes]) -> Content:
-        """Answer a request; the host runs its function when that has arrived, and passes on the pieces."""
+        """Answer a streamed request; the host invokes its function once the web application has it."""
         invocation_id, what, packed = value
         link, streams = self._link, self._streams
-        assert link is not None and streams is not None  # noqa: S101, PT018 - what the host knows
+        assert link is not None and streams is not None  # noqa: S101, PT018 - the host checks
 
         async def receive() -> Any:
             return wire.unpack(*await link.call(wire.RECEIVE, invocation_id))
@@ -226,7 +227,7 @@ class Worker:
 
 
 def _end_with(host: int) -> None:
-    """Request SIGKILL at the host's death, where the kernel can; a host that is gone ends us now."""
+    """Request SIGKILL at the host's death, where the kernel can; end now when the host is gone already."""
     if platform.system() == "Linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != host:
@@ -242,7 +243,7 @@ def _load(configuration: Configuration) -> Catalogue | CannotStartError:
 
 
 def _until_stopped(connection: int, stopped: int) -> None:
-    """Wait for the host's leave; end at once when it has hung up, even while a function blocks its loop."""
+    """Wait until the host asks to stop; end at once when it hangs up, even if a function blocks its loop."""
     poller = select.poll()
     poller.register(connection, 0)  # a hang-up is always reported
     poller.register(stopped, select.POLLIN)
@@ -251,7 +252,7 @@ def _until_stopped(connection: int, stopped: int) -> None:
 
 
 def _leave() -> NoReturn:
-    """End as a process does, but do not wait for threads that functions still block."""
+    """Run exit functions and end, without waiting for threads that functions still block."""
     last_resort = threading.Timer(_LEAVE_SECONDS, os._exit, [0])
     last_resort.daemon = True
     last_resort.start()
@@ -262,7 +263,7 @@ def _leave() -> NoReturn:
 
 
 def main() -> None:
-    """Serve the host until it has no more work."""
+    """Serve the host until it asks to stop."""
     descriptor, configuration = int(sys.argv[1]), Configuration(**json.loads(sys.argv[2]))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
@@ -289,15 +290,15 @@ async def _serve(
     seconds = configuration.timeout_seconds
     runner = Runner(SystemClock(), None if seconds is None else timedelta(seconds=seconds))
     inputs = BindingInputs()
-    invoker = DurableInvoker(_those_of(loaded), runner, inputs)
-    streams = http_streams(_those_of(loaded))
-    relieve_collector()
+    invoker = DurableInvoker(_functions_of(loaded), runner, inputs)
+    streams = http_streams(_functions_of(loaded))
+    tune_garbage_collector()
     await Worker(loaded, runner, invoker, inputs, stop, streams=streams).serve(
         socket.socket(fileno=descriptor)
     )
 
 
-def _those_of(loaded: Catalogue | CannotStartError) -> Catalogue:
+def _functions_of(loaded: Catalogue | CannotStartError) -> Catalogue:
     return Catalogue(()) if isinstance(loaded, CannotStartError) else loaded
 
 

@@ -1,7 +1,7 @@
-"""Calls between the host and a worker process, over a socket that only the two of them hold.
+"""Calls between the host and a worker process over a socket pair.
 
-Both sides call and answer; answers come in any order. What one pass of the event loop has to send goes out in
-one write. A frame has a JSON header, for what is small, and parts of bytes, which are passed on as they are:
+Both sides call and answer; answers come in any order. All frames of one pass of the event loop are sent with
+one write. A frame has a JSON header for small values, and parts of bytes, which are not encoded:
 
     4 bytes   length of what follows
     4 bytes   length of the header
@@ -30,14 +30,14 @@ type Handler = Callable[[Any, Sequence[bytes]], Awaitable[Content]]
 
 
 class WorkerLostError(InvocationLostError):
-    """The process at the other end is gone: whether it did what was asked is not known."""
+    """The process at the other end is gone; whether it did the work is unknown."""
 
 
 class RefusedError(Exception):
     """The other side answered with an error.
 
     Attributes:
-        name: Which one; the two sides agree on names.
+        name: Which error; the names are in `wire`.
         details: A JSON value.
     """
 
@@ -66,7 +66,7 @@ class Link(asyncio.Protocol):
 
     Args:
         handlers: What the other side may call, by name.
-        lost: Called once when the other side is gone.
+        lost: Called once, when the connection is lost.
     """
 
     def __init__(self, handlers: Mapping[str, Handler], lost: Callable[[], None] | None = None) -> None:
@@ -88,11 +88,11 @@ class Link(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether the other side is there, as far as is known."""
+        """Whether the connection is open, as far as is known."""
         return self._transport is not None and not self._transport.is_closing()
 
     async def call(self, method: str, value: Any = None, parts: Sequence[bytes] = ()) -> Content:
-        """Ask the other side; a caller that is cancelled cancels the work there.
+        """Call a method of the other side; cancelling the caller cancels the work there.
 
         Raises:
             RefusedError: It answered with an error.
@@ -115,12 +115,12 @@ class Link(asyncio.Protocol):
             self._asked.pop(number, None)
 
     def abandon(self) -> None:
-        """Cancel whoever waits for an answer: nobody will give one any more."""
+        """Cancel all calls that wait for an answer."""
         for answer in self._asked.values():
             answer.cancel()
 
     def cut(self) -> None:
-        """Hang up at once: a process that the other side has started may hold its socket when it is gone."""
+        """Close the connection at once: a child of an ended process may still hold the other end open."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -129,7 +129,7 @@ class Link(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Fail what waits for an answer, and give up what the other side has asked; called by asyncio."""
+        """Fail the calls that wait, and cancel the work for the other side; called by asyncio."""
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_exception(WorkerLostError("the process at the other end ended"))
@@ -139,9 +139,9 @@ class Link(asyncio.Protocol):
             self._lost()
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come; called by asyncio."""
+        """Handle received bytes; called by asyncio."""
         self._received += data
-        self._flushes_soon = True  # what is answered at once needs no further pass
+        self._flushes_soon = True  # answers given at once are sent below, not in the next pass
         try:
             self._take_frames()
         finally:
@@ -166,7 +166,7 @@ class Link(asyncio.Protocol):
             begin += length
         match kind:
             case _Kind.CALL:
-                # Eagerly: most answers need no further pass of the event loop.
+                # Eager: most answers are ready without another pass of the event loop.
                 task = asyncio.Task(
                     self._answer(number, name, value, parts), loop=self._loop, eager_start=True
                 )

@@ -1,85 +1,202 @@
-"""Watches an app while it is imported: says where it is when that takes long, and ends a worker process."""
+"""Loads the app through `azure_functions_runtime`, the library that the Azure worker itself runs."""
 
-import faulthandler
-import logging
-import re
+import gc
+import importlib
+import json
+import os
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from types import FrameType
-from typing import IO, Final
+from types import SimpleNamespace, TracebackType
+from typing import Any, ClassVar
 
-_LOG = logging.getLogger("onebox")
-_FIRST_SECONDS: Final = 10.0
-_FRAME: Final = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
+from azure_functions_runtime import handle_event, start_threadpool_executor
+from azure_functions_runtime.bindings.meta import load_binding_registry
+from azure_functions_runtime.functions import FunctionLoadError
+from azure_functions_runtime.loader import index_function_app, process_indexed_function
+
+from onebox import CannotStartError
+from onebox.environment import SCRIPT
+from onebox.worker.functions import (
+    ENTITY_TRIGGER,
+    ORCHESTRATION_TRIGGER,
+    Binding,
+    Catalogue,
+    Function,
+    RetryOptions,
+)
+from onebox.worker.import_watch import watched_load
+
+# What invocations look functions up in; it is private to the runtime's event module.
+_REGISTRY = handle_event._functions  # noqa: SLF001 # there is no public way to it
+
+_COLLECT_FROM_OBJECTS = 20_000  # ten times Python's own; they are a few megabytes
+
+# Where the SDK's decorators leave the function that they wrap.
+_DURABLE_CODE = {ORCHESTRATION_TRIGGER: "orchestrator_function", ENTITY_TRIGGER: "entity_function"}
 
 
-@contextmanager
-def watched_load(folder: Path, first_seconds: float = _FIRST_SECONDS) -> Iterator[None]:
-    """Say in the log what the app executes while it is imported, after 10 s, 20 s, 40 s and so on.
+@dataclass(frozen=True)
+class _BindingInfo:
+    """Direction and type of one binding; the numbers are those of the protocol's `BindingInfo.Direction`."""
+
+    type: str
+    data_type: int | None
+    direction: int
+
+    # The protocol gives `in` the value 0 too, but the runtime never compares with it.
+    out: ClassVar[int] = 1
+    inout: ClassVar[int] = 2
+    undefined: ClassVar[int] = 0
+
+
+@dataclass(frozen=True)
+class _RpcRetryOptions:
+    """The retry policy of a function."""
+
+    max_retry_count: int
+    retry_strategy: str
+    delay_interval: timedelta | None = None
+    minimum_interval: timedelta | None = None
+    maximum_interval: timedelta | None = None
+
+
+@dataclass(frozen=True)
+class _RpcFunctionMetadata:
+    """One indexed function."""
+
+    name: str
+    function_id: str
+    managed_dependency_enabled: bool
+    directory: str
+    script_file: str
+    entry_point: str
+    is_proxy: bool
+    language: str
+    bindings: Mapping[str, _BindingInfo]
+    raw_bindings: Sequence[str]
+    retry_options: _RpcRetryOptions | None
+    properties: Mapping[str, Any]
+
+
+# The runtime is handed a namespace with the protobuf classes of the Functions host. It only calls them with
+# keyword arguments and returns the results, so plain records serve as well and no protobuf is needed.
+_PROTOCOL = SimpleNamespace(
+    BindingInfo=_BindingInfo,
+    RpcRetryOptions=_RpcRetryOptions,
+    RpcFunctionMetadata=_RpcFunctionMetadata,
+)
+
+_OWN = str(Path(__file__).parents[1])
+
+
+class AppLoadError(CannotStartError):
+    """The app's own code failed while it was loaded; the message is its traceback without our frames."""
+
+
+def load_app(folder: Path) -> Catalogue:
+    """Import and index the app, as the worker does at start; the folder becomes the working directory.
+
+    A process can load one app, once: the runtime keeps its registry in module state.
 
     Args:
-        folder: The app's.
-        first_seconds: When to look first.
+        folder: Where function_app.py lies (or what PYTHON_SCRIPT_FILE_NAME names).
+
+    Raises:
+        CannotStartError: There is no such file, or it declares no app.
+        AppLoadError: The app's code raised, or a function is declared wrongly.
     """
-    loaded = threading.Event()
-    loading = threading.get_ident()
+    script = folder / SCRIPT.get(os.environ)
+    if not script.is_file():
+        raise CannotStartError(f"no {script.name} in {folder}: is this the folder of a function app?")
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    load_binding_registry()
+    start_threadpool_executor()
+    with watched_load(folder):
+        _import(script)
+    return Catalogue(_describe(each) for each in _index(script))
 
-    def watch() -> None:
-        pause = seconds = first_seconds
-        while not loaded.wait(pause):
-            place = _place(sys._current_frames().get(loading), folder)  # noqa: SLF001 # there is no other way
-            _LOG.warning("the app is still being imported after %g s: it is at %s", seconds, place)
-            pause, seconds = seconds, 2 * seconds
 
-    watching = threading.Thread(target=watch, name="watch the import", daemon=True)
-    watching.start()
+def tune_garbage_collector() -> None:
+    """Exclude everything loaded so far from garbage collection, and collect new objects less often.
+
+    Call it once, when the app and the host around it are complete. Imported modules are never garbage; a pass
+    over them finds nothing and evicts the running code from the processor's caches.
+    """
+    gc.collect()
+    gc.freeze()
+    first, *others = gc.get_threshold()
+    gc.set_threshold(max(first, _COLLECT_FROM_OBJECTS), *others)
+
+
+def _import(script: Path) -> None:
     try:
-        yield
-    finally:
-        loaded.set()
-        watching.join()  # what it says comes before anything else
+        importlib.import_module(script.stem)
+    except (Exception, SystemExit) as mistake:  # noqa: BLE001 # the app may raise anything, and all of it is shown
+        text = f"the app could not be loaded\n{_users_traceback(mistake, script.parent)}"
+        if isinstance(mistake, ModuleNotFoundError):
+            text += f"\nThe app runs with {sys.executable}: install its requirements there, beside onebox."
+        raise AppLoadError(text) from None
 
 
-def _place(frame: FrameType | None, folder: Path) -> str:
-    """Return the app's innermost line, or the innermost of all when none is the app's."""
-    innermost = frame
-    while frame is not None and not frame.f_code.co_filename.startswith(str(folder)):
-        frame = frame.f_back
-    found = frame or innermost
-    if found is None:
-        return "an unknown line"
-    return f"{found.f_code.co_filename}, line {found.f_lineno}, in {found.f_code.co_qualname}"
+def _users_traceback(mistake: BaseException, folder: Path) -> str:
+    """Format an error with the frames from the app's first one on; all of them when none is the app's."""
+    frame: TracebackType | None = mistake.__traceback__
+    while frame is not None and not _is_users(frame.tb_frame.f_code.co_filename, folder):
+        frame = frame.tb_next
+    return "".join(traceback.format_exception(type(mistake), mistake, frame)).rstrip()
 
 
-@contextmanager
-def bounded_load(seconds: float, dump: IO[str]) -> Iterator[None]:
-    """End the process when what is inside takes longer, even in native code that lets no other thread run.
+def _is_users(file: str, folder: Path) -> bool:
+    """Whether a file is the app's: not onebox's own, which may lie below the same folder."""
+    return file.startswith(str(folder)) and not file.startswith(_OWN)
 
-    Args:
-        seconds: The bound.
-        dump: Gets the stacks of all threads before the process ends.
-    """
-    faulthandler.dump_traceback_later(seconds, exit=True, file=dump)
+
+def _index(script: Path) -> list[_RpcFunctionMetadata]:
     try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+        indexed = index_function_app(str(script))
+        functions, _ = process_indexed_function(_PROTOCOL, _REGISTRY, indexed, str(script.parent))
+    except (ValueError, TypeError, FunctionLoadError) as mistake:
+        raise AppLoadError(f"the app could not be indexed: {mistake}") from None
+    found: list[_RpcFunctionMetadata] = functions
+    return found
 
 
-def where_it_hung(dump: str, folder: Path) -> str:
-    """Return what `bounded_load` has left, for a person; "" when that is nothing.
+def _describe(metadata: _RpcFunctionMetadata) -> Function:
+    bindings = tuple(_bindings(metadata))
+    trigger = next((each for each in bindings if each.is_trigger), None)
+    if trigger is None:
+        raise AppLoadError(f"the app could not be indexed: function {metadata.name} has no trigger")
+    registered = _REGISTRY.get_function(metadata.function_id)
+    return Function(
+        metadata.name,
+        metadata.function_id,
+        trigger,
+        bindings,
+        retry=_retry(metadata.retry_options),
+        is_async=registered.is_async,
+        durable_code=getattr(registered.func, _DURABLE_CODE.get(trigger.type, ""), None),
+    )
 
-    Args:
-        dump: All threads with their frames, innermost first; the thread that imports is the oldest, the last.
-        folder: The app's: its innermost line comes first in the text.
-    """
-    if not dump:
-        return ""
-    frames = [match for each in dump.rpartition("Thread 0x")[2].splitlines() if (match := _FRAME.match(each))]
-    lines = [f"{each['file']}, line {each['line']}, in {each['name']}" for each in frames]
-    of_app = next((line for line in lines if line.startswith(str(folder))), None)
-    head = f"it hangs at {of_app or (lines or ['an unknown line'])[0]}"
-    return "\n".join([head, *(f"  {line}" for line in lines)])
+
+def _bindings(metadata: _RpcFunctionMetadata) -> Iterator[Binding]:
+    for text in metadata.raw_bindings:
+        table: dict[str, Any] = json.loads(text)
+        is_output = str(table.get("direction", "in")).lower() == "out"
+        yield Binding(table["name"], table["type"], is_output, table)
+
+
+def _retry(options: _RpcRetryOptions | None) -> RetryOptions | None:
+    if options is None:
+        return None
+    if options.delay_interval is not None:
+        return RetryOptions(options.max_retry_count, fixed_delay=options.delay_interval)
+    return RetryOptions(
+        options.max_retry_count,
+        minimum_delay=options.minimum_interval or RetryOptions.minimum_delay,
+        maximum_delay=options.maximum_interval or RetryOptions.maximum_delay,
+    )

@@ -1,4 +1,4 @@
-"""The worker processes: started, watched, started again when they end, and stopped.
+"""Worker processes: starts them, watches them, starts them again when they end, and stops them.
 
 starting ─► running ─► ended ─(pause, which doubles while they end soon)─► starting
 """
@@ -24,26 +24,26 @@ from onebox.clock import Clock
 from onebox.worker import wire
 from onebox.worker.child import Configuration
 from onebox.worker.functions import Catalogue
+from onebox.worker.import_watch import where_it_hung
 from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
-from onebox.worker.loading import where_it_hung
 from onebox.worker.runner import OUT_OF_TIME
 
 _LOG = logging.getLogger("onebox")
 _FIRST_PAUSE: Final = timedelta(milliseconds=100)
 _LONGEST_PAUSE: Final = timedelta(seconds=30)
-_HEALTHY_SECONDS: Final = 60.0  # one that ran so long starts without the pauses of those before it
+_HEALTHY_SECONDS: Final = 60.0  # after so long a run the pause before a restart is the first one again
 _STOP_SECONDS: Final = 2.0
-_LOAD_SECONDS: Final = 60.0  # as the host waits for a worker
-_REPORT_SECONDS: Final = 1.0  # for a process to say by itself that a function has run out of time
+_LOAD_SECONDS: Final = 60.0  # the time that the Functions host gives a worker
+_REPORT_SECONDS: Final = 1.0  # beyond functionTimeout, for the process to report the timeout itself
 
 
 @dataclass(slots=True)
 class _Slot:
-    """The place of one process.
+    """One of the processes, through all its restarts.
 
     Attributes:
-        link: To the process that runs here; None while there is none.
-        restarts: How often it was started anew.
+        link: To the process that runs; None while none does.
+        restarts: How often the process was started again.
     """
 
     number: int
@@ -65,7 +65,7 @@ class WorkerProcesses:
         load_seconds: How long a process may take to load the app.
 
     Attributes:
-        handlers: What they may call here.
+        handlers: What the processes may call in the host, by method.
         catalogue: The app's functions, once started.
         streams: Whether its HTTP functions stream.
     """
@@ -111,7 +111,7 @@ class WorkerProcesses:
         self.catalogue = catalogues[0]
 
     async def serve_clients(self, address: str, clients: str) -> None:
-        """Tell all, now and later, what durable clients need: the hub's address and their binding's data."""
+        """Send each process, now and after restarts, the hub's address and the data of client bindings."""
         self._clients = [address, clients]
         for slot in self._slots:
             if slot.link is not None:
@@ -121,19 +121,19 @@ class WorkerProcesses:
     async def call(
         self, method: str, value: Any, parts: Sequence[bytes] = (), *, key: str | None = None
     ) -> Content:
-        """Have one of them do something; wait for one while there is none.
+        """Call one of the processes; wait for one while none runs.
 
         Args:
             method: One of `wire`.
             value: For it.
             parts: For it.
-            key: What has the same key goes to the same process, as long as that runs; None: to the least
-                busy.
+            key: Calls with the same key go to the same process as long as it runs; None takes the least busy.
 
         Raises:
-            RefusedError: It answered so, or not within functionTimeout: then it is replaced, as in the host,
-                for what has run out of time may hold a thread, or the event loop, for good.
-            WorkerLostError: It ended meanwhile, so that nobody knows how far it came.
+            RefusedError: The process answered with an error, or not within functionTimeout. After a timeout
+                it is replaced, as in the Functions host: the function may block a thread, or the event loop,
+                for ever.
+            WorkerLostError: The process ended before it answered; how far it came is unknown.
         """
         link = await self._available_link(key)
         try:
@@ -150,7 +150,7 @@ class WorkerProcesses:
 
     @asynccontextmanager
     async def one(self, key: str) -> AsyncIterator[Link]:
-        """Take the least busy process, to which meanwhile goes what has this key, even when it has ended."""
+        """Bind a key to the least busy process: within the block, calls with the key go there or fail."""
         link = self._bound[key] = await self._available_link(None)
         try:
             yield link
@@ -201,7 +201,7 @@ class WorkerProcesses:
         ]
 
     async def stop(self) -> None:
-        """Let all of them end in order; kill those that do not within 2 s."""
+        """Ask all of them to stop; kill those that do not within 2 s."""
         self._stopping.set()
         for slot in self._slots:
             if slot.keeping is not None:
@@ -247,7 +247,7 @@ class WorkerProcesses:
         return process, link
 
     def _not_loaded(self, pid: int, ended: str, dump: str) -> str:
-        """Say why a process has ended before it had loaded the app; a dump shows that it took too long."""
+        """Return why a process ended before it had loaded the app; there is a dump when it took too long."""
         if place := where_it_hung(dump, Path(self._configuration.app)):
             seconds = self._configuration.load_seconds
             return f"worker process {pid} did not load the app within {seconds:g} s: {place}"
@@ -309,7 +309,7 @@ class WorkerProcesses:
 
 
 def _same_path() -> list[str]:
-    """Return what keeps Python from importing from the working directory, unless it does so here."""
+    """Return the option that keeps the working directory off the path of imports, unless it is on it here."""
     return [] if {"", os.getcwd()} & set(sys.path) else ["-P"]  # noqa: PTH109 - as text, like its entries
 
 

@@ -1,4 +1,4 @@
-"""What the host has in place of the functions when worker processes run them."""
+"""The host's runner, invoker and streams when worker processes run the functions."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ class NoInputs(BindingInputs):
 
 
 class RemoteRunner:
-    """Runs functions in worker processes, which log how each run ended."""
+    """Runs functions in worker processes; those log how each run ended."""
 
     def __init__(self, processes: WorkerProcesses) -> None:
         self._processes = processes
@@ -91,7 +91,7 @@ class RemoteStreams:
         }
 
     async def serve(self, invocation_id: str, what: str, scope: Scope, channel: Channel) -> None:
-        """Answer a request; see `Streams.serve`. A process that ends meanwhile breaks it off."""
+        """Answer a request; see `Streams.serve`. A process that ends meanwhile cuts the answer off."""
         self._channels[invocation_id] = channel
         try:
             async with self._processes.one(invocation_id) as link:
@@ -119,9 +119,9 @@ class RemoteStreams:
 
 
 class RemoteInvoker:
-    """Runs durable functions in worker processes, an instance's always in the same one as long as it runs.
+    """Runs durable functions in worker processes; an instance stays with one process as long as that runs.
 
-    A process that ends meanwhile raises `WorkerLostError`: the hub does the work again.
+    When the process ends meanwhile, `WorkerLostError` is raised, and the hub runs the work again.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ def _invocation_failed(refused: RefusedError) -> InvocationFailedError:
 
 
 def client_calls(address: str) -> Handler:
-    """Return what answers the durable clients of worker processes.
+    """Return the handler for calls of durable clients in worker processes.
 
     Args:
         address: Of the hub, which this process serves.

@@ -1,15 +1,15 @@
-"""HTTP streams: functions that take and return a web framework's own objects, body by piece.
+"""HTTP streams: functions that take and return a web framework's own objects, a body in pieces.
 
 An app that imports an extension such as `azurefunctions-extensions-http-fastapi` has its worker serve HTTP
-itself: the host forwards each request there, invokes the function beside it, and the worker pairs the two by
-the invocation id. The runtime's entry that onebox calls leaves the pairing out, so it stands here. A request
-goes into the extension's web application without a second connection:
+itself: the host forwards each request there and also invokes the function, and the worker pairs the two by
+the invocation id. The entry point of the runtime that onebox calls does not pair them, so this module does. A
+request reaches the extension's web application without a second connection:
 
     server ─► web application ─► request ─┐            ┌─► response ─► web application ─► server
                                           └─ function ─┘
 
-The functions' process is the host's, or a worker process: then each piece is a call over the link, so that
-who sends waits until it has been taken (see `remote` and `child`).
+The functions run in the host's process or in a worker process. In a worker process each piece is a call over
+the link, and the sender waits until the piece has been taken (see `remote` and `child`).
 
 Source: `azure_functions_runtime.http_v2` and `handle_event.invocation_request`, which do this for the worker.
 """
@@ -52,16 +52,16 @@ class Channel:
 
 
 class Streams(Protocol):
-    """The web application, wherever the functions run; called by the web server."""
+    """The web application of streaming functions, here or in a worker process; called by the web server."""
 
     async def serve(self, invocation_id: str, what: str, scope: Scope, channel: Channel) -> None:
-        """Answer a request with what the function returns that is invoked under this id.
+        """Answer a request with what the function of this invocation returns.
 
-        An answer that breaks off is in the log, and is not completed.
+        An answer that is cut off is logged and not completed.
 
         Args:
             invocation_id: Of the request and its function.
-            what: Names the function in the log.
+            what: The function's name in the log.
             scope: The request, as ASGI has it.
             channel: To the client.
         """
@@ -73,7 +73,7 @@ class Streams(Protocol):
 
 
 class _Exchange:
-    """One request and the response to it, which is set on one thread and read on another.
+    """One request and its response, which is set on one thread and read on another.
 
     Attributes:
         request: The framework's request; None until the web application has it.
@@ -87,18 +87,18 @@ class _Exchange:
         self.arrived = arrived
 
     def answer(self, response: Any) -> None:
-        """Let the web application answer, unless it has given up."""
+        """Set the response, unless the web application has given up."""
         if not self.response.done():
             self.response.set_result(response)
 
     def fail(self, error: BaseException) -> None:
-        """Let the web application answer an error, unless the function has answered."""
+        """Set an error as the response, unless the function has answered."""
         if not self.response.done():
             self.response.set_exception(error)
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Hand an error of the function to the web application too: an HTTPException is an answer."""
+        """Set an error of the function as the response, and raise it: an HTTPException is an answer."""
         try:
             yield
         except Exception as error:
@@ -139,8 +139,8 @@ class HttpStreams:
         within = {**scope, "headers": [*scope["headers"], header]}
         try:
             await self._web_app(within, channel.receive, channel.send)
-        except Exception as error:  # noqa: BLE001 # it is the app's: its generator's, or what cannot be serialised
-            # An error of the function itself is in its own line of the log.
+        except Exception as error:  # noqa: BLE001 # the app's: from its generator, or from serialising its answer
+            # An error of the function itself is logged with its run.
             if exchange.response.done() and exchange.response.exception() is None:
                 _LOG.error("%s: its response broke off: %s", what, failure_of(error).stack_trace)
         finally:
@@ -153,7 +153,7 @@ class HttpStreams:
             exchange.fail(error)
 
     def streamed(self, info: Any) -> Any:
-        """Return a registered function that takes its request from its exchange and answers there."""
+        """Return a registered function that takes its request from its exchange and sets the response."""
         parameter = info.trigger_metadata["param_name"]
         run = self._coroutine(info.func, parameter) if info.is_async else self._plain(info.func, parameter)
         return info._replace(func=run, return_type=None)
@@ -176,10 +176,10 @@ class HttpStreams:
     def _taking(
         self, parameter: str, arguments: Mapping[str, Any]
     ) -> Iterator[tuple[_Exchange, Mapping[str, Any]]]:
-        """Put the framework's request in place of the host's, which knows the route's parameters."""
+        """Replace the host's request by the framework's, with the route's parameters copied over."""
         exchange = self._exchanges[invocation_id_cv.get()]
         with exchange.failing():
-            request = exchange.request  # it came before the function was invoked
+            request = exchange.request  # set before the function was invoked
             self._synchronizer.sync_route_params(request, arguments[parameter].route_params)
             yield exchange, {**arguments, parameter: request}
 
@@ -228,7 +228,7 @@ class StreamsHere:
 def _from_elsewhere(
     call: Callable[..., Awaitable[Any]], loop: asyncio.AbstractEventLoop
 ) -> Callable[..., Awaitable[Any]]:
-    """Return the same coroutine function for callers on another thread's loop; each call runs on this one."""
+    """Return a coroutine function for callers on another loop; each call runs `call` on `loop`."""
 
     async def run(arguments: tuple[Any, ...]) -> Any:
         return await call(*arguments)

@@ -1,7 +1,7 @@
-"""What the host and a worker process tell each other, as a JSON value and parts of bytes (see `link`).
+"""The messages between the host and a worker process: a JSON value and parts of bytes each (see `link`).
 
-Long texts and bytes travel as parts. In the JSON value a list that stands for something else begins with a
-tag; every list of the data's own has one too, so that nothing can be mistaken.
+Bytes and long texts are parts. In the JSON value every list begins with a tag, such as "b" for bytes or "l"
+for a list of the data, so that the two cannot be confused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from onebox.worker.functions import Binding, Catalogue, Function, RetryOptions
 from onebox.worker.link import Content, RefusedError
 from onebox.worker.runner import Failure, FunctionFailedError, Input, Result, Retry, Trace
 
-# What the host may call in a worker process, and the other way round.
+# Methods that the host calls in a worker process, or (from CLIENT on) the process in the host.
 FUNCTIONS: Final = "functions"
 SERVE: Final = "serve"
 RUN: Final = "run"
@@ -33,20 +33,20 @@ RECEIVE: Final = "receive"
 SEND: Final = "send"
 
 # Why a call is refused.
-FAILED: Final = "failed"  # the function did
+FAILED: Final = "failed"  # the function failed
 HISTORY_NEEDED: Final = "history needed"
 CANNOT_START: Final = "cannot start"
-STATUS: Final = "status"  # of gRPC
+STATUS: Final = "status"  # a gRPC status
 
 _LONG_TEXT: Final = 256
 _SHORT_HISTORY_BYTES: Final = 16 * 1024
 
 
 def pack(value: Any, parts: list[bytes]) -> Any:
-    """Return a value as JSON, what is long in it appended to the parts.
+    """Return a value as JSON; append its bytes and long texts to the parts.
 
     Raises:
-        TypeError: It is of a kind that bindings do not have.
+        TypeError: No binding has data of its type.
     """
     packed: Any
     match value:
@@ -72,7 +72,7 @@ def pack(value: Any, parts: list[bytes]) -> Any:
 
 
 def unpack(packed: Any, parts: Sequence[bytes]) -> Any:
-    """Return what was packed."""
+    """Return the value that `pack` was given."""
     if not isinstance(packed, list):
         return packed
     value: Any
@@ -202,7 +202,7 @@ def unpack_run(value: Any, parts: Sequence[bytes]) -> tuple[str, list[Input], di
     return name, [(each, unpack(datum, parts)) for each, datum in inputs], unpack(metadata, parts), named
 
 
-# Of a request as ASGI has it; the rest belongs to the server's process.
+# Keys of an ASGI scope that describe the request; the others hold objects of the server's process.
 _SCOPE: Final = frozenset(
     {
         *("type", "asgi", "http_version", "scheme", "method", "root_path", "path", "raw_path"),
@@ -219,19 +219,19 @@ def pack_request(invocation_id: str, what: str, scope: Mapping[str, Any]) -> Con
 
 
 def pack_piece(invocation_id: str, message: Mapping[str, Any]) -> Content:
-    """Return a piece of a streamed request or answer, which is a message of ASGI."""
+    """Return a piece of a streamed request or answer: an ASGI message."""
     parts: list[bytes] = []
     return [invocation_id, pack(message, parts)], parts
 
 
 def pack_result(result: Result) -> Content:
-    """Return what a function has returned."""
+    """Return the result of a function."""
     parts: list[bytes] = []
     return [pack(result.returned, parts), pack(result.outputs, parts)], parts
 
 
 def unpack_result(value: Any, parts: Sequence[bytes]) -> Result:
-    """Return what a function has returned elsewhere."""
+    """Return the result that `pack_result` was given."""
     returned, outputs = value
     return Result(unpack(returned, parts), unpack(outputs, parts))
 
@@ -242,7 +242,7 @@ def pack_failure(failure: Failure) -> list[str]:
 
 
 def refusal(error: FunctionFailedError | InvocationFailedError) -> RefusedError:
-    """Return how a worker process answers when a function has failed."""
+    """Return the refusal with which a worker process reports that a function failed."""
     if isinstance(error, FunctionFailedError):
         return RefusedError(FAILED, pack_failure(error.failure))
     return RefusedError(FAILED, [error.error_type, error.message, error.stack_trace])
@@ -255,13 +255,13 @@ def pack_turn(name: str, request: TurnRequest) -> Content:
 
 
 def unpack_turn(value: Any, parts: Sequence[bytes]) -> tuple[str, TurnRequest]:
-    """Return an orchestrator's name and what it is to see."""
+    """Return an orchestrator's name and the request for its turn."""
     name, instance_id, execution_id, past, missing = value
     return name, TurnRequest(instance_id, execution_id, parts[:past], parts[past:], missing)
 
 
 def shortened(request: TurnRequest) -> TurnRequest:
-    """Leave out the beginning of a long history, which whoever took the last turn knows."""
+    """Leave out the beginning of a long history; the process that ran the last turn has kept it."""
     past = request.past
     if len(past) < 2 or sum(map(len, past)) < _SHORT_HISTORY_BYTES:  # noqa: PLR2004 - the last one always goes
         return request
@@ -269,10 +269,10 @@ def shortened(request: TurnRequest) -> TurnRequest:
 
 
 def pack_text(text: str | None) -> list[bytes]:
-    """Return text that may be absent."""
+    """Return the parts for a text that may be None."""
     return [] if text is None else [_bytes(text)]
 
 
 def unpack_text(parts: Sequence[bytes]) -> str | None:
-    """Return text that may be absent."""
+    """Return the text that `pack_text` was given."""
     return _text(parts[0]) if parts else None

@@ -166,9 +166,9 @@ def test_listening_to_other_machines_without_keys_is_warned_of(app: Path) -> Non
 def test_the_collector_is_kept_from_what_is_loaded_and_the_apps_own_threshold_stays() -> None:
     code = """
 import gc
-from onebox.worker.functions import relieve_collector
+from onebox.worker.loading import tune_garbage_collector
 gc.set_threshold(50_000, 3, 4)
-relieve_collector()
+tune_garbage_collector()
 print(gc.get_threshold(), gc.get_freeze_count() > 10_000)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

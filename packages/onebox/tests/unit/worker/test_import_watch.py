@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onebox.worker.loading import watched_load, where_it_hung
+from onebox.worker.import_watch import watched_load, where_it_hung
 
 DUMP = """Timeout (0:01:00)!
 Thread 0x00007f3a2b7fe640 (most recent call first):

@@ -1,4 +1,4 @@
-from onebox.host import differences
+from onebox.banner import differences
 from onebox.worker.functions import Binding, Catalogue, Function
 
 
