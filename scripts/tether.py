@@ -1,7 +1,7 @@
-"""`python -m scripts.tether PARENT_PID -- COMMAND...`: becomes COMMAND and ends when its parent does.
+"""`python -m scripts.tether PARENT_PID -- COMMAND...`: becomes COMMAND, which ends when its parent does.
 
-The kernel keeps the promise on Linux (prctl(2): PR_SET_PDEATHSIG, kept over execve). Elsewhere the command
-just runs.
+On Linux the kernel sends the signal (prctl(2): PR_SET_PDEATHSIG, kept over execve). Elsewhere the command
+just runs. Unlike `onebox/tether.py` it needs no process of its own, but it may send SIGTERM more than once.
 """
 
 import ctypes

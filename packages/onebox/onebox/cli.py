@@ -24,7 +24,7 @@ _LOG = logging.getLogger("onebox")
 _JOIN_SECONDS = 0.2
 _TETHER = Path(__file__).with_name("tether.py")
 
-# What `--reload` watches, and how often it looks.
+# What `--reload` watches, and how often.
 _LOOK_SECONDS = 1.0
 _SUFFIXES = {".py", ".json", ".toml"}
 _PASSED_OVER = {"__pycache__", "node_modules", "venv"}
@@ -90,7 +90,7 @@ def _add_storage(parser: argparse.ArgumentParser) -> None:
 
 
 def main() -> None:
-    """Run a command; exit code 0 after a stop by signal, 1 when something stands in the way."""
+    """Run a command; exit code 0 after a stop by signal, 1 when it cannot start."""
     _open_standard_streams()
     arguments = build_parser().parse_args()
     set_up_logs(verbose=getattr(arguments, "verbose", False))
@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Put the null device where a caller has closed one: its number would else go to a file or a socket."""
+    """Open the null device for each closed one: else the next file or socket would get its number."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free
@@ -161,17 +161,17 @@ async def _serve_storage(folder: Path, choice: PortChoice) -> None:
 
 
 def _leave(message: str, code: int) -> None:
-    """End the process, also while a function of the app still blocks a thread that Python would wait for."""
+    """End the process, even while a function of the app blocks a thread that Python would wait for."""
     sys.stderr.write(message)
     sys.stderr.flush()
     sys.stdout.flush()
     logging.shutdown()
-    if any(_stays(each) for each in threading.enumerate()):
+    if any(_outlasts_a_join(each) for each in threading.enumerate()):
         os._exit(code)
     raise SystemExit(code)
 
 
-def _stays(thread: threading.Thread) -> bool:
+def _outlasts_a_join(thread: threading.Thread) -> bool:
     if thread is threading.main_thread() or thread.daemon:
         return False
     thread.join(_JOIN_SECONDS)

@@ -1,4 +1,4 @@
-"""The environment: app settings, filled up from local.settings.json, and the variables that onebox reads."""
+"""App settings: environment variables, completed from local.settings.json, and those that onebox reads."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class Variable:
     Attributes:
         name: As the environment has it.
         meaning: For a person, one sentence.
-        default: What holds when it is not set; "" when that is nothing.
+        default: The value when it is not set; "" for none.
     """
 
     name: str
@@ -85,7 +85,7 @@ class MissingSettingError(CannotStartError):
 
 
 def load_local_settings(path: Path, environment: MutableMapping[str, str] | None = None) -> None:
-    """Put the `Values` of local.settings.json into the environment; what is there already wins.
+    """Put the `Values` of local.settings.json into the environment; a variable that is set keeps its value.
 
     Args:
         path: The file; a missing one changes nothing.
@@ -138,7 +138,7 @@ def read_settings_file(path: Path) -> Any:
 
 
 def _blank(match: re.Match[str]) -> str:
-    """Leave strings and the places of everything else as they are: errors name lines and columns."""
+    """Return a string as it is, anything else as blanks: errors still name the right line and column."""
     found = match[0]
     return found if found.startswith('"') else re.sub(r"[^\n]", " ", found)
 

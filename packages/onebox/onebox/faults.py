@@ -1,4 +1,4 @@
-"""The points at which a test may raise, delay or kill: every commit and hand-over of the hub and the host."""
+"""Named points at which tests raise, delay or kill: around every commit and hand-over of hub and host."""
 
 from collections.abc import Callable
 from enum import StrEnum

@@ -1,7 +1,7 @@
-"""Runs a command that must not outlive the process that started it, however that ends.
+"""Runs a command that ends when the process that started it ends, even by SIGKILL.
 
 `python tether.py PARENT_PID COMMAND...` stays between the two and sends the command one SIGTERM, so that it
-can write to disk what it still has in memory. Linux sends PR_SET_PDEATHSIG (prctl(2)) once per thread of
+can write its memory to disk. Linux sends PR_SET_PDEATHSIG (prctl(2)) once per thread of
 the dying parent, and a second SIGTERM ends Azurite at once, with writes lost.
 """
 
@@ -19,7 +19,7 @@ _LOOK_SECONDS = 0.5
 
 
 class _Tether:
-    """The command, whether it has to end, and whether its SIGTERM was sent."""
+    """Runs the command and sends it SIGTERM at most once."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
@@ -27,7 +27,7 @@ class _Tether:
         self._signalled = False
 
     def run(self, command: list[str], parent: int) -> int:
-        """Run the command to its end, and return its exit code; a parent that is gone starts nothing."""
+        """Run the command and return its exit code; return 1 without starting it when the parent is gone."""
         signal.signal(signal.SIGTERM, self._ask)
         _end_with_parent()
         if os.getppid() != parent:
