@@ -50,14 +50,14 @@ VARIABLES: Final = (URL, KEY)
 
 
 class Api:
-    """The API at one base URL."""
+    """Client of the API at one base URL."""
 
     def __init__(
         self, url: str, function_key: str | None, transport: httpx.BaseTransport | None = None
     ) -> None:
         import ssl  # noqa: PLC0415 - httpx loads it
 
-        import httpx  # noqa: PLC0415 - takes longer than all else; `--help` and `--version` do without
+        import httpx  # noqa: PLC0415 - the slowest import; `--help` and `--version` do not need it
 
         # Without TLS nothing is verified: do not load the trusted certificates.
         tls = url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -143,7 +143,6 @@ class Api:
         return {"items": items, "next_cursor": cursor}
 
     def _send(self, method: str, path: tuple[str, ...], **request: Any) -> httpx.Response:
-
         import httpx  # noqa: PLC0415 - as above
 
         route = "/".join(quote(segment, safe="") for segment in path)

@@ -1,4 +1,7 @@
-"""Commands that act on many: archive or replay dead letters, cancel or retry now operations."""
+"""Bulk actions: archive or replay many dead letters, cancel many operations or retry them now.
+
+The last functions also show bulk replays, whose documents have the same form.
+"""
 
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -17,10 +20,10 @@ FILTERS: Final = ("status", "reason", "category", "dependency", "group", "create
 
 
 def start(api: Api, args: Namespace, screen: Screen) -> int:
-    """Act on every one that matches the filters, or on those that are named; `--dry-run` counts them.
+    """Start a bulk action on what matches the filters or on the given ids; `--dry-run` only counts.
 
     Raises:
-        UsageError: Neither filters nor ids are given, or both.
+        UsageError: Not exactly one of filters, ids and `--all` is given.
     """
     filter_ = {name: value for name in FILTERS if (value := getattr(args, name)) is not None}
     if sum((bool(filter_), bool(args.ids), args.all)) != 1:
@@ -72,18 +75,18 @@ def cancel(api: Api, args: Namespace, screen: Screen) -> int:
 
 
 def items(api: Api, args: Namespace, screen: Screen) -> int:
-    """List what became of each item of a bulk action, the latest first."""
+    """List the items of a bulk action with their outcomes, the latest first."""
     return show_items(api, (_PATH, args.id, "items"), args.limit, screen)
 
 
 def show_items(api: Api, path: tuple[str, ...], limit: int, screen: Screen) -> int:
-    """List what became of each item of what acts on many.
+    """List the items of a bulk action or a bulk replay, with the outcome of each.
 
     Args:
-        api: Where it is.
-        path: Of its items.
-        limit: The most to list.
-        screen: Shows them.
+        api: Has the list.
+        path: Segments of the list's path.
+        limit: Most items.
+        screen: Shows the list.
     """
     document = api.pages(*path, limit=limit)
     names = ("id", "outcome", "status", "failed_again", "at", "detail")
@@ -100,13 +103,13 @@ def show_items(api: Api, path: tuple[str, ...], limit: int, screen: Screen) -> i
 def follow_progress(
     api: Api, path: tuple[str, ...], screen: Screen, text: Callable[[Mapping[str, Any]], str]
 ) -> int:
-    """Follow what acts on many until it ends.
+    """Follow a bulk action or a bulk replay until it ends.
 
     Args:
-        api: Where it is.
-        path: Of its document.
-        screen: Shows the document at its end, and a bar until then.
-        text: Of the document, for a person.
+        api: Has its document.
+        path: Segments of the document's path.
+        screen: Shows a progress bar, and the document at the end.
+        text: Makes the text of the document.
 
     Returns:
         `OK` when all was done and nothing failed.
@@ -127,12 +130,12 @@ def _progress(document: Mapping[str, Any]) -> str:
 
 
 def counts_text(document: Mapping[str, Any], head: str, done: str) -> str:
-    """Return how far what acts on many got, and what failed.
+    """Return the counts and the failures of a bulk action or a bulk replay.
 
     Args:
-        document: Of a bulk action or a bulk replay.
-        head: What it is, for the first line.
-        done: Name of the count of what was done.
+        document: Its document.
+        head: Begins the first line.
+        done: Key of the count of finished items.
     """
     names = ("matched", done, "skipped", "failed", "remaining")
     counts = ", ".join(f"{document[name]} {name}" for name in names)

@@ -20,11 +20,11 @@ def list_dead_letters(api: Api, args: Namespace, screen: Screen) -> int:
     """List dead letters, newest first."""
     names = {"key": args.key, "correlation_id": args.correlation_id, "q": args.q}
     document = api.pages(_PATH, limit=args.limit, status=args.status, **_filters(args), **names)
-    screen.show_list(document, "id", dead_letter_table(document["items"]))
+    screen.show_list(document, "id", _dead_letter_table(document["items"]))
     return errors.OK
 
 
-def dead_letter_table(items: Sequence[Mapping[str, Any]]) -> str:
+def _dead_letter_table(items: Sequence[Mapping[str, Any]]) -> str:
     """Lay dead letters out, one per line."""
     rows = [
         (each["id"], each["status"], each["dependency"], each["reason"], each["created_at"], each["detail"])
@@ -140,7 +140,7 @@ def watch_replay(api: Api, args: Namespace, screen: Screen) -> int:
 
 
 def replay_items(api: Api, args: Namespace, screen: Screen) -> int:
-    """List what became of each dead letter of a bulk replay, the latest first."""
+    """List the dead letters of a bulk replay with their outcomes, the latest first."""
     return show_items(api, (*_REPLAYS, args.id, "items"), args.limit, screen)
 
 

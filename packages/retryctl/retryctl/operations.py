@@ -1,4 +1,4 @@
-"""Commands about operations and the events of their outbox, and the search over everything."""
+"""Commands about operations."""
 
 import json
 import os
@@ -79,51 +79,6 @@ def retry_now(api: Api, args: Namespace, screen: Screen) -> int:
     return errors.OK
 
 
-def list_events(api: Api, args: Namespace, screen: Screen) -> int:
-    """List the events in one state."""
-    document = api.pages("outbox", limit=args.limit, state=args.state)
-    rows = [
-        (
-            each["event_id"],
-            each["state"],
-            each["type"],
-            each["queue"] or f"{each['dependency']} {each['path']}",
-            each["pending_since"],
-            each["detail"],
-        )
-        for each in document["items"]
-    ]
-    headers = ("EVENT", "STATE", "TYPE", "TO", "PENDING SINCE", "DETAIL")
-    screen.show_list(document, "event_id", table(headers, rows))
-    return errors.OK
-
-
-def show_event(api: Api, args: Namespace, screen: Screen) -> int:
-    """Show an event with its data and its attempts."""
-    document = api.get("outbox", args.id)
-    head = facts(
-        (
-            ("event", document["event_id"]),
-            ("state", document["state"]),
-            ("type", cell(document["type"])),
-            ("to", document["queue"] or f"{document['dependency']} {document['path']}"),
-            ("data", cell(json.dumps(document["data"]))),
-            ("next attempt", document["next_attempt_at"]),
-            ("detail", None if document["detail"] is None else cell(document["detail"])),
-            ("dead letter", document["dead_letter_id"]),
-        )
-    )
-    screen.show(document, "\n".join([head, *map(attempt_text, document["attempts"])]))
-    return errors.OK
-
-
-def resend_event(api: Api, args: Namespace, screen: Screen) -> int:
-    """Send an event again."""
-    document = api.post("outbox", args.id, "resend")
-    screen.show(document, f"{document['event_id']}  {document['state']}")
-    return errors.OK
-
-
 def operation_text(document: Mapping[str, Any]) -> str:
     """Return the lines that describe an operation, its attempts, its steps and its end."""
     head = facts(
@@ -139,12 +94,12 @@ def operation_text(document: Mapping[str, Any]) -> str:
         )
     )
     steps = map(_step_text, document.get("steps", ()))
-    people = [
+    manual = [
         *map(_action_text, document.get("actions", ())),
         *map(_replay_text, document.get("replays", ())),
     ]
     attempts = map(attempt_text, document["attempts"])
-    return "\n".join([head, *attempts, *steps, *people, *_end_lines(document)])
+    return "\n".join([head, *attempts, *steps, *manual, *_end_lines(document)])
 
 
 def _cell_or_none(text: str | None) -> str | None:
@@ -152,7 +107,7 @@ def _cell_or_none(text: str | None) -> str | None:
 
 
 def _action_text(action: Mapping[str, Any]) -> str:
-    """Return one line for what somebody did to an operation."""
+    """Return one line for a manual action on an operation."""
     by = "" if action["by"] is None else f" by {cell(action['by'])}"
     return f"{action['action']}  {action['at']}{by}"
 
@@ -222,7 +177,7 @@ def _request(args: Namespace) -> dict[str, Any]:
 
 
 def generated_key(screen: Screen) -> str:
-    """Make a key and say it before anything is sent: without an answer, only the same key repeats safely."""
+    """Make a key and show it before anything is sent: if no answer comes, only this key repeats safely."""
     key = f"cli-{os.urandom(16).hex()}"
     screen.note(f"no --key given, so one was made; to repeat this submission, add --key {key}")
     return key
@@ -232,7 +187,7 @@ def _key_of(body: Mapping[str, Any], given: str | None) -> str | None:
     """Return the key that the body or `--key` gives; None when neither does.
 
     Raises:
-        UsageError: Each gives another one.
+        UsageError: Both give one, and they differ.
     """
     key: str | None = body.get("key")
     if key is not None and given not in (None, key):
@@ -302,55 +257,3 @@ def _present_wait(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _reasons(wait: Mapping[str, Any]) -> str:
     return ", ".join(map(cell, wait["delay_reasons"]))
-
-
-_MOST_PAGES: Final = 10
-"""A page of a search looks at a bounded number of items, and may be empty."""
-
-_FOUND_BY: Final = (
-    *("type", "status", "dependency", "handler", "source", "key", "correlation_id"),
-    *("created_after", "created_before"),
-)
-
-
-def find(api: Api, args: Namespace, screen: Screen) -> int:
-    """Find operations, dead letters, events, batches, sagas and replays, and say why each is where it is."""
-    pages = None if args.limit is None else _MOST_PAGES
-    query = {name: getattr(args, name) for name in _FOUND_BY}
-    found = api.pages("search", limit=args.limit, most_pages=pages, q=" ".join(args.words) or None, **query)
-    items = found["items"]
-    screen.show(found, _found_text(api, items))
-    if found["next_cursor"]:
-        screen.note("there may be more, and older: --all looks at everything")
-    return errors.OK if items else errors.FAILED
-
-
-def _found_text(api: Api, items: list[dict[str, Any]]) -> str:
-    parts = []
-    operations = [each for each in items if each["type"] == "operation"]
-    if len(operations) == 1:
-        (only,) = operations
-        parts.append(f"{operation_text(api.get('operations', only['id']))}\n{why(only)}")
-    if items != operations or len(items) > 1:
-        rows = [
-            (each["type"], each["id"], each["status"], each["key"] or each["name"], why(each))
-            for each in items
-        ]
-        parts.append(table(("TYPE", "ID", "STATUS", "KEY", "WHY"), rows))
-    letters = [each for each in items if each["type"] == "dead_letter"]
-    if [each["status"] for each in letters] == ["open"]:
-        parts.append(f"to run it again: retryctl dead-letters replay {letters[0]['id']}")
-    return "\n\n".join(parts) or "nothing found"
-
-
-def why(item: Mapping[str, Any]) -> str:
-    """Return in one line why something that was found is where it is."""
-    if item["next_attempt_at"] is not None:
-        left = span(round(max(0.0, watching.seconds_until(item["next_attempt_at"])), 1))
-        last = f": {item['error']}" if item["error"] else ""
-        return f"{item['status'].replace('_', ' ')}, next attempt in {left}{last}"
-    if item["error"]:
-        return str(item["error"])
-    if item["type"] == "operation" and item["status"] == "succeeded":
-        return f"succeeded at attempt {item['attempt_count']}"
-    return str(item["status"]).replace("_", " ")

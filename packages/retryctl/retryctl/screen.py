@@ -1,4 +1,4 @@
-"""What a person or a pipe reads: text, JSON or ids; tables, durations, bars, and the plot of waits."""
+"""Output as text, JSON or ids; tables, durations, bars, and the plot of waits."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,14 +40,14 @@ class Screen:
             self._write(item[id_name])
 
     def show_change(self, document: Any, text: str) -> None:
-        """Write one of many changes: a line of JSON, or the text unless it is empty."""
+        """Write one change of a followed document: a line of JSON, or the text unless it is empty."""
         if self._form == "json":
             self._write(json.dumps(document))
         elif text:
             self._write(text)
 
     def note(self, text: str) -> None:
-        """Write a line for the person beside the answer, to standard error."""
+        """Write a line to standard error."""
         print(f"retryctl: {text}", file=self._err)
 
     def live(self, text: str) -> None:

@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from retryctl import __version__, watching
-from retryctl.cli import SHELLS, main
+from retryctl.cli import main
+from retryctl.parser import SHELLS
 
 type Responder = Callable[[httpx.Request], httpx.Response]
 
