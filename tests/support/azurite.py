@@ -1,7 +1,5 @@
 """An Azurite of the tests' own, so that they can reach the queues of the app they test."""
 
-import shutil
-import sys
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -10,20 +8,8 @@ from typing import Any
 import pytest
 
 from durable_retry.stores import queues, storage_clients
-from scripts.processes import ROOT, ServerProcess, free_storage_ports
-
-PROGRAM = (
-    ROOT
-    / "packages"
-    / "onebox"
-    / "onebox"
-    / "azurite"
-    / "node_modules"
-    / "azurite"
-    / "dist"
-    / "src"
-    / "azurite.js"
-)
+from onebox.storage.installation import BUNDLED, find_node
+from scripts.processes import ServerProcess, free_storage_ports
 
 
 class Account:
@@ -57,12 +43,11 @@ class Storage(Account):
         super().__init__(ports.connection_string.replace("http", scheme))
         services = {"blob": ports.blob, "queue": ports.queue, "table": ports.table}
         self.urls = {name: f"{scheme}://127.0.0.1:{port}/devstoreaccount1" for name, port in services.items()}
-        node = shutil.which("node") or str(Path(sys.executable).with_name("node"))
         options = ["--inMemoryPersistence", *ports.options]
         if certificate is not None:
             options += ["--oauth", "basic", "--cert", str(certificate), "--key", str(key)]
         self.server = ServerProcess(
-            [node, str(PROGRAM), *options],
+            [find_node(), str(BUNDLED), *options],
             ready_url=f"{scheme}://127.0.0.1:{ports.table}/",
             log=folder / "azurite.log",
             env={},

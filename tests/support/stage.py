@@ -1,7 +1,7 @@
-"""A task hub for one orchestration, in memory and on its own clock.
+"""A task hub for one orchestration, in memory and with its own clock.
 
-Every turn runs through the SDK's own executor with the whole history before it, as a host would run it, so a
-turn that does not replay what the history says fails. Entities run through the SDK's own test executor.
+Every turn runs through the SDK's own executor with the whole history, as in a host: a turn that differs from
+its history fails. Entities run through the SDK's own test executor.
 """
 
 import base64
@@ -33,7 +33,7 @@ SHARED: Final = {"circuit_breaker": CircuitBreaker, "call_limiter": CallLimiter}
 
 
 class Stage:
-    """One operation on its stage; `run` plays until it ends or waits for nobody."""
+    """One operation; `run` plays it to its end."""
 
     def __init__(
         self,
@@ -200,22 +200,12 @@ class Stage:
         self.entity_calls += 1
         self.past.append(pb.HistoryEvent(eventId=action.id, entityOperationCalled=called))
         input_ = json.loads(called.input.value)
-        if called.targetInstanceId.value.split("@")[1] in SHARED:
-            self._call_shared(called, input_)
-            return
+        entity_id = called.targetInstanceId.value
         try:
-            result = self.signal(called.operation, input_)
-        except ValueError as error:
-            self._fail(called, error)
-            return
-        completed = pb.EntityOperationCompletedEvent(
-            requestId=called.requestId, output=helpers.get_string_value(json.dumps(result))
-        )
-        self.inbox.append(pb.HistoryEvent(eventId=-1, entityOperationCompleted=completed))
-
-    def _call_shared(self, called: pb.EntityOperationCalledEvent, input_: dict[str, Any]) -> None:
-        try:
-            result = self._run_shared(called.targetInstanceId.value, called.operation, input_)
+            if entity_id.split("@")[1] in SHARED:
+                result = self._run_shared(entity_id, called.operation, input_)
+            else:
+                result = self.signal(called.operation, input_)
         except ValueError as error:
             self._fail(called, error)
             return

@@ -43,7 +43,7 @@ _QUIET.setLevel(logging.CRITICAL)
 
 
 async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
-    """Look until it is so, for at most 10 s."""
+    """Look until it is so, for at most 60 s."""
     async with asyncio.timeout(60):
         while not await look():  # noqa: ASYNC110 - the other side is another process's state: there is no event
             await asyncio.sleep(0.02)

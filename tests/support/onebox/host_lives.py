@@ -46,7 +46,7 @@ class Lives:
         self.refused: list[str] = []
 
     def begin(self, *how: str) -> None:
-        """Starts a life; see `child.py` for its ends."""
+        """Starts a life; see `host_child.py` for its ends."""
         self._server.command = [*self._command, *self._arguments, *how]
         struck = len(self.struck())
         try:

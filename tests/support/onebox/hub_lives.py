@@ -15,15 +15,19 @@ SEED: Final = int(os.environ.get(SAMPLE_SEED, "15"))
 LONGEST_LIFE_SECONDS: Final = 0.4
 
 
-async def live(folder: Path, life: int, *where: str, **env: str) -> tuple[int, list[str]]:
-    """Begin a life and wait for its end; return its exit code and the lines that it wrote."""
-    process = await asyncio.create_subprocess_exec(
+async def _begin(folder: Path, life: int, *where: str, **env: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.support.onebox.hub_child", str(folder), str(life), *where),
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         env={**os.environ, **env},
     )
+
+
+async def live(folder: Path, life: int, *where: str, **env: str) -> tuple[int, list[str]]:
+    """Run a life to its end; return its exit code and the lines that it wrote."""
+    process = await _begin(folder, life, *where, **env)
     out, _ = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode().splitlines()
@@ -31,13 +35,7 @@ async def live(folder: Path, life: int, *where: str, **env: str) -> tuple[int, l
 
 async def short_life(folder: Path, life: int, seconds: float, **env: str) -> list[str]:
     """Kill a life so many seconds after it began; return what it had accepted."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.support.onebox.hub_child", str(folder), str(life), "wait"),
-        cwd=ROOT,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={**os.environ, **env},
-    )
+    process = await _begin(folder, life, "wait", **env)
     assert process.stdout is not None
     assert await process.stdout.readline() == b"began\n"
     await asyncio.sleep(seconds)  # the instant of the death is what the seed draws
@@ -47,7 +45,7 @@ async def short_life(folder: Path, life: int, seconds: float, **env: str) -> lis
 
 
 async def check(folder: Path, accepted: list[str], lives: int) -> None:
-    """Let one more life finish everything, and look at what became of it."""
+    """Run one more life to the end of all work, and check the results."""
     code, lines = await live(folder, lives)
     accepted += [line.split()[1] for line in lines if line.startswith("accepted")]
     assert code == 0
