@@ -18,9 +18,9 @@ from durable_retry.engine.workflows import BatchProgress
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.workflows import Batch, Item, document_of_batch, find_batch, keep_batch
 from orchestrators.workflows import batch
+from tests.fault.app.workflow_items import PartHub
 from tests.support.builders import an_operation
 from tests.support.cuts import CutError, Cuts, PartStage, Steps, on_the_clock_of
-from tests.support.workflow_items import PartHub
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("storage")]
 

@@ -13,8 +13,8 @@ from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.config import parse_config
 from durable_retry.settings.configuration import using
 from orchestrators.workflows import call_operation
+from tests.fault.app.workflow_items import PartHub
 from tests.support.cuts import Activity, PartStage, Steps, on_the_clock_of
-from tests.support.workflow_items import PartHub
 
 CONFIG = parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"', {})
 CALL = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}

@@ -16,9 +16,9 @@ from azure.storage.queue import QueueClient
 
 from durable_retry.engine.operations.operation import explicit_scope, operation_id_for
 from scripts.processes import eventually
+from tests.fault.app.crash.held_life import HeldLife
 from tests.support.app import System
 from tests.support.azurite import Storage
-from tests.support.crash.held_life import HeldLife
 
 pytestmark = pytest.mark.long
 

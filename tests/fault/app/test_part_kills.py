@@ -29,11 +29,11 @@ from durable_retry.stores.outbox_index import list_notes
 from durable_retry.stores.tables import rows_after, tables_between
 from durable_retry.stores.workflows import document_of_batch, find_batch
 from onebox.hub import FaultPoint
+from tests.fault.app.crash.flow import QUEUE, Expected, events_of_operation, operation_id, without_run
+from tests.fault.app.crash.flows import FLOWS, dependencies, flow_of
+from tests.fault.app.crash.lives import Life, exit_code_of
+from tests.fault.app.crash.places import CLIENT
 from tests.support.azurite import Storage, use_account
-from tests.support.crash.flow import QUEUE, Expected, events_of_operation, operation_id, without_run
-from tests.support.crash.flows import FLOWS, dependencies, flow_of
-from tests.support.crash.lives import Life, exit_code_of
-from tests.support.crash.places import CLIENT
 from tests.support.target import Target
 
 WRITE_NOTHING = {"replay_page", "bulk_page", "wake_waiting", "look_at_call", "BuiltIn__HttpActivity"}

@@ -15,9 +15,9 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.workflows import Saga, SagaStep
 from durable_retry.stores.workflows import saga_progress
 from orchestrators.workflows import saga
+from tests.fault.app.workflow_items import PartHub
 from tests.support.builders import NOON, an_operation
 from tests.support.cuts import PartStage, Steps, on_the_clock_of
-from tests.support.workflow_items import PartHub
 
 
 def part(name: str) -> OperationInput:

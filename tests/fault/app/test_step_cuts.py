@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.operations.operation import explicit_scope, operation_id_for
+from tests.fault.app.crash.held_life import HeldLife
 from tests.support.azurite import Storage
-from tests.support.crash.held_life import HeldLife
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ CUTS = [
 @pytest.fixture(scope="module")
 def life(tmp_path_factory: pytest.TempPathFactory, azurite: Storage) -> Iterator[HeldLife]:
     folder = tmp_path_factory.mktemp("lives")
-    life = HeldLife(folder, azurite, "tests.support.step_handlers")
+    life = HeldLife(folder, azurite, "tests.fault.app.step_handlers")
     try:
         points: dict[str, list[str]] = {"step.before": [], "step.after": []}
         for cut in CUTS:

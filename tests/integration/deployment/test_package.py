@@ -8,9 +8,9 @@ import pytest
 
 from scripts.package import deployed_files, write
 from scripts.processes import ROOT
-from tests.support.deployment import link_packages
+from tests.integration.deployment.deployment import link_packages
 
-INDEXING = ROOT / "tests" / "support" / "indexing.py"
+INDEXING = ROOT / "tests" / "integration" / "deployment" / "indexing.py"
 
 ENVIRONMENT = {
     "AzureWebJobsStorage__accountName": "retries",

@@ -1,7 +1,7 @@
 """The deployed app under Azure's worker for Python 3.13: indexed, loaded, invoked over the worker's contract.
 
 The Functions host itself cannot be had here: this is its side of the gRPC stream, and
-`tests/support/azure_worker.py` does what the worker does with its packages and the app's.
+`tests/integration/deployment/azure_worker.py` does what the worker does with its packages and the app's.
 """
 
 import base64
@@ -26,14 +26,14 @@ from durabletask.testing import create_test_backend
 
 from scripts.package import write
 from scripts.processes import ROOT, free_port
+from tests.integration.deployment.deployment import link_packages
+from tests.integration.deployment.function_rpc import EVENT_STREAM, PACKAGE, make_messages
 from tests.support.azurite import Storage
-from tests.support.deployment import link_packages
-from tests.support.function_rpc import EVENT_STREAM, PACKAGE, make_messages
 from tests.support.hub import binding_for
 
 pytestmark = pytest.mark.long
 
-WORKER = ROOT / "tests" / "support" / "azure_worker.py"
+WORKER = ROOT / "tests" / "integration" / "deployment" / "azure_worker.py"
 # Of the worker for Python 3.13: workers/pyproject.toml of Azure/azure-functions-python-worker.
 WORKERS_OWN = (
     "protobuf~=5.29.0",

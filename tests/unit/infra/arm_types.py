@@ -1,6 +1,6 @@
 """Writes tests/unit/infra/arm_types.json: the properties of the resource types in infra/, as in Azure's SDKs.
 
-    python -m tests.support.arm_types PACKAGES
+    python -m tests.unit.infra.arm_types PACKAGES
 
 PACKAGES is a site-packages folder with the `azure-mgmt-*` packages of `MODELS`, in an environment of
 their own: they are large, and nothing else needs them. What infra/ does not use is left out.
@@ -14,8 +14,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-INFRA = Path(__file__).parents[2] / "infra"
-TARGET = Path(__file__).parents[1] / "unit" / "infra" / "arm_types.json"
+INFRA = Path(__file__).parents[3] / "infra"
+TARGET = Path(__file__).with_name("arm_types.json")
 
 MODELS = {
     "Microsoft.App/containerApps": ("appcontainers", "ContainerApp"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bicep import BicepFile
+from tests.unit.infra.bicep import BicepFile
 
 INFRA = Path(__file__).parents[3] / "infra"
 ENTRIES = ("main", "containers")
@@ -60,7 +60,7 @@ def test_what_is_taken_of_a_module_is_an_output_of_it(file: BicepFile) -> None:
 
 @each_file
 def test_resources_have_the_properties_of_their_types(file: BicepFile) -> None:
-    """The types are those of Azure's SDKs (`tests/support/arm_types.py`)."""
+    """The types are those of Azure's SDKs (`tests/unit/infra/arm_types.py`)."""
     assert file.misfits(SHAPES) == []
 
 

@@ -11,7 +11,7 @@ import yaml  # type: ignore[import-untyped] # ships no types, and one small file
 from durable_retry.engine.config import parse_config
 from durable_retry.settings.catalogue import CATALOGUE
 from durable_retry.settings.storage_account import IdentityAccount, ManagedIdentity, storage_account
-from tests.support.bicep import BicepFile
+from tests.unit.infra.bicep import BicepFile
 
 ROOT = Path(__file__).parents[3]
 APP = BicepFile.read(ROOT / "infra/modules/app.bicep")

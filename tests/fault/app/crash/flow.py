@@ -13,8 +13,8 @@ from durable_retry.engine.outbox import StoredEvent, number_of, operation_id_of
 from durable_retry.stores.outbox import events_of
 from durable_retry.stores.outbox_index import OUTBOX_TABLE
 from durable_retry.stores.tables import rows_after
-from tests.support.crash.places import Place
-from tests.support.crash.small_app import SmallApp
+from tests.fault.app.crash.places import Place
+from tests.fault.app.crash.small_app import SmallApp
 from tests.support.http import call
 
 QUEUE: Final = "part-kills"

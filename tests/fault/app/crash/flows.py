@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from tests.support.crash.flow import Flow
-from tests.support.crash.item_flows import Batch, Large, Outbox, Refused, Saga
-from tests.support.crash.letter_flows import (
+from tests.fault.app.crash.flow import Flow
+from tests.fault.app.crash.item_flows import Batch, Large, Outbox, Refused, Saga
+from tests.fault.app.crash.letter_flows import (
     Archived,
     BulkArchived,
     BulkReplay,

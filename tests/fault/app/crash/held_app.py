@@ -1,6 +1,6 @@
 """The app on onebox, with operations that stop for ever at a named step, to be killed there by kill -9.
 
-Usage: python -m tests.support.crash.held_app DATA PORT FILE
+Usage: python -m tests.fault.app.crash.held_app DATA PORT FILE
 
 The file holds JSON: step -> operation id and key, or texts that all stand in its arguments, joined by `&`.
 Once a step of such an operation is due (`call.before`) or done (`call.after`), it stands still, and a line in

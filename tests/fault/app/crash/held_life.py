@@ -31,7 +31,7 @@ idempotency = { header = "" }
 
 
 class HeldLife:
-    """An app that was killed while operations stood still, see `tests.support.crash.held_app`.
+    """An app that was killed while operations stood still, see `tests.fault.app.crash.held_app`.
 
     Attributes:
         system: The app.
@@ -52,7 +52,7 @@ class HeldLife:
             HANDLERS=handlers,
         )
         port = str(httpx.URL(self.system.url).port)
-        child = [sys.executable, "-m", "tests.support.crash.held_app"]
+        child = [sys.executable, "-m", "tests.fault.app.crash.held_app"]
         self.system.server.command = [*child, str(folder / "data"), port, str(self._holds)]
 
     def hold(self, points: Mapping[str, list[str]]) -> None:

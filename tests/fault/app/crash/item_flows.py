@@ -6,8 +6,8 @@ from typing import Any, Final
 from durable_retry.engine.operations.operation import operation_id_for
 from durable_retry.triggers.http.submissions import submit_operation
 from durable_retry.triggers.http.workflows import submit_batch, submit_saga
-from tests.support.crash.flow import QUEUE, Expected, Flow, accepted, body, operation_id
-from tests.support.crash.small_app import SmallApp
+from tests.fault.app.crash.flow import QUEUE, Expected, Flow, accepted, body, operation_id
+from tests.fault.app.crash.small_app import SmallApp
 
 
 class Outbox(Flow):

@@ -15,21 +15,46 @@ from durable_retry.stores.task_hub import read_operation
 from durable_retry.triggers.http.bulk_actions import start_action_on_many
 from durable_retry.triggers.http.replays import start_replay_of_many
 from durable_retry.triggers.http.submissions import submit_operation
-from tests.support.crash.flow import Expected, Flow, accepted, body, events_of_operation, operation_id
-from tests.support.crash.places import Place
-from tests.support.crash.small_app import SmallApp
+from tests.fault.app.crash.flow import Expected, Flow, accepted, body, events_of_operation, operation_id
+from tests.fault.app.crash.places import Place
+from tests.fault.app.crash.small_app import SmallApp
 
 
-class ReplayFlow(Flow):
-    """A dead letter that is replayed, and then succeeds."""
+class LetterFlow(Flow):
+    """A dead letter of an operation.
+
+    Attributes:
+        path: Where the operation posts to.
+    """
+
+    path = "/status/422"
 
     async def prepare(self, app: SmallApp, subject: str) -> None:
-        asked = body(subject, "/fail/1?status=422", dependency=self.dependency_of(subject))
+        asked = body(subject, self.path, dependency=self.dependency_of(subject))
         await accepted(submit_operation, app, asked)
         app.letters[subject] = await letter_of_operation(app, subject)
 
     def dependency_of(self, _subject: str) -> str:
         return "flaky"
+
+
+class FoundByFilter(LetterFlow):
+    """A bulk action finds the dead letter by its dependency. Once accepted it is not asked for again."""
+
+    @override
+    def is_asked_again(self, place: Place | None) -> bool:
+        # Before the orchestration is started the caller has no answer, and asks again.
+        return place is not None and place[0] == "client: merge Workflows"
+
+    @override
+    def dependency_of(self, subject: str) -> str:
+        return subject
+
+
+class ReplayFlow(LetterFlow):
+    """A dead letter that is replayed, and then succeeds."""
+
+    path = "/fail/1?status=422"
 
     def expected(self, subject: str) -> Expected:
         return Expected(
@@ -48,37 +73,21 @@ class SingleReplay(ReplayFlow):
             await replay_dead_letter(app.binding, app.letters[subject], ReplayBody(), clock.now())
 
 
-class BulkReplay(ReplayFlow):
-    """It is found and replayed by a bulk replay, which nobody has to ask for twice once it was accepted."""
+class BulkReplay(FoundByFilter, ReplayFlow):
+    """It is found and replayed by a bulk replay."""
 
     name = "bulk"
-
-    @override
-    def is_asked_again(self, place: Place | None) -> bool:
-        # Before the orchestration is started the caller has no answer, and asks again.
-        return place is not None and place[0] == "client: merge Workflows"
 
     async def ask(self, app: SmallApp, subject: str) -> None:
         app.places.names[app.letters[subject]] = subject
         asked = {"filter": {"dependency": self.dependency_of(subject)}, "rate_per_second": 100}
         await accepted(start_replay_of_many, app, asked)
 
-    def dependency_of(self, subject: str) -> str:
-        return subject
 
-
-class Archived(Flow):
-    """A dead letter that is put away by hand."""
+class Archived(LetterFlow):
+    """A dead letter that is archived by hand."""
 
     name = "archived"
-
-    def dependency_of(self, _subject: str) -> str:
-        return "flaky"
-
-    async def prepare(self, app: SmallApp, subject: str) -> None:
-        asked = body(subject, "/status/422", dependency=self.dependency_of(subject))
-        await accepted(submit_operation, app, asked)
-        app.letters[subject] = await letter_of_operation(app, subject)
 
     async def ask(self, app: SmallApp, subject: str) -> None:
         if await is_open(app.letters[subject]):
@@ -91,14 +100,10 @@ class Archived(Flow):
         )
 
 
-class BulkArchived(Archived):
-    """It is found and put away by a bulk action."""
+class BulkArchived(FoundByFilter, Archived):
+    """It is found and archived by a bulk action."""
 
     name = "tidied"
-
-    @override
-    def is_asked_again(self, place: Place | None) -> bool:
-        return place is not None and place[0] == "client: merge Workflows"
 
     @override
     async def ask(self, app: SmallApp, subject: str) -> None:
@@ -109,10 +114,6 @@ class BulkArchived(Archived):
             "rate_per_second": 100,
         }
         await accepted(start_action_on_many, app, asked)
-
-    @override
-    def dependency_of(self, subject: str) -> str:
-        return subject
 
 
 class Resent(Flow):

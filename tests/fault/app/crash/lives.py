@@ -25,9 +25,10 @@ from durable_retry.services.outbox import SWEPT_AFTER, sweep
 from durable_retry.stores.task_hub import close_clients, read_record
 from onebox.hub import FaultPoint
 from onebox.hub.reading import InstanceFilter
-from tests.support.crash.flows import FLOWS, flow_of
-from tests.support.crash.places import CLIENT, Place, Places, die
-from tests.support.crash.small_app import SmallApp, small_app
+from tests.fault.app.crash.flows import FLOWS, flow_of
+from tests.fault.app.crash.places import CLIENT, Place, Places, die
+from tests.fault.app.crash.small_app import SmallApp, small_app
+from tests.support.onebox.workload import Cut
 
 _ALL_SECONDS: Final = 220
 _TOGETHER_SECONDS: Final = 100
@@ -82,15 +83,7 @@ class Life:
             die()
 
     async def _be_struck(self, point: FaultPoint, visit: int, subjects: list[str]) -> None:
-        left = visit
-
-        def strike(at: FaultPoint) -> None:
-            nonlocal left
-            left -= at is point
-            if left == 0:
-                die()
-
-        async with small_app(self.folder, Places(), twice=True, faults=strike) as app:
+        async with small_app(self.folder, Places(), twice=True, faults=Cut(point, visit, die)) as app:
             self._leave(app, dict.fromkeys(subjects))
             await _together(_ask(app, subject) for subject in [*subjects, *subjects])
             await _quiet(app)

@@ -14,7 +14,7 @@ from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker,
 from onebox.worker.loading import load_app
 from onebox.worker.runner import Runner
 from scripts.processes import ROOT
-from tests.support.crash.places import Places, subject, writer
+from tests.fault.app.crash.places import Places, subject, writer
 
 SETTINGS = HubSettings(max_activities=1_000)
 """Whoever stands still takes an activity's place."""
