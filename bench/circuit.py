@@ -23,6 +23,7 @@ from unittest.mock import patch
 
 import httpx
 
+from bench.child import run_child
 from bench.metered_app import Requests, served_app
 from bench.numbers import Row, Table, milliseconds, percentile
 from bench.systems import Outcome, Work, flaky_target, onebox, run
@@ -110,22 +111,12 @@ def many(number: int) -> str:
 
 
 async def _in_own_process(folder: Path, target_url: str, percent: int, operations: int) -> Counted:
-    arguments = [str(folder / f"share-{percent}"), target_url, str(percent), str(operations)]
-    log_path = folder / f"share-{percent}.log"
-    with log_path.open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
-            *[sys.executable, "-m", "bench.circuit", *arguments],
-            cwd=ROOT,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-            env={**os.environ, "DEPENDENCIES_FILE": str(folder / SETTINGS_FILE)},
-        )
-        output, _ = await process.communicate()
-    if process.returncode != 0:
-        raise RuntimeError(
-            f"the share of {percent} % ended with {process.returncode}: {log_path.read_text()[-2_000:]}"
-        )
-    return Counted(**json.loads(output.splitlines()[-1]))
+    counted = await run_child(
+        *("-m", "bench.circuit", folder / f"share-{percent}", target_url, percent, operations),
+        log=folder / f"share-{percent}.log",
+        env={**os.environ, "DEPENDENCIES_FILE": str(folder / SETTINGS_FILE)},
+    )
+    return Counted(**counted)
 
 
 def _share_table(runs: list[Counted], operations: int) -> Table:

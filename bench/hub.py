@@ -28,12 +28,12 @@ from durabletask.testing import InMemoryOrchestrationBackend
 from durabletask.worker import TaskHubGrpcWorker
 
 from bench.baseline import BACKEND_THREADS
+from bench.child import run_child
 from bench.numbers import Row, Table, milliseconds, percentile
 from bench.systems import PLAIN_APP, onebox
 from onebox.clock import SystemClock
 from onebox.hub import Hub
 from onebox.hub.model import Start, Status
-from scripts.processes import ROOT
 from tests.support.onebox.durable_app import App, AppInvoker
 
 type Turns = Generator[task.Task[Any], Any, Any]
@@ -314,19 +314,7 @@ def _folder(parent: Path, name: str) -> Path:
 
 
 async def _child(*arguments: object) -> dict[str, float]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.hub", *map(str, arguments)), cwd=ROOT, stdout=asyncio.subprocess.PIPE
-    )
-    try:
-        async with asyncio.timeout(CHILD_SECONDS):
-            out, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
-        raise RuntimeError(f"{arguments[0]} ended with {process.returncode}; see above")
-    found: dict[str, float] = json.loads(out.splitlines()[-1])
+    found: dict[str, float] = await run_child("-m", "bench.hub", *arguments, within_seconds=CHILD_SECONDS)
     return found
 
 

@@ -7,7 +7,6 @@ process can load the app once.
 import asyncio
 import inspect
 import json
-import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,6 +19,7 @@ from unittest.mock import patch
 import httpx
 from azure.storage.queue import QueueClient
 
+from bench.child import run_child
 from bench.metered_app import served_app
 from bench.numbers import Row, Table, milliseconds
 from bench.systems import flaky_target, onebox
@@ -114,16 +114,8 @@ async def _starts(client: httpx.AsyncClient) -> list[float]:
 
 
 async def _in_own_process(folder: Path, target_url: str, messages: int) -> dict[str, float]:
-    with folder.with_suffix(".log").open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
-            *[sys.executable, "-m", "bench.intake", str(folder), target_url, str(messages)],
-            cwd=ROOT,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-            env=dict(os.environ),
-        )
-        output, _ = await process.communicate()
-    seconds: dict[str, float] = json.loads(output.splitlines()[-1])
+    arguments = ("-m", "bench.intake", folder, target_url, messages)
+    seconds: dict[str, float] = await run_child(*arguments, log=folder.with_suffix(".log"))
     return seconds
 
 

@@ -4,7 +4,6 @@
 it found as JSON.
 """
 
-import asyncio
 import json
 import os
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 
 import httpx
 
+from bench.child import run_child
 from bench.numbers import Row, Table
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.operation import OperationInput
@@ -25,7 +25,7 @@ from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.settings.telemetry import receivers_in
 from durable_retry.telemetry import events, spans, start_telemetry
-from scripts.processes import ROOT, free_port
+from scripts.processes import free_port
 
 OPERATIONS = 2_000
 REPEATS = 5
@@ -81,15 +81,7 @@ async def _in_own_process(settings: dict[str, str]) -> Cost:
 
 
 async def _printed(environ: dict[str, str], *arguments: str) -> Any:
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, *arguments),
-        cwd=ROOT,
-        env=environ,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    printed, _ = await child.communicate()
-    return json.loads(printed)
+    return await run_child(*arguments, log=Path(os.devnull), env=environ)
 
 
 def _table(columns: tuple[str, ...], costs: list[Cost]) -> Table:
