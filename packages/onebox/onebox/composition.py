@@ -16,9 +16,9 @@ from onebox.clock import Clock
 from onebox.data_folder import DataFolder
 from onebox.environment import SEMANTICS, AppSettings
 from onebox.faults import HostFaults, no_faults
-from onebox.host_json import DurableTask, HostJson, Queues
+from onebox.host_json import DurableTask, HostJson, Http, Queues
 from onebox.http.access import Browsers, Keys
-from onebox.http.functions import HttpFunctions, endpoints
+from onebox.http.functions import Endpoint, HttpFunctions, endpoints
 from onebox.http.management import ManagementApi
 from onebox.http.messages import body_limit_bytes
 from onebox.http.server import Admin, Application
@@ -99,28 +99,9 @@ class Components:
         limits = replace(asked, azure=self._azure, chains=processes is None)
         self.hub = Hub(data.hub, self.invoker, clock, limits, faults, socket=data.socket)
         found = endpoints(catalogue, extensions.http)
-        self.functions = HttpFunctions(
-            found,
-            self.runner,
-            self.inputs,
-            self.outputs,
-            extensions.http,
-            body_limit_bytes=body_limit_bytes(self.settings),
-            faults=faults,
-        )
-        if self.streams is not None:
-            self.functions.streamed = StreamedAnswers(self.streams, extensions.http.custom_headers)
+        self.functions = self._http_functions(found, extensions.http)
         self.retrying = RetryingRunner(self.runner, self.outputs, clock, random.random)
-        manual = ManualTriggers(self.retrying, self.inputs, clock)
-        self.admin = Admin(
-            catalogue,
-            found,
-            manual,
-            storage=account.described,
-            trouble=lambda: self.hub.trouble or ("" if processes is None else processes.trouble),
-            workers=None if processes is None else processes.described,
-            clock=clock,
-        )
+        self.admin = self._admin(found)
         self.application = Application(self.functions, self.admin, keys, browsers)
         event_grid = EventGridWebhook(catalogue, self.retrying, self.inputs)
         self.application.webhooks[EVENT_GRID_PATH] = event_grid.answer
@@ -149,6 +130,32 @@ class Components:
             self.streams = StreamsHere(streams, loop)
         self.runner = runner = Runner(self._clock, host_json.function_timeout, self.loop)
         self.invoker = DurableInvoker(catalogue, runner, self.inputs, self._faults)
+
+    def _http_functions(self, found: tuple[Endpoint, ...], http: Http) -> HttpFunctions:
+        functions = HttpFunctions(
+            found,
+            self.runner,
+            self.inputs,
+            self.outputs,
+            http,
+            body_limit_bytes=body_limit_bytes(self.settings),
+            faults=self._faults,
+        )
+        if self.streams is not None:
+            functions.streamed = StreamedAnswers(self.streams, http.custom_headers)
+        return functions
+
+    def _admin(self, found: tuple[Endpoint, ...]) -> Admin:
+        processes = self.processes
+        return Admin(
+            self.catalogue,
+            found,
+            ManualTriggers(self.retrying, self.inputs, self._clock),
+            storage=self.account.described,
+            trouble=lambda: self.hub.trouble or ("" if processes is None else processes.trouble),
+            workers=None if processes is None else processes.described,
+            clock=self._clock,
+        )
 
     def _queue_listeners(self, queues: Queues) -> tuple[Trigger, ...]:
         return queue_listeners(
