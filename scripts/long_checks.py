@@ -1,11 +1,11 @@
 """`make test-long`: the tests marked `long`, all of them or a bounded, seeded sample.
 
-All of them includes the end-to-end tests once more, on a task hub with the weaker terms of Azure Storage, but
-for those that `tests/support/semantics.py` lists.
+A full run also runs the end-to-end tests on a task hub with the weaker terms of Azure Storage, without those
+that `tests/support/semantics.py` lists.
 
-A sample runs whole test files until its seconds are spent: first what installs onebox from a wheel, then the
-others in a random order. The seed that it prints gives the same order again, and the same simulated worlds,
-of which it plays a tenth. A file that is cut off by the bound is reported and does not fail the check.
+A sample runs whole test files until its time is up: first the one that installs onebox from a wheel, then the
+others in a random order. The seed that it prints gives the same order and the same simulated worlds again, of
+which a sample plays a tenth. A file that the time limit cuts off is reported and does not fail the check.
 """
 
 import argparse
@@ -25,12 +25,12 @@ LONGEST_FILE_SECONDS = 120
 """No file of a sample gets more than this beyond the bound."""
 
 WHEEL: Final = "packages/onebox/tests/integration/test_wheel.py"
-"""Part of every sample: no other test would see a wheel that lacks a file."""
+"""Part of every sample: no other test notices a wheel that lacks a file."""
 
 SEEDS = 1_000_000
 
 SAMPLE_SEED = "LONG_CHECKS_SAMPLE_SEED"
-"""Environment variable: the seed of a sample; a test that draws what it plays draws less, and from it."""
+"""Environment variable with the seed of a sample; tests that draw cases use it, and draw fewer."""
 
 NO_TESTS = 5
 """pytest's exit code when nothing was collected."""
@@ -76,7 +76,7 @@ def run_files(files: Sequence[str], seconds: float | None, seed: int) -> list[st
         print(f"long checks: {file}", flush=True)
         try:
             timeout = None if left is None else left + LONGEST_FILE_SECONDS
-            # In a sample a file ends at its first failure: one that is cut off says nothing of those before.
+            # In a sample a file ends at its first failure: one that is cut off reports no earlier failures.
             command = pytest(file) if seconds is None else pytest("--exitfirst", file)
             ended = subprocess.run(command, check=False, timeout=timeout, env=environment)  # noqa: S603 - pytest
         except subprocess.TimeoutExpired:

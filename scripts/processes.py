@@ -22,11 +22,11 @@ START_SECONDS = 120.0
 LOG_END = 4000  # characters of a log that a message shows
 POLL_SECONDS = 0.05
 FIRST_PORT, LAST_PORT = 11_000, 32_000
-NEIGHBOURS = 64  # processes that can choose ports side by side, each among 328
-ERRORS_OF_THE_SERVER = 500
+NEIGHBOURS = 64  # processes that can run side by side, each with 328 ports of its own
+FIRST_SERVER_ERROR = 500
 PLAIN_HTTP = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""`verify` for clients of loopback servers without TLS. By default each client loads trusted certificates,
-which takes longer than hundreds of requests. This context trusts nobody."""
+"""`verify` for clients of loopback servers without TLS: it has no certificates. By default each client loads
+the trusted ones, which takes longer than hundreds of requests."""
 
 
 class ServerDidNotStartError(Exception):
@@ -34,10 +34,10 @@ class ServerDidNotStartError(Exception):
 
 
 def _ports() -> Iterator[int]:
-    """Yields ports that neither a neighbour nor the kernel takes between the choice and the server's start.
+    """Yields ports that neither another process of ours nor the kernel takes before the server starts.
 
     They lie below the ports that the kernel gives to outgoing connections. Processes that run side by side
-    choose from different ones, and a process comes back to one only after all its others.
+    have different ports, and each repeats one only after all its others.
     """
     own = range(FIRST_PORT + os.getpid() % NEIGHBOURS, LAST_PORT, NEIGHBOURS)
     start = secrets.randbelow(len(own))
@@ -62,10 +62,10 @@ def free_storage_ports() -> StoragePorts:
 
 
 def eventually[T](look: Callable[[], T | None], what: str, *, within_seconds: float = 30.0) -> T:
-    """Asks again and again.
+    """Looks again and again until there is an answer.
 
     Args:
-        look: Asked about 20 times a second.
+        look: Called about 20 times a second.
         what: What is waited for, for the message.
         within_seconds: How long to go on, above 0.
 
@@ -135,7 +135,7 @@ class ServerProcess:
             raise
 
     def kill(self) -> None:
-        """Ends it as a power cut would."""
+        """Kills it, without time to write anything."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
@@ -155,7 +155,7 @@ class ServerProcess:
             raise ServerDidNotStartError(f"{self.command} ended:\n{self.log.read_text()[-LOG_END:]}")
         verify = PLAIN_HTTP if self.ready_url.startswith("http://") else True
         try:
-            return httpx.get(self.ready_url, timeout=2, verify=verify).status_code < ERRORS_OF_THE_SERVER
+            return httpx.get(self.ready_url, timeout=2, verify=verify).status_code < FIRST_SERVER_ERROR
         except httpx.TransportError:
             return False
 

@@ -1,9 +1,9 @@
-"""`python -m scripts.smoke URL [--function-key KEY]`: whether a deployed app works, in a minute.
+"""`python -m scripts.smoke URL [--function-key KEY]`: checks in a minute that a deployed app works.
 
-It asks for the health, has a bad request refused, and takes one operation through a failed attempt, a wait
-and a cancellation: so an orchestration, an activity, both entities and a durable timer have run. The
-operation calls `--dependency` of the app's dependencies file (default `flaky`, which the shipped parameters
-point at no host), on a path that no service has. Nothing is left but a cancelled operation.
+It reads the health, posts a bad request, and takes one operation through a failed attempt, a wait and a
+cancellation, which needs an orchestration, an activity, both entities and a durable timer. The operation
+calls `--dependency` of the app's dependencies file (default `flaky`, which the shipped parameters point at no
+host), on a path that no service has. Nothing is left but a cancelled operation.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Handlers that say each thing a handler can say; the tests name them in the app setting HANDLERS."""
+"""Handlers with each kind of outcome; the tests name this module in the app setting HANDLERS."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -6,7 +6,7 @@ from durable_retry.handlers import Call, Rejected, Throttled, Transient, operati
 
 
 class Wish(BaseModel):
-    """What a test wants to hear, and for how many attempts."""
+    """How many attempts fail, and the wait that they ask for."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -38,7 +38,7 @@ async def rejected(_wish: Wish, _call: Call) -> None:
 
 @operation_handler("broken", dependency="flaky", input_model=Wish)
 async def broken(wish: Wish, call: Call) -> dict[str, object]:
-    """Fails at first as a handler does that has a mistake."""
+    """Raises at first what a mistake in a handler raises."""
     if call.attempt <= wish.attempts:
         raise RuntimeError("quantity")
     return {"correlation_id": call.correlation_id, "has_time": 0 < call.seconds_left <= 5}

@@ -65,20 +65,23 @@ from orchestrators.workflows import batch, call_operation, saga
 from scripts.processes import free_port
 from tests.support.builders import Activities, failing
 
+_ORCHESTRATORS: dict[str, Any] = {
+    OPERATION: operation,
+    RELEASE_WAITING: release_waiting,
+    RETENTION: retention,
+}
+_PARTS: dict[str, Any] = {
+    OUTBOX: outbox,
+    BATCH: batch,
+    SAGA: saga,
+    REPLAY: replay,
+    BULK_ACTION: bulk_action,
+    CALL: call_operation,
+}
 _ACTIVITIES = (
     *(ATTEMPT, COMMIT, DEAD_LETTER, OUTBOX_PENDING, PUBLISH, OUTBOX_GIVE_UP),
-    *(
-        SUBMIT,
-        BATCH_STEP,
-        BATCH_CLOSE,
-        REPLAY_PAGE,
-        REPLAY_BATCH,
-        BULK_PAGE,
-        BULK_BATCH,
-        START_CALL,
-        LOOK_AT_CALL,
-    ),
-    REMOVE_PAST,
+    *(SUBMIT, BATCH_STEP, BATCH_CLOSE, REPLAY_PAGE, REPLAY_BATCH, BULK_PAGE, BULK_BATCH),
+    *(START_CALL, LOOK_AT_CALL, REMOVE_PAST),
 )
 
 _QUIET = logging.getLogger("durabletask.quiet")
@@ -129,23 +132,7 @@ def task_hub_stage(
     worker = TaskHubGrpcWorker(
         host_address=f"127.0.0.1:{port}", logger=_QUIET, data_converter=DEFAULT_FUNCTIONS_DATA_CONVERTER
     )
-    orchestrators: dict[str, Any] = {
-        OPERATION: operation,
-        RELEASE_WAITING: release_waiting,
-        RETENTION: retention,
-    }
-    orchestrators |= (
-        {
-            OUTBOX: outbox,
-            BATCH: batch,
-            SAGA: saga,
-            REPLAY: replay,
-            BULK_ACTION: bulk_action,
-            CALL: call_operation,
-        }
-        if parts
-        else {}
-    )
+    orchestrators = _ORCHESTRATORS | (_PARTS if parts else {})
     for name, orchestrator in {**orchestrators, **instead}.items():
         if name not in without:
             worker.add_orchestrator(_named(orchestrator, name))

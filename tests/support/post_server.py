@@ -1,4 +1,4 @@
-"""A server on loopback that takes what is posted to it."""
+"""A server on loopback that passes each POST to a function and answers what that returns."""
 
 import gzip
 from collections.abc import Callable
@@ -7,11 +7,11 @@ from threading import Thread
 from typing import Any
 
 type PostHandler = Callable[[str, bytes], bytes]
-"""Takes a path and a body, unpacked, and gives the JSON that is answered."""
+"""Takes a path and a body, decompressed, and returns the body of the answer."""
 
 
 class PostServer:
-    """Serves from its making on.
+    """Serves from its construction on.
 
     Attributes:
         url: Where, without a slash at the end.
@@ -24,7 +24,7 @@ class PostServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Goes away at once; a second time does nothing."""
+        """Stops serving; a second call does nothing."""
         server, self._server = self._server, None
         if server is not None:
             server.shutdown()

@@ -7,7 +7,7 @@ CHUNK = 65_536
 
 
 class Relay:
-    """Passes on what comes to a port of its own, until it is cut; when mended, new connections pass again."""
+    """Forwards connections from a port of its own to an address; `cut` breaks them, `mend` allows more."""
 
     def __init__(self, address: str) -> None:
         self._address = address  # `host:port`, or `unix:` and a path

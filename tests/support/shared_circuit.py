@@ -19,7 +19,7 @@ from tests.support.builders import NOON
 
 @dataclass
 class Moment:
-    """The present; `pass_` lets time go by."""
+    """A clock that stands still until `pass_`."""
 
     at: datetime = NOON
 
@@ -37,8 +37,8 @@ class CircuitInMemory:
     Attributes:
         breaker: Its state.
         is_down: Whether nothing can be read or sent.
-        delivers: Whether what is sent arrives at once; else it is under way, as a signal is.
-        reads: How often it was read, or should have been.
+        delivers: Whether a report arrives at once; else it stays under way, as a signal may.
+        reads: How often it was read, failed reads included.
         sent_reports: Every report that was sent, also those that did not arrive.
         reads_may_go: While it is set to an event, reads wait for it.
         now: The clock of the machine that runs it.
