@@ -101,7 +101,7 @@ def parse(envelope: ParsedEnvelope, naming: Naming, trace: TraceContext | None =
 
     Args:
         envelope: The body, and the event that it came in.
-        naming: See there.
+        naming: What may name it: the caller's tenant and key, or what the source gives.
         trace: The trace context of the caller.
 
     Raises:

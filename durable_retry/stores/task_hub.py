@@ -52,7 +52,7 @@ class InstanceEndedError(Exception):
     """The instance does not take events any more: it has ended, or was purged."""
 
 
-_NOBODY_LISTENS: Final = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND})
+_ENDED_OR_UNKNOWN: Final = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND})
 """What backends answer to an event for an ended or unknown instance; others drop the event in silence."""
 
 
@@ -307,7 +307,7 @@ async def raise_event(hub: str, operation_id: str, event: str, data: Mapping[str
     try:
         await client.raise_orchestration_event(operation_id, event, data=dict(data))
     except grpc.aio.AioRpcError as error:
-        if error.code() in _NOBODY_LISTENS:
+        if error.code() in _ENDED_OR_UNKNOWN:
             raise InstanceEndedError(operation_id) from error
         raise task_hub_unavailable(error) from error
 

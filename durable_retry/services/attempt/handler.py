@@ -87,7 +87,7 @@ async def _attempt(plan: Plan, handler: Handler, calls: Calls) -> AttemptOutcome
         return plan.outcome(category=Category.MALFORMED, error=error_line(error, plan.dependency))
     except httpx.HTTPStatusError as error:
         return _refused_by_dependency(plan, error, calls.failure_of(error))
-    except Exception as error:  # noqa: BLE001 - the contract: any other exception of a handler is transient
+    except Exception as error:  # noqa: BLE001 - any other error of a handler is transient: docs/handlers.md
         step = await calls.cut_off() if limit.expired() else calls.failure_of(error)
         if isinstance(error, TimeoutError) and calls.may_have_acted:
             return _cut_off(plan)
