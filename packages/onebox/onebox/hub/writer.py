@@ -24,10 +24,9 @@ import logging
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -35,108 +34,14 @@ from onebox.clock import Clock
 from onebox.faults import FaultPoint, FaultPoints
 from onebox.hub.database import Transaction
 from onebox.hub.model import Effects, Lane, StoreUnwritableError, now_us
+from onebox.hub.outage import Outage, OutageChanged, ignore_outages, is_outage
 from onebox.inline import InlinePolicy
 
 _LOGGER = logging.getLogger(__name__)
-_OUTAGE_CODES: Final = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_READONLY,
-    }
-)
-_FIRST_PAUSE: Final = timedelta(milliseconds=100)
-_LONGEST_PAUSE: Final = timedelta(seconds=5)
-_LARGEST_GROUP = 256  # bounds how long the event loop runs statements without a break
-
-
-_MOST_FOLLOWERS = 64  # of one group, likewise
+_LARGEST_GROUP: Final = 256  # bounds how long the event loop runs statements without a break
+_MOST_FOLLOWERS: Final = 64  # of one group, likewise
 _SLOW_COMMIT_SECONDS: Final = 0.002  # a longer one may not hold up the event loop
 _COMMIT: Final = "commit"
-
-
-class OutageChanged(Protocol):
-    """What follows from an outage."""
-
-    def __call__(self, *, outage: bool) -> None:
-        """Act on its begin (True) or its end (False)."""
-        ...
-
-
-def ignore_outages(*, outage: bool) -> None:
-    """Do nothing."""
-
-
-def is_outage(error: Exception) -> bool:
-    """Return whether SQLite failed for a reason that can pass, rather than for a mistake in a statement."""
-    if not isinstance(error, sqlite3.OperationalError):
-        return False
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _OUTAGE_CODES  # the rest of the code is a detail
-
-
-class Outage:
-    """The present outage, if there is one, and the tries to end it.
-
-    States: none → begun (`begin`, at a failed commit) → none (`end`, at a commit that succeeds).
-
-    Args:
-        clock: Paces the tries.
-        attempt: Writes something small; raises while the store cannot be written.
-        changed: Called when an outage begins and when it has ended.
-    """
-
-    def __init__(self, clock: Clock, attempt: Callable[[], Awaitable[None]], changed: OutageChanged) -> None:
-        self._clock = clock
-        self._attempt = attempt
-        self._changed = changed
-        self._over = asyncio.Event()
-        self._over.set()
-        self._trying: asyncio.Task[None] | None = None
-        self.reason = ""
-
-    def begin(self, error: Exception) -> None:
-        """Note that a commit has failed; the log gets one line per outage."""
-        if self.reason:
-            return
-        self.reason = f"the task hub's store cannot be written: {error}"
-        _LOGGER.error("%s; no work is taken until it can", self.reason)
-        self._over.clear()
-        self._changed(outage=True)
-        self._trying = asyncio.create_task(self._try())
-
-    def end(self) -> None:
-        """Note that a commit has succeeded."""
-        if not self.reason:
-            return
-        _LOGGER.warning("the task hub's store can be written again")
-        self.reason = ""
-        self._over.set()
-        self._changed(outage=False)
-
-    async def over(self) -> None:
-        """Wait until there is no outage."""
-        await self._over.wait()
-
-    async def close(self) -> None:
-        """Try no more."""
-        if self._trying is not None:
-            self._trying.cancel()
-            await asyncio.wait([self._trying])
-
-    async def _try(self) -> None:
-        pause = _FIRST_PAUSE
-        while self.reason:
-            due = self._clock.now() + pause
-            while self._clock.now() < due and self.reason:
-                await self._clock.wait(due, self._over)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-            try:
-                await self._attempt()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next try may succeed
-                _LOGGER.debug("still not: %s", error)
 
 
 class Followers(Protocol):
