@@ -7,6 +7,7 @@ connection that the peer closed, so taking one is a `pop`.
 
 import asyncio
 import json
+import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,6 +19,7 @@ from typing import Any, Final, override
 from weakref import WeakKeyDictionary
 
 import httpx
+from aiohappyeyeballs import start_connection
 
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.dependency import Dependency
@@ -148,12 +150,12 @@ class PooledTransport(httpx.AsyncBaseTransport):
         options: dict[str, Any] = {"ssl": self._tls(), "server_hostname": host} if scheme == "https" else {}
         try:
             async with limit(seconds, httpx.ConnectTimeout):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: HttpConnection(self._lost),
-                    host,
-                    port,
-                    happy_eyeballs_delay=_HAPPY_EYEBALLS_SECONDS,
-                    **options,
+                loop = asyncio.get_running_loop()
+                addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                # Not the loop's `happy_eyeballs_delay`: uvloop, on which the Azure worker runs, has none.
+                connected = await start_connection(addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_SECONDS)
+                _, connection = await loop.create_connection(
+                    lambda: HttpConnection(self._lost), sock=connected, **options
                 )
         except (OSError, UnicodeError) as error:  # an SSLError is an OSError
             raise httpx.ConnectError(str(error) or type(error).__name__) from error

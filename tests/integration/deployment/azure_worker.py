@@ -3,9 +3,11 @@
 usage: azure_worker.py HOST_ADDRESS WORKER_PACKAGES APP_PACKAGES
 
 It is run by an interpreter that has nothing else. Its order of things is the proxy worker's of Python 3.13:
-the worker's own grpc and protobuf are imported; at the first message its packages' modules are forgotten, the
-app's packages come first, and `azure_functions_runtime` is imported from wherever it is found then.
-Source: `workers/proxy_worker` of `Azure/azure-functions-python-worker` (dispatcher.py, utils/dependency.py).
+the worker's own grpc, protobuf and uvloop are imported, and uvloop runs the event loop; at the first message
+its packages' modules are forgotten, the app's packages come first, and `azure_functions_runtime` is imported
+from wherever it is found then.
+Source: `workers/proxy_worker` of `Azure/azure-functions-python-worker` (start_worker.py, dispatcher.py,
+utils/dependency.py).
 """
 
 import asyncio
@@ -22,6 +24,7 @@ sys.path[:] = [worker_packages, *(path for path in sys.path if "site-packages" n
 
 import google.protobuf  # type: ignore[import-untyped] # noqa: E402 - the worker's own, not the app's
 import grpc  # noqa: E402 - the worker's own, not the app's
+import uvloop  # noqa: E402 - likewise
 
 
 def module_beside(name: str) -> ModuleType:
@@ -83,6 +86,7 @@ class Worker:
             )
             found.capabilities["library"] = self._library.version.VERSION
             found.capabilities["workers protobuf"] = WORKERS_PROTOBUF
+            found.capabilities["event loop"] = type(asyncio.get_running_loop()).__module__
             found.capabilities["modules"] = ",".join(
                 f"{name}={sys.modules[name].__version__}" for name in ("grpc", "google.protobuf")
             )
@@ -125,4 +129,4 @@ async def serve() -> None:
     answers.put(STOP)
 
 
-asyncio.run(serve())
+asyncio.run(serve(), loop_factory=uvloop.new_event_loop)

@@ -11,10 +11,13 @@ import queue
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,11 +27,14 @@ import grpc
 import pytest
 from durabletask.testing import create_test_backend
 
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.loop import AdmissionState
 from scripts.package import write
 from scripts.processes import ROOT, free_port
 from tests.integration.deployment.deployment import link_packages
 from tests.integration.deployment.function_rpc import EVENT_STREAM, PACKAGE, make_messages
 from tests.support.azurite import Storage
+from tests.support.builders import an_operation
 from tests.support.hub import binding_for
 
 pytestmark = pytest.mark.long
@@ -40,6 +46,7 @@ WORKERS_OWN = (
     "grpcio~=1.70.0",
     "azure-functions==1.24.0",
     "azure-functions-runtime==1.1.0",
+    "uvloop~=0.21.0",
 )
 LIBRARY = "azure_functions_runtime"
 PINNED = "1.3.0"
@@ -51,6 +58,7 @@ OPEN_TELEMETRY = {
 """What `HOST_TELEMETRY=openTelemetry` sets; infra/modules/settings.bicep."""
 TRACE_PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 ANSWER_SECONDS = 120
+TARGET_PORT = free_port()
 
 rpc = make_messages()
 
@@ -169,6 +177,28 @@ def start(
         yield started
 
 
+@pytest.fixture(scope="module")
+def target() -> Iterator[list[str]]:
+    """What a target on loopback was asked for; it answers 200."""
+    asked: list[str] = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(f"{self.command} {self.path}")
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", TARGET_PORT), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield asked
+        server.shutdown()
+
+
 @contextmanager
 def serving(app: Path, workers_own: Path, storage: Storage, **settings: str) -> Iterator[Worker]:
     """Run a worker, and the task hub that its clients talk to."""
@@ -188,7 +218,7 @@ def serving(app: Path, workers_own: Path, storage: Storage, **settings: str) -> 
     environment = {
         "PATH": os.environ["PATH"],
         "AzureWebJobsStorage": storage.connection_string,
-        "FLAKY_TARGET_URL": "https://flaky-target.invalid",
+        "FLAKY_TARGET_URL": f"http://127.0.0.1:{TARGET_PORT}",
         **settings,
     }
     command = [
@@ -331,6 +361,24 @@ def test_an_activity_runs(worker: Worker) -> None:
         "outbox_pending", rpc.TypedData(json=json.dumps({"operation_id": "none", "run": 1}))
     )
     assert succeeded(answer).return_value.WhichOneof("data") is not None, request
+
+
+def test_an_attempt_calls_its_dependency_on_the_event_loop_of_the_worker(
+    worker: Worker, target: list[str]
+) -> None:
+    assert worker.started.capabilities["event loop"] == "uvloop"
+    operation = an_operation(
+        operation_id=f"op-{uuid.uuid4().hex}",
+        dependency="flaky",
+        created_at=datetime.now(UTC),
+        deadline_in=None,
+    )
+    sent = operation.to_json() | {"on_success": []}
+    call = {"operation": sent, "run": 1, "attempt": 1, "ticket": AdmissionState().to_json()}
+    answer = succeeded(worker.invoke("attempt", rpc.TypedData(json=json.dumps(call))))
+    outcome = AttemptOutcome.from_json(json.loads(answer.return_value.json))
+    assert (outcome.category, outcome.status_code) == (None, 200), outcome.error
+    assert target[-1] == "POST /charges"
 
 
 def test_an_older_library_of_the_platform_indexes_nothing(start: Callable[..., Worker]) -> None:

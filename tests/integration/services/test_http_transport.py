@@ -72,7 +72,8 @@ async def serving(answer: bytes | Answering, *, tls: ssl.SSLContext | None = Non
         yield server
     finally:
         listening.close()
-        listening.close_clients()
+        for writer in server.writers:
+            writer.transport.abort()
 
 
 @asynccontextmanager
@@ -121,6 +122,13 @@ async def test_a_response_is_read_and_its_connection_used_again(
             assert "link" not in response.headers
     assert server.connections == 1
     assert all(request.endswith(b"\r\n\r\nquestion") for request in server.requests)
+
+
+async def test_each_address_of_a_host_is_tried() -> None:
+    # localhost is ::1 as well on most machines, and the server listens on one of them.
+    async with serving(OK) as server, using() as client:
+        response = await client.get(f"http://localhost:{server.port}/")
+        assert response.status_code == 200
 
 
 async def test_a_body_without_a_length_ends_with_the_connection() -> None:
@@ -263,7 +271,7 @@ async def test_a_connect_that_takes_too_long_is_a_connect_timeout(monkeypatch: p
     async def never(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", never)
+    monkeypatch.setattr("durable_retry.services.attempt.http_client.start_connection", never)
     sending = SendProgress()
     async with using() as client:
         with pytest.raises(httpx.ConnectTimeout):
