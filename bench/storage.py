@@ -24,8 +24,8 @@ from durabletask.testing import create_test_backend
 from activities.outbox import outbox_give_up, outbox_pending, publish
 from bench.metered_app import Requests, counting_requests
 from bench.numbers import Row, Table, milliseconds
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter, Facets
-from durable_retry.engine.dead_letters.record import Status, archived
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import Facets, Status, archived
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.outbox import EventState
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from itertools import batched, groupby
 from typing import Final
 
+from durable_retry.engine.base.json_forms import age
 from durable_retry.engine.base.names import outbox_instance
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.operations.idempotency import RecordState, state_of
@@ -37,7 +38,6 @@ from durable_retry.stores.outbox_index import (
     own_location,
     remove_location,
 )
-from durable_retry.stores.row_keys import age
 from durable_retry.stores.task_hub import (
     purge_ended,
     read_operation,

@@ -13,8 +13,9 @@ from datetime import datetime
 from typing import Final
 
 from durable_retry.engine.alerts import Alert, Silence
+from durable_retry.engine.base.json_forms import newest_first
 from durable_retry.stores import tables
-from durable_retry.stores.row_keys import newest_first, quoted
+from durable_retry.stores.tables import quoted
 
 TABLE: Final = "Alerts"
 

@@ -11,10 +11,9 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
-from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry.engine.base.json_forms import age, from_rfc3339
 from durable_retry.engine.dead_letters.bulk_replay import BulkItem
 from durable_retry.stores import tables
-from durable_retry.stores.row_keys import age
 from durable_retry.stores.workflows import LISTS_TABLE
 
 _WITHOUT_INSTANT: Final = "1970-01-01T00:00:00Z"

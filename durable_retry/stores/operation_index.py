@@ -28,11 +28,16 @@ from hashlib import sha256
 from itertools import batched, groupby
 from typing import Any, Final, Self
 
-from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import (
+    from_microseconds,
+    from_rfc3339,
+    microseconds,
+    newest_first,
+    to_rfc3339,
+)
 from durable_retry.engine.base.names import FINISHED, OperationState
 from durable_retry.engine.base.text import may_mention
 from durable_retry.stores import tables
-from durable_retry.stores.row_keys import from_microseconds, microseconds, newest_first
 
 TABLE: Final = "OperationIndex"
 NAMES_TABLE: Final = "OperationNames"

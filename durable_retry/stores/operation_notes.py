@@ -17,7 +17,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from durable_retry import clock
-from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, microseconds
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.stores.operation_index import (
@@ -28,7 +28,6 @@ from durable_retry.stores.operation_index import (
     write_entries_at_end,
     write_since,
 )
-from durable_retry.stores.row_keys import microseconds
 
 ERROR_CHARS: Final = 300
 """Characters of an error that the index has."""

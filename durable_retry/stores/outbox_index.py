@@ -24,10 +24,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Self
 
-from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import age, from_rfc3339, to_rfc3339
 from durable_retry.engine.outbox import EventState, StoredEvent, outbox_id_of
 from durable_retry.stores import tables
-from durable_retry.stores.row_keys import age
 from durable_retry.stores.tables import partition_of, partitions, partitions_with
 
 OUTBOX_TABLE: Final = "Outbox"

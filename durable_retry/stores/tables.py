@@ -14,6 +14,7 @@ from http import HTTPStatus
 from itertools import batched, groupby, islice
 from operator import itemgetter, methodcaller
 from typing import Any, Final
+from urllib.parse import quote
 from zlib import crc32
 
 from azure.core import MatchConditions
@@ -237,10 +238,12 @@ async def rows_between(
         cursor: Last row key of the previous page; None for the first page.
         only: Names of the properties to return, the keys among them; None means all.
     """
-    lower = f"RowKey gt '{_quoted(cursor)}'" if cursor is not None else f"RowKey ge '{_quoted(after)}'"
-    parts = [f"PartitionKey eq '{_quoted(partition_key)}'", lower]
+    lower = (
+        f"RowKey gt '{_odata_text(cursor)}'" if cursor is not None else f"RowKey ge '{_odata_text(after)}'"
+    )
+    parts = [f"PartitionKey eq '{_odata_text(partition_key)}'", lower]
     if before is not None:
-        parts.append(f"RowKey lt '{_quoted(before)}'")
+        parts.append(f"RowKey lt '{_odata_text(before)}'")
     # One extra row shows whether there is another page.
     wanted = None if limit is None else limit + 1
 
@@ -262,7 +265,7 @@ async def read_partition(table: str, partition_key: str) -> list[Versioned]:
     """Return all rows of one partition with their versions."""
 
     def query(client: TableClient) -> list[Versioned]:
-        found = client.query_entities(f"PartitionKey eq '{_quoted(partition_key)}'")
+        found = client.query_entities(f"PartitionKey eq '{_odata_text(partition_key)}'")
         return [Versioned(dict(entity), str(entity.metadata["etag"])) for entity in found]
 
     return await _run(table, query)
@@ -332,11 +335,11 @@ async def rows_after(
         before: Exclusive upper bound; None means the end of the table.
         only: Names of the properties to return, the keys among them; None means all.
     """
-    upper = "" if before is None else f" and PartitionKey lt '{_quoted(before)}'"
+    upper = "" if before is None else f" and PartitionKey lt '{_odata_text(before)}'"
 
     def query(client: TableClient) -> list[Row]:
         found = client.query_entities(
-            f"PartitionKey gt '{_quoted(partition_key)}'{upper}",
+            f"PartitionKey gt '{_odata_text(partition_key)}'{upper}",
             results_per_page=min(limit, _MAX_PAGE_ROWS),
             select=None if only is None else list(only),
         )
@@ -489,7 +492,12 @@ async def _if_unchanged(table: str, change: Callable[[TableClient], None]) -> bo
     return True
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Escape characters that a row key must not contain: slashes, `#`, `?` and control characters."""
+    return quote(text, safe="=").replace("%", "!").replace("~", "!7E")
+
+
+def _odata_text(text: str) -> str:
     """Escape a text for an OData filter: apostrophes are doubled."""
     return text.replace("'", "''")
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
 
-from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import age, from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import FINISHED, DeadLetterReason, OperationState
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
@@ -41,7 +41,6 @@ from durable_retry.engine.workflows import (
     saga_document,
 )
 from durable_retry.stores import tables
-from durable_retry.stores.row_keys import age
 from durable_retry.stores.task_hub import Instance, read_operation
 
 TABLE: Final = "Batches"

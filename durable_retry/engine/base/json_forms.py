@@ -1,8 +1,8 @@
 """Stored forms: instants, frozen dataclasses as JSON, and the trace context that travels with a message.
 
-Instants are RFC 3339 in UTC with `Z`, or milliseconds since 1970. A class that derives from `JsonRecord` is
-stored as an object with one member per field, in the order of the fields. A member's form follows the field's
-type:
+Instants are RFC 3339 in UTC with `Z`, milliseconds since 1970, or, in keys of rows, digits that sort by time.
+A class that derives from `JsonRecord` is stored as an object with one member per field, in the order of the
+fields. A member's form follows the field's type:
 
     str, int, float, bool, Literal, Any        as it is
     datetime                                   RFC 3339 in UTC
@@ -26,6 +26,7 @@ from typing import Annotated, Any, Final, Self, TypeAliasType, get_args, get_ori
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _OFFSET_CHARS: Final = len("+00:00")
 
 
@@ -85,6 +86,39 @@ def optional_from_ms(milliseconds: int | None) -> datetime | None:
 
 type _Convert = Callable[[Any], Any]
 type _Default = Callable[[], Any]
+
+
+DIGITS: Final = 17
+"""Of an instant in a row's key. Rows sort by their keys, in rising order, so a list with the newest first
+has falling digits. Keys are stored: `newest_first` and `age` differ by a microsecond; neither can change."""
+
+_END_US: Final = 10**DIGITS
+"""Microseconds since 1970 in the year 5138: what is left until then sorts the newest first."""
+
+
+def microseconds(instant: datetime) -> int:
+    """Return whole microseconds since 1970 of an aware instant."""
+    return (instant - _EPOCH) // _MICROSECOND
+
+
+def from_microseconds(number: int) -> datetime:
+    """Return the aware UTC instant of microseconds since 1970."""
+    return _EPOCH + number * _MICROSECOND
+
+
+def oldest_first(instant: datetime) -> str:
+    """Return 17 digits that sort in the order of the instants."""
+    return f"{microseconds(instant):0{DIGITS}d}"
+
+
+def newest_first(instant: datetime) -> str:
+    """Return 17 digits that sort in reverse order of the instants."""
+    return f"{_END_US - 1 - microseconds(instant):0{DIGITS}d}"
+
+
+def age(instant: datetime) -> str:
+    """As `newest_first`, for the lists of batches, sagas and bulk actions and of the outbox."""
+    return f"{_END_US - microseconds(instant):0{DIGITS}d}"
 
 
 class JsonRecord:

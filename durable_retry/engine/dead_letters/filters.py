@@ -1,52 +1,11 @@
-"""Which dead letters a query means: facets, the lists that they give, and filters."""
+"""Which dead letters a query means, and the list that it reads."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, Self
+from typing import Self
 
 from durable_retry.engine.base.json_forms import JsonRecord
-from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facets:
-    """The values by which a dead letter can be found, besides status and time.
-
-    Attributes:
-        reason: Of `DeadLetterReason`.
-        category: Of the last failure.
-        dependency: "" for a message that names none.
-        group: Of its root cause.
-    """
-
-    reason: str
-    category: str
-    dependency: str
-    group: str
-
-    @classmethod
-    def of(cls, record: DeadLetterRecord) -> Self:
-        """Return the facets of a dead letter."""
-        return cls(
-            reason=record.reason.value,
-            category=record.category.value,
-            dependency=record.dependency or "",
-            group=record.group,
-        )
-
-    @property
-    def lists(self) -> tuple[str, ...]:
-        """The names of all lists that contain the dead letter."""
-        return (
-            "all",
-            f"reason={self.reason}",
-            f"category={self.category}",
-            f"dependency={self.dependency}",
-            f"group={self.group}",
-        )
-
-
-FACETS: Final = tuple(each.name for each in fields(Facets))
+from durable_retry.engine.dead_letters.record import Facets, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

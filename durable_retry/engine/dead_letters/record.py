@@ -12,11 +12,11 @@ Credentials in the headers of a caller's request are not stored, see `engine.ope
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from durable_retry.engine.base.json_forms import JsonRecord, from_rfc3339, optional_to_rfc3339, to_rfc3339
 from durable_retry.engine.base.masking import Masking
@@ -376,3 +376,44 @@ def _moved(record: DeadLetterRecord, status: Status) -> DeadLetterRecord:
     if (record.status, status) not in STATUS_MOVES:
         raise WrongStatusError(record.status)
     return replace(record, status=status)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facets:
+    """The values by which a dead letter can be found, besides status and time.
+
+    Attributes:
+        reason: Of `DeadLetterReason`.
+        category: Of the last failure.
+        dependency: "" for a message that names none.
+        group: Of its root cause.
+    """
+
+    reason: str
+    category: str
+    dependency: str
+    group: str
+
+    @classmethod
+    def of(cls, record: DeadLetterRecord) -> Self:
+        """Return the facets of a dead letter."""
+        return cls(
+            reason=record.reason.value,
+            category=record.category.value,
+            dependency=record.dependency or "",
+            group=record.group,
+        )
+
+    @property
+    def lists(self) -> tuple[str, ...]:
+        """The names of all lists that contain the dead letter."""
+        return (
+            "all",
+            f"reason={self.reason}",
+            f"category={self.category}",
+            f"dependency={self.dependency}",
+            f"group={self.group}",
+        )
+
+
+FACETS: Final = tuple(each.name for each in fields(Facets))

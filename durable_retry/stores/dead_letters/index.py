@@ -24,12 +24,10 @@ from datetime import datetime
 from typing import Any, Final, Self
 from weakref import WeakKeyDictionary
 
-from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.engine.dead_letters.filters import FACETS, Facets
-from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
+from durable_retry.engine.base.json_forms import DIGITS, from_rfc3339, newest_first, oldest_first, to_rfc3339
+from durable_retry.engine.dead_letters.record import FACETS, DeadLetterRecord, Facets, Status
 from durable_retry.stores import tables
-from durable_retry.stores.row_keys import DIGITS, newest_first, oldest_first, quoted
-from durable_retry.stores.tables import partition_of, partitions, partitions_with
+from durable_retry.stores.tables import partition_of, partitions, partitions_with, quoted
 
 TABLE: Final = "DeadLetterIndex"
 

@@ -14,9 +14,10 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final
 
+from durable_retry.engine.base.json_forms import newest_first
 from durable_retry.engine.base.text import may_mention, mentions
-from durable_retry.engine.dead_letters.filters import FACETS, DeadLetterFilter, Facets
-from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import FACETS, DeadLetterRecord, Facets, Status
 from durable_retry.stores import tables
 from durable_retry.stores.dead_letters.index import (
     AFTER_ALL,
@@ -27,7 +28,6 @@ from durable_retry.stores.dead_letters.index import (
     list_prefix,
 )
 from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
-from durable_retry.stores.row_keys import newest_first
 from durable_retry.stores.tables import SHARDS, partitions
 
 _ROUNDS: Final = 5

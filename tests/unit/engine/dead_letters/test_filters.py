@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter, Facets
-from durable_retry.engine.dead_letters.record import Status, of_operation
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import Facets, Status, of_operation
 from tests.support.builders import NOON, an_entry
 
 RECORD = of_operation("dl-1", an_entry("op-1"), NOON)

@@ -2,15 +2,15 @@
 
 from datetime import timedelta
 
-from durable_retry.stores.row_keys import (
+from durable_retry.engine.base.json_forms import (
     DIGITS,
     age,
     from_microseconds,
     microseconds,
     newest_first,
     oldest_first,
-    quoted,
 )
+from durable_retry.stores.tables import quoted
 from tests.support.builders import NOON
 
 LATER = NOON + timedelta(microseconds=1)
