@@ -6,7 +6,6 @@ Each makes a first call, is answered 503 with a `Retry-After` of two hours, and 
 import asyncio
 import random
 import sqlite3
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +18,8 @@ import httpx
 
 from bench.numbers import Row, Table, milliseconds, percentile
 from bench.peers.client import OK, Http
-from bench.peers.systems import Running, target
-from scripts.processes import ROOT, ServerProcess, eventually, free_port, running
+from bench.peers.systems import Running, onebox, target
+from scripts.processes import eventually, running
 
 LANES = 32
 """Connections that post at the same time."""
@@ -115,17 +114,9 @@ class Waiting:
     """
 
     def __init__(self, folder: Path, target_url: str) -> None:
-        (dependencies := folder / "dependencies.toml").write_text(DEPENDENCIES.format(target_url=target_url))
-        self._url = f"http://127.0.0.1:{(port := free_port())}"
+        self.server, self._url = onebox(folder, DEPENDENCIES.format(target_url=target_url))
         self._hub = folder / "data" / "hub.sqlite"
         self._target_url = target_url
-        command = [sys.executable, "-m", "onebox", "start", "--app", str(ROOT), "--port", str(port)]
-        self.server = ServerProcess(
-            [*command, "--data", str(folder / "data"), "--storage-ports", "free"],
-            ready_url=f"{self._url}/admin/host/status",
-            log=folder / "onebox.log",
-            env={"DEPENDENCIES_FILE": str(dependencies)},
-        )
         self._ids: list[str] = []
         self._posted = 0
 

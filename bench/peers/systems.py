@@ -172,6 +172,26 @@ async def _serving(server: ServerProcess) -> AsyncIterator[int]:
         await asyncio.to_thread(server.stop)
 
 
+def onebox(folder: Path, dependencies: str, **env: str) -> tuple[ServerProcess, str]:
+    """Prepares onebox with this app, not yet started; returns it with its URL.
+
+    Args:
+        folder: Where it keeps its data and log.
+        dependencies: The text of its dependencies file.
+        env: Further settings.
+    """
+    (file := folder / "dependencies.toml").write_text(dependencies)
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    command = [sys.executable, "-m", "onebox", "start", "--app", str(ROOT), "--port", str(port)]
+    server = ServerProcess(
+        [*command, "--data", str(folder / "data"), "--storage-ports", "free"],
+        ready_url=f"{url}/admin/host/status",
+        log=folder / "onebox.log",
+        env={"DEPENDENCIES_FILE": str(file), **env},
+    )
+    return server, url
+
+
 def durable_retry(processes: int) -> System:
     """This project on onebox at its defaults, but for the wait and for thresholds above half of the calls.
 
@@ -181,18 +201,10 @@ def durable_retry(processes: int) -> System:
 
     @asynccontextmanager
     async def run(folder: Path, target_url: str) -> AsyncIterator[Running]:
-        dependencies = folder / "dependencies.toml"
-        dependencies.write_text(DEPENDENCIES.format(target_url=target_url))
-        url = f"http://127.0.0.1:{(port := free_port())}"
-        command = [sys.executable, "-m", "onebox", "start", "--app", str(ROOT), "--port", str(port)]
-        server = ServerProcess(
-            [*command, "--data", str(folder / "data"), "--storage-ports", "free"],
-            ready_url=f"{url}/admin/host/status",
-            log=folder / "onebox.log",
-            env={
-                "DEPENDENCIES_FILE": str(dependencies),
-                "FUNCTIONS_WORKER_PROCESS_COUNT": str(processes),
-            },
+        server, url = onebox(
+            folder,
+            DEPENDENCIES.format(target_url=target_url),
+            FUNCTIONS_WORKER_PROCESS_COUNT=str(processes),
         )
         async with _serving(server) as pid:
             yield Running(url, {"worker": (pid,)})

@@ -213,9 +213,8 @@ class Components:
 
         async def answer(request: Request) -> Response:
             try:
-                await (
-                    request.body()
-                )  # on this event loop, which owns the connection; the request keeps the body
+                # On this event loop, which owns the connection; the request keeps the body.
+                await request.body()
             except ClientDisconnect:
                 return Response(status_code=400)
             return await self.loop.run(api.answer(request))
