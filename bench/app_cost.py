@@ -28,9 +28,9 @@ from azure.durable_functions.worker import DurableFunctionsWorker
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from activities.operation import attempt, dead_letter
-from bench.guard import plain_turn_seconds
 from bench.metered_app import MeteredApp, MeteredInvoker, metered_app
 from bench.numbers import Row, Table
+from bench.plain_turn import plain_turn_seconds
 from bench.systems import flaky_target
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import ATTEMPT, CIRCUIT_BREAKER, DEAD_LETTER, IDEMPOTENCY_RECORD

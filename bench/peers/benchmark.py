@@ -13,10 +13,19 @@ from typing import Any
 import httpx
 
 from bench.numbers import Row, Table, milliseconds, percentile
-from bench.peers.systems import FUNCTIONS, PYTHON, SYSTEMS, WORKERS, Running, System, set_up, target
+from bench.peers.systems import (
+    BACKOFF_SECONDS,
+    FUNCTIONS,
+    PYTHON,
+    SYSTEMS,
+    WORKERS,
+    Running,
+    System,
+    set_up,
+    target,
+)
 from scripts.processes import LOG_END, ROOT
 
-BACKOFF_SECONDS = 0.2
 FAILURES = (0, 0, 0, 1, 1, 2)
 """How often the jobs fail, in turn: half succeed at once, a third fail once, a sixth twice."""
 HEALTHY = (0,)
@@ -34,6 +43,7 @@ NOTES = (
     "One client submits one job after the other, then reads every result back.",
     "durable-retry: onebox with defaults: key, record, circuit and budget on, every turn on disk.",
     "Its circuit and budget have limits above half of the calls, or they would hold the jobs up.",
+    "retry-policy: an orchestrator with the SDK's RetryPolicy and one activity, on onebox too; nothing else.",
     "restate: one node, 24 partitions, RocksDB, flushed to disk at each commit.",
     "dbos-sqlite: the library's defaults, but that its queue is looked at every 0.1 s.",
     "durabletask-mem: Microsoft's in-memory backend. plain-asyncio: one event loop. Neither keeps anything.",
@@ -222,13 +232,30 @@ async def _measure(
 
 async def run(name: str, served: System, folder: Path, works: tuple[Work, ...]) -> list[Outcome]:
     """Starts a system, warms it up, and does the pieces of work one after the other."""
+    async with running(name, served, folder, Work("warm", WARM_UP_JOBS)) as do:
+        return [await do(work) for work in works]
+
+
+@asynccontextmanager
+async def running(
+    name: str, served: System, folder: Path, warm_up: Work, python: Path | str = PYTHON
+) -> AsyncIterator[Run]:
+    """Starts a target, a system and its client, and warms them up; gives what does a piece of work.
+
+    Args:
+        name: The system's; what follows a comma in it is for the reader.
+        served: The system.
+        folder: Where it keeps its data and logs.
+        warm_up: Is done first.
+        python: Has the libraries that the client needs.
+    """
     async with (
         target(folder) as target_url,
         served(folder, target_url) as system,
-        client_of(name.partition(",")[0], system, target_url, folder / "client.log") as do,
+        client_of(name.partition(",")[0], system, target_url, folder / "client.log", python) as do,
     ):
-        await do(Work("warm", WARM_UP_JOBS))
-        return [await do(work) for work in works]
+        await do(warm_up)
+        yield do
 
 
 def _table(title: str, outcomes: dict[str, list[Outcome]], notes: tuple[str, ...]) -> Table:

@@ -11,7 +11,7 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -67,6 +67,18 @@ class Http:
         answer = self._connection.getresponse()
         return answer.status, json.loads(answer.read())
 
+    def poll(self, path: str, field: str, succeeded: str, failed: Collection[str]) -> None:
+        """Asks for a status until a field of it says that the work has succeeded; raises when it failed."""
+        deadline = time.monotonic() + FINISH_SECONDS
+        while time.monotonic() < deadline:
+            status, body = self.ask("GET", path)
+            if status not in ACCEPTED or body[field] in failed:
+                break
+            if body[field] == succeeded:
+                return
+            time.sleep(POLL_SECONDS)
+        raise RuntimeError(f"{path}: {status} {body}")
+
 
 class DurableRetry(Http):
     """This project's API."""
@@ -83,15 +95,24 @@ class DurableRetry(Http):
 
     def result(self, handle: str) -> None:
         """Polls the operation."""
-        deadline = time.monotonic() + FINISH_SECONDS
-        while time.monotonic() < deadline:
-            status, body = self.ask("GET", f"/api/operations/{handle}")
-            if status == OK and body["status"] == "succeeded":
-                return
-            if status == OK and body["status"] in ("dead_lettered", "cancelled"):
-                break
-            time.sleep(POLL_SECONDS)
-        raise RuntimeError(f"{handle}: {status} {body}")
+        self.poll(f"/api/operations/{handle}", "status", "succeeded", ("dead_lettered", "cancelled"))
+
+
+class RetryPolicy(Http):
+    """The host's endpoints for durable functions."""
+
+    def submit(self, key: str, path: str) -> str:
+        """Starts an orchestration."""
+        request = {"path": path, "key": key, "json": {"key": key}}
+        status, body = self.ask("POST", f"/runtime/webhooks/durabletask/orchestrators/plain/{key}", request)
+        if status not in ACCEPTED:
+            raise RuntimeError(f"{status}: {body}")
+        return str(body["id"])
+
+    def result(self, handle: str) -> None:
+        """Polls the orchestration."""
+        path = f"/runtime/webhooks/durabletask/instances/{handle}"
+        self.poll(path, "runtimeStatus", "Completed", ("Failed", "Terminated", "Canceled"))
 
 
 class Restate(Http):
@@ -153,6 +174,7 @@ class Durabletask:
 CLIENTS: dict[str, Callable[[str], Client]] = {
     "plain-asyncio": Plain,
     "durable-retry": DurableRetry,
+    "retry-policy": RetryPolicy,
     "restate": Restate,
     "dbos-sqlite": Dbos,
     "durabletask-mem": Durabletask,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 
+from bench.systems import PLAIN_APP
 from scripts.processes import LOG_END, ROOT, ServerProcess, free_port
 
 HERE = Path(__file__).parent
@@ -22,6 +23,7 @@ WANTED = ("requirements.txt", "package.json", "package-lock.json")
 READY_SECONDS = 60
 REGISTER_SECONDS = 30
 POLL_SECONDS = 0.2
+BACKOFF_SECONDS = 0.2
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 FUNCTIONS = "functions"
 APART = {"azurite": "store", "onebox.worker.child": FUNCTIONS}
@@ -30,7 +32,7 @@ APART = {"azurite": "store", "onebox.worker.child": FUNCTIONS}
 DEPENDENCIES = """[dependencies.flaky]
 base_url = "{target_url}"
 idempotency = {{ header = "Idempotency-Key" }}
-retry = {{ strategy = "fixed", initial_seconds = 0.2, jitter = "none", max_attempts = 6 }}
+retry = {{ strategy = "fixed", initial_seconds = {backoff_seconds}, jitter = "none", max_attempts = 6 }}
 # Half of the jobs fail at first. Circuit and budget count every call, and must not hold the jobs up.
 circuit = {{ failure_ratio = 1.0 }}
 retry_budget = {{ ratio = 1.0 }}
@@ -181,13 +183,17 @@ def onebox(folder: Path, dependencies: str, **env: str) -> tuple[ServerProcess, 
         env: Further settings.
     """
     (file := folder / "dependencies.toml").write_text(dependencies)
+    return _onebox(folder, ROOT, DEPENDENCIES_FILE=str(file), **env)
+
+
+def _onebox(folder: Path, app: Path, **env: str) -> tuple[ServerProcess, str]:
     url = f"http://127.0.0.1:{(port := free_port())}"
-    command = [sys.executable, "-m", "onebox", "start", "--app", str(ROOT), "--port", str(port)]
+    command = [sys.executable, "-m", "onebox", "start", "--app", str(app), "--port", str(port)]
     server = ServerProcess(
         [*command, "--data", str(folder / "data"), "--storage-ports", "free"],
         ready_url=f"{url}/admin/host/status",
         log=folder / "onebox.log",
-        env={"DEPENDENCIES_FILE": str(file), **env},
+        env=env,
     )
     return server, url
 
@@ -203,13 +209,21 @@ def durable_retry(processes: int) -> System:
     async def run(folder: Path, target_url: str) -> AsyncIterator[Running]:
         server, url = onebox(
             folder,
-            DEPENDENCIES.format(target_url=target_url),
+            DEPENDENCIES.format(target_url=target_url, backoff_seconds=BACKOFF_SECONDS),
             FUNCTIONS_WORKER_PROCESS_COUNT=str(processes),
         )
         async with _serving(server) as pid:
             yield Running(url, {"worker": (pid,)})
 
     return run
+
+
+@asynccontextmanager
+async def retry_policy(folder: Path, target_url: str) -> AsyncIterator[Running]:
+    """An orchestrator with the SDK's `RetryPolicy` and an activity on onebox, and nothing of this project."""
+    server, url = _onebox(folder, PLAIN_APP, FLAKY_TARGET_URL=target_url, DELAY_SECONDS=str(BACKOFF_SECONDS))
+    async with _serving(server) as pid:
+        yield Running(url, {"worker": (pid,)})
 
 
 @asynccontextmanager
@@ -257,12 +271,12 @@ async def dbos(folder: Path, target_url: str) -> AsyncIterator[Running]:
 
 
 @asynccontextmanager
-async def durabletask(folder: Path, target_url: str) -> AsyncIterator[Running]:
+async def durabletask(folder: Path, target_url: str, python: Path | str = PYTHON) -> AsyncIterator[Running]:
     """Microsoft's in-memory backend in one process, the SDK's worker in another."""
     port = str(free_port())
     async with (
-        _worker(folder, target_url, "durabletask-backend", port) as store,
-        _worker(folder, target_url, "durabletask-worker", port) as worker,
+        _worker(folder, target_url, "durabletask-backend", port, python) as store,
+        _worker(folder, target_url, "durabletask-worker", port, python) as worker,
     ):
         yield Running(f"127.0.0.1:{port}", {"worker": (worker,), "store": (store,)})
 
@@ -278,6 +292,7 @@ async def plain(folder: Path, target_url: str) -> AsyncIterator[Running]:
 DURABLE_RETRY = "durable-retry"
 SYSTEMS: dict[str, System] = {
     DURABLE_RETRY: durable_retry(0),
+    "retry-policy": retry_policy,
     "restate": restate,
     "dbos-sqlite": dbos,
     "durabletask-mem": durabletask,
@@ -292,9 +307,11 @@ WORKERS: dict[str, System] = {
 
 
 @asynccontextmanager
-async def _worker(folder: Path, target_url: str, name: str, address: str) -> AsyncIterator[int]:
+async def _worker(
+    folder: Path, target_url: str, name: str, address: str, python: Path | str = PYTHON
+) -> AsyncIterator[int]:
     arguments = ("bench.peers.workers", name, address)
-    async with spoken(folder / f"{name}.log", PYTHON, *arguments, TARGET_URL=target_url) as (pid, _):
+    async with spoken(folder / f"{name}.log", python, *arguments, TARGET_URL=target_url) as (pid, _):
         yield pid
 
 

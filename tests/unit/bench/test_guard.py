@@ -14,8 +14,8 @@ def test_a_fifth_over_the_recorded_ratio_is_allowed(ratio: float, is_regression:
 
 @pytest.fixture
 def measured_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A record of 100 turns per operation, in a file of its own."""
-    (record := tmp_path / "guard.json").write_text('{"turns_per_operation": 100.0}')
+    """A record of 100 jobs per operation, in a file of its own."""
+    (record := tmp_path / "guard.json").write_text('{"sdk_jobs_per_operation": 100.0}')
     monkeypatch.setattr(guard, "RECORD", record)
     return record
 
@@ -31,7 +31,7 @@ async def test_a_regression_ends_the_command_with_an_error(
     measured_elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measuring(monkeypatch, 121.0)
-    with pytest.raises(SystemExit, match=r"costs 121\.0 turns .* recorded 100\.0") as ended:
+    with pytest.raises(SystemExit, match=r"costs 121\.00 jobs .* recorded 100\.00") as ended:
         await guard.compare(measured_elsewhere.parent, 1)
     assert isinstance(ended.value.code, str)  # a message, which the interpreter exits with 1 for
 
@@ -41,7 +41,7 @@ async def test_a_run_within_the_tolerance_shows_both_numbers(
 ) -> None:
     measuring(monkeypatch, 119.0)
     (table,) = await guard.compare(measured_elsewhere.parent, 1)
-    assert [row.values for row in table.rows[2:]] == [("119.0",), ("100.0",)]
+    assert [row.values for row in table.rows[2:]] == [("119.00",), ("100.00",)]
 
 
 async def test_what_was_recorded_is_compared_with(
@@ -50,13 +50,9 @@ async def test_what_was_recorded_is_compared_with(
     measuring(monkeypatch, 150.0)
     await guard.record(measured_elsewhere.parent, 1)
     (table,) = await guard.compare(measured_elsewhere.parent, 1)
-    assert table.rows[3].values == ("150.0",)
+    assert table.rows[3].values == ("150.00",)
 
 
 def test_one_slow_slice_does_not_change_the_ratio() -> None:
     costs = [guard.Cost(0.010, 0.0001), guard.Cost(0.090, 0.0001), guard.Cost(0.020, 0.0002)]
-    assert guard.turns_per_operation(costs) == pytest.approx(100.0)
-
-
-def test_a_plain_turn_takes_processor_time() -> None:
-    assert guard.plain_turn_seconds(20) > 0
+    assert guard.sdk_jobs_per_operation(costs) == pytest.approx(100.0)
