@@ -1,7 +1,5 @@
 """The activities of an operation: one attempt, the commit of a success, the dead letter of a failure."""
 
-from dataclasses import replace
-
 import azure.durable_functions as df
 
 from durable_retry import clock
@@ -35,7 +33,7 @@ async def attempt(call: dict, hub: str) -> dict:  # type: ignore[type-arg] # the
         operation = await read_by_digest(hub, call["operation_id"], call["digest"])
     else:
         operation = OperationInput.from_json(call["operation"])
-    operation = replace(operation, run=call.get("run", 1))
+    operation = operation.in_run(call.get("run", 1))
     admission = AdmissionState.from_json(call.get("ticket") or {})
     answer = await attempt_operation(hub, operation, call["attempt"], admission)
     return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": blocked_to_json(answer)}

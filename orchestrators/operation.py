@@ -144,7 +144,7 @@ def _claim(run: Run) -> Steps[dict[str, Any] | None]:
         match ClaimAnswer(answer["answer"]):
             case ClaimAnswer.CLAIMED | ClaimAnswer.TAKEN_OVER:
                 # Histories of older versions have no number: their side effects keep their old names.
-                run.operation = replace(run.operation, run=answer.get("run", 1))
+                run.operation = run.operation.in_run(answer.get("run", 1))
                 return None
             case ClaimAnswer.FINISHED | ClaimAnswer.MISMATCH if answer["document"] is not None:
                 return dict(answer["document"])

@@ -73,11 +73,9 @@ class Run:
     @classmethod
     def resume(cls, ctx: task.OrchestrationContext, input_: Mapping[str, Any]) -> Self:
         """Continue from `carried_on`, or begin with a start's `{"operation": {...}}`."""
-        operation = OperationInput.from_json(input_["operation"])
-        run = input_.get("run", operation.run)
         return cls(
             ctx=ctx,
-            operation=operation if run == operation.run else replace(operation, run=run),
+            operation=OperationInput.from_json(input_["operation"]).in_run(input_.get("run", 1)),
             holds_claim="history" in input_,
             state=RetryState.from_json(input_),
             cancel=ctx.wait_for_external_event(CANCEL_EVENT),

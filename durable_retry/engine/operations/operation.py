@@ -266,6 +266,10 @@ class OperationInput(JsonRecord):
         """Names one run, for its events and their orchestration."""
         return outbox_id_for(self.operation_id, self.run)
 
+    def in_run(self, run: int) -> Self:
+        """Return the operation with this run number."""
+        return self if run == self.run else replace(self, run=run)
+
     def restarted(self, now: datetime) -> Self:
         """Return the operation with its deadline counted from now, the rest as it is."""
         deadline_at = deadline_of(now, self.timeouts.deadline_seconds)

@@ -53,7 +53,7 @@ class SystemClock:
     ) -> None:
         self._wall = wall
         self._monotonic = monotonic
-        self._lock = threading.Lock()  # the web server and the hub have a thread each
+        self._lock = threading.Lock()  # any thread may read it
         self._last_ns = wall()
         self._read_ns = monotonic()
 

@@ -37,16 +37,19 @@ from onebox.triggers.timer import TimerRecords, timers
 from onebox.worker import wire
 from onebox.worker.durable import WEBHOOK_PATH, BindingInputs, DurableClients, DurableInvoker, DurableUrls
 from onebox.worker.functions import Catalogue
-from onebox.worker.loops import CallersLoop, WorkerLoop
 from onebox.worker.outputs import Outputs, StorageOutputs
 from onebox.worker.processes import WorkerProcesses
 from onebox.worker.remote import NoInputs, RemoteInvoker, RemoteRunner, RemoteStreams, client_calls
 from onebox.worker.runner import FunctionRunner, Runner
-from onebox.worker.streams import Streams, StreamsHere, http_streams
+from onebox.worker.streams import Streams, http_streams
 
 _LOG = logging.getLogger("onebox")
 
 _SEEDS: Final = 1_000_000
+# The answer is sent within a few passes of the event loop. But where cores are few, the kernel lets a client
+# on this machine read it only once this thread sleeps, not while it runs what the client has started.
+# The event loop's timers count whole milliseconds: of 1 ms hardly anything may be left.
+_HEAD_START_SECONDS: Final = 0.002
 
 
 class Trigger(Protocol):
@@ -113,22 +116,19 @@ class Components:
     def _choose_where_functions_run(
         self, catalogue: Catalogue, host_json: HostJson, processes: WorkerProcesses | None
     ) -> None:
-        """Set what runs functions: a thread of this process, or worker processes."""
-        self.loop: WorkerLoop | CallersLoop
+        """Set what runs functions: this process, or worker processes."""
         self.runner: FunctionRunner
         self.invoker: Invoker
         self.inputs: BindingInputs
         self.streams: Streams | None = None
         if processes is not None:
-            self.loop, self.runner, self.inputs = CallersLoop(), RemoteRunner(processes), NoInputs()
+            self.runner, self.inputs = RemoteRunner(processes), NoInputs()
             self.invoker = RemoteInvoker(catalogue, processes, self._faults)
             if processes.streams:
                 self.streams = RemoteStreams(processes)
             return
-        self.inputs, self.loop = BindingInputs(), (loop := WorkerLoop())
-        if (streams := http_streams(catalogue)) is not None:
-            self.streams = StreamsHere(streams, loop)
-        self.runner = runner = Runner(self._clock, host_json.function_timeout, self.loop)
+        self.inputs, self.streams = BindingInputs(), http_streams(catalogue)
+        self.runner = runner = Runner(self._clock, host_json.function_timeout)
         self.invoker = DurableInvoker(catalogue, runner, self.inputs, self._faults)
 
     def _http_functions(self, found: tuple[Endpoint, ...], http: Http) -> HttpFunctions:
@@ -182,12 +182,15 @@ class Components:
             faults=self._faults,
         )
 
-    async def start_hub(self) -> None:
-        """Start the task hub on the functions' event loop, where their durable clients call it directly."""
-        await self.hub.start()
-        self.hub.serve_locally()
+    async def start_hub(self, base_url: str) -> None:
+        """Start the task hub on this event loop, and the clients and the management API on it.
 
-    def start_triggers(self) -> None:
+        Args:
+            base_url: Where HTTP is served.
+        """
+        await self.hub.start(lambda: self._serve_clients(self._clients(base_url)))
+
+    async def start_triggers(self) -> None:
         """Start queue listeners and timers."""
         for each in self.triggers:
             each.start()
@@ -197,27 +200,36 @@ class Components:
         self.retrying.stop()
         await asyncio.gather(*(each.stop(seconds) for each in self.triggers))
 
-    async def serve_clients(self, base_url: str) -> None:
-        """Give durable clients and the management API their addresses, known once the ports are bound."""
+    async def close(self) -> None:
+        """Stop the task hub, and let go of connections to storage."""
+        await self.hub.stop()
+        self.storage_queues.close()
+        await self.blobs.close()
+
+    def _clients(self, base_url: str) -> DurableClients:
         hub_name = self.settings.expand(
             self._durable.hub_name, where="host.json extensions.durableTask.hubName"
         )
         most = self._durable.max_grpc_message_size_in_bytes or 0
         urls = DurableUrls(base_url, hub_name, self._keys.system)
-        clients = DurableClients(urls, self.hub.grpc_address, most, starts_are_atomic=self._azure is None)
-        self.inputs.serve_clients(clients.datum())
+        return DurableClients(urls, self.hub.grpc_address, most, starts_are_atomic=self._azure is None)
+
+    async def _serve_clients(self, clients: DurableClients) -> None:
+        """Give durable clients, also those in worker processes, and the management API their addresses."""
+        datum, address = clients.datum(), self.hub.grpc_address
+        self.hub.serve_locally()
+        self.inputs.serve_clients(datum)
         if self.processes is not None:
-            self.processes.handlers[wire.CLIENT] = client_calls(self.hub.grpc_address)
-            await self.processes.serve_clients(self.hub.grpc_address, clients.datum().value)
-        api = ManagementApi(self.hub.tasks, urls, self.invoker.orchestrators)
+            self.processes.handlers[wire.CLIENT] = client_calls(address)
+            await self.processes.serve_clients(address, datum.value)
+        api = ManagementApi(self.hub.tasks, clients.urls, self.invoker.orchestrators)
 
         async def answer(request: Request) -> Response:
             try:
-                # On this event loop, which owns the connection; the request keeps the body.
-                await request.body()
+                await request.body()  # the request keeps it
             except ClientDisconnect:
                 return Response(status_code=400)
-            return await self.loop.run(api.answer(request))
+            return await api.answer(request)
 
         self.application.webhooks[WEBHOOK_PATH] = answer
 
@@ -256,5 +268,6 @@ def _hub_settings(durable: DurableTask, stop_seconds: float) -> HubSettings:
             durable.default_version, durable.version_match_strategy, durable.version_failure_strategy
         ),
         replaceable=durable.replaceable,
+        head_start_seconds=_HEAD_START_SECONDS,
         stop_seconds=stop_seconds,
     )

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from onebox.storage.account import StorageAccount, open_account
 from onebox.storage.azurite import PortChoice
 from onebox.worker.functions import Catalogue
 from onebox.worker.loading import load_app, tune_garbage_collector
+from onebox.worker.loops import WorkerLoop
 from onebox.worker.processes import WorkerProcesses
 from onebox.worker.runner import watch_runtime_logger
 
@@ -37,6 +38,7 @@ _LOG = logging.getLogger("onebox")
 
 # The promise is to be gone within 10 s of the signal: each phase has its share, the last resort is below it.
 _DRAIN_SECONDS = 3
+_DRAIN_GRACE_SECONDS = 0.5
 _HUB_SECONDS = 3.0
 _HUB_GRACE_SECONDS = 2.0  # to commit and close, once nothing runs
 _EXIT_SECONDS = 1.5  # for what the app runs at exit
@@ -160,7 +162,9 @@ class Host:
     async def _serve_app(
         self, host_json: HostJson, data: DataFolder, listener: socket.socket, account: StorageAccount
     ) -> None:
-        processes = await self._worker_processes(host_json)
+        loop = WorkerLoop()
+        loop.start()
+        processes = await self._worker_processes(host_json, loop)
         try:
             if processes is None:
                 watch_runtime_logger()
@@ -180,37 +184,37 @@ class Host:
                 faults=self._faults,
                 processes=processes,
             )
-            await self._run(components, listener)
+            await self._run(components, listener, loop)
         finally:
             if processes is not None:
-                await processes.stop()
+                await loop.run(processes.stop())
             else:
                 await _run_exit_functions()
+            loop.stop()
             if (executor := get_threadpool_executor()) is not None:
                 executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _worker_processes(self, host_json: HostJson) -> WorkerProcesses | None:
+    async def _worker_processes(self, host_json: HostJson, loop: WorkerLoop) -> WorkerProcesses | None:
         """Start them; None when there shall be none."""
         count = process_count(os.environ)
         if not count:
             return None
         processes = WorkerProcesses(count, self._options.app, host_json.function_timeout, self._clock)
-        await self._unless_stopped(processes.start())
+        await self._unless_stopped(loop.run(processes.start()))
         return processes
 
-    async def _run(self, components: Components, listener: socket.socket) -> None:
+    async def _run(self, components: Components, listener: socket.socket, loop: WorkerLoop) -> None:
         url = base_url(listener)
         server = WebServer(components.application, listener, _DRAIN_SECONDS)
-        components.loop.start()
         try:
-            await components.loop.run(components.start_hub())
+            await loop.run(components.start_hub(url))
         except (HubInUseError, StoreUnusableError) as error:
             raise CannotStartError(str(error)) from None
         try:
-            await components.serve_clients(url)
-            serving = server.start()
-            components.start_triggers()
+            serving = asyncio.wrap_future(loop.submit(server.serve()))
+            await loop.run(components.start_triggers())
             tune_garbage_collector()
+            loop.watch(self._options.app)
             components.admin.state = "Running"
             sys.stdout.write(banner(components, url, self._options.data))
             sys.stdout.flush()
@@ -220,12 +224,14 @@ class Host:
             _LOG.info("stopping")
             components.admin.state = "Stopping"
             components.application.accepting = False
-            await asyncio.gather(server.stop(), components.stop_triggers(_DRAIN_SECONDS))
+            server.stop()
+            stopping = asyncio.gather(serving, loop.run(components.stop_triggers(_DRAIN_SECONDS)))
+            await _within(
+                _DRAIN_SECONDS + _DRAIN_GRACE_SECONDS, stopping, "requests and triggers were cut off"
+            )
         finally:
-            await _within(_HUB_SECONDS + _HUB_GRACE_SECONDS, components.loop.run(components.hub.stop()))
-            components.loop.stop()
-            components.storage_queues.close()
-            await components.blobs.close()
+            seconds = _HUB_SECONDS + _HUB_GRACE_SECONDS
+            await _within(seconds, loop.run(components.close()), "the task hub was not closed")
 
 
 class _StopAskedError(BaseException):
@@ -240,7 +246,7 @@ def _stop_signals() -> Iterator[signal.Signals]:
         yield signal.SIGHUP
 
 
-async def _first_of(asked: asyncio.Event, serving: asyncio.Task[None]) -> None:
+async def _first_of(asked: asyncio.Event, serving: asyncio.Future[Any]) -> None:
     asking = asyncio.ensure_future(asked.wait())
     await asyncio.wait([asking, serving], return_when=asyncio.FIRST_COMPLETED)
     asking.cancel()
@@ -255,13 +261,13 @@ async def _run_exit_functions() -> None:
         _LOG.warning("a function that the app runs at exit takes long: its storage stops meanwhile")
 
 
-async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
+async def _within(seconds: float, work: Awaitable[object], consequence: str) -> None:
     """Wait for a step of the stop for a limited time; the store is safe without it."""
     try:
         async with asyncio.timeout(seconds):
             await work
     except TimeoutError:
-        _LOG.warning("a function blocks its event loop: the task hub was not closed")
+        _LOG.warning("a function blocks its event loop: %s", consequence)
 
 
 def _exit_now(code: int) -> None:

@@ -109,18 +109,14 @@ class WebServer:
         )
         self._server = _Server(config)
         self._listener = listener
-        self._serving: asyncio.Task[None] | None = None
 
-    def start(self) -> asyncio.Task[None]:
-        """Begin to serve; the task ends when the server does."""
-        self._serving = asyncio.create_task(self._server.serve(sockets=[self._listener]), name="http server")
-        return self._serving
+    async def serve(self) -> None:
+        """Serve until `stop`."""
+        await self._server.serve(sockets=[self._listener])
 
-    async def stop(self) -> None:
-        """Take no new connections, give requests under way their time, and close."""
+    def stop(self) -> None:
+        """Have the server take no new connections, give requests under way their time, and end."""
         self._server.should_exit = True
-        if self._serving is not None:
-            await asyncio.wait([self._serving])
 
 
 class Admin:

@@ -41,6 +41,8 @@ class _Connection:
             for name, value in self._headers.items():
                 MutableHeaders(scope=message).setdefault(name, value)
         await self._send(message)
+        # A client that reads as fast as the app writes makes nobody wait, and others want to be served, too.
+        await asyncio.sleep(0)
 
     async def refuse(self, status_code: int) -> None:
         """Answer without a body, unless an answer has begun."""

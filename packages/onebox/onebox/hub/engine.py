@@ -87,6 +87,7 @@ class Engine:
             faults=faults,
             first_seq=reader.last_seq(),
             followers=self if settings.chains else None,
+            head_start_seconds=settings.head_start_seconds,
             outage=self._pause_during,
             transaction=transaction,
         )

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import sqlite3
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -127,8 +128,11 @@ class Hub:
         """Why nothing can be committed; "" when everything is well."""
         return "" if self._engine is None else self._engine.writer.outage.reason
 
-    async def start(self) -> None:
+    async def start(self, serving: Callable[[], Awaitable[None]] | None = None) -> None:
         """Open the store, serve gRPC, and take up all work that the store holds.
+
+        Args:
+            serving: Awaited once clients are served and before any work is taken up, which may be a client.
 
         Raises:
             HubInUseError: Another process serves this store.
@@ -136,7 +140,7 @@ class Hub:
         """
         self._lock.acquire()
         try:
-            await self._serve(await self._open())
+            await self._serve(await self._open(), serving)
         except BaseException:
             await self.stop()
             raise
@@ -160,8 +164,7 @@ class Hub:
         )
         return self._tasks
 
-    async def _serve(self, tasks: TaskHub) -> None:
-        """Bind before the first turn runs: an activity may want to be a client."""
+    async def _serve(self, tasks: TaskHub, serving: Callable[[], Awaitable[None]] | None) -> None:
         self._server = grpc.aio.server(options=_ANY_SIZE)
         self._servicer = self._classes.servicer(tasks)
         _register(self._servicer, self._server)
@@ -171,6 +174,8 @@ class Hub:
             self._address = f"unix:{self._socket}"
             self._server.add_insecure_port(self._address)
         await self._server.start()
+        if serving is not None:
+            await serving()
         assert self._engine is not None  # noqa: S101 - _open made it
         await self._engine.start()
 

@@ -116,6 +116,8 @@ class HubSettings:
         azure: The weaker terms of Azure Storage, for tests (see `azure_terms`); None keeps the hub's own.
         chains: Whether what a transaction wakes may run within its group; of no use when the invoker always
             has to be waited for.
+        head_start_seconds: How long what a client's transaction wakes waits (at least 0). The client has its
+            answer before that takes the processor.
         archive_after_seconds: From the end of instances until they are packed (at least 0).
         stop_seconds: How long `stop` lets running invocations finish before it gives them back.
     """
@@ -129,5 +131,6 @@ class HubSettings:
     replaceable: frozenset[Status] = TERMINAL
     azure: AzureTerms | None = None
     chains: bool = True
+    head_start_seconds: float = 0.0
     archive_after_seconds: float = 5.0
     stop_seconds: float = 5.0

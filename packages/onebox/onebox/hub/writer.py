@@ -15,7 +15,7 @@ writes. If it has written, the group is undone and run again, each transaction w
 What a worker's transaction wakes may follow it into its group, where it reads what is not committed yet: the
 entity the turn that calls it, the next turn the entity's answer. One sync then makes the whole chain durable,
 and only after it does anything of it have an effect outside of the store. What a client's transaction wakes,
-like a first turn, begins a chain in the next group: the client has its answer before.
+like a first turn, begins a chain in a later group: the client has its answer before.
 """
 
 import asyncio
@@ -117,6 +117,7 @@ class Writer:
         faults: Named points for tests.
         first_seq: The first number to give to a message or an activity.
         followers: What may join a group.
+        head_start_seconds: How long what a client's transaction wakes waits (at least 0).
         outage: Called when commits begin to fail for want of room, and when they succeed again.
         transaction: Makes one, from the connection, its instant and what numbers messages.
     """
@@ -131,6 +132,7 @@ class Writer:
         faults: FaultPoints,
         first_seq: int,
         followers: Followers | None = None,
+        head_start_seconds: float = 0.0,
         outage: OutageChanged = ignore_outages,
         transaction: Callable[..., Transaction] = Transaction,
     ) -> None:
@@ -142,9 +144,12 @@ class Writer:
         self._faults = faults
         self._seq = first_seq
         self._followers = followers or NoFollowers()
-        self._chains = followers is not None
+        self._head_start_seconds = head_start_seconds
+        # With neither, what a client wakes begins after its answer in any case.
+        self._holds_back = followers is not None or head_start_seconds > 0
         self._waiting: deque[_Pending] = deque()
-        self._woken: list[tuple[str, Lane]] = []  # by the clients of the group before
+        self._held_back: deque[asyncio.TimerHandle] = deque()  # until their clients have had their head start
+        self._woken: list[tuple[str, Lane]] = []  # by clients that have had it
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-commit")
         self._inline = InlinePolicy(_SLOW_COMMIT_SECONDS)
         self._last_seconds = 0.0  # of the last commit on the event loop
@@ -155,8 +160,8 @@ class Writer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits to be committed."""
-        return self._task is None
+        """Whether nothing waits to be committed, or to be woken."""
+        return self._task is None and not self._held_back
 
     async def commit[T](self, work: Callable[[Transaction], T], *, answers_first: bool = True) -> T:
         """Run `work` in a transaction and return its result once that is on disk.
@@ -172,11 +177,14 @@ class Writer:
             Exception: What `work` raised (nothing of it is stored), or what the commit raised.
         """
         answer = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Pending(work, answer, answers_first and self._chains))
-        if self._task is None:
-            self._task = asyncio.create_task(self._write_groups(), context=self._context.copy())
+        self._waiting.append(_Pending(work, answer, answers_first and self._holds_back))
+        self._begin()
         result: T = await answer
         return result
+
+    def _begin(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._write_groups(), context=self._context.copy())
 
     async def commit_surely[T](self, work: Callable[[Transaction], T]) -> T:
         """Commit what a worker has done and what that wakes, however long the store cannot be written.
@@ -198,10 +206,13 @@ class Writer:
         await self.commit(lambda tx: tx.db.execute(f"PRAGMA user_version = {version}"))
 
     async def close(self) -> None:
-        """Finish what waits, then release the thread."""
+        """Finish what waits, then release the thread; what was held back is left to the next start."""
         await self.outage.close()
         if self._task is not None:
             await self._task
+        for each in self._held_back:
+            each.cancel()
+        self._held_back.clear()
         self._thread.shutdown()
 
     async def _write_groups(self) -> None:
@@ -210,12 +221,15 @@ class Writer:
             # clients of the group before pass their answers on.
             await asyncio.sleep(0)
             group = [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_GROUP))]
-            if self._woken:
-                group.append(_Pending(partial(_wake, self._woken)))
+            woken, self._woken = self._woken, []
+            if woken:
+                group.append(_Pending(partial(_wake, woken)))
             try:
                 await self._write(group)
             except Exception as error:  # noqa: BLE001 - whatever it is, each caller gets it
                 self._abandon(group, error)
+                if woken:
+                    self._apply(Effects(wake=woken))
         self._task = None
 
     async def _write(self, group: list[_Pending]) -> None:
@@ -226,12 +240,27 @@ class Writer:
         self._faults(FaultPoint.GROUP_COMMITTED)
         # Whoever gets an answer goes on in the loop's next pass: after the effects are applied and
         # before the work begins that they make ready, for which no client waits.
-        self._woken = [each for pending in group for each in pending.take_wakes()]
+        self._hold_back([each for pending in group for each in pending.take_wakes()])
         for pending in group:
             pending.answer_caller()
         for each in effects:
             self._apply(each)
         self._followers.release(committed=True)
+
+    def _hold_back(self, targets: list[tuple[str, Lane]]) -> None:
+        """Wake what clients of the open group have woken, once they have had their head start."""
+        if not self._head_start_seconds:
+            self._woken += targets
+        elif targets:
+            loop = asyncio.get_running_loop()
+            self._held_back.append(
+                loop.call_later(self._head_start_seconds, self._let_go, targets, context=self._context.copy())
+            )
+
+    def _let_go(self, targets: list[tuple[str, Lane]]) -> None:
+        self._held_back.popleft()
+        self._woken += targets
+        self._begin()
 
     def _fill(self, group: list[_Pending]) -> list[Effects]:
         """Run a group's transactions and what follows them; return the effects that wait for the commit."""
@@ -326,9 +355,6 @@ class Writer:
             if pending.answer is not None and not pending.answer.done():
                 pending.answer.set_exception(error)
         self._followers.release(committed=False)
-        if self._woken:
-            woken, self._woken = self._woken, []
-            self._apply(Effects(wake=woken))
         if not passing:  # an outage leaves nothing on disk that memory does not have
             self._lost()
 

@@ -35,11 +35,11 @@ from onebox.logs import set_up_logs
 from onebox.worker import wire
 from onebox.worker.durable import BindingInputs, DurableInvoker, HistoryNeededError
 from onebox.worker.functions import Catalogue, Function
-from onebox.worker.import_watch import bounded_load
 from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
 from onebox.worker.loading import load_app, tune_garbage_collector
 from onebox.worker.loops import WorkerLoop
 from onebox.worker.runner import OUT_OF_TIME, FunctionFailedError, Runner, text_datum, watch_runtime_logger
+from onebox.worker.stalls import bounded_load
 from onebox.worker.streams import Channel, HttpStreams, http_streams
 
 _PR_SET_PDEATHSIG: Final = 1  # <linux/prctl.h>
@@ -275,6 +275,7 @@ def main() -> None:
     loaded = _load(configuration)
     loop = WorkerLoop()
     loop.start()
+    loop.watch(Path(configuration.app))
     loop.submit(_serve(loaded, configuration, descriptor, lambda: os.write(stop, b"\0")))
     _until_stopped(watched, stopped)
     loop.stop()

@@ -76,7 +76,6 @@ class Function:
         trigger: What starts it.
         bindings: All bindings, the trigger among them.
         retry: Its declared retry policy; None when it has none.
-        is_async: Whether it is a coroutine function, as those are that the SDK wraps.
         durable_code: What the SDK wraps: the app's own orchestrator or entity; None for any other function.
     """
 
@@ -85,7 +84,6 @@ class Function:
     trigger: Binding
     bindings: tuple[Binding, ...] = ()
     retry: RetryOptions | None = field(default=None)
-    is_async: bool = True
     durable_code: Callable[..., Any] | None = None
 
     @property

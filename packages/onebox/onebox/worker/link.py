@@ -1,7 +1,8 @@
 """Calls between the host and a worker process over a socket pair.
 
-Both sides call and answer; answers come in any order. All frames of one pass of the event loop are sent with
-one write. A frame has a JSON header for small values, and parts of bytes, which are not encoded:
+Both sides call and answer; answers come in any order. A frame is sent at once: somebody waits for it at the
+other end. Only what answers the frames of one read is sent with one write. A frame has a JSON header for
+small values, and parts of bytes, which are not encoded:
 
     4 bytes   length of what follows
     4 bytes   length of the header
@@ -76,7 +77,7 @@ class Link(asyncio.Protocol):
         self._transport: Any = None
         self._received = bytearray()
         self._unsent: list[bytes] = []
-        self._flushes_soon = False
+        self._reading = False
         self._number = 0
         self._asked: dict[int, asyncio.Future[Content]] = {}
         self._answering: dict[int, asyncio.Task[None]] = {}
@@ -141,10 +142,11 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle received bytes; called by asyncio."""
         self._received += data
-        self._flushes_soon = True  # answers given at once are sent below, not in the next pass
+        self._reading = True
         try:
             self._take_frames()
         finally:
+            self._reading = False
             self._flush()
 
     def _take_frames(self) -> None:
@@ -201,13 +203,11 @@ class Link(asyncio.Protocol):
         self._send(frame)
 
     def _send(self, frame: bytes) -> None:
-        if not self._flushes_soon:
-            self._flushes_soon = True
-            self._loop.call_soon(self._flush)
         self._unsent.append(frame)
+        if not self._reading:
+            self._flush()
 
     def _flush(self) -> None:
-        self._flushes_soon = False
         frames, self._unsent = self._unsent, []
         if frames and self.is_open:
             self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))

@@ -28,7 +28,7 @@ from onebox.worker.functions import (
     Function,
     RetryOptions,
 )
-from onebox.worker.import_watch import watched_load
+from onebox.worker.stalls import watched_load
 
 # What invocations look functions up in; it is private to the runtime's event module.
 _REGISTRY = handle_event._functions  # noqa: SLF001 # there is no public way to it
@@ -178,7 +178,6 @@ def _describe(metadata: _RpcFunctionMetadata) -> Function:
         trigger,
         bindings,
         retry=_retry(metadata.retry_options),
-        is_async=registered.is_async,
         durable_code=getattr(registered.func, _DURABLE_CODE.get(trigger.type, ""), None),
     )
 

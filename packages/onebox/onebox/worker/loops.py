@@ -1,27 +1,35 @@
-"""Where coroutines of the functions run, on a thread of their own or where their caller runs; their time."""
+"""The thread and event loop on which an app is served, and the limit of a function's time."""
 
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+
+from onebox.worker.stalls import log_until
 
 _LOG = logging.getLogger("onebox.functions")
+_HELD_UP_SECONDS: Final = 5.0
+_HELD_UP: Final = "the event loop has been held up for"
 
 
 class WorkerLoop:
     """Runs coroutines on one further thread.
 
-    A function that blocks holds up other functions and the hub, which could run none of them meanwhile, but
-    not the web server.
+    Everything of one app runs there: its functions, the task hub, the web server and the listeners. So none
+    of them waits for another thread. The main thread starts and stops them, and takes signals also while a
+    function blocks this loop. The loop is uvloop's, as in the Azure worker for Python 3.13.
     """
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._stopping = False
+        self._loop = uvloop.new_event_loop()
+        self._stopped = threading.Event()
+        self._passed = threading.Event()  # whether the loop has done what the watch asked it to
         # A daemon: a function that blocks for ever must not keep the process from ending.
         self._thread = threading.Thread(target=self._serve, name="functions", daemon=True)
 
@@ -29,26 +37,38 @@ class WorkerLoop:
         """Begin to run what is handed in."""
         self._thread.start()
 
-    async def run[T](self, work: Coroutine[Any, Any, T], *, shielded: bool = False) -> T:
-        """Run a coroutine there to its end.
-
-        A caller that runs there already goes on in its own task.
-
-        Args:
-            work: The coroutine.
-            shielded: Whether it goes on when its caller is cancelled, which cancels it otherwise.
-        """
-        if asyncio.get_running_loop() is self._loop:
-            return await asyncio.shield(work) if shielded else await work
-        return await _Crossing(work, self._loop, shielded=shielded).result()
+    async def run[T](self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there to its end; a caller that is cancelled cancels it."""
+        return await asyncio.wrap_future(self.submit(work))
 
     def submit[T](self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin to run a coroutine there; any thread may call this."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
+    def watch(self, folder: Path, first_seconds: float = _HELD_UP_SECONDS) -> None:
+        """Log which line of the app holds the loop up, after 5 s, 10 s, 20 s and so on.
+
+        Args:
+            folder: The app's.
+            first_seconds: When to log first, and how long to wait between two looks at a loop that runs.
+        """
+        watch = threading.Thread(
+            target=self._watch, args=(folder, first_seconds), name="watch the loop", daemon=True
+        )
+        watch.start()
+
+    def _watch(self, folder: Path, first_seconds: float) -> None:
+        while not self._stopped.wait(first_seconds):
+            try:
+                self._loop.call_soon_threadsafe(self._passed.set)
+            except RuntimeError:
+                return  # it is closed
+            log_until(self._passed, _HELD_UP, self._thread, folder, first_seconds)
+            self._passed.clear()  # not before the question: a stop in between must end the wait
+
     def _serve(self) -> None:
         """Run until stopped: asyncio lets these two out of a task of the app's, which would end the loop."""
-        while not self._stopping:
+        while not self._stopped.is_set():
             try:
                 self._loop.run_forever()
             except (KeyboardInterrupt, SystemExit) as escaped:
@@ -56,67 +76,9 @@ class WorkerLoop:
 
     def stop(self) -> None:
         """Take nothing more; what still runs is left where it is."""
-        self._stopping = True
+        self._stopped.set()
+        self._passed.set()
         self._loop.call_soon_threadsafe(self._loop.stop)
-
-
-class _Crossing[T]:
-    """A coroutine on another thread's event loop, and its caller's future.
-
-    What `run_coroutine_threadsafe` and `wrap_future` do together, without the locks of a future for which any
-    thread may wait.
-    """
-
-    def __init__(
-        self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, *, shielded: bool
-    ) -> None:
-        self._work = work
-        self._loop = loop
-        self._shielded = shielded
-        self._caller = asyncio.get_running_loop()
-        self._answer: asyncio.Future[T] = self._caller.create_future()
-        self._task: asyncio.Task[None] | None = None
-
-    async def result(self) -> T:
-        """Run the coroutine and return its result; a caller that is cancelled cancels it, unless shielded."""
-        self._loop.call_soon_threadsafe(self._begin)
-        try:
-            return await self._answer
-        except asyncio.CancelledError:
-            if not self._shielded:
-                self._loop.call_soon_threadsafe(self._cancel)
-            raise
-
-    def _begin(self) -> None:
-        # Eagerly: what need not wait is done in this pass of the loop.
-        self._task = asyncio.Task(self._carry_out(), loop=self._loop, eager_start=True)
-
-    async def _carry_out(self) -> None:
-        """Run the coroutine; the caller gets its result before anything else runs here."""
-        try:
-            result = await self._work
-        except asyncio.CancelledError:
-            self._post(self._answer.cancel)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is the caller's
-            self._post(self._fail, error)
-        else:
-            self._post(self._succeed, result)
-
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    def _post(self, call: Callable[..., object], *arguments: object) -> None:
-        with suppress(RuntimeError):  # the caller's loop is closed: nobody waits any more
-            self._caller.call_soon_threadsafe(call, *arguments)
-
-    def _succeed(self, result: T) -> None:
-        if not self._answer.done():
-            self._answer.set_result(result)
-
-    def _fail(self, error: BaseException) -> None:
-        if not self._answer.done():
-            self._answer.set_exception(error)
 
 
 @dataclass(eq=False, slots=True)
@@ -181,17 +143,3 @@ class TimeLimit:
             oldest.expired = True
             oldest.task.cancel()
         self._is_set = False
-
-
-class CallersLoop:
-    """Runs coroutines where their caller runs: for a host whose functions run in other processes."""
-
-    def start(self) -> None:
-        """Do nothing."""
-
-    async def run[T](self, work: Coroutine[Any, Any, T], *, shielded: bool = False) -> T:
-        """Run a coroutine to its end; see `WorkerLoop.run`."""
-        return await asyncio.shield(work) if shielded else await work
-
-    def stop(self) -> None:
-        """Do nothing."""

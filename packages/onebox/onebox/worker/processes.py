@@ -24,9 +24,9 @@ from onebox.clock import Clock
 from onebox.worker import wire
 from onebox.worker.child import Configuration
 from onebox.worker.functions import Catalogue
-from onebox.worker.import_watch import where_it_hung
 from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
 from onebox.worker.runner import OUT_OF_TIME
+from onebox.worker.stalls import where_it_hung
 
 _LOG = logging.getLogger("onebox")
 _FIRST_PAUSE: Final = timedelta(milliseconds=100)

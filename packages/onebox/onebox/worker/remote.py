@@ -1,6 +1,5 @@
 """The host's runner, invoker and streams when worker processes run the functions."""
 
-import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -53,7 +52,6 @@ class RemoteRunner:
         retry: Retry | None = None,
         invocation_id: str | None = None,
         trace: Trace | None = None,
-        shielded: bool = False,
     ) -> Result:
         """Run a function once; see `Runner.run`. A process that ends meanwhile fails it, as in the host."""
         value, parts = wire.pack_run(
@@ -65,10 +63,6 @@ class RemoteRunner:
             invocation_id=invocation_id,
             trace=trace,
         )
-        call = self._call(value, parts, invocation_id)
-        return await (asyncio.shield(call) if shielded else call)
-
-    async def _call(self, value: Any, parts: Sequence[bytes], invocation_id: str | None) -> Result:
         try:
             answer = await self._processes.call(wire.RUN, value, parts, key=invocation_id)
             return wire.unpack_result(*answer)

@@ -1,4 +1,4 @@
-"""Runs one function once, through the runtime's protobuf-free entry, on the event loop of the functions.
+"""Runs one function once, through the runtime's protobuf-free entry, on its caller's event loop.
 
 The runtime returns a function's error as text: its native entry swallows the exception and passes it to its
 logger together with a stack trace of its own frames. A filter on that logger takes the exception out of the
@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import traceback
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from azure_functions_runtime.utils.executor import invocation_id_cv
 from onebox.clock import Clock
 from onebox.inline import InlinePolicy
 from onebox.worker.functions import ACTIVITY_TRIGGER, ENTITY_TRIGGER, ORCHESTRATION_TRIGGER, Function
-from onebox.worker.loops import TimeLimit, WorkerLoop
+from onebox.worker.loops import TimeLimit
 
 _RUNTIME_LOGGER = "azure.functions"
 _RUNTIME_MESSAGES = {"Native invocation failed", "Native sync invocation failed"}
@@ -178,7 +178,6 @@ class FunctionRunner(Protocol):
         retry: Retry | None = None,
         invocation_id: str | None = None,
         trace: Trace | None = None,
-        shielded: bool = False,
     ) -> Result:
         """Run a function once; see `Runner.run`."""
         ...
@@ -187,21 +186,16 @@ class FunctionRunner(Protocol):
 class Runner:
     """Runs functions and logs how each run ended."""
 
-    def __init__(
-        self, clock: Clock, function_timeout: timedelta | None, loop: WorkerLoop | None = None
-    ) -> None:
+    def __init__(self, clock: Clock, function_timeout: timedelta | None) -> None:
         """Make a runner.
 
         Args:
             clock: Times the runs.
             function_timeout: How long one may take; None for no limit.
-            loop: Where asynchronous functions run; None for the caller's own. Synchronous ones run on the
-                runtime's threads, and need no detour.
         """
         self._clock = clock
         self._timeout_seconds = None if function_timeout is None else function_timeout.total_seconds()
-        self._loop = loop
-        self._limits: dict[asyncio.AbstractEventLoop, TimeLimit] = {}
+        self._limit = None if self._timeout_seconds is None else TimeLimit(self._timeout_seconds)
         self._inline = InlinePolicy(_SLOW_SECONDS)
 
     async def run(
@@ -214,7 +208,6 @@ class Runner:
         retry: Retry | None = None,
         invocation_id: str | None = None,
         trace: Trace | None = None,
-        shielded: bool = False,
     ) -> Result:
         """Run a function once.
 
@@ -226,54 +219,26 @@ class Runner:
             retry: None for a trigger without a runtime retry policy.
             invocation_id: Names the run; None makes one up.
             trace: The caller's; None for a trigger that has no caller.
-            shielded: Whether the function goes on when the caller is cancelled.
 
         Raises:
             FunctionFailedError: It raised, ran out of time, or its result does not fit its bindings.
             asyncio.CancelledError: The caller gave up; a synchronous function goes on in its thread.
         """
-        call = self._call(
-            invocation_id or _new_id(),
-            function,
-            inputs,
-            metadata or {},
-            reason=reason,
-            retry=retry or _NO_RETRY,
-            trace=trace or _NO_TRACE,
-        )
-        if self._loop and function.is_async:
-            return await self._loop.run(call, shielded=shielded)
-        return await (asyncio.shield(call) if shielded else call)
-
-    async def _call(
-        self,
-        invocation_id: str,
-        function: Function,
-        inputs: Sequence[Input],
-        metadata: Mapping[str, Any],
-        *,
-        reason: str,
-        retry: Retry,
-        trace: Trace,
-    ) -> Result:
-        """Run a function where this coroutine runs, and log how that ended."""
-        started = self._clock.monotonic()
+        run_id, started = invocation_id or _new_id(), self._clock.monotonic()
         try:
-            result = await self._invoke(invocation_id, function, inputs, metadata, retry=retry, trace=trace)
+            result = await self._invoke(
+                run_id,
+                function,
+                inputs,
+                metadata or {},
+                retry=retry or _NO_RETRY,
+                trace=trace or _NO_TRACE,
+            )
         except FunctionFailedError as error:
-            _log(function, invocation_id, self._clock.monotonic() - started, reason, error.failure)
+            _log(function, run_id, self._clock.monotonic() - started, reason, error.failure)
             raise
-        _log(function, invocation_id, self._clock.monotonic() - started, reason, None)
+        _log(function, run_id, self._clock.monotonic() - started, reason, None)
         return result
-
-    def _limited[T](self, run: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        if self._timeout_seconds is None:
-            return run
-        loop = asyncio.get_running_loop()
-        limit = self._limits.get(loop)
-        if limit is None:
-            limit = self._limits[loop] = TimeLimit(self._timeout_seconds)
-        return limit.run(run)
 
     def is_quick(self, function: Function) -> bool:
         """Whether a function may be run by `run_here`: it has not held up its thread lately."""
@@ -327,7 +292,9 @@ class Runner:
                 retry_exception=_rpc_exception(retry.error),
             )
             try:
-                ok, returned, outputs, error_text, error_trace = await self._limited(run)
+                ok, returned, outputs, error_text, error_trace = await (
+                    run if self._limit is None else self._limit.run(run)
+                )
             except TimeoutError:
                 raise FunctionFailedError(_out_of_time(function, self._timeout_seconds)) from None
             except _ESCAPES as escaped:

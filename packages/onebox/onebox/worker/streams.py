@@ -30,7 +30,6 @@ from azure_functions_runtime.utils.executor import invocation_id_cv
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue
-from onebox.worker.loops import WorkerLoop
 from onebox.worker.runner import FunctionFailedError, failure_of
 
 _LOG = logging.getLogger("onebox.functions")
@@ -52,7 +51,7 @@ class Channel:
 
 
 class Streams(Protocol):
-    """The web application of streaming functions, here or in a worker process; called by the web server."""
+    """The web application of streaming functions, here or in a worker process."""
 
     async def serve(self, invocation_id: str, what: str, scope: Scope, channel: Channel) -> None:
         """Answer a request with what the function of this invocation returns.
@@ -196,44 +195,3 @@ def http_streams(catalogue: Catalogue) -> HttpStreams | None:
     for each in catalogue.with_trigger(HTTP_TRIGGER):
         registered[each.function_id] = streams.streamed(registered[each.function_id])
     return streams
-
-
-class StreamsHere:
-    """The web application of functions that run in this process, for the web server's event loop.
-
-    Args:
-        streams: The web application.
-        loop: Where it and the functions run.
-    """
-
-    def __init__(self, streams: HttpStreams, loop: WorkerLoop) -> None:
-        self._streams = streams
-        self._loop = loop
-
-    async def serve(self, invocation_id: str, what: str, scope: Scope, channel: Channel) -> None:
-        """Answer a request; see `Streams.serve`."""
-        server = asyncio.get_running_loop()
-        crossing = Channel(
-            _from_elsewhere(channel.receive, server),
-            _from_elsewhere(channel.send, server),
-            _from_elsewhere(channel.arrived, server),
-        )
-        await self._loop.run(self._streams.serve(invocation_id, what, scope, crossing))
-
-    def fail(self, invocation_id: str, error: FunctionFailedError) -> None:
-        """Answer an error, unless the function has answered."""
-        self._streams.fail(invocation_id, error)
-
-
-def _from_elsewhere(
-    call: Callable[..., Awaitable[Any]], loop: asyncio.AbstractEventLoop
-) -> Callable[..., Awaitable[Any]]:
-    """Return a coroutine function for callers on another loop; each call runs `call` on `loop`."""
-
-    async def run(arguments: tuple[Any, ...]) -> Any:
-        return await call(*arguments)
-
-    async def through(*arguments: Any) -> Any:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(run(arguments), loop))
-
-    return through

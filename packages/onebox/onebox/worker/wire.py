@@ -128,7 +128,6 @@ def pack_functions(catalogue: Catalogue) -> list[Any]:
                 for binding in each.bindings
             ],
             _packed_retry(each.retry),
-            each.is_async,
         ]
         for each in catalogue
     ]
@@ -140,11 +139,11 @@ def unpack_functions(packed: list[Any]) -> Catalogue:
 
 
 def _functions(packed: list[Any]) -> Iterator[Function]:
-    for name, function_id, found, retry, is_async in packed:
+    for name, function_id, found, retry in packed:
         bindings = tuple(Binding(*each) for each in found)
         trigger = next(each for each in bindings if each.is_trigger)
         options = _retry_options(retry)
-        yield Function(name, function_id, trigger, bindings, retry=options, is_async=is_async)
+        yield Function(name, function_id, trigger, bindings, retry=options)
 
 
 def _packed_retry(options: RetryOptions | None) -> Any:

@@ -251,6 +251,20 @@ def test_a_stop_ends_a_process_whose_loop_is_blocked(own_workers: OneboxProcess)
         assert all(map(is_gone, pids))
 
 
+def test_an_async_function_that_blocks_holds_up_neither_host_nor_hub(own_workers: OneboxProcess) -> None:
+    with blocking(own_workers):
+        assert [each["state"] for each in described(own_workers)] == ["Running", "Running"]
+        # Those whose ids belong to the other process end; all are accepted and can be looked at.
+        ids = [f"beside-a-blocked-loop-{number}" for number in range(40)]
+        for each in ids:
+            start(own_workers, "count", each, each)
+        eventually(
+            lambda: "Completed" in {own_workers.instance(each)["runtimeStatus"] for each in ids},
+            "some have ended",
+        )
+        own_workers.server.kill()
+
+
 def test_no_process_survives_the_host(own_workers: OneboxProcess) -> None:
     pids = pids_of(own_workers)
     with blocking(own_workers):

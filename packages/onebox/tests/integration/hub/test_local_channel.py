@@ -17,8 +17,10 @@ from durabletask.client import AsyncTaskHubGrpcClient, TaskHubGrpcClient
 from durabletask.grpc_options import GrpcChannelOptions
 
 from onebox.clock import SystemClock
-from onebox.hub import Hub
+from onebox.faults import FaultPoint
+from onebox.hub import Hub, HubSettings
 from onebox.hub.local_channel import LocalBlockingChannel, LocalChannel
+from onebox.hub.model import Start
 from onebox.worker.durable import DurableClients, DurableUrls
 from tests.support.onebox.backends import client_of, running_hub
 from tests.support.onebox.durable_app import AppInvoker
@@ -168,3 +170,23 @@ async def test_what_a_call_starts_does_not_run_in_its_callers_context(tmp_path: 
     finally:
         await hub.stop()
     assert invoker.callers == ["nobody"]
+
+
+async def test_clients_are_served_before_the_work_of_the_last_life_goes_on(tmp_path: Path) -> None:
+    store, never = tmp_path / "hub.db", HubSettings(head_start_seconds=3600)
+    before = Hub(store, AppInvoker(make_app()), SystemClock(), never)
+    await before.start()
+    await before.tasks.start(Start("one", "no_steps"))
+    await before.stop()
+    order: list[str] = []
+    hub = Hub(store, AppInvoker(make_app()), SystemClock(), faults=order.append)
+
+    async def serve() -> None:
+        order.append("serving")
+
+    await hub.start(serve)
+    async with asyncio.timeout(60):
+        await hub.tasks.wait_finished("one")
+    await hub.stop()
+    assert order[0] == "serving"
+    assert FaultPoint.TURN_TAKEN in order

@@ -22,7 +22,7 @@ ENTITY = "@counter@a"
 class Setting:
     """A writer on a file, with everything that it says."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, head_start_seconds: float = 0.0) -> None:
         self.applied: list[Effects] = []
         self.lost = 0
         self.outages: list[bool] = []
@@ -38,6 +38,7 @@ class Setting:
             lost=self._count_lost,
             faults=self._pass,
             first_seq=0,
+            head_start_seconds=head_start_seconds,
             outage=self._note_outage,
         )
 
@@ -285,3 +286,45 @@ async def test_a_mistake_in_a_statement_is_no_outage(setting: Setting) -> None:
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         await setting.writer.commit(lambda tx: tx.db.execute("SELECT * FROM nowhere"))
     assert setting.writer.outage.reason == ""
+
+
+@pytest.fixture
+async def patient(tmp_path: Path) -> AsyncIterator[Setting]:
+    """A writer that gives clients a head start which no test waits for."""
+    made = Setting(tmp_path / "hub.db", head_start_seconds=60)
+    yield made
+    await made.writer.close()
+    made.reader.close()
+    made.db.close()
+
+
+def woken(setting: Setting) -> list[str]:
+    return [target for effects in setting.applied for target, _ in effects.wake]
+
+
+async def test_what_a_client_wakes_waits_for_its_head_start(patient: Setting) -> None:
+    await patient.writer.commit(post)
+    await patient.writer.commit_surely(lambda tx: tx.post("@counter@b", Kind.OPERATION, b""))
+    assert patient.stored() == 2
+    assert woken(patient) == ["@counter@b"], "a worker's transaction waits for nothing"
+    assert not patient.writer.is_idle
+
+
+async def test_what_is_held_back_when_the_writer_closes_is_left_to_the_next_start(patient: Setting) -> None:
+    await patient.writer.commit(post)
+    await patient.writer.close()
+    assert patient.writer.is_idle
+    assert woken(patient) == []
+    assert patient.stored() == 1
+
+
+async def test_after_its_head_start_it_is_woken(tmp_path: Path) -> None:
+    setting = Setting(tmp_path / "hub.db", head_start_seconds=0.001)
+    await setting.writer.commit(post)
+    async with asyncio.timeout(60):
+        while not setting.writer.is_idle:  # noqa: ASYNC110 - it says nothing when it is
+            await asyncio.sleep(0.001)
+    assert woken(setting) == [ENTITY]
+    await setting.writer.close()
+    setting.reader.close()
+    setting.db.close()

@@ -68,9 +68,10 @@ async def served(limits: ConnectionLimits) -> AsyncIterator[int]:
     with bind("127.0.0.1", 0) as listener:
         server = WebServer(PlainTextResponse("served"), listener, 1, limits)
         listener.listen()  # connections wait until it serves
-        server.start()
+        serving = asyncio.create_task(server.serve())
         yield listener.getsockname()[1]
-        await server.stop()
+        server.stop()
+        await serving
 
 
 async def answer_to(port: int, *pieces: bytes) -> bytes:

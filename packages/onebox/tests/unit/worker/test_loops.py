@@ -3,6 +3,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+import uvloop
 
 from onebox.worker.loops import TimeLimit, WorkerLoop
 
@@ -26,22 +27,19 @@ async def test_a_coroutine_runs_on_the_other_thread_and_its_caller_gets_the_resu
     assert await asyncio.gather(*(loop.run(thread()) for _ in range(100))) == ["functions"] * 100
 
 
+async def test_it_is_the_event_loop_of_the_azure_worker(loop: WorkerLoop) -> None:
+    async def kind() -> type[asyncio.AbstractEventLoop]:
+        return type(asyncio.get_running_loop())
+
+    assert await loop.run(kind()) is uvloop.Loop
+
+
 async def test_its_error_reaches_the_caller(loop: WorkerLoop) -> None:
     async def fail() -> None:
         raise LookupError("no")
 
     with pytest.raises(LookupError, match="no"):
         await loop.run(fail())
-
-
-async def test_a_caller_that_runs_there_goes_on_in_its_own_task(loop: WorkerLoop) -> None:
-    async def task() -> asyncio.Task[object] | None:
-        return asyncio.current_task()
-
-    async def same() -> bool:
-        return asyncio.current_task() is await loop.run(task())
-
-    assert await loop.run(same())
 
 
 async def test_a_caller_that_is_cancelled_cancels_it(loop: WorkerLoop) -> None:
@@ -62,48 +60,12 @@ async def test_a_caller_that_is_cancelled_cancels_it(loop: WorkerLoop) -> None:
     assert await asyncio.to_thread(ended.wait, 10)
 
 
-async def test_what_is_shielded_goes_on_when_its_caller_is_cancelled(loop: WorkerLoop) -> None:
-    began, go_on, ended = threading.Event(), threading.Event(), threading.Event()
-
-    async def wait() -> None:
-        began.set()
-        await asyncio.to_thread(go_on.wait, 10)
-        ended.set()
-
-    caller = asyncio.create_task(loop.run(wait(), shielded=True))
-    await asyncio.to_thread(began.wait, 10)
-    caller.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await caller
-    go_on.set()
-    assert await asyncio.to_thread(ended.wait, 10)
-
-
 async def test_its_own_cancellation_reaches_the_caller(loop: WorkerLoop) -> None:
     async def give_up() -> None:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
         await loop.run(give_up())
-
-
-async def test_the_caller_has_its_result_before_what_it_made_ready_runs(loop: WorkerLoop) -> None:
-    answered = threading.Event()
-    others: list[asyncio.Task[bool]] = []
-
-    async def other() -> bool:
-        return answered.wait(10)
-
-    async def make_ready() -> None:
-        others.append(asyncio.create_task(other()))
-
-    await loop.run(make_ready())
-    answered.set()
-
-    async def seen() -> bool:
-        return await others[0]
-
-    assert await loop.run(seen())
 
 
 async def test_what_is_out_of_time_is_cancelled_and_what_is_not_goes_on() -> None:

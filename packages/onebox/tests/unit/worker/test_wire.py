@@ -76,7 +76,7 @@ def test_functions_are_the_same_on_the_other_side_but_for_their_code() -> None:
     output = Binding("$return", "queue", is_output=True, properties={"queueName": "out"})
     functions = [
         Function("plain", "1", TRIGGER, (TRIGGER, output)),
-        Function("fixed", "2", TRIGGER, (TRIGGER,), retry=fixed, is_async=False),
+        Function("fixed", "2", TRIGGER, (TRIGGER,), retry=fixed),
         Function("exponential", "3", TRIGGER, (TRIGGER,), retry=exponential),
     ]
     assert list(wire.unpack_functions(wire.pack_functions(Catalogue(functions)))) == functions

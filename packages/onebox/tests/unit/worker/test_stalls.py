@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from onebox.worker.import_watch import watched_load, where_it_hung
+from onebox.worker.loops import WorkerLoop
+from onebox.worker.stalls import watched_load, where_it_hung
 
 DUMP = """Timeout (0:01:00)!
 Thread 0x00007f3a2b7fe640 (most recent call first):
@@ -53,6 +54,31 @@ def test_an_import_that_is_quick_is_not_spoken_of(caplog: pytest.LogCaptureFixtu
     with watched_load(Path("/app")):
         pass
     assert not caplog.records
+
+
+async def test_who_holds_up_the_loop_is_named_again_and_again() -> None:
+    heard = Heard(2)
+    log = logging.getLogger("onebox")
+    log.addHandler(heard)
+    loop = WorkerLoop()
+    loop.start()
+    try:
+        loop.watch(Path(__file__).parent, first_seconds=0.001)
+
+        async def hold_up() -> bool:
+            return heard.enough.wait(30)
+
+        assert await loop.run(hold_up())
+    finally:
+        log.removeHandler(heard)
+        loop.stop()
+    for each in threading.enumerate():
+        if each.name == "watch the loop":
+            each.join(10)
+            assert not each.is_alive(), "it ends with the loop"
+    place = rf"{re.escape(__file__)}, line \d+, in .*hold_up"
+    for line, seconds in zip(heard.lines, ("0.001", "0.002"), strict=False):
+        assert re.fullmatch(f"the event loop has been held up for {seconds} s: it is at {place}", line)
 
 
 def test_a_dump_names_the_apps_innermost_line_on_the_thread_that_imports() -> None:

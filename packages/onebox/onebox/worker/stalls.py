@@ -1,4 +1,4 @@
-"""Watches the import of an app: logs the current line when it takes long, and can end the process."""
+"""Says where an app is when it takes long: at its import, which can be bounded, and on its event loop."""
 
 import faulthandler
 import logging
@@ -25,22 +25,38 @@ def watched_load(folder: Path, first_seconds: float = _FIRST_SECONDS) -> Iterato
         first_seconds: When to log first.
     """
     loaded = threading.Event()
-    loading = threading.get_ident()
-
-    def watch() -> None:
-        pause = seconds = first_seconds
-        while not loaded.wait(pause):
-            place = _place(sys._current_frames().get(loading), folder)  # noqa: SLF001 # there is no other way
-            _LOG.warning("the app is still being imported after %g s: it is at %s", seconds, place)
-            pause, seconds = seconds, 2 * seconds
-
-    watching = threading.Thread(target=watch, name="watch the import", daemon=True)
+    what = "the app is still being imported after"
+    watching = threading.Thread(
+        target=log_until,
+        args=(loaded, what, threading.current_thread(), folder, first_seconds),
+        name="watch the import",
+        daemon=True,
+    )
     watching.start()
     try:
         yield
     finally:
         loaded.set()
         watching.join()  # its last line is logged before anything that follows
+
+
+def log_until(
+    done: threading.Event, what: str, thread: threading.Thread, folder: Path, seconds: float
+) -> None:
+    """Log where the app is as long as something is not done, each time after twice the time.
+
+    Args:
+        done: Is set when it is.
+        what: Begins the line.
+        thread: That the app is on.
+        folder: The app's.
+        seconds: When to log first.
+    """
+    pause = seconds
+    while not done.wait(pause):
+        place = _place(sys._current_frames().get(thread.ident or 0), folder)  # noqa: SLF001 # there is no other way
+        _LOG.warning("%s %g s: it is at %s", what, seconds, place)
+        pause, seconds = seconds, 2 * seconds
 
 
 def _place(frame: FrameType | None, folder: Path) -> str:
