@@ -24,7 +24,7 @@ from onebox.environment import load_local_settings, process_count
 from onebox.faults import HostFaults, no_faults
 from onebox.host_json import HostJson, read_host_json
 from onebox.http.access import Browsers, Keys
-from onebox.http.server import WebServer, base_url, bind
+from onebox.http.server import BACKLOG, WebServer, base_url, bind
 from onebox.hub import HubInUseError, StoreUnusableError
 from onebox.storage.account import StorageAccount, open_account
 from onebox.storage.azurite import PortChoice
@@ -211,15 +211,16 @@ class Host:
         except (HubInUseError, StoreUnusableError) as error:
             raise CannotStartError(str(error)) from None
         try:
-            serving = asyncio.wrap_future(loop.submit(server.serve()))
             await loop.run(components.start_triggers())
             tune_garbage_collector()
             loop.watch(self._options.app)
-            components.admin.state = "Running"
+            # Whoever reads the banner can connect, and whoever has an answer can read the banner.
+            listener.listen(BACKLOG)
             sys.stdout.write(banner(components, url, self._options.data))
             sys.stdout.flush()
             for each in differences(components.catalogue, components.outputs.types):
                 _LOG.warning("%s", each)
+            serving = asyncio.wrap_future(loop.submit(server.serve()))
             await _first_of(self._stopping, serving)
             _LOG.info("stopping")
             components.admin.state = "Stopping"

@@ -11,7 +11,7 @@ import ipaddress
 import json
 import socket
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from starlette.requests import Request
@@ -27,7 +27,8 @@ from onebox.http.messages import raw_path
 from onebox.triggers.manual import ManualTriggers
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function
 
-_BACKLOG = 2048
+BACKLOG: Final = 2048
+"""How many connections wait until they are accepted."""
 # The major version of the Functions host whose behaviour onebox follows; tools compare it.
 _HOST_VERSION = "4.0.1"
 
@@ -103,7 +104,7 @@ class WebServer:
             access_log=False,
             server_header=False,
             ws="none",
-            backlog=_BACKLOG,
+            backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=stop_seconds,
         )
@@ -142,7 +143,7 @@ class Admin:
         self._clock = clock
         self._started = clock.monotonic()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.state = "Initialized"
+        self.state = "Running"
 
     async def answer(self, request: Request) -> Response:
         """Answer a request; 404 for what the host does not have."""
