@@ -24,28 +24,10 @@ from bench import (
     views,
     waiting,
 )
-from bench.numbers import Table
+from bench.numbers import Table, with_tables
 from bench.peers import benchmark as peers
 
 type Benchmark = Callable[[Path, int], Awaitable[list[Table]]]
-
-INTRODUCTION = """# Benchmarks
-
-Written by `make bench ARGS="--write docs/benchmarks.md"`; `make bench` prints the same. Each system runs
-in processes of its own, one after the other, against the same flaky target on loopback; the load comes
-from a further process, and all share the machine's cores. Numbers of different machines do not compare;
-the columns of one table do.
-
-`make bench ARGS="--operations 1000 peers"` runs the same jobs on this project, Restate, DBOS and durabletask.
-It installs them into `.bench/`, for which it needs npm. `workers` runs them on this project alone, with its
-functions in onebox's process and in worker processes.
-
-`make bench ARGS="--operations 50000 waiting"` lets so many operations wait, which takes some minutes.
-
-`make bench ARGS=guard` fails when a healthy operation costs over 1.2 times the recorded number of plain turns
-of the SDK (`bench/guard.json`). After a change that is worth its cost, `make bench ARGS=guard-record` records
-that number anew, on a machine that does nothing else.
-"""
 
 BENCHMARKS: dict[str, Benchmark] = {
     "throughput": throughput.measure,
@@ -83,7 +65,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--operations", type=int, default=500, help="how many are posted at once (default: 500)"
     )
-    parser.add_argument("--write", type=Path, metavar="FILE", help="also write a document with the tables")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="also put the tables into this document")
     arguments = parser.parse_args()
     for name in arguments.names:
         if name not in BENCHMARKS:
@@ -91,27 +73,38 @@ def parse() -> argparse.Namespace:
     return arguments
 
 
-async def measure(names: list[str], operations: int) -> list[str]:
+def measure(names: list[str], operations: int, machine: str) -> list[Table]:
     """Runs the benchmarks one after the other, and prints and returns what each one found."""
-    now = datetime.now(UTC).date()
-    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.system()}"
-    parts = [f"{machine}, {now}; load average before the start {os.getloadavg()[0]:.1f}.\n"]
-    print(parts[0], flush=True)
+    found = []
+    print(f"{machine}\n", flush=True)
     for name in names:
         with tempfile.TemporaryDirectory(prefix=f"bench-{name}-") as folder:
-            for table in await BENCHMARKS[name](Path(folder), operations):
-                parts.append(f"{table.markdown()}\n")
-                print(parts[-1], flush=True)
-    return parts
+            # Each has an event loop of its own: what the app still plans on it ends with it.
+            for table in asyncio.run(_run(name, Path(folder), operations)):
+                print(f"{table.markdown()}\n", flush=True)
+                found.append(table)
+    return found
+
+
+async def _run(name: str, folder: Path, operations: int) -> list[Table]:
+    return await BENCHMARKS[name](folder, operations)
+
+
+def describe_machine() -> str:
+    """Returns where and when this runs, in one line."""
+    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.system()}"
+    return f"{machine}, {datetime.now(UTC).date()}; load average before the start {os.getloadavg()[0]:.1f}."
 
 
 def main() -> None:
     """Runs what the command line names."""
     arguments = parse()
     default = [name for name in BENCHMARKS if name not in BY_NAME_ONLY]
-    parts = asyncio.run(measure(arguments.names or default, arguments.operations))
+    machine = describe_machine()
+    tables = measure(arguments.names or default, arguments.operations, machine)
     if arguments.write is not None:
-        arguments.write.write_text("\n".join([INTRODUCTION, *parts]))
+        before = arguments.write.read_text() if arguments.write.exists() else ""
+        arguments.write.write_text(with_tables(before, tables, machine))
 
 
 if __name__ == "__main__":

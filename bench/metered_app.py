@@ -24,6 +24,7 @@ from durable_retry.engine.operations.idempotency import RecordState
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.stores.circuit_cache import close_circuits
+from durable_retry.stores.metrics import WRITER
 from durable_retry.stores.task_hub import (
     client_for,
     close_clients,
@@ -249,6 +250,7 @@ async def served_app(
         inputs.serve_clients(clients.datum())
         yield str(clients.datum().value), invoker
     finally:
+        WRITER.end()  # at the end of the process there is no storage any more
         close_circuits()
         await close_clients()
         await hub.stop()

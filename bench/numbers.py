@@ -1,7 +1,10 @@
 """Percentiles and the tables that the benchmarks print."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+_HEADING = "## "
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -41,8 +44,12 @@ class Table:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
 
-    def markdown(self) -> str:
-        """Returns the table, aligned, so that it reads in a terminal and in a document."""
+    def markdown(self, machine: str = "") -> str:
+        """Returns the table, aligned, so that it reads in a terminal and in a document.
+
+        Args:
+            machine: Where and when it was measured; "" leaves it out.
+        """
         cells = [
             ("measured", "unit", *self.columns),
             *((row.name, row.unit, *row.values) for row in self.rows),
@@ -53,7 +60,36 @@ class Table:
             for line in cells
         ]
         lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-        return "\n".join([f"## {self.title}", "", *lines, "", *(f"- {note}" for note in self.notes)])
+        head = [_HEADING + self.title, "", *([machine, ""] if machine else ())]
+        return "\n".join(
+            [*head, *lines, *([""] if self.notes else ()), *(f"- {note}" for note in self.notes)]
+        )
+
+
+def with_tables(document: str, tables: Sequence[Table], machine: str) -> str:
+    """Returns a document in which each table takes the place of the one with its title; new ones come last.
+
+    Paragraphs below a table stay, and so do the sections of other tables.
+
+    Args:
+        document: Markdown; what `Table.markdown` writes is the beginning of a section.
+        tables: What was measured now.
+        machine: Where and when.
+    """
+    head, *sections = f"\n{document}".split(f"\n{_HEADING}")
+    texts = {section.partition("\n")[0]: section.strip("\n") for section in sections}
+    for table in tables:
+        _, *lines = texts.get(table.title, "").split("\n")
+        paragraphs = "\n".join(itertools.dropwhile(_is_of_a_table, lines))
+        written = table.markdown(machine).removeprefix(_HEADING)
+        texts[table.title] = f"{written}\n\n{paragraphs}" if paragraphs else written
+    whole = [head.strip("\n"), *(_HEADING + text for text in texts.values())]
+    return "\n\n".join(whole).lstrip("\n") + "\n"
+
+
+def _is_of_a_table(line: str) -> bool:
+    """Whether a line of a section is one of those that `Table.markdown` writes."""
+    return not line or line.startswith(("|", "- ", "Python "))
 
 
 def milliseconds(seconds: float) -> str:
