@@ -34,6 +34,8 @@ ERROR_CHARS: Final = 300
 
 _SOON_SECONDS: Final = 0.05
 _PAUSE_SECONDS: Final = 1.0
+_MOST_PAUSE_SECONDS: Final = 30.0
+"""Pause between writes while storage is away. A list that is read meanwhile has them written at once."""
 _RENEWED_SECONDS: Final = 30.0
 _MOST_HELD: Final = 20_000
 """Entries that wait for storage. What is beyond that is dropped, and added by upkeep."""
@@ -55,6 +57,7 @@ class _Writer:
         written: Writes so far.
         timer: Of the next write; None while none is planned.
         last_write: When it began, in the loop's seconds.
+        pause_seconds: From its beginning to that of the next one, at least.
         renewed: When its row under `writer` was last written, in the loop's seconds; None while it has none.
         dropped_since: Since when entries were dropped, as too many waited for storage; None while none were.
         lock: One write at a time.
@@ -67,6 +70,7 @@ class _Writer:
     written: int = 0
     timer: asyncio.TimerHandle | None = None
     last_write: float = float("-inf")
+    pause_seconds: float = _PAUSE_SECONDS
     renewed: float | None = None
     dropped_since: datetime | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -154,8 +158,8 @@ def _note(kind: OperationList, entry: OperationEntry) -> None:
     loop = asyncio.get_running_loop()
     writer = _writers.setdefault(loop, _Writer())
     writer.held.append((kind, entry))
-    wait = max(_SOON_SECONDS, writer.last_write + _PAUSE_SECONDS - loop.time())
-    if writer.timer is not None and writer.timer.when() <= loop.time() + _PAUSE_SECONDS:
+    wait = max(_SOON_SECONDS, writer.last_write + writer.pause_seconds - loop.time())
+    if writer.timer is not None and writer.timer.when() <= loop.time() + writer.pause_seconds:
         return
     _plan(writer, loop, wait)
     if wait > _SOON_SECONDS and writer.renewed is None:
@@ -213,9 +217,12 @@ async def _write_held(writer: _Writer, loop: asyncio.AbstractEventLoop) -> None:
             await _renew(writer, loop, is_idle=not held)
         except Exception as error:  # noqa: BLE001 - no operation waits for the index, or fails with it
             _hold_again(writer, held)
-            _log.warning("the index of operations cannot be written: %s", type(error).__name__)
+            writer.pause_seconds = min(2 * writer.pause_seconds, _MOST_PAUSE_SECONDS)
+            _warn(writer, error)
+        else:
+            writer.pause_seconds = _PAUSE_SECONDS
     if writer.timer is None and (writer.held or writer.renewed is not None):
-        _plan(writer, loop, _PAUSE_SECONDS if writer.held else _RENEWED_SECONDS)
+        _plan(writer, loop, writer.pause_seconds if writer.held else _RENEWED_SECONDS)
 
 
 def _hold_again(writer: _Writer, held: list[tuple[OperationList, OperationEntry]]) -> None:
@@ -231,9 +238,17 @@ async def _announce(writer: _Writer, loop: asyncio.AbstractEventLoop) -> None:
         try:
             await write_since(writer.name, clock.now() - _DROPPED_WITHIN)
         except Exception as error:  # noqa: BLE001 - as above
-            _log.warning("the index of operations cannot be written: %s", type(error).__name__)
+            _warn(writer, error)
         else:
             writer.renewed = loop.time()
+
+
+def _warn(writer: _Writer, error: Exception) -> None:
+    _log.warning(
+        "the index of operations cannot be written: %s; %d entries wait",
+        type(error).__name__,
+        len(writer.held),
+    )
 
 
 async def _renew(writer: _Writer, loop: asyncio.AbstractEventLoop, *, is_idle: bool) -> None:

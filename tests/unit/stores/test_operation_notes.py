@@ -172,11 +172,38 @@ async def test_what_is_too_much_to_hold_is_left_to_upkeep(
     assert len(await gaps(NOON + FAR)) == 1
 
 
+async def test_storage_that_is_away_is_asked_less_and_less_often(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage.is_away = True
+    note_accepted(an_operation())
+    writer = operation_notes._writers[loop()]
+    pauses = []
+    for _ in range(7):
+        planned(writer).cancel()
+        writer.timer = None  # As when it has fired.
+        await operation_notes._write_held(writer, loop())
+        pauses.append(planned(writer).when() - loop().time())
+        note_accepted(an_operation())
+    assert pauses == pytest.approx([2, 4, 8, 16, 30, 30, 30], abs=0.5)
+    warning = "the index of operations cannot be written: ServiceResponseError; 1 entries wait"
+    assert caplog.messages[0] == warning
+    storage.is_away = False
+    await write_noted()
+    assert writer.pause_seconds == 1
+    assert len(await listed()) == 1
+
+
 async def until_written(storage: Storage) -> None:
     async with asyncio.timeout(30):
         while not storage.rows("all-"):  # noqa: ASYNC110 # the timer of the loop fires when it likes
             await asyncio.sleep(0.01)
     await writer_is_idle()
+
+
+def planned(writer: operation_notes._Writer) -> asyncio.TimerHandle:
+    assert writer.timer is not None
+    return writer.timer
 
 
 def loop() -> asyncio.AbstractEventLoop:
