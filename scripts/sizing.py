@@ -125,8 +125,9 @@ def measured(benchmarks: str) -> dict[str, Cost]:
     Args:
         benchmarks: The text of docs/benchmarks.md.
     """
-    section = benchmarks.partition("## What one operation costs\n")[2]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines()[1:8]]
+    section = benchmarks.partition("## What one operation costs\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     columns = {title: index for index, title in enumerate(rows[0])}
     values = {row[0]: row for row in rows}
 
