@@ -14,7 +14,10 @@ SOON: Final = "purges or reads at once what is stored a moment after the message
 
 OWN_TERMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     COUNTS: {
-        "test_batches": ("a_repeated_batch_redoes_nothing", "a_large_batch_", "an_operation_that_was_"),
+        "test_batches": (
+            *("a_repeated_batch_redoes_nothing", "a_large_batch_", "an_operation_that_was_"),
+            "a_batch_with_a_key_is_one_batch_",
+        ),
         "test_categories": (
             *("a_failure_ends_as_its_category_says", "a_passing_trouble_is_retried_"),
             *("a_redirect_is_not_followed", "a_503_that_names_a_wait_is_throttling"),
@@ -24,19 +27,33 @@ OWN_TERMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             *("retries_beyond_the_budget_", "the_intake_of_a_dependency_", "a_wait_for_the_circuit_ends_"),
         ),
         "test_crash": ("what_waits_and_what_is_in_an_attempt_", "a_duplicate_after_a_kill_"),
-        "test_dead_letters": ("a_replay_keeps_the_key_",),
-        "test_duplicates": ("a_duplicate_of_a_waiting_", "the_same_key_for_another_", "fifty_clients_"),
+        "test_dead_letters": ("a_replay_keeps_the_key_", "a_message_that_is_no_operation_can_be_"),
+        "test_duplicates": (
+            *("a_duplicate_of_a_waiting_", "a_duplicate_of_a_finished_"),
+            *("the_same_key_for_another_", "fifty_clients_"),
+        ),
         "test_find": ("one_question_finds_",),
-        "test_handlers": ("the_shipped_handler_keeps_its_order_",),
+        "test_handlers": (
+            *("the_shipped_handler_keeps_its_order_", "a_step_is_remembered_while_"),
+            "a_replay_keeps_the_results_of_finished_steps_",
+        ),
         "test_installed": ("an_orchestration_of_the_shop_",),
         "test_metrics": ("an_outage_leaves_",),
         "test_operations": (
             *("an_operation_that_fails_twice_", "500_operations_at_once_", "every_try_carries_"),
+            "every_try_of_a_large_",
         ),
-        "test_outbox": ("events_to_a_queue_arrive_", "an_undeliverable_event_", "pages_of_the_outbox_"),
+        "test_outbox": (
+            *("events_to_a_queue_arrive_", "an_undeliverable_event_", "pages_of_the_outbox_"),
+            "a_webhook_carries_its_id_",
+        ),
         "test_policies": ("an_operation_waits_as_long_",),
         "test_queue": ("an_operation_put_on_the_queue_", "a_message_seen_twice_"),
-        "test_sources": ("a_key_made_of_fields_",),
+        "test_sagas": ("a_saga_whose_steps_succeed_", "a_repeated_saga_"),
+        "test_sources": (
+            *("a_service_bus_message_is_named_", "an_event_hubs_batch_is_named_", "a_change_is_named_"),
+            *("a_key_made_of_fields_", "two_fires_for_one_due_time_", "one_event_by_http_"),
+        ),
         "test_steering": ("a_cancelled_operation_ends_its_wait_",),
         "test_step_cuts": ("a_kill_at_a_boundary_", "a_replay_runs_the_step_in_doubt_"),
         "test_telemetry": ("one_trace_leads_", "every_metric_arrives_", "log_lines_carry_"),
