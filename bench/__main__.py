@@ -5,9 +5,10 @@ import asyncio
 import os
 import platform
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from bench import (
     app_cost,
@@ -27,7 +28,7 @@ from bench import (
 from bench.numbers import Table, with_tables
 from bench.peers import benchmark as peers
 
-type Benchmark = Callable[[Path, int], Awaitable[list[Table]]]
+type Benchmark = Callable[[Path, int], Coroutine[Any, Any, list[Table]]]
 
 BENCHMARKS: dict[str, Benchmark] = {
     "throughput": throughput.measure,
@@ -73,21 +74,16 @@ def parse() -> argparse.Namespace:
     return arguments
 
 
-def measure(names: list[str], operations: int, machine: str) -> list[Table]:
+def measure(names: list[str], operations: int) -> list[Table]:
     """Runs the benchmarks one after the other, and prints and returns what each one found."""
     found = []
-    print(f"{machine}\n", flush=True)
     for name in names:
         with tempfile.TemporaryDirectory(prefix=f"bench-{name}-") as folder:
             # Each has an event loop of its own: what the app still plans on it ends with it.
-            for table in asyncio.run(_run(name, Path(folder), operations)):
+            for table in asyncio.run(BENCHMARKS[name](Path(folder), operations)):
                 print(f"{table.markdown()}\n", flush=True)
                 found.append(table)
     return found
-
-
-async def _run(name: str, folder: Path, operations: int) -> list[Table]:
-    return await BENCHMARKS[name](folder, operations)
 
 
 def describe_machine() -> str:
@@ -101,7 +97,8 @@ def main() -> None:
     arguments = parse()
     default = [name for name in BENCHMARKS if name not in BY_NAME_ONLY]
     machine = describe_machine()
-    tables = measure(arguments.names or default, arguments.operations, machine)
+    print(f"{machine}\n", flush=True)
+    tables = measure(arguments.names or default, arguments.operations)
     if arguments.write is not None:
         before = arguments.write.read_text() if arguments.write.exists() else ""
         arguments.write.write_text(with_tables(before, tables, machine))

@@ -29,6 +29,7 @@ from durabletask.worker import TaskHubGrpcWorker
 
 from bench.baseline import BACKEND_THREADS
 from bench.child import run_child
+from bench.memory import MEBI, resident_bytes
 from bench.numbers import Row, Table, milliseconds, percentile
 from bench.systems import PLAIN_APP, onebox
 from onebox.clock import SystemClock
@@ -46,7 +47,6 @@ PENDING = 50_000
 WATCH_SECONDS = 5.0
 SPREAD_SECONDS = 20.0
 AT_ONCE = 500
-_STATUS = Path("/proc/self/status")
 CHILD_SECONDS = 240
 KINDS = {"turns": "orchestrator turns", "calls": "activity round trips", "adds": "entity operations"}
 NOBODY = "http://127.0.0.1:1"  # the plain app wants a target, and is not asked to call it
@@ -199,14 +199,6 @@ async def measure_rates(name: str, folder: Path) -> dict[str, float]:
     return rates
 
 
-def resident_mebibytes() -> float:
-    """Returns the memory that this process holds; 0 where the system has no such number (Linux has)."""
-    if not _STATUS.exists():
-        return 0.0
-    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1024
-
-
 async def idle_percent() -> float:
     """Watches the processor time of this process while nothing is due; percent of one core."""
     before, began = time.process_time(), time.perf_counter()
@@ -276,7 +268,7 @@ async def measure_waiting(folder: Path) -> dict[str, float]:
 
 async def costs(client: AsyncTaskHubGrpcClient, when: str) -> dict[str, float]:
     """Returns what the process holds, what it does while nothing is due, and what a turn costs."""
-    memory, idle = resident_mebibytes(), await idle_percent()
+    memory, idle = resident_bytes() / MEBI, await idle_percent()
     return {f"memory_{when}": memory, f"idle_{when}": idle, f"turn_{when}": await turn_cpu(client)}
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 
 from bench.child import run_child
+from bench.memory import MEBI
 from bench.numbers import Row, Table
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.operation import OperationInput
@@ -29,19 +30,16 @@ from scripts.processes import free_port
 
 OPERATIONS = 2_000
 REPEATS = 5
-_KIB_PER_MIB = 1024
 
 START = """
-import json, os, pathlib, time
+import json, os, time
+from bench.memory import resident_bytes
 began = time.process_time()
 import function_app
-# The system's own maximum counts what the parent held before this program took its place.
-status = pathlib.Path("/proc/self/status").read_text()
-memory_kib = int(status.partition("VmRSS:")[2].split()[0])
-print(json.dumps([time.process_time() - began, memory_kib]), flush=True)
+print(json.dumps([time.process_time() - began, resident_bytes()]), flush=True)
 os._exit(0)
 """
-"""Loads the app, and says how many seconds and KiB that took."""
+"""Loads the app, and says how many seconds that took and how many bytes it holds."""
 
 NOTES = (
     "each in a process of its own; start and memory are those of importing `function_app`, no host around it",
@@ -75,9 +73,9 @@ async def measure(folder: Path, _operations: int) -> list[Table]:
 
 async def _in_own_process(settings: dict[str, str]) -> Cost:
     environ = {"FLAKY_TARGET_URL": "http://127.0.0.1:9", "APPLICATIONINSIGHTS_STATSBEAT_DISABLED_ALL": "true"}
-    start_seconds, memory_kib = await _printed(environ | settings, "-c", START)
+    start_seconds, memory_bytes = await _printed(environ | settings, "-c", START)
     operation_us = await _printed(environ | settings, "-m", "bench.telemetry")
-    return Cost(start_seconds, memory_kib / _KIB_PER_MIB, operation_us)
+    return Cost(start_seconds, memory_bytes / MEBI, operation_us)
 
 
 async def _printed(environ: dict[str, str], *arguments: str) -> Any:

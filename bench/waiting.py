@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 
+from bench.memory import MEBI
 from bench.numbers import Row, Table, milliseconds, percentile
 from bench.peers.client import OK, Http
 from bench.peers.systems import Running, onebox, target
@@ -39,7 +40,7 @@ READS = 200
 POLL_SECONDS = 0.005
 FINISH_SECONDS = 60
 NOTE_BYTES = 200  # as twice as many hexadecimal digits
-KILO, MEGA, MEBI = 1_000, 1_000_000, 2**20
+KILO, MEGA = 1_000, 1_000_000
 
 DEPENDENCIES = """[dependencies.flaky]
 base_url = "{target_url}"

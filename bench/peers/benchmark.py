@@ -206,7 +206,7 @@ async def measure(folder: Path, operations: int) -> list[Table]:
 async def measure_workers(folder: Path, operations: int) -> list[Table]:
     """Runs the same jobs on this project, without and with worker processes."""
     title = f"{operations} jobs, their functions in onebox's process and in worker processes"
-    return await _measure(folder, operations, WORKERS, title, NOTES[:4], whose=", with worker processes")
+    return await _measure(folder, operations, WORKERS, title, NOTES[:4], suffix=", with worker processes")
 
 
 async def _measure(
@@ -216,7 +216,7 @@ async def _measure(
     title: str,
     notes: tuple[str, ...],
     *,
-    whose: str = "",
+    suffix: str = "",
 ) -> list[Table]:
     await asyncio.to_thread(set_up)
     fast: dict[str, list[Outcome]] = {name: [] for name in systems}
@@ -232,7 +232,7 @@ async def _measure(
             paced[name].append(outcomes[1])
     return [
         _table(title, fast, notes),
-        _table(f"{paced_jobs} of those jobs at {PACE_PER_SECOND:g} a second{whose}", paced, ()),
+        _table(f"{paced_jobs} of those jobs at {PACE_PER_SECOND:g} a second{suffix}", paced, ()),
     ]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 
+from bench.memory import resident_bytes
 from bench.systems import PLAIN_APP
 from scripts.processes import LOG_END, ROOT, ServerProcess, free_port
 
@@ -105,7 +106,7 @@ class Running:
 
     def resident_bytes(self) -> dict[str, float]:
         """Returns the resident memory of each group; pages that processes share count in each."""
-        return self._sums(_resident_bytes)
+        return self._sums(resident_bytes)
 
     def _sums(self, quantity: Callable[[int], float]) -> dict[str, float]:
         """Adds up over the processes of each group.
@@ -336,15 +337,6 @@ def _stat(pid: int) -> list[str]:
 def _cpu_seconds(pid: int) -> float:
     stat = _stat(pid)
     return (int(stat[11]) + int(stat[12])) / TICKS_PER_SECOND if stat else 0.0
-
-
-def _resident_bytes(pid: int) -> float:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0.0
-    # A process that has ended and is not yet waited for has no such line.
-    return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith("VmRSS:")), 0.0)
 
 
 def _command(pid: int) -> str:
