@@ -2,10 +2,17 @@
 
 import azure.durable_functions as df
 
-from . import bulk_replay, operation, outbox, retention, wake_waiting, workflows
+from . import bulk, diagnosis, operation, outbox, upkeep, wake_waiting, workflows
 
 
-def blueprints() -> list[df.Blueprint]:
-    """Return the blueprint of each module, to register in the function app."""
-    modules = (bulk_replay, operation, outbox, retention, wake_waiting, workflows)
-    return [module.blueprint for module in modules]
+def blueprints() -> dict[str, df.Blueprint]:
+    """Return the blueprint of each module by its name, to register in the function app."""
+    return {
+        "bulk": bulk.blueprint,
+        "diagnosis": diagnosis.blueprint,
+        "operation": operation.blueprint,
+        "outbox": outbox.blueprint,
+        "upkeep": upkeep.blueprint,
+        "wake_waiting": wake_waiting.blueprint,
+        "workflows": workflows.blueprint,
+    }

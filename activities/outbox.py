@@ -2,13 +2,12 @@
 
 import azure.durable_functions as df
 
+from durable_retry.binding import TaskHub, bind_hub
 from durable_retry.engine.base.names import OUTBOX_GIVE_UP, OUTBOX_PENDING, PUBLISH
 from durable_retry.engine.outbox import Delivery
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import blocked_to_json
 from durable_retry.services.outbox import deliver_once, give_up, pending_deliveries
-from durable_retry.stores.outbox_index import OutboxLocation
-from durable_retry.stores.task_hub import bind_hub
 
 blueprint = df.Blueprint()
 
@@ -27,19 +26,18 @@ async def outbox_pending(request: dict) -> dict:  # type: ignore[type-arg] # the
     return {"place": place.to_json(), "deliveries": [delivery.to_json() for delivery in deliveries]}
 
 
-async def publish(request: dict, hub: str) -> dict:  # type: ignore[type-arg] # as above
+async def publish(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # as above
     """Make one attempt to send an event, and mark its row when it was sent.
 
     Args:
         request: `delivery`, `place` and `attempt`, its number from 1.
-        hub: Configuration of the durable client.
 
     Returns:
         The JSON form of an `AttemptOutcome`; a success also when another execution ended the event, or when
         its row is gone. Or `{"stopped": ...}` with what blocks the attempt.
     """
-    delivery, place = Delivery.from_json(request["delivery"]), OutboxLocation.from_json(request["place"])
-    answer = await deliver_once(hub, delivery, place, request["attempt"])
+    delivery = Delivery.from_json(request["delivery"])
+    answer = await deliver_once(hub, delivery, request["place"], request["attempt"])
     return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": blocked_to_json(answer)}
 
 
@@ -52,7 +50,7 @@ async def outbox_give_up(request: dict) -> str:  # type: ignore[type-arg] # as a
     Returns:
         The dead letter's id; "" when the event was sent after all, or its row is gone.
     """
-    delivery, place = Delivery.from_json(request["delivery"]), OutboxLocation.from_json(request["place"])
+    delivery, place = Delivery.from_json(request["delivery"]), request["place"]
     return await give_up(delivery, place, category=request["category"], detail=request["detail"]) or ""
 
 

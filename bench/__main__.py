@@ -10,21 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import (
-    app_cost,
-    circuit,
-    cost,
-    guard,
-    hub,
-    intake,
-    outage,
-    storage,
-    telemetry,
-    throughput,
-    upkeep,
-    views,
-    waiting,
-)
+from bench import cost, guard, throughput
 from bench.numbers import Table, with_tables
 from bench.peers import benchmark as peers
 
@@ -33,26 +19,13 @@ type Benchmark = Callable[[Path, int], Coroutine[Any, Any, list[Table]]]
 BENCHMARKS: dict[str, Benchmark] = {
     "throughput": throughput.measure,
     "cost": cost.measure,
-    "app": app_cost.measure,
-    "hub": hub.measure,
-    "intake": intake.measure,
-    "circuit": circuit.measure,
-    "hot": circuit.measure_hot,
-    "outage": outage.measure,
-    "dead-letters": storage.measure_dead_letters,
-    "outbox": storage.measure_outbox,
-    "upkeep": upkeep.measure,
-    "telemetry": telemetry.measure,
-    "views": views.measure,
-    "waiting": waiting.measure,
     "peers": peers.measure,
     "workers": peers.measure_workers,
     "guard": guard.compare,
     "guard-record": guard.record,
 }
-BY_NAME_ONLY = {"peers", "workers", "guard", "guard-record", "views", "waiting"}
-"""Run only when named: peers must be installed first, views need a browser, the guard is a check, and
-`waiting` says something about tens of thousands, which take minutes."""
+BY_NAME_ONLY = {"peers", "workers", "guard", "guard-record"}
+"""Run only when named: the peers must be installed first, and the guard is a check."""
 
 HELP = f"of {', '.join(BENCHMARKS)}; the default is all but {', '.join(sorted(BY_NAME_ONLY))}"
 

@@ -1,12 +1,10 @@
-"""Plain durable functions to compare with: `python -m bench.baseline PORT TARGET_URL DELAY_SECONDS`.
+"""Plain durable functions to compare with.
 
 One orchestrator, as first versions of retries are: `call_activity` with the SDK's `RetryPolicy`. It runs on
 the SDK's worker with its defaults, on Microsoft's in-memory backend. Nothing of this project is in it.
 """
 
 import logging
-import sys
-import threading
 from collections.abc import Generator, Iterator
 from concurrent import futures
 from contextlib import contextmanager
@@ -51,12 +49,12 @@ class PlainFunctions:
 
 
 @contextmanager
-def serving(functions: PlainFunctions, backend: InMemoryOrchestrationBackend, port: int) -> Iterator[str]:
+def serving(functions: PlainFunctions, port: int) -> Iterator[str]:
     """Serves backend and worker on loopback and gives the backend's address.
 
     It does what `backend.start()` does, except that this binds every address of the machine.
     """
-    address = f"127.0.0.1:{port}"
+    address, backend = f"127.0.0.1:{port}", InMemoryOrchestrationBackend()
     server = grpc.server(futures.ThreadPoolExecutor(BACKEND_THREADS))
     add_TaskHubSidecarServiceServicer_to_server(backend, server)  # type: ignore[no-untyped-call] # generated code
     server.add_insecure_port(address)
@@ -82,15 +80,3 @@ def _quiet() -> logging.Logger:
     logger = logging.getLogger("bench.baseline")
     logger.setLevel(logging.ERROR)
     return logger
-
-
-def main() -> None:
-    """Reads the arguments and serves until the process is ended."""
-    functions = PlainFunctions(sys.argv[2], float(sys.argv[3]))
-    with serving(functions, InMemoryOrchestrationBackend(), int(sys.argv[1])):
-        print("serving", flush=True)
-        threading.Event().wait()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,26 +1,19 @@
 """What one operation costs in turns, activities, entity operations, table requests and history events."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-import grpc
 from durabletask.client import AsyncTaskHubGrpcClient
-from durabletask.internal.orchestrator_service_pb2 import (
-    ActivityResponse,
-    CompleteTaskResponse,
-    OrchestratorResponse,
-)
-from durabletask.testing import InMemoryOrchestrationBackend
+from durabletask.history import OrchestratorStartedEvent, TaskScheduledEvent
 
 from bench.baseline import PlainFunctions, serving
 from bench.metered_app import MeteredApp, metered_app
 from bench.numbers import Row, Table
-from bench.systems import flaky_target
-from durable_retry.stores import operation_notes
+from bench.peers.systems import target
+from durable_retry.stores.operations import notes as operation_notes
 from scripts.processes import free_port
 
 DELAY_SECONDS = 0.05
@@ -29,49 +22,26 @@ FAILED_ATTEMPTS = (0, 1, 5)
 HOUR_SECONDS = 3600.0
 
 
-class CountingBackend(InMemoryOrchestrationBackend):
-    """The in-memory backend, which also counts what its worker completed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.turns = 0
-        self.activities = 0
-
-    def CompleteOrchestratorTask(  # noqa: N802 # the protocol's name
-        self, request: OrchestratorResponse, context: grpc.ServicerContext
-    ) -> CompleteTaskResponse:
-        """Counts a turn."""
-        self.turns += 1
-        return super().CompleteOrchestratorTask(request, context)
-
-    def CompleteActivityTask(  # noqa: N802 # the protocol's name
-        self, request: ActivityResponse, context: grpc.ServicerContext
-    ) -> CompleteTaskResponse:
-        """Counts an activity execution."""
-        self.activities += 1
-        return super().CompleteActivityTask(request, context)
-
-
 async def plain_cost(target_url: str, failures: int) -> tuple[int, int, int]:
     """Runs one orchestration whose first calls fail.
 
     Returns:
         Orchestrator turns, activity executions, history events.
     """
-    backend = CountingBackend()
     key = f"plain-cost-{failures}"
     quiet = logging.getLogger("bench.cost")
     quiet.setLevel(logging.ERROR)
-    with serving(PlainFunctions(target_url, DELAY_SECONDS), backend, free_port()) as address:
+    with serving(PlainFunctions(target_url, DELAY_SECONDS), free_port()) as address:
         async with AsyncTaskHubGrpcClient(host_address=address, logger=quiet) as client:
-            request = {"path": f"/fail/{failures}", "key": key, "json": {"amount": 5}}
+            request = {"path": f"/fails/{failures}/{key}", "key": key, "json": {"amount": 5}}
             await client.schedule_new_orchestration("plain", input=request, instance_id=key)
             state = await client.wait_for_orchestration_completion(key, timeout=FINISH_SECONDS)
             if state is not None:
                 state.raise_if_failed()  # type: ignore[no-untyped-call] # the SDK's own
             history = await client.get_orchestration_history(key)
-        await asyncio.sleep(0)
-    return backend.turns, backend.activities, len(history)
+    turns = sum(isinstance(event, OrchestratorStartedEvent) for event in history)
+    activities = sum(isinstance(event, TaskScheduledEvent) for event in history)
+    return turns, activities, len(history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +71,7 @@ async def measure(folder: Path, _operations: int) -> list[Table]:
     """
     # A process writes to the index once a second, however many operations there are: no cost of one.
     no_index = patch.multiple(operation_notes, write_entries=_nothing, write_since=_nothing)
-    async with flaky_target(folder) as target_url, metered_app(folder, target_url) as app:
+    async with target(folder) as target_url, metered_app(folder, target_url) as app:
         with no_index:
             return await _measured(app, target_url)
 
@@ -112,19 +82,20 @@ async def _nothing(*_: object) -> None:
 
 async def _measured(app: MeteredApp, target_url: str) -> list[Table]:
     await one(app, "warm-up", failures=1)
+    await one(app, "warm-up-dead", path="/refuses/400/warm-up")  # The first one makes the tables.
     cases: dict[str, Cost] = {}
     for failures in FAILED_ATTEMPTS:
         cases[f"Durable Retry, {failures} failed"] = await one(app, f"cost-{failures}", failures=failures)
         turns, activities, events = await plain_cost(target_url, failures)
         cases[f"plain, {failures} failed"] = Cost(turns, activities, None, None, events)
-    cases["Durable Retry, dead letter"] = await one(app, "cost-dead", path="/status/400")
+    cases["Durable Retry, dead letter"] = await one(app, "cost-dead", path="/refuses/400/dead")
     return [_cost_table(cases), await _waiting(app)]
 
 
 async def one(app: MeteredApp, key: str, *, failures: int = 0, path: str | None = None) -> Cost:
     """Runs one operation to its end and returns what it took."""
     meter = app.fresh_meter()
-    operation_id = await app.run(key, path or f"/fail/{failures}", wait_seconds=1.0)
+    operation_id = await app.run(key, path or f"/fails/{failures}/{key}", wait_seconds=1.0)
     return Cost(
         meter.turns,
         meter.activities,
@@ -150,6 +121,7 @@ def _cost_table(cases: dict[str, Cost]) -> Table:
         "One operation without events, run alone; counted where the host calls the app, once it is accepted.",
         "Plain: `call_activity` with `RetryPolicy`, in-memory backend; no idempotency, no record.",
         "Without the index of operations, which a process writes once a second.",
+        "A dead letter of a cause that its process knows; the first of a cause takes two reads more.",
     )
     return Table("What one operation costs", tuple(cases), rows, notes)
 
@@ -157,7 +129,7 @@ def _cost_table(cases: dict[str, Cost]) -> Table:
 async def _waiting(app: MeteredApp) -> Table:
     meter = app.fresh_meter()
     began = app.clock.monotonic()
-    await app.run("hour", "/fail/1", wait_seconds=HOUR_SECONDS)
+    await app.run("hour", "/fails/1/hour", wait_seconds=HOUR_SECONDS)
     passed_seconds = app.clock.monotonic() - began
     rows = (
         Row("time that passed", "s", (f"{passed_seconds:.0f}", f"{HOUR_SECONDS:.0f}")),

@@ -3,8 +3,7 @@
 import asyncio
 import os
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,22 +19,17 @@ from durabletask.internal.orchestrator_service_pb2 import (
 )
 
 from durable_retry.clock import reading
+from durable_retry.console.metrics.minutes import MINUTES
+from durable_retry.console.metrics.store import WRITER
 from durable_retry.engine.operations.idempotency import RecordState
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
-from durable_retry.stores.circuit_cache import close_circuits
-from durable_retry.stores.metrics import WRITER
-from durable_retry.stores.task_hub import (
-    client_for,
-    close_clients,
-    read_operation,
-    read_record,
-    start_operation,
-)
-from durable_retry.telemetry.minutes import MINUTES
-from onebox.clock import Clock, ManualClock
+from durable_retry.stores.circuit.cache import close_circuits
+from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.task_hub import TaskHub, close_clients
+from onebox.clock import ManualClock
 from onebox.hub import Hub
-from onebox.hub.invoker import Invoker, TurnRequest
+from onebox.hub.invoker import TurnRequest
 from onebox.storage.azurite import Azurite
 from onebox.storage.ports import free_ports
 from onebox.worker.durable import BindingInputs, DurableClients, DurableInvoker, DurableUrls
@@ -52,20 +46,11 @@ MOST_ATTEMPTS = 6
 
 @dataclass(slots=True)
 class Meter:
-    """What was run.
-
-    Attributes:
-        turns: Orchestrator turns.
-        activities: Activity executions.
-        entity_operations: Operations on entities.
-        by_operation: The same, per `entity.operation`.
-        execution_seconds: How long each invocation of any kind took.
-    """
+    """What was run, and how long each invocation of any kind took."""
 
     turns: int = 0
     activities: int = 0
     entity_operations: int = 0
-    by_operation: Counter[str] = field(default_factory=Counter)
     execution_seconds: list[float] = field(default_factory=list)
 
     @contextmanager
@@ -82,50 +67,28 @@ class Meter:
         return sum(max(seconds, SHORTEST_BILLED_SECONDS) for seconds in self.execution_seconds)
 
 
-class MeteredInvoker:
-    """Passes every invocation on and counts it."""
+class MeteredInvoker(DurableInvoker):
+    """Runs the app's functions and counts every invocation."""
 
-    def __init__(self, invoker: Invoker) -> None:
-        self._invoker = invoker
-        self.meter = Meter()
-
-    @property
-    def orchestrators(self) -> Collection[str]:
-        """As the invoker's."""
-        return self._invoker.orchestrators
-
-    @property
-    def entities(self) -> Collection[str]:
-        """As the invoker's."""
-        return self._invoker.entities
-
-    @property
-    def activities(self) -> Collection[str]:
-        """As the invoker's."""
-        return self._invoker.activities
-
-    def is_immediate(self, name: str, *, is_entity: bool) -> bool:
-        """As the invoker's."""
-        return self._invoker.is_immediate(name, is_entity=is_entity)
+    meter = Meter()
 
     async def orchestrator(self, name: str, request: TurnRequest) -> OrchestratorResponse:
         """Runs and counts a turn."""
         self.meter.turns += 1
         with self.meter.timing():
-            return await self._invoker.orchestrator(name, request)
+            return await super().orchestrator(name, request)
 
     async def entity(self, name: str, request: EntityBatchRequest) -> EntityBatchResult:
         """Runs and counts a batch of entity operations."""
         self.meter.entity_operations += len(request.operations)
-        self.meter.by_operation.update(f"{name}.{each.operation}" for each in request.operations)
         with self.meter.timing():
-            return await self._invoker.entity(name, request)
+            return await super().entity(name, request)
 
     async def activity(self, name: str, instance_id: str, task_id: int, input_json: str | None) -> str | None:
         """Runs and counts an activity."""
         self.meter.activities += 1
         with self.meter.timing():
-            return await self._invoker.activity(name, instance_id, task_id, input_json)
+            return await super().activity(name, instance_id, task_id, input_json)
 
 
 @dataclass(slots=True)
@@ -137,16 +100,9 @@ class Requests:
 
 @dataclass(slots=True)
 class MeteredApp:
-    """The running app.
+    """The running app: its durable client's configuration, its time, its meter, its requests to storage."""
 
-    Attributes:
-        hub: Configuration of the durable client, as a binding carries it.
-        clock: The time of the hub and of the app.
-        invoker: Holds the meter.
-        table_requests: Requests to storage since the last fresh meter.
-    """
-
-    hub: str
+    hub: TaskHub
     clock: ManualClock
     invoker: MeteredInvoker
     table_requests: Requests = field(default_factory=Requests)
@@ -164,7 +120,7 @@ class MeteredApp:
             TimeoutError: It did not end.
         """
         operation = _operation(key, path, wait_seconds, self.clock.now())
-        await start_operation(self.hub, operation)
+        await self.hub.start_operation(operation)
         async with asyncio.timeout(FINISH_SECONDS):
             while not await self._is_over(operation.operation_id):  # noqa: ASYNC110 # asks over gRPC
                 await asyncio.sleep(POLL_SECONDS)
@@ -172,11 +128,11 @@ class MeteredApp:
 
     async def history_events(self, operation_id: str) -> int:
         """Returns how many events the history of a finished operation has."""
-        client = await client_for(self.hub)
+        client = await self.hub.client()
         return len(await client.get_orchestration_history(operation_id))
 
     async def _is_over(self, operation_id: str) -> bool:
-        instance = await read_operation(self.hub, operation_id)
+        instance = await self.hub.read_instance(operation_id)
         shown = None if instance is None else instance.custom_status
         if shown is not None and shown["status"] == "waiting_retry" and self.clock.next_due is not None:
             self.clock.advance_to(self.clock.next_due)
@@ -214,41 +170,22 @@ async def metered_app(folder: Path, target_url: str) -> AsyncIterator[MeteredApp
         target_url: What the dependency `flaky` is.
     """
     clock = ManualClock(datetime.now(UTC))
-    async with served_app(folder, target_url, clock) as (hub, invoker):
-        app = MeteredApp(hub, clock, invoker)
-        with reading(clock.now), counting_requests(app.table_requests):
-            yield app
-
-
-@asynccontextmanager
-async def served_app(
-    folder: Path, target_url: str, clock: Clock
-) -> AsyncIterator[tuple[str, MeteredInvoker]]:
-    """Loads the app and serves its task hub; a process can do so once.
-
-    Args:
-        folder: Where the hub and the storage keep their data.
-        target_url: What the dependency `flaky` is.
-        clock: The time of the hub.
-
-    Yields:
-        The configuration of the durable client, and what holds the meter.
-    """
-    ports = free_ports()
-    azurite = Azurite(folder / "azurite", ports)
-    os.environ |= {"FLAKY_TARGET_URL": target_url, "AzureWebJobsStorage": ports.connection_string}
+    azurite = Azurite(folder / "azurite", free_ports())
     await azurite.start()
+    os.environ |= {"FLAKY_TARGET_URL": target_url, "AzureWebJobsStorage": azurite.connection_string}
     catalogue = load_app(ROOT)
     # Metrics are written every few seconds, whatever the number of operations: no cost of one operation.
     MINUTES.when_changed(None)
     inputs = BindingInputs()
-    invoker = MeteredInvoker(DurableInvoker(catalogue, Runner(clock, None), inputs))
+    invoker = MeteredInvoker(catalogue, Runner(clock, None), inputs)
     hub = Hub(folder / "hub", invoker, clock)
     await hub.start()
     try:
         clients = DurableClients(DurableUrls("http://127.0.0.1", "bench"), hub.grpc_address)
         inputs.serve_clients(clients.datum())
-        yield str(clients.datum().value), invoker
+        app = MeteredApp(TaskHub(str(clients.datum().value)), clock, invoker)
+        with reading(clock.now), counting_requests(app.table_requests):
+            yield app
     finally:
         WRITER.end()  # at the end of the process there is no storage any more
         close_circuits()

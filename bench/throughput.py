@@ -1,36 +1,34 @@
-"""Operations per second, submit latency, and how late retries fire."""
+"""Operations per second, submit latency, and how late retries fire, with many submissions at once."""
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+import sys
+from functools import partial
 from pathlib import Path
 
 from bench.numbers import Row, Table, milliseconds, percentile
-from bench.systems import (
-    AT_ONCE,
-    Outcome,
-    Submit,
-    Work,
+from bench.peers.benchmark import HEALTHY, Outcome, Work, running
+from bench.peers.systems import (
+    BACKOFF_SECONDS,
+    DURABLE_RETRY,
+    System,
     durable_retry,
-    flaky_target,
-    plain_functions,
-    plain_on_onebox,
-    run,
+    durabletask,
+    retry_policy,
 )
 
-DELAY_SECONDS = 1.0
+AT_ONCE = 50
 WARM_UP_OPERATIONS = 20
+EVERY_THIRD = (1, 0, 0)
 
-type System = Callable[[Path, str, float], AbstractAsyncContextManager[Submit]]
-
-SYSTEMS: dict[str, System] = {
-    "Durable Retry, onebox": durable_retry,
-    "plain RetryPolicy, onebox": plain_on_onebox,
-    "plain RetryPolicy, in memory": plain_functions,
+SYSTEMS: dict[str, tuple[str, System]] = {
+    "Durable Retry, onebox": (DURABLE_RETRY, durable_retry(0)),
+    "plain RetryPolicy, onebox": ("retry-policy", retry_policy),
+    "plain RetryPolicy, in memory": ("durabletask-mem", partial(durabletask, python=sys.executable)),
 }
+"""Each system, and what the client calls it."""
 
 
 async def measure(folder: Path, operations: int) -> list[Table]:
-    """Runs the same work on both systems, one after the other, without failures and with.
+    """Runs the same work on each system, one after the other, without failures and with.
 
     Args:
         folder: Where the systems keep their data and logs.
@@ -38,59 +36,49 @@ async def measure(folder: Path, operations: int) -> list[Table]:
     """
     healthy: list[Outcome] = []
     failing: list[Outcome] = []
-    async with flaky_target(folder) as target_url:
-        for number, system in enumerate(SYSTEMS.values()):
-            async with system(folder, target_url, DELAY_SECONDS) as submit:
-                await run(Work(f"warm{number}", WARM_UP_OPERATIONS, 3, DELAY_SECONDS), submit, target_url)
-                healthy.append(
-                    await run(Work(f"well{number}", operations, 0, DELAY_SECONDS), submit, target_url)
-                )
-                failing.append(
-                    await run(Work(f"ill{number}", operations, 3, DELAY_SECONDS), submit, target_url)
-                )
+    warm_up = Work("warm", WARM_UP_OPERATIONS, EVERY_THIRD)
+    for name, served in SYSTEMS.values():
+        (own := folder / name).mkdir()
+        async with running(name, served, own, warm_up, sys.executable) as run:
+            healthy.append(await run(Work("well", operations, HEALTHY, at_once=AT_ONCE)))
+            failing.append(await run(Work("ill", operations, EVERY_THIRD, at_once=AT_ONCE)))
     return [
-        _table(f"{operations} operations posted at once, none fails", healthy),
-        _table(f"{operations} operations posted at once, every third fails once", failing),
+        _table(f"{operations} operations posted at once, none fails", healthy, ()),
+        _table(f"{operations} operations posted at once, every third fails once", failing, _late(failing)),
     ]
 
 
-def _table(title: str, outcomes: list[Outcome]) -> Table:
-    rows = [
-        _row("operations per second", "1/s", outcomes, lambda one: f"{one.operations_per_second:.0f}"),
-        _row(
-            "submit latency p50", "ms", outcomes, lambda one: milliseconds(percentile(one.submit_seconds, 50))
-        ),
-        _row(
-            "submit latency p99", "ms", outcomes, lambda one: milliseconds(percentile(one.submit_seconds, 99))
-        ),
-    ]
-    notes = [
+def _late(outcomes: list[Outcome]) -> tuple[Row, ...]:
+    return tuple(
+        Row(
+            f"retry late by p{percent}",
+            "ms",
+            tuple(milliseconds(percentile(outcome.late_seconds, percent)) for outcome in outcomes),
+        )
+        for percent in (50, 99)
+    )
+
+
+def _table(title: str, outcomes: list[Outcome], late: tuple[Row, ...]) -> Table:
+    def submitted(percent: float) -> tuple[str, ...]:
+        return tuple(milliseconds(percentile(outcome.submit_seconds, percent)) for outcome in outcomes)
+
+    rows = (
+        Row("operations per second", "1/s", tuple(f"{outcome.jobs_per_second:.0f}" for outcome in outcomes)),
+        Row("submit latency p50", "ms", submitted(50)),
+        Row("submit latency p99", "ms", submitted(99)),
+        *late,
+        Row("calls beyond the expected", "1", tuple(str(outcome.unexpected_calls) for outcome in outcomes)),
+    )
+    notes = (
         f"{AT_ONCE} posts at a time: to onebox over HTTP, to Microsoft's in-memory backend over gRPC.",
         "onebox commits every turn to SQLite on disk; the in-memory backend keeps nothing.",
         "Plain: `call_activity` with the SDK's `RetryPolicy`; no claim of the key, no record of the result.",
-        "Time runs from the first post to the last request's arrival at the target.",
-    ]
-    if all(one.late_seconds for one in outcomes):
-        rows += [
-            _row(
-                "retry late by p50",
-                "ms",
-                outcomes,
-                lambda one: milliseconds(percentile(one.late_seconds, 50)),
-            ),
-            _row(
-                "retry late by p99",
-                "ms",
-                outcomes,
-                lambda one: milliseconds(percentile(one.late_seconds, 99)),
-            ),
-        ]
-        notes.append(
-            f"Lateness: between the arrivals of both tries at the target, less the asked {DELAY_SECONDS:g} s."
-        )
-    rows.append(_row("calls beyond the expected", "1", outcomes, lambda one: str(one.duplicate_tries)))
-    return Table(title, tuple(SYSTEMS), tuple(rows), tuple(notes))
-
-
-def _row(name: str, unit: str, outcomes: list[Outcome], show: Callable[[Outcome], str]) -> Row:
-    return Row(name, unit, tuple(show(one) for one in outcomes))
+        "Time runs from the first post until the last result has been read back.",
+        *(
+            (f"Lateness: from a failed call's answer to the next call, less the asked {BACKOFF_SECONDS} s.",)
+            if late
+            else ()
+        ),
+    )
+    return Table(title, tuple(SYSTEMS), rows, notes)

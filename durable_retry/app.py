@@ -4,7 +4,6 @@ The durable functions are `orchestrators/`, `activities/` and `entities/` at the
 wheel has them inside this package, apart from folders of an app with the same names: see setup.py.
 """
 
-import functools
 import logging
 import os
 import re
@@ -21,34 +20,39 @@ import azure.functions as func
 from azure.functions.decorators.function_app import FunctionBuilder
 from azure.functions.decorators.function_name import FunctionName
 from azure.functions.decorators.http import HttpTrigger
-from durabletask import task
-from durabletask.internal import orchestrator_service_pb2 as pb
-from durabletask.worker import _OrchestrationExecutor
 
-from durable_retry import triggers
+from durable_retry import api, triggers
+from durable_retry.console.app import subscribe_console
+from durable_retry.console.metrics.store import WRITER
 from durable_retry.engine.base.validation import Problem, did_you_mean
-from durable_retry.settings.catalogue import STRICT_TYPING
+from durable_retry.executor_guard import guard_executor
+from durable_retry.settings.alerts import alert_settings
+from durable_retry.settings.app import AppSettings
+from durable_retry.settings.callers import caller_settings
 from durable_retry.settings.configuration import (
     Registration,
     app_settings,
+    check_reorder_window,
     function_name,
     load_app,
     mistakes_in_dependencies,
     printing_mistakes,
+    registration,
     use_registration,
 )
-from durable_retry.settings.intake import intake_settings
-from durable_retry.settings.maintenance import maintenance_settings
-from durable_retry.settings.setting import SettingsError
+from durable_retry.settings.group import SettingsError
+from durable_retry.settings.sources import intake_settings
 from durable_retry.settings.storage_account import check_storage_account
 from durable_retry.settings.telemetry import receivers_in
-from durable_retry.stores.metrics import WRITER
-from durable_retry.telemetry import start_telemetry
-from durable_retry.triggers.events.sources import SOURCES
-from durable_retry.triggers.http.api import has_route
-from durable_retry.triggers.http.callers import caller_settings
+from durable_retry.settings.upkeep import retention_settings
+from durable_retry.stores.operations import notes as operation_notes
+from durable_retry.telemetry import events, start_telemetry
+from durable_retry.triggers.sources.blueprints import SOURCES
 
 DURABLE_FOLDERS: Final = ("orchestrators", "activities", "entities")
+
+CONSOLE_MODULES: Final = frozenset({"bulk"})
+"""Modules of the durable folders that belong to the console."""
 
 _ROUTE: Final = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 _PREFIX: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -66,6 +70,7 @@ def register(
     dependencies_file: str | Path | None = None,
     handlers: Iterable[str] = (),
     sources: Iterable[str] | None = None,
+    console: bool = True,
 ) -> None:
     """Add Durable Retry to a Durable Functions 2.x app; called once, where the app's functions are declared.
 
@@ -86,6 +91,8 @@ def register(
         sources: The sources that start operations, of `queue`, `event_grid`, `service_bus`, `event_hubs`,
             `cosmos_db`, `kafka` and `timer`; None means the first two and those whose app settings are
             present. HTTP is always there; without `queue` it has no `operations/enqueue`.
+        console: False leaves out what people look at: lists of operations, search, overview, metrics over
+            time, alerts, bulk actions and the dashboard. Everything that carries operations out stays.
 
     Raises:
         SettingsError: With every parameter and app setting that is invalid.
@@ -96,8 +103,9 @@ def register(
         route_prefix=route_prefix.strip("/") if isinstance(route_prefix, str) else route_prefix,
         function_prefix=function_prefix,
         dependencies_file=dependencies_file,
-        handlers=_listed(handlers),
-        sources=None if sources is None else frozenset(_listed(sources)),
+        handlers=_tuple_of_names(handlers),
+        sources=None if sources is None else frozenset(_tuple_of_names(sources)),
+        console=console,
     )
     with printing_mistakes():
         if problems := tuple(_mistakes_in(app, chosen)):
@@ -107,9 +115,11 @@ def register(
     with printing_mistakes():
         _check_settings()
     start_telemetry(receivers_in(os.environ))
-    WRITER.begin()
+    subscribe_watchers()
+    if chosen.console:
+        WRITER.begin()
     load_app()
-    builders = list(_functions())
+    builders = list(_own_functions())
     with printing_mistakes():
         _check_names(app, builders)
     container = df.Blueprint()  # The SDK has no call that adds a function as it is.
@@ -117,59 +127,26 @@ def register(
     app.register_functions(container)
 
 
+def subscribe_watchers() -> None:
+    """Subscribe to the facts of the core everybody who watches it."""
+    events.record_facts()
+    operation_notes.record_facts()
+    if registration().console:
+        subscribe_console()
+
+
 def harden_runtime() -> None:
-    """Switch off two library defaults that are unsafe for untrusted input, and fix an SDK defect."""
+    """Switch off two library defaults that are unsafe for untrusted input, and guard the SDK's executor."""
     # By default the Durable codec instantiates the class that a JSON object names with the keys "__class__",
     # "__module__" and "__data__", also in data from callers and dependencies.
-    os.environ.setdefault(STRICT_TYPING.name, STRICT_TYPING.default)
+    strict_typing = "azure_functions_durable_strict_typing"
+    os.environ.setdefault(AppSettings.name_of(strict_typing), getattr(AppSettings(), strict_typing))
     # httpx logs whole URLs, and a query can contain confidential data.
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    _ignore_events_of_another_kind()
+    guard_executor()
 
 
-def _ignore_events_of_another_kind() -> None:
-    """Let the SDK's executor ignore an event whose number belongs to a task of another kind.
-
-    Azure Storage sends the messages of a turn before it stores the turn's history. When storing fails, the
-    turn runs again and may decide otherwise: one number is then a timer's in the first run and a call's in
-    the second. The platform matches events to tasks by number alone. The SDK notices that the kinds differ
-    only after it removed the task, and the orchestration would wait for ever.
-    """
-    process = _OrchestrationExecutor.process_event
-    if hasattr(process, "__wrapped__"):
-        return
-
-    @functools.wraps(process)
-    def process_event(executor: Any, ctx: Any, event: pb.HistoryEvent) -> None:
-        if not _is_of_another_kind(ctx, event):
-            process(executor, ctx, event)
-
-    executors: Any = _OrchestrationExecutor
-    executors.process_event = process_event
-
-
-_ANSWERS: Final = frozenset(
-    {
-        *("taskCompleted", "taskFailed"),
-        *("subOrchestrationInstanceCompleted", "subOrchestrationInstanceFailed"),
-    }
-)
-
-
-def _is_of_another_kind(ctx: Any, event: pb.HistoryEvent) -> bool:
-    kind = event.WhichOneof("eventType")
-    if kind == "timerFired":
-        waiting = ctx._pending_tasks.get(event.timerFired.timerId)
-        return waiting is not None and not isinstance(waiting, task.TimerTask)
-    if kind in _ANSWERS:
-        number = getattr(event, kind).taskScheduledId
-        calls = ctx._entity_task_id_map.values()
-        is_call_of_entity = any(number == call_number for _, _, call_number in calls)
-        return is_call_of_entity or isinstance(ctx._pending_tasks.get(number), task.TimerTask)
-    return False
-
-
-def _listed(names: Any) -> tuple[Any, ...]:
+def _tuple_of_names(names: Any) -> tuple[Any, ...]:
     """Return names as a tuple. What is no list, such as a lone string, is wrapped: the checks refuse it."""
     return (
         tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (_NotListed(names),)
@@ -193,7 +170,16 @@ def _check_settings() -> None:
         SettingsError: Lists the mistakes of all of them, and those in the file of dependencies.
     """
     problems: list[Problem] = []
-    for read in (check_storage_account, app_settings, maintenance_settings, intake_settings, caller_settings):
+    readers = (
+        check_reorder_window,
+        check_storage_account,
+        app_settings,
+        alert_settings,
+        retention_settings,
+        intake_settings,
+        caller_settings,
+    )
+    for read in readers:
         try:
             read()
         except SettingsError as error:
@@ -206,12 +192,12 @@ def _mistakes_in(app: Any, chosen: Any) -> Iterator[Problem]:
     """Find every parameter that is wrong, also by its type: nothing checks an app's types at run time."""
     if not isinstance(app, func.FunctionRegister):
         yield Problem("register(app)", f"must be a df.DFApp, not {type(app).__name__}")
-    if chosen.route_prefix != "" and not _fits(_ROUTE, chosen.route_prefix):
+    if chosen.route_prefix != "" and not _is_of_form(_ROUTE, chosen.route_prefix):
         yield Problem(
             "register(route_prefix)",
             f"must be a path of letters, digits, '-' and '_', such as 'retries', not {chosen.route_prefix!r}",
         )
-    if chosen.function_prefix != "" and not _fits(_PREFIX, chosen.function_prefix):
+    if chosen.function_prefix != "" and not _is_of_form(_PREFIX, chosen.function_prefix):
         yield Problem(
             "register(function_prefix)",
             "must be at most 32 lower-case letters, digits and '_', a letter first, such as 'retry_', "
@@ -219,6 +205,8 @@ def _mistakes_in(app: Any, chosen: Any) -> Iterator[Problem]:
         )
     if not isinstance(chosen.dependencies_file, str | Path | None):
         yield Problem("register(dependencies_file)", f"must be a path, not {chosen.dependencies_file!r}")
+    if not isinstance(chosen.console, bool):
+        yield Problem("register(console)", f"must be True or False, not {chosen.console!r}")
     for module in chosen.handlers:
         if not isinstance(module, str):
             yield Problem("register(handlers)", f"must be a list of names of modules; {module!r} is none")
@@ -230,18 +218,26 @@ def _mistakes_in(app: Any, chosen: Any) -> Iterator[Problem]:
             )
 
 
-def _fits(form: re.Pattern[str], text: Any) -> bool:
+def _is_of_form(form: re.Pattern[str], text: Any) -> bool:
     return isinstance(text, str) and form.fullmatch(text) is not None
 
 
-def _functions() -> Iterator[FunctionBuilder]:
+def _own_functions() -> Iterator[FunctionBuilder]:
     """Every function of ours, under the names and paths that were chosen."""
-    folders = [import_module(f"{_durable_package()}{folder}") for folder in DURABLE_FOLDERS]
-    for blueprint in (*triggers.blueprints(), *(each for folder in folders for each in folder.blueprints())):
+    routes = (each.blueprint for each in api.every_routes())
+    for blueprint in (*routes, *triggers.blueprints(), *_durable_blueprints()):
         for builder in blueprint._function_builders:
             name = _name_of(builder)
-            if not name.startswith(_SDK_PREFIX) and has_route(name):
-                yield _placed(builder)
+            if not name.startswith(_SDK_PREFIX) and api.has_route(name):
+                yield _placed_function(builder)
+
+
+def _durable_blueprints() -> Iterator[df.Blueprint]:
+    """Every blueprint of the durable folders, without the console's when the app leaves that out."""
+    for folder in DURABLE_FOLDERS:
+        for name, blueprint in import_module(f"{_durable_package()}{folder}").blueprints().items():
+            if registration().console or name not in CONSOLE_MODULES:
+                yield blueprint
 
 
 def _durable_package() -> str:
@@ -254,7 +250,7 @@ def _name_of(builder: FunctionBuilder) -> str:
     return builder._function.get_function_name() or ""
 
 
-def _placed(builder: FunctionBuilder) -> FunctionBuilder:
+def _placed_function(builder: FunctionBuilder) -> FunctionBuilder:
     """Return a function under the name and path that were chosen.
 
     It is a copy: the blueprints belong to the process, which may load the app again.
@@ -266,7 +262,7 @@ def _placed(builder: FunctionBuilder) -> FunctionBuilder:
     function._bindings = [trigger if each is function._trigger else each for each in function._bindings]
     function._trigger = trigger
     if isinstance(trigger, HttpTrigger):
-        trigger.route = "/".join(filter(None, (app_settings().registration.route_prefix, trigger.route)))
+        trigger.route = "/".join(filter(None, (registration().route_prefix, api.paths()[_name_of(builder)])))
     for attribute in ("orchestration", "activity", "entity_name"):
         if (durable_name := getattr(trigger, attribute, None)) is not None:
             setattr(trigger, attribute, function_name(durable_name))

@@ -1,10 +1,9 @@
-"""Python handlers: their registration, what they are called with, and what they raise and return.
+"""Python handlers: how one is declared, what they are called with, and what they raise and return.
 
 `TableWrite`, `Event` and `Outcome` are checked where they are made, so a mistake shows in the handler's own
 line and before anything takes effect.
 """
 
-import importlib
 import inspect
 import math
 import re
@@ -18,93 +17,19 @@ from pydantic import BaseModel
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
 from durable_retry.engine.operations.request import Event
 from durable_retry.engine.retry.policy import RetryOverride
+from durable_retry.handler_registry import Handler, HandlerFunction, HandlerSetupError, register_handler
 
 __all__ = [
     "Call",
     "Event",
-    "Handler",
     "HandlerFailure",
-    "HandlerSetupError",
     "Outcome",
     "Rejected",
     "TableWrite",
     "Throttled",
     "Transient",
-    "find_handler",
-    "load_handlers",
     "operation_handler",
-    "register_handler",
-    "registered_handlers",
 ]
-
-type HandlerFunction = Callable[[Any, Any], Awaitable[Any]]
-"""`await function(input, call)`, where `call` is a `Call`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handler:
-    """A registered handler.
-
-    Attributes:
-        name: What operations put into `handler`.
-        dependency: Whose policy, circuit and client it uses.
-        input_model: Pydantic model that an operation's `input` must fit.
-        function: Makes one attempt.
-    """
-
-    name: str
-    dependency: str
-    input_model: type[BaseModel]
-    function: HandlerFunction
-
-
-class HandlerSetupError(ValueError):
-    """A handler that cannot be registered; the message says what to change."""
-
-
-_handlers: dict[str, Handler] = {}
-
-
-def register_handler(handler: Handler) -> None:
-    """Register a handler.
-
-    Raises:
-        HandlerSetupError: Another function has the name.
-    """
-    known = _handlers.get(handler.name)
-    if known is not None and _defined_at(known.function) != _defined_at(handler.function):
-        raise HandlerSetupError(f"handler {handler.name!r} is registered twice; choose another name")
-    _handlers[handler.name] = handler
-
-
-def find_handler(name: str) -> Handler | None:
-    """Return a registered handler, or None."""
-    return _handlers.get(name)
-
-
-def registered_handlers() -> tuple[Handler, ...]:
-    """Return all handlers, by name."""
-    return tuple(_handlers[name] for name in sorted(_handlers))
-
-
-def load_handlers(modules: Iterable[str]) -> None:
-    """Import the modules that register handlers.
-
-    Raises:
-        HandlerSetupError: A module is missing or fails; the message names it.
-    """
-    for module in modules:
-        try:
-            importlib.import_module(module)
-        except HandlerSetupError:
-            raise
-        except Exception as error:
-            raise HandlerSetupError(f"app setting HANDLERS: cannot import {module}: {error}") from error
-
-
-def _defined_at(function: HandlerFunction) -> tuple[str, str]:
-    """Return where a function is defined, which stays the same when its module is imported again."""
-    return function.__module__, function.__qualname__
 
 
 MAX_WRITES: Final = 75
@@ -387,7 +312,7 @@ def operation_handler(
 
     Args:
         name: What operations put into `handler`.
-        dependency: Whose policy, circuit and client it uses.
+        dependency: The one whose policy, circuit and client it uses.
         input_model: Pydantic model that the operation's `input` must fit.
 
     Raises:

@@ -6,7 +6,6 @@ operations = durable_retry.Operations.of(client)
 accepted = await operations.submit(handler="ship-order", input={"number": 7}, key="order-7")
 """
 
-import json
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,26 +16,22 @@ import azure.durable_functions as df
 from durabletask import task
 
 from durable_retry import clock
+from durable_retry.binding import TaskHub
 from durable_retry.client.documents import OperationFailed, OperationFields, operation_document
-from durable_retry.engine.base.names import CALL, CANCEL_EVENT, OperationState
+from durable_retry.engine.base.json_input import json_problems
+from durable_retry.engine.base.names import CALL, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.operations.request import ParsedEnvelope
-from durable_retry.engine.operations.status import is_finished
-from durable_retry.services.submit import KeyReused, Naming, Replayed, parse, resolve, submit
+from durable_retry.engine.operations.envelope import ParsedEnvelope
+from durable_retry.executor_guard import execution_of
+from durable_retry.services.operations import control
+from durable_retry.services.operations.submit import KeyReused, Naming, Replayed, parse, resolve, submit
 from durable_retry.settings.configuration import function_name
-from durable_retry.stores.operation_notes import note_steered
-from durable_retry.stores.operations import find_status
-from durable_retry.stores.task_hub import InstanceEndedError, raise_event, wait_for_operation
 
 type Context = task.OrchestrationContext | df.DurableOrchestrationContext
 """What an orchestrator gets, in the native or in the first style of the SDK."""
 
 SOURCE: Final = "app"
 """Source of operations that `Operations` submits."""
-
-_WAIT_SECONDS: Final = 30.0
-"""Of one call to the task hub, which holds a connection meanwhile."""
-
 
 _calls: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """Calls so far by each orchestration's context, which every replay makes anew."""
@@ -53,10 +48,10 @@ def call(context: Context, **operation: Unpack[OperationFields]) -> Generator[ta
     It waits as long as the operation does, without compute.
 
     Args:
-        context: Of the orchestrator.
-        operation: See `OperationFields`. Without `key` it is made of the instance's id and the number of this
-            call in the orchestrator, the same in every replay. An orchestrator that continues as new needs
-            keys of its own: its numbers begin again.
+        context: The context of the orchestrator.
+        operation: See `OperationFields`. Without `key` it is made of the instance's id, its execution and the
+            number of this call in it: the same in every replay, another one when the orchestrator continues
+            as new or is started again. A `key` that was used before gives the earlier result.
 
     Returns:
         `result` of the status document: `status_code`, `headers` and `json` or `body`; of a handler `value`.
@@ -65,8 +60,9 @@ def call(context: Context, **operation: Unpack[OperationFields]) -> Generator[ta
         OperationFailed: It is a dead letter, was cancelled, or was refused as invalid.
     """
     number = _calls[context] = _calls.get(context, 0) + 1
-    instance_id = f"call-{sha256(f'{context.instance_id}/{number}'.encode()).hexdigest()[:40]}"
-    given = {"document": operation_document(operation)}
+    name = f"{context.instance_id}/{execution_of(context)}/{number}"
+    instance_id = f"call-{sha256(name.encode()).hexdigest()[:40]}"
+    given = _input_of_call(operation_document(operation))
     child: task.Task[Any]
     if isinstance(context, task.OrchestrationContext):
         child = context.call_sub_orchestrator(function_name(CALL), input=given, instance_id=instance_id)
@@ -74,6 +70,12 @@ def call(context: Context, **operation: Unpack[OperationFields]) -> Generator[ta
         child = context.call_sub_orchestrator(function_name(CALL), given, instance_id)
     ended = yield child
     return _result_of(ended)
+
+
+def _input_of_call(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the input of the child: one that the host could not read is not sent, but why it is refused."""
+    problems = json_problems(document)
+    return {"problems": [each.to_json() for each in problems]} if problems else {"document": document}
 
 
 def _result_of(ended: Mapping[str, Any]) -> Any:
@@ -118,8 +120,7 @@ class Operations:
     @classmethod
     def of(cls, client: df.DurableFunctionsClient) -> Self:
         """Return the operations of the task hub that a durable client speaks to."""
-        given = {name: getattr(client, name) for name in _BINDING_FIELDS}
-        return cls(json.dumps(given))
+        return cls(TaskHub.of(client).configuration)
 
     async def submit(self, **operation: Unpack[OperationFields]) -> Accepted:
         """Start an operation unless its key was used before.
@@ -133,7 +134,7 @@ class Operations:
         """
         submission = parse(ParsedEnvelope(operation_document(operation)), Naming())
         resolved = resolve(submission, source=SOURCE, now=clock.now())
-        result = await submit(self.hub, resolved, is_new_key=submission.is_new_key)
+        result = await submit(TaskHub(self.hub), resolved, is_new_key=submission.is_new_key)
         if isinstance(result, KeyReused):
             raise InvalidInputError([Problem("/key", "the key belongs to another request")])
         return Accepted(resolved.operation_id, resolved.key, isinstance(result, Replayed))
@@ -144,7 +145,10 @@ class Operations:
         Raises:
             TaskHubUnavailableError: The task hub did not answer.
         """
-        return await find_status(self.hub, operation_id)
+        try:
+            return (await control.find_operation(TaskHub(self.hub), operation_id)).to_json()
+        except control.NoSuchOperationError:
+            return None
 
     async def wait(self, operation_id: str, *, timeout_seconds: float) -> Any:
         """Wait until an operation has ended, and return its result as `call` does.
@@ -152,7 +156,7 @@ class Operations:
         A function that waits is paid for, and is cut off at `functionTimeout`: wait for seconds, not hours.
 
         Args:
-            operation_id: Of the operation.
+            operation_id: The id of the operation.
             timeout_seconds: How long.
 
         Raises:
@@ -161,17 +165,8 @@ class Operations:
             TimeoutError: It has not ended in this time, and keeps running.
             TaskHubUnavailableError: The task hub did not answer.
         """
-        until = clock.now().timestamp() + timeout_seconds
-        while True:
-            document = await find_status(self.hub, operation_id)
-            if document is None:
-                raise LookupError(operation_id)
-            if is_finished(document):
-                return _result_of({"document": document})
-            left = until - clock.now().timestamp()
-            if left <= 0:
-                raise TimeoutError(f"{operation_id} has not ended")
-            await wait_for_operation(self.hub, operation_id, min(left, _WAIT_SECONDS))
+        document = await control.wait_for_end(TaskHub(self.hub), operation_id, timeout_seconds)
+        return _result_of({"document": document})
 
     async def cancel(self, operation_id: str) -> bool:
         """Ask an operation to end; an attempt under way ends first.
@@ -182,27 +177,8 @@ class Operations:
         Raises:
             TaskHubUnavailableError: The task hub did not take it.
         """
-        document = await find_status(self.hub, operation_id)
-        if document is None or is_finished(document):
-            return False
         try:
-            await raise_event(self.hub, operation_id, CANCEL_EVENT, {"by": None})
-            note_steered(document)
-        except InstanceEndedError:
+            await control.cancel(TaskHub(self.hub), operation_id, by=None)
+        except (control.NoSuchOperationError, control.WrongOperationStateError):
             return False
         return True
-
-
-_BINDING_FIELDS: Final = (
-    "taskHubName",
-    "connectionName",
-    "creationUrls",
-    "managementUrls",
-    "baseUrl",
-    "requiredQueryStringParameters",
-    "rpcBaseUrl",
-    "httpBaseUrl",
-    "useForwardedHost",
-    "maxGrpcMessageSizeInBytes",
-)
-"""Attributes of a durable client that make up the configuration that its binding gave it."""

@@ -22,19 +22,21 @@ import httpx
 from durable_retry import clock
 from durable_retry.engine.base.names import FORM, OperationState
 from durable_retry.engine.base.validation import validated
-from durable_retry.engine.config import parse_config
-from durable_retry.engine.operations.operation import OperationInput, explicit_scope, operation_from
+from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.operations.naming import explicit_scope
+from durable_retry.engine.operations.operation import OperationInput, operation_from
 from durable_retry.engine.operations.request import OperationRequest
 from durable_retry.engine.operations.steps import StepRecord, shown
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done, Wait, overdue
 from durable_retry.engine.retry.history import AttemptRecord
 from durable_retry.engine.retry.loop import RetryState, after
-from durable_retry.handlers import Handler, HandlerFunction, find_handler, registered_handlers
+from durable_retry.handler_registry import Handler, HandlerFunction, find_handler, registered_handlers
 from durable_retry.services.attempt.handler import attempt_handler
-from durable_retry.services.attempt.http_client import PROGRESS, SendProgress, close_clients, sending_over
+from durable_retry.services.attempt.http_client import close_clients, sending_over
+from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.services.attempt.http_request import Plan, start_clock
 from durable_retry.settings.configuration import find_dependency, using
-from durable_retry.stores.steps import StepRule
+from durable_retry.stores.operations.steps import StepRule
 
 NOON: Final = datetime(2030, 1, 1, 12, tzinfo=UTC)
 """When every run begins."""
@@ -83,14 +85,14 @@ class FakeDependency:
     def transport(self, time: "_Clock") -> httpx.AsyncBaseTransport:
         """Return what sends to it, by the clock of a run."""
         self._time = time
-        return httpx.MockTransport(self._receive)
+        return httpx.MockTransport(self._receive_request)
 
-    async def _receive(self, request: httpx.Request) -> httpx.Response:
+    async def _receive_request(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        return self._answered(request, answer)
+        return self._response_to(request, answer)
 
-    def _answered(self, request: httpx.Request, answer: Any) -> httpx.Response:
+    def _response_to(self, request: httpx.Request, answer: Any) -> httpx.Response:
         progress: SendProgress = request.extensions[PROGRESS]
         progress.sent = not isinstance(answer, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
         match answer:
@@ -102,11 +104,11 @@ class FakeDependency:
                 self._time.move(seconds)
                 if seconds >= float(request.headers["X-Seconds-Left"]):
                     raise TimeoutError(f"not finished within {request.headers['X-Seconds-Left']} s")
-                return self._answered(request, later)
+                return self._response_to(request, later)
             case int() if not isinstance(answer, bool):
                 return httpx.Response(answer)
             case _ if callable(answer):
-                return self._answered(request, answer(request))
+                return self._response_to(request, answer(request))
             case _:
                 return httpx.Response(200, json=answer)
 
@@ -169,26 +171,26 @@ async def run_handler(
         LookupError: No such handler is registered.
         InvalidInputError: The submission or `config` would be refused.
     """
-    found = _found(handler)
+    found = _required_handler(handler)
     fake, time = dependency or FakeDependency(), _Clock()
     with ExitStack() as stack:
-        stack.enter_context(using(parse_config(_text(config, found.dependency), settings or {})))
+        stack.enter_context(using(parse_config(_config_text(config, found.dependency), settings or {})))
         stack.enter_context(clock.reading(time.now, time.monotonic_seconds))
         stack.enter_context(sending_over(lambda _: fake.transport(time)))
         try:
-            return await _Run(found, _operation(found, given, key, submitted), time).to_the_end()
+            return await _Run(found, _operation_for_handler(found, given, key, submitted), time).to_the_end()
         finally:
             await close_clients()
 
 
-def _text(config: str | Path | None, dependency: str) -> str:
+def _config_text(config: str | Path | None, dependency: str) -> str:
     """Return the text of a `dependencies.toml`; without one, that of a dependency with the defaults."""
     if config is None:
         return f'[dependencies.{dependency}]\nbase_url = "http://{dependency}.test"\n'
     return config.read_text(encoding="utf-8") if isinstance(config, Path) else config
 
 
-def _found(handler: str | HandlerFunction) -> Handler:
+def _required_handler(handler: str | HandlerFunction) -> Handler:
     named = find_handler(handler) if isinstance(handler, str) else None
     found = named or next((each for each in registered_handlers() if each.function is handler), None)
     if found is None:
@@ -196,7 +198,9 @@ def _found(handler: str | HandlerFunction) -> Handler:
     return found
 
 
-def _operation(handler: Handler, given: Any, key: str, submitted: Mapping[str, Any]) -> OperationInput:
+def _operation_for_handler(
+    handler: Handler, given: Any, key: str, submitted: Mapping[str, Any]
+) -> OperationInput:
     document = given.model_dump(mode="json") if isinstance(given, handler.input_model) else given
     body = {"handler": handler.name, "input": document, "key": key, **submitted}
     dependency = find_dependency(handler.dependency)
@@ -238,26 +242,30 @@ class _Run:
 
     async def to_the_end(self) -> HandlerRun:
         while True:
-            decision = overdue(self.operation, self.state.history, clock.now()) or await self._attempt()
+            history, due_at = self.state.history, self.state.due_at
+            decision = (
+                overdue(self.operation, history, due_at, clock.now(), FORM)
+                or await self._attempt_until_decided()
+            )
             match decision:
                 case Wait():
                     self.waits.append(decision)
                     self.time.move(decision.delay_seconds)
                 case Done():
-                    return self._ended(OperationState.SUCCEEDED, decision.result, None)
+                    return self._run_result(OperationState.SUCCEEDED, decision.result, None)
                 case DeadLetter():
-                    return self._ended(OperationState.DEAD_LETTERED, {}, decision)
+                    return self._run_result(OperationState.DEAD_LETTERED, {}, decision)
                 case _ as never:
                     assert_never(never)
 
-    async def _attempt(self) -> Wait | Done | DeadLetter:
+    async def _attempt_until_decided(self) -> Wait | Done | DeadLetter:
         dependency = find_dependency(self.operation.dependency)
         assert dependency is not None  # noqa: S101 - looked up before the run
         number = self.state.history.next_attempt
         for _ in range(MAX_OWN_FAILURES - 1):
             plan = Plan(self.operation, number, dependency, start_clock(self.operation))
             try:
-                outcome = await attempt_handler(plan, self.handler, self._change)
+                outcome = await attempt_handler(plan, self.handler, self._change_step)
             except Crash:
                 continue  # The task hub gives the attempt to another worker, under its number.
             self.state, action = after(self.operation, self.state, outcome, clock.now(), FORM)
@@ -265,11 +273,11 @@ class _Run:
             return action
         raise RuntimeError(f"the handler's process died {MAX_OWN_FAILURES - 1} times in attempt {number}")
 
-    async def _change(self, name: str, rule: StepRule) -> StepRecord:
+    async def _change_step(self, name: str, rule: StepRule) -> StepRecord:
         self.steps[name] = rule(self.steps.get(name))
         return self.steps[name]
 
-    def _ended(
+    def _run_result(
         self, status: OperationState, result: Mapping[str, Any], dead_letter: DeadLetter | None
     ) -> HandlerRun:
         history = self.state.history
@@ -284,6 +292,6 @@ class _Run:
             dead_letter=dead_letter,
             writes=list(result.get("writes", ())),
             events=events if dead_letter is None else [],
-            steps=[shown(step, status) for step in self.steps.values()],
+            steps=[shown(step, status).to_json() for step in self.steps.values()],
             seconds=self.time.monotonic_seconds(),
         )

@@ -5,7 +5,10 @@ import azure.durable_functions as df
 from . import call_limiter, circuit_breaker, idempotency_record
 
 
-def blueprints() -> list[df.Blueprint]:
-    """Return the blueprint of each module, to register in the function app."""
-    modules = (call_limiter, circuit_breaker, idempotency_record)
-    return [module.blueprint for module in modules]
+def blueprints() -> dict[str, df.Blueprint]:
+    """Return the blueprint of each module by its name, to register in the function app."""
+    return {
+        "call_limiter": call_limiter.blueprint,
+        "circuit_breaker": circuit_breaker.blueprint,
+        "idempotency_record": idempotency_record.blueprint,
+    }

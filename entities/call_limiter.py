@@ -1,4 +1,4 @@
-"""The entity `call_limiter`, one per dependency with limits. The rules are in `engine/limits`.
+"""The entity `call_limiter`, one per dependency with limits. The rules are in `engine/limiter`.
 
 Time is the clock of the machine that runs the entity, as for `circuit_breaker`; answers carry durations.
 """
@@ -10,7 +10,14 @@ from durabletask.entities import DurableEntity
 
 from durable_retry import clock
 from durable_retry.engine.base.names import CALL_LIMITER
-from durable_retry.engine.limits import Limiter, SlotRequest, acquire, give_back, slot_answer_to_json
+from durable_retry.engine.limits.limiter import (
+    Limiter,
+    Slot,
+    SlotRequest,
+    acquire,
+    give_back,
+    slot_answer_to_json,
+)
 
 blueprint = df.Blueprint()
 
@@ -20,15 +27,15 @@ class CallLimiter(DurableEntity):
 
     def acquire(self, request: dict[str, Any]) -> dict[str, Any]:
         """Grant a slot, or return when to ask again. Input: `SlotRequest`; answer: `slot_answer_to_json`."""
-        limiter, answer = acquire(self._stored(), SlotRequest.from_json(request), clock.now())
+        limiter, answer = acquire(self._stored_limiter(), SlotRequest.from_json(request), clock.now())
         self.set_state(limiter.to_json())
         return slot_answer_to_json(answer)
 
     def give_back(self, request: dict[str, Any]) -> None:
-        """Free a slot. Input: `{"lease_id": ...}`."""
-        self.set_state(give_back(self._stored(), request["lease_id"], clock.now()).to_json())
+        """Free a slot. Input: the `Slot` that was granted."""
+        self.set_state(give_back(self._stored_limiter(), Slot.from_json(request), clock.now()).to_json())
 
-    def _stored(self) -> Limiter:
+    def _stored_limiter(self) -> Limiter:
         state = self.get_state(dict)
         return Limiter() if state is None else Limiter.from_json(state)
 

@@ -26,8 +26,9 @@ from durable_retry.engine.circuit import (
     breaker_to_json,
     opening_of,
 )
+from durable_retry.engine.facts import CircuitChanged
+from durable_retry.facts import report
 from durable_retry.settings.configuration import function_name
-from durable_retry.telemetry.events import circuit_moved
 
 blueprint = df.Blueprint()
 
@@ -40,29 +41,31 @@ class CircuitBreaker(DurableEntity):
 
     def report(self, message: dict[str, Any]) -> None:
         """Count a worker's calls. Input: `ReportMessage`."""
-        before, report = self._stored(), ReportMessage.from_json(message)
-        self._store(before, report.apply(before, clock.now()), report.report.last_failure)
+        before, report = self._stored_breaker(), ReportMessage.from_json(message)
+        self._store_breaker(before, report.apply(before, clock.now()), report.report.last_failure)
 
     def permit(self, message: dict[str, Any]) -> dict[str, Any]:
         """Permit a probe, or refuse it until an instant. Input: `PermitMessage`; answer: `answer_to_json`."""
-        before = self._stored()
+        before = self._stored_breaker()
         breaker, answer = PermitMessage.from_json(message).apply(before, clock.now())
-        self._store(before, breaker)
+        self._store_breaker(before, breaker)
         return answer_to_json(answer)
 
     def hand(self, message: dict[str, Any]) -> None:
         """Open, close, disable or reset by hand. Input: `ManualControlMessage`."""
-        before = self._stored()
-        self._store(before, ManualControlMessage.from_json(message).apply(before, clock.now()))
+        before = self._stored_breaker()
+        self._store_breaker(before, ManualControlMessage.from_json(message).apply(before, clock.now()))
 
-    def _stored(self) -> Breaker:
+    def _stored_breaker(self) -> Breaker:
         return breaker_from_json(self.get_state(dict))
 
-    def _store(self, before: Breaker, breaker: Breaker, last_failure: LastFailure | None = None) -> None:
+    def _store_breaker(
+        self, before: Breaker, breaker: Breaker, last_failure: LastFailure | None = None
+    ) -> None:
         self.set_state(breaker_to_json(breaker))
         dependency = self.entity_context.entity_id.key
         if breaker.state is not before.state:
-            circuit_moved(dependency, before.state, breaker.state, breaker.reason)
+            report(CircuitChanged(dependency, before.state, breaker.state, breaker.reason))
         opening = opening_of(before, breaker, last_failure)
         if opening is not None:
             # Sent when the new state is stored, and not without it: no opening is lost or made up.

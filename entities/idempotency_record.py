@@ -9,8 +9,10 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
-from durable_retry.engine.base.json_forms import TraceContext, from_rfc3339, optional_from_rfc3339, to_rfc3339
+from durable_retry.engine.base.instants import from_rfc3339, optional_from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.facts import OperationEnded
 from durable_retry.engine.operations.idempotency import (
     Record,
     claim,
@@ -18,8 +20,8 @@ from durable_retry.engine.operations.idempotency import (
     expire,
     removes_itself,
 )
-from durable_retry.settings.maintenance import maintenance_settings
-from durable_retry.telemetry.events import operation_ended
+from durable_retry.facts import report
+from durable_retry.settings.upkeep import retention_settings
 
 blueprint = df.Blueprint()
 
@@ -38,7 +40,7 @@ class IdempotencyRecord(DurableEntity):
             a finished operation, else None.
         """
         claimed = claim(
-            self._record(),
+            self._stored_record(),
             owner=request["owner"],
             fingerprint=request["fingerprint"],
             now=from_rfc3339(request["now"]),
@@ -59,7 +61,7 @@ class IdempotencyRecord(DurableEntity):
         Args:
             request: `owner`, `fingerprint`, `document`, `now`, `ttl_seconds`, `run`, `trace`.
         """
-        before, now = self._record(), from_rfc3339(request["now"])
+        before, now = self._stored_record(), from_rfc3339(request["now"])
         record = complete(
             before,
             owner=request["owner"],
@@ -71,9 +73,9 @@ class IdempotencyRecord(DurableEntity):
         )
         self.set_state(record.to_json())
         if record is not before:
-            # Every end passes here once, and an entity is never replayed: the place to count it.
-            operation_ended(request["document"], TraceContext.from_json(request.get("trace")))
-        if record.expires_at is not None and removes_itself(record, now, maintenance_settings().history_for):
+            # Every end passes here once, and an entity is never replayed: the place to report it.
+            report(OperationEnded(request["document"], TraceContext.from_json(request.get("trace"))))
+        if record.expires_at is not None and removes_itself(record, now, retention_settings().history_for):
             self.signal_entity(
                 self.entity_context.entity_id,
                 "expire",
@@ -87,10 +89,10 @@ class IdempotencyRecord(DurableEntity):
         Args:
             request: `now`.
         """
-        record = expire(self._record(), now=from_rfc3339(request["now"]))
+        record = expire(self._stored_record(), now=from_rfc3339(request["now"]))
         self.set_state(None if record is None else record.to_json())
 
-    def _record(self) -> Record | None:
+    def _stored_record(self) -> Record | None:
         state = self.get_state(dict)
         return None if state is None else Record.from_json(state)
 

@@ -14,7 +14,8 @@ param location string
 param image string = ''
 
 @allowed(['storage', 'scheduler'])
-@description('Where orchestrations are kept: the storage account, or a Durable Task Scheduler.')
+// Whether a scheduler runs the entities of a Python app, which this app needs, is not known: docs/deploying.md.
+@description('Where orchestrations are kept: the storage account, or a Durable Task Scheduler, on which this app has not been run.')
 param durableBackend string = 'storage'
 
 @minValue(0)

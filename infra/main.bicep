@@ -12,7 +12,8 @@ param environmentName string
 param location string
 
 @allowed(['storage', 'scheduler'])
-@description('Where orchestrations are kept: the storage account, or a Durable Task Scheduler.')
+// Whether a scheduler runs the entities of a Python app, which this app needs, is not known: docs/deploying.md.
+@description('Where orchestrations are kept: the storage account, or a Durable Task Scheduler, on which this app has not been run.')
 param durableBackend string = 'storage'
 
 @minValue(0)
@@ -47,8 +48,17 @@ param instanceMemoryMB int = 2048
 
 @minValue(1)
 @maxValue(1000)
-@description('The most instances that run at once.')
+// Flex scales HTTP together, the durable functions together, and every other function by itself.
+@description('The most instances of each function group (flex), or of the app (premium); no bound of the cost.')
 param maximumInstanceCount int = 40
+
+// Unless this is set, Flex sends an instance of a Python app one request at a time and starts an instance for each
+// further one. A request of this app waits for storage, so one process answers many at once: as many as host.json has
+// attempts at once (maxConcurrentActivityFunctions). Requests with bodies near the limit, on 512 MB, want fewer.
+@minValue(1)
+@maxValue(1000)
+@description('Requests that one instance answers at once (flex).')
+param httpPerInstanceConcurrency int = 100
 
 @minValue(0)
 @description('Instances kept running for HTTP, so that no caller waits for a cold start; 0 = none.')
@@ -172,6 +182,7 @@ module app 'modules/app.bicep' = {
     subnetId: privateNetwork ? network!.outputs.appSubnetId : ''
     instanceMemoryMB: instanceMemoryMB
     maximumInstanceCount: maximumInstanceCount
+    httpPerInstanceConcurrency: httpPerInstanceConcurrency
     alwaysReadyHttp: alwaysReadyHttp
     alwaysReadyDurable: alwaysReadyDurable
     premiumSku: premiumSku

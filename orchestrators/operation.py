@@ -11,7 +11,7 @@ from typing import Any, Final, assert_never
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import (
     ATTEMPT,
     CANCEL_EVENT,
@@ -35,7 +35,15 @@ from durable_retry.engine.operations.completion import (
 from durable_retry.engine.operations.idempotency import ClaimAnswer
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import moving_parts
-from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Decision, Done, Wait, overdue
+from durable_retry.engine.retry.decide import (
+    DeadLetter,
+    Decision,
+    Done,
+    Wait,
+    after_failed_claim,
+    is_owed,
+    overdue,
+)
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import (
     AttemptNow,
@@ -47,10 +55,11 @@ from durable_retry.engine.retry.loop import (
     lease_expired,
 )
 from durable_retry.settings.configuration import function_name
-from durable_retry.stores.task_hub import record_id
+from durable_retry.stores.operations.key_record import record_id
 
 from .run import Run
 from .steps import (
+    Asking,
     Steps,
     answer_of,
     call_until_success,
@@ -84,15 +93,15 @@ def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[d
         run = Run.resume(ctx, input_)
     except Exception as error:  # noqa: BLE001 - whatever it is, the operation must end where a person sees it
         document = yield from _end_unreadable(ctx, input_, error)
-        _report(ctx, written_operation(input_).get("reports_to"), document)
+        _report_end(ctx, written_operation(input_).get("reports_to"), document)
         return document
     ended = yield from _to_some_end(run)
     if ended is not None:
-        _report(ctx, run.operation.reports_to, ended)
+        _report_end(ctx, run.operation.reports_to, ended)
     return ended
 
 
-def _report(ctx: task.OrchestrationContext, waiting: Any, document: dict[str, Any]) -> None:
+def _report_end(ctx: task.OrchestrationContext, waiting: Any, document: dict[str, Any]) -> None:
     """Report the end to the batch or the saga that waits for this operation."""
     completion = Completion.of(document)
     if isinstance(waiting, str) and completion is not None:
@@ -117,12 +126,12 @@ def _end_unreadable(ctx: task.OrchestrationContext, given: Any, error: Exception
     return document
 
 
-def _claim(run: Run) -> Steps[dict[str, Any] | None]:
+def _claim_key(run: Run) -> Steps[dict[str, Any] | None]:
     """Claim the key in its idempotency record, before any side effect.
 
     Returns:
         None when this run owns the key. Otherwise the status document to return: the key was used before, and
-        this start (a duplicate after a purge) does nothing.
+        this start (a duplicate after a purge) does nothing; or the key cannot be claimed.
     """
     failures = 0
     while True:
@@ -135,14 +144,16 @@ def _claim(run: Run) -> Steps[dict[str, Any] | None]:
         }
         try:
             answer = yield run.ctx.call_entity(run.record, "claim", request)
-        except task.TaskFailedError:
+        except task.TaskFailedError as error:
             failures += 1
-            if failures == MAX_OWN_FAILURES:
-                raise
+            ended = after_failed_claim(run.operation, failures, error.details.message, run.now, run.form)
+            if ended is not None:
+                return (yield from _dead_letter(run, ended))
             yield run.ctx.create_timer(wait_after(failures))
             continue
         match ClaimAnswer(answer["answer"]):
             case ClaimAnswer.CLAIMED | ClaimAnswer.TAKEN_OVER:
+                run.holds_claim = True
                 # Histories of older versions have no number: their side effects keep their old names.
                 run.operation = run.operation.in_run(answer.get("run", 1))
                 return None
@@ -164,7 +175,7 @@ def _to_some_end(run: Run) -> Steps[dict[str, Any] | None]:
     of this generator and stays a failure.
     """
     try:
-        answered = None if run.holds_claim else (yield from _claim(run))
+        answered = None if run.holds_claim else (yield from _claim_key(run))
         return answered or (yield from _to_the_end(run))
     except Exception as error:  # noqa: BLE001 - whatever it is, the operation must end where a person sees it
         detail = cut_text(f"the app itself failed: {type(error).__name__}: {error}", _DETAIL_CHARS)
@@ -186,15 +197,16 @@ def _to_the_end(run: Run) -> Steps[dict[str, Any] | None]:
         if finished is not None:
             return finished
     run.note_action(CANCEL_EVENT, run.cancel.get_result())
-    return _finish(run, OperationState.CANCELLED)
+    return _finish_operation(run, OperationState.CANCELLED)
 
 
 def _one_step(run: Run) -> Steps[dict[str, Any] | None]:
     """Make one attempt and wait as decided; return the status document when the operation ended."""
-    decision = overdue(run.operation, run.state.history, run.now) or (yield from _attempt(run))
+    late = overdue(run.operation, run.state.history, run.state.due_at, run.now, run.form)
+    decision = late or (yield from _make_attempt(run))
     match decision:
         case Done():
-            return (yield from _succeed(run, decision.result))
+            return (yield from _commit_success(run, decision.result))
         case DeadLetter():
             return (yield from _dead_letter(run, decision))
         case Wait():
@@ -204,18 +216,19 @@ def _one_step(run: Run) -> Steps[dict[str, Any] | None]:
             assert_never(never)
 
 
-def _attempt(run: Run) -> Steps[Decision]:
+def _make_attempt(run: Run) -> Steps[Decision]:
     """Make one attempt; when it needs a probe's permit or a slot, ask for that first."""
+    asking = Asking(run.ctx, run.operation, run.operation.dependency, run.form)
     while True:
         answer = yield from _call_attempt(run)
         if isinstance(answer, NeedsProbe) and run.state.admission.permit is not None:
             answer = lease_expired(run.now)
         action = run.follow(answer)
         if isinstance(action, RequestProbe):
-            permit = yield from request_probe(run.ctx, run.operation.dependency, action)
+            permit = yield from request_probe(asking, action)
             action = run.follow(permit)
         elif isinstance(action, RequestSlot):
-            slot = yield from request_slot(run.ctx, run.operation.dependency, action)
+            slot = yield from request_slot(asking, action)
             action = run.follow(slot)
         if not isinstance(action, AttemptNow | RequestProbe | RequestSlot):
             return action
@@ -238,6 +251,7 @@ def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked]:
         "run": run.operation.run,
         "attempt": attempt,
         "ticket": run.state.admission.to_json() | {"asks_for_slot": True},
+        "owed": is_owed(run.state.history, run.form),
     }
     answer: AttemptOutcome | WorkerFailed | Blocked
     try:
@@ -251,13 +265,13 @@ def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked]:
     return answer
 
 
-def _succeed(run: Run, result: Mapping[str, Any]) -> Steps[dict[str, Any]]:
+def _commit_success(run: Run, result: Mapping[str, Any]) -> Steps[dict[str, Any]]:
     """Make the success durable: alone it needs no table, with writes or events it is one transaction."""
     result = dict(result)
     writes, events = result.pop("writes", []), result.pop("events", [])
     events = [*events, *(dict(event) for event in run.operation.on_success)]
     if not writes and not events:
-        return _finish(run, OperationState.SUCCEEDED, result=result)
+        return _finish_operation(run, OperationState.SUCCEEDED, result=result)
     commit = {
         "operation_id": run.operation.operation_id,
         "run": run.operation.run,
@@ -269,10 +283,10 @@ def _succeed(run: Run, result: Mapping[str, Any]) -> Steps[dict[str, Any]]:
     }
     committed = yield from call_until_success(run.ctx, COMMIT, commit)
     if committed["rejected"] is not None:
-        return (yield from _dead_letter(run, _unwritable(committed["rejected"])))
+        return (yield from _dead_letter(run, _dead_letter_of_unwritable(committed["rejected"])))
     if committed["events"]:
         _start_outbox(run)
-    return _finish(run, OperationState.SUCCEEDED, result=result, events=tuple(committed["events"]))
+    return _finish_operation(run, OperationState.SUCCEEDED, result=result, events=tuple(committed["events"]))
 
 
 def _start_outbox(run: Run) -> None:
@@ -285,7 +299,7 @@ def _start_outbox(run: Run) -> None:
     run.ctx.call_sub_orchestrator(function_name(OUTBOX), input=given, instance_id=outbox_instance(outbox_id))
 
 
-def _unwritable(detail: str) -> DeadLetter:
+def _dead_letter_of_unwritable(detail: str) -> DeadLetter:
     return DeadLetter(Category.MALFORMED, DeadLetterReason.REJECTED_BY_HANDLER, detail)
 
 
@@ -307,7 +321,7 @@ def _dead_letter(run: Run, decision: DeadLetter) -> Steps[dict[str, Any]]:
         "reason": decision.reason.value,
         "detail": decision.detail,
     }
-    return _finish(run, OperationState.DEAD_LETTERED, dead_letter=summary)
+    return _finish_operation(run, OperationState.DEAD_LETTERED, dead_letter=summary)
 
 
 def _with_steps_run(operation: OperationInput) -> OperationInput:
@@ -321,7 +335,7 @@ def _compensation_failed(saga_id: str, decision: DeadLetter) -> DeadLetter:
     return DeadLetter(decision.category, DeadLetterReason.COMPENSATION_FAILED, detail)
 
 
-def _finish(run: Run, state: OperationState, **more: Any) -> dict[str, Any]:
+def _finish_operation(run: Run, state: OperationState, **more: Any) -> dict[str, Any]:
     """Show the end, complete the key's record by a signal, and return the status document."""
     status = run.status(state, **more)
     document = status.to_json()
@@ -331,7 +345,8 @@ def _finish(run: Run, state: OperationState, **more: Any) -> dict[str, Any]:
         "complete",
         {
             "owner": run.operation.owner,
-            "run": run.operation.run,
+            # Without a claim the number is not known, and its owner alone says whose end it is.
+            "run": run.operation.run if run.holds_claim else None,
             "fingerprint": run.operation.fingerprint,
             "document": document,
             "now": to_rfc3339(run.now),

@@ -15,7 +15,7 @@ from typing import Any, Final, assert_never
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import CIRCUIT_EVENT, OUTBOX, OUTBOX_GIVE_UP, OUTBOX_PENDING, PUBLISH
 from durable_retry.engine.outbox import Delivery, due_of, heads_of, next_due_at, shown_of
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
@@ -31,6 +31,7 @@ from durable_retry.settings.configuration import function_name
 
 from .steps import (
     EARLY_BY,
+    Asking,
     Steps,
     answer_of,
     call_until_success,
@@ -55,7 +56,7 @@ class Sending:
         place: The location of their rows, as JSON.
         deliveries: What is left to send, in order.
         circuit_changed: Completes when someone changed a circuit by hand.
-        form: Of the history, see `engine.base.names.FORM`.
+        form: The form of the history, see `engine.base.names.FORM`.
         waited_for: The instant of the latest wait; None before the first.
     """
 
@@ -109,10 +110,10 @@ class Sending:
         self.waited_for = due_at
         winner = yield task.when_any([timer, self.circuit_changed])
         if winner is self.circuit_changed:
-            self._release()
+            self._release_waiting()
             self.show()
 
-    def _release(self) -> None:
+    def _release_waiting(self) -> None:
         """Let the deliveries go that waited for the circuit before it changed."""
         change = self.circuit_changed.get_result()
         self.circuit_changed = self.ctx.wait_for_external_event(CIRCUIT_EVENT)
@@ -137,7 +138,7 @@ def outbox(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None
             is to be sent; `form`; when it continues as new, what `Sending.carried_on` returned.
     """
     form = input_.get("form", 1)
-    sending = yield from _load(ctx, input_, ctx.wait_for_external_event(CIRCUIT_EVENT), form)
+    sending = yield from _load_deliveries(ctx, input_, ctx.wait_for_external_event(CIRCUIT_EVENT), form)
     rounds = 0
     while sending.deliveries:
         if rounds == ROUNDS_PER_HISTORY:
@@ -147,10 +148,10 @@ def outbox(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None
         yield from _one_round(sending)
         if not sending.deliveries:
             # An event may have been resent meanwhile; when none is pending, this removes the index entry.
-            sending = yield from _load(ctx, sending.scope, sending.circuit_changed, form)
+            sending = yield from _load_deliveries(ctx, sending.scope, sending.circuit_changed, form)
 
 
-def _load(
+def _load_deliveries(
     ctx: task.OrchestrationContext,
     input_: Mapping[str, Any],
     circuit_changed: task.CancellableTask[Any],
@@ -170,16 +171,17 @@ def _one_round(sending: Sending) -> Steps[None]:
         yield from sending.wait()
         return
     attempts: list[task.Task[Any]] = [
-        sending.ctx.call_activity(function_name(PUBLISH), input=_request(sending, each)) for each in due
+        sending.ctx.call_activity(function_name(PUBLISH), input=_request_of_delivery(sending, each))
+        for each in due
     ]
     # when_all waits for every attempt, then raises the first failure; each answer is read below.
     with suppress(task.TaskFailedError):
         yield task.when_all(attempts)
     for delivery, attempt in zip(due, attempts, strict=True):
-        yield from _follow(sending, delivery, _result(delivery, attempt))
+        yield from _follow_delivery(sending, delivery, _result_of_delivery(delivery, attempt))
 
 
-def _request(sending: Sending, delivery: Delivery) -> dict[str, Any]:
+def _request_of_delivery(sending: Sending, delivery: Delivery) -> dict[str, Any]:
     admission = replace(delivery.state.admission, asks_for_slot=True)
     asking = replace(delivery, state=replace(delivery.state, admission=admission))
     return {
@@ -189,21 +191,22 @@ def _request(sending: Sending, delivery: Delivery) -> dict[str, Any]:
     }
 
 
-def _result(delivery: Delivery, attempt: task.Task[Any]) -> StepResult:
+def _result_of_delivery(delivery: Delivery, attempt: task.Task[Any]) -> StepResult:
     if attempt.is_failed:
         return WorkerFailed("the worker failed")
     return answer_of(attempt.get_result(), delivery.state.history.next_attempt)
 
 
-def _follow(sending: Sending, delivery: Delivery, result: StepResult) -> Steps[None]:
+def _follow_delivery(sending: Sending, delivery: Delivery, result: StepResult) -> Steps[None]:
     """Move a delivery's retry loop on; a probe or a slot is requested at once and used in the next round."""
     give_slot_back(sending.ctx, delivery.lane, delivery.state.admission)
     state, action = after(delivery.operation, delivery.state, result, sending.now, sending.form)
+    asking = Asking(sending.ctx, delivery.operation, delivery.lane, sending.form)
     if isinstance(action, RequestProbe):
-        permit = yield from request_probe(sending.ctx, delivery.lane, action)
+        permit = yield from request_probe(asking, action)
         state, action = after(delivery.operation, state, permit, sending.now, sending.form)
     elif isinstance(action, RequestSlot):
-        slot = yield from request_slot(sending.ctx, delivery.lane, action)
+        slot = yield from request_slot(asking, action)
         state, action = after(delivery.operation, state, slot, sending.now, sending.form)
     moved = replace(delivery, state=state)
     match action:

@@ -8,13 +8,14 @@ from typing import Any, Final, Self
 from durabletask import task
 from durabletask.entities import EntityInstanceId
 
-from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import (
     CANCEL_EVENT,
     CIRCUIT_EVENT,
     RETRY_NOW_EVENT,
     OperationState,
 )
+from durable_retry.engine.facts import WaitBegun, WaitEnded
 from durable_retry.engine.operations.operation import OperationInput, digest_of
 from durable_retry.engine.operations.status import OperationStatus, moving_parts
 from durable_retry.engine.retry.decide import Wait
@@ -25,8 +26,8 @@ from durable_retry.engine.retry.loop import (
     StepResult,
     after,
 )
-from durable_retry.stores.task_hub import record_id
-from durable_retry.telemetry.events import wait_begun, wait_over
+from durable_retry.facts import report
+from durable_retry.stores.operations.key_record import record_id
 
 from .steps import (
     Steps,
@@ -49,11 +50,12 @@ class Run:
     Attributes:
         ctx: The durable context; the only source of time and of identifiers.
         operation: What the operation started with.
-        holds_claim: Whether an earlier execution of this run claimed the key.
+        holds_claim: Whether this run claimed the key, in this execution or in an earlier one.
         state: Where the retry loop stands.
         cancel: Completes when someone cancels the operation.
-        form: Of the history, see `engine.base.names.FORM`.
-        digest: Of a large operation, which attempts read from the instance's input; None when they get it.
+        form: The form of the history, see `engine.base.names.FORM`.
+        digest: The digest of a large operation, which attempts read from the instance's input; None when they
+            get it.
         steps: Attempts and waits since the history last began.
         retry_now: Completes when someone ends a wait; None until the first one, as most have none.
         circuit_changed: Completes when someone changed the circuit by hand; None as above.
@@ -156,12 +158,12 @@ class Run:
         began_at = self.now
         kind = _RETRY if wait.kind is None else wait.kind.value
         if not self.ctx.is_replaying:
-            wait_begun(self.operation, kind, wait.until, wait.reasons)
-        yield from self._wait(wait.until, began_at, for_circuit=for_circuit)
+            report(WaitBegun(self.operation, kind, wait.until, wait.reasons))
+        yield from self._wait_until(wait.until, began_at, for_circuit=for_circuit)
         if not self.ctx.is_replaying:
-            wait_over(self.operation, kind, (self.now - began_at).total_seconds())
+            report(WaitEnded(self.operation, kind, (self.now - began_at).total_seconds()))
 
-    def _wait(self, until: datetime, began_at: datetime, *, for_circuit: bool) -> Steps[None]:
+    def _wait_until(self, until: datetime, began_at: datetime, *, for_circuit: bool) -> Steps[None]:
         timer, early = self.ctx.create_timer(until), 0
         wait_for = self.ctx.wait_for_external_event
         while True:

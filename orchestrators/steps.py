@@ -4,15 +4,18 @@ An activity of our own side that must happen is called again for as long as it f
 read answers of attempts and ask for a probe alike.
 """
 
-from collections.abc import Generator, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from durabletask import task
+from durabletask.entities import EntityInstanceId
 
 from durable_retry.engine.base.names import ACQUIRE, DEAD_LETTER, GIVE_BACK, PERMIT
 from durable_retry.engine.circuit import Permitted, Refused, answer_from_json
-from durable_retry.engine.limits import Slot, SlotPostponed, slot_answer_from_json
+from durable_retry.engine.limits.limiter import Slot, SlotPostponed, slot_answer_from_json
+from durable_retry.engine.retry.constraints import ENTITIES_ASKED_ONCE, Retryable, latest_start
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import (
     AdmissionState,
@@ -23,7 +26,7 @@ from durable_retry.engine.retry.loop import (
     blocked_from_json,
 )
 from durable_retry.settings.configuration import function_name
-from durable_retry.stores.circuit import circuit_id, limiter_id
+from durable_retry.stores.circuit.entity import circuit_id, limiter_id
 
 type Steps[T] = Generator[task.Task[Any], Any, T]
 """Yields durable tasks, is sent their results, and returns T."""
@@ -49,7 +52,7 @@ def fired_early(form: int, until: datetime, now: datetime, times: int) -> bool:
     """Whether a timer fired before its instant, so that another one must follow.
 
     Args:
-        form: Of the history, see `engine.base.names.FORM`; in form 1 no timer follows.
+        form: The form of the history, see `engine.base.names.FORM`; in form 1 no timer follows.
         until: The instant.
         now: The orchestrator's replay-safe time.
         times: How many timers of this wait fired early before.
@@ -121,29 +124,88 @@ def answer_of(answered: Any, attempt: int) -> AttemptOutcome | WorkerFailed | Bl
     return outcome
 
 
-def request_probe(
-    ctx: task.OrchestrationContext, dependency: str, request: RequestProbe
-) -> Steps[Permitted | Refused]:
+ENTITY_CALLS: Final = 5
+"""Calls of an entity that may fail before the caller goes on without its answer: half a minute of them. A
+worker that dies takes every call of its batch with it, so one failure says little. An entity that always
+fails must not take its dependency down."""
+
+
+def call_entity(
+    ctx: task.OrchestrationContext,
+    entity: EntityInstanceId,
+    operation: str,
+    input_: dict[str, Any],
+    is_enough: Callable[[int], bool] = lambda failures: failures == ENTITY_CALLS,
+) -> Steps[Any]:
+    """Call an entity again for as long as it fails; its operations bear that.
+
+    Args:
+        ctx: The durable context.
+        entity: Which.
+        operation: The operation of the entity.
+        input_: The same for every call.
+        is_enough: Whether so many failures in a row, from 1, are enough.
+
+    Raises:
+        TaskFailedError: It did not answer.
+    """
+    failures = 0
+    while True:
+        try:
+            return (yield ctx.call_entity(entity, operation, input_))
+        except task.TaskFailedError:
+            failures += 1
+            if is_enough(failures):
+                raise
+        yield ctx.create_timer(wait_after(failures))
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Who asks the entities of a dependency.
+
+    Attributes:
+        ctx: The durable context.
+        operation: The one whose attempt needs the answer.
+        dependency: The one whose circuit or limiter is asked.
+        form: The form of the history, see `engine.base.names.FORM`.
+    """
+
+    ctx: task.OrchestrationContext
+    operation: Retryable
+    dependency: str
+    form: int
+
+    def is_enough(self, failures: int) -> bool:
+        """Whether the attempt goes on without the answer, also because after a wait it would be too late."""
+        if self.form <= ENTITIES_ASKED_ONCE or failures == ENTITY_CALLS:
+            return True
+        again_at = self.ctx.current_utc_datetime.replace(tzinfo=UTC) + wait_after(failures)
+        deadline_at, timeouts = self.operation.deadline_at, self.operation.timeouts
+        return deadline_at is not None and again_at > latest_start(deadline_at, timeouts)
+
+
+def request_probe(asking: Asking, request: RequestProbe) -> Steps[Permitted | Refused]:
     """Ask the circuit's entity for a probe: the only awaited call to it, and only while it is half-open."""
     try:
-        answer = yield ctx.call_entity(circuit_id(dependency), PERMIT, request.message.to_json())
+        entity, message = circuit_id(asking.dependency), request.message.to_json()
+        answer = yield from call_entity(asking.ctx, entity, PERMIT, message, asking.is_enough)
     except task.TaskFailedError:
-        return Permitted(epoch=0, fail_open=True)  # A circuit that fails must not take its dependency down.
+        return Permitted(epoch=0, fail_open=True)
     return answer_from_json(answer)
 
 
-def request_slot(
-    ctx: task.OrchestrationContext, dependency: str, request: RequestSlot
-) -> Steps[Slot | SlotPostponed]:
+def request_slot(asking: Asking, request: RequestSlot) -> Steps[Slot | SlotPostponed]:
     """Ask the dependency's limiter for a slot: one awaited call per attempt beyond the workers' shares."""
     try:
-        answer = yield ctx.call_entity(limiter_id(dependency), ACQUIRE, request.request.to_json())
+        entity, message = limiter_id(asking.dependency), request.request.to_json()
+        answer = yield from call_entity(asking.ctx, entity, ACQUIRE, message, asking.is_enough)
     except task.TaskFailedError:
-        return Slot()  # A limiter that fails must not take its dependency down.
+        return Slot()
     return slot_answer_from_json(answer)
 
 
 def give_slot_back(ctx: task.OrchestrationContext, dependency: str, admission: AdmissionState) -> None:
     """Give the slot of an attempt back after its answer, whatever that is."""
     if admission.slot is not None and admission.slot.lease_id is not None:
-        ctx.signal_entity(limiter_id(dependency), GIVE_BACK, {"lease_id": admission.slot.lease_id})
+        ctx.signal_entity(limiter_id(dependency), GIVE_BACK, admission.slot.to_json())

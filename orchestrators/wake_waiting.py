@@ -1,16 +1,17 @@
 """The orchestration that wakes the operations waiting for a circuit that was closed by hand."""
 
+from contextlib import suppress
 from datetime import UTC, timedelta
 from typing import Any, Final
 
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import MANUAL_CONTROL, RELEASE_WAITING, WAKE_WAITING
-from durable_retry.stores.circuit import circuit_id
+from durable_retry.stores.circuit.entity import circuit_id
 
-from .steps import Steps, call_until_success
+from .steps import Steps, call_entity, call_until_success
 
 blueprint = df.Blueprint()
 
@@ -40,7 +41,7 @@ def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> S
     """
     progress = input_.get("progress")
     if progress is None:
-        progress = yield from _begin(ctx, input_)
+        progress = yield from _begin_waking(ctx, input_)
     step = {name: progress[name] for name in ("changed_at", "position")}
     done = yield from call_until_success(ctx, WAKE_WAITING, step | {"dependency": input_["dependency"]})
     progress = progress | {
@@ -57,10 +58,12 @@ def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> S
     return None
 
 
-def _begin(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[str, Any]]:
+def _begin_waking(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[str, Any]]:
     """Wait until every worker sees the manual change."""
-    # The same message again, awaited this time: what follows must come after the change.
-    yield ctx.call_entity(circuit_id(input_["dependency"]), MANUAL_CONTROL, input_["hand"])
+    # The same message again, awaited this time: what follows must come after the change. Without an answer
+    # the operations are woken all the same: the circuit, asked by each, may refuse them again.
+    with suppress(task.TaskFailedError):
+        yield from call_entity(ctx, circuit_id(input_["dependency"]), MANUAL_CONTROL, input_["hand"])
     yield ctx.create_timer(SETTLE)
     changed_at = to_rfc3339(ctx.current_utc_datetime.replace(tzinfo=UTC))
     return {"changed_at": changed_at, "position": None, "woken": 0, "woken_in_pass": 0, "passes": 1}

@@ -1,8 +1,9 @@
 """The orchestrations of a batch, of a saga, and of one call by an orchestration of the app's own.
 
 A batch runs a bounded number of operations at a time, until every item has ended. A saga runs one operation
-after the other, in the order of `engine.workflows.Saga`. A call runs one. All wait for operations to end. An
-operation reports its end; where no report can come, a look (a poll of its state) now and then finds it.
+after the other, in the order of `engine.workflows.shapes.Saga`. A call runs one. All wait for operations to
+end. An operation reports its end; where no report can come, a look (a poll of its state) now and then finds
+it.
 """
 
 from collections.abc import Iterable
@@ -25,9 +26,10 @@ from durable_retry.engine.base.names import (
     SUBMIT,
 )
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.references import MissingResultError
-from durable_retry.engine.workflows import BatchProgress, Do, Over, Saga, Undo, saga_document
-from durable_retry.stores.workflows import saga_progress
+from durable_retry.engine.workflows.document import saga_document
+from durable_retry.engine.workflows.references import MissingResultError
+from durable_retry.engine.workflows.shapes import BatchProgress, Do, Over, Saga, Undo
+from durable_retry.stores.sagas import saga_progress
 
 from .steps import Steps, call_until_success
 
@@ -82,14 +84,14 @@ class CompletionReports:
         """
         arrived = []
         while self._next.is_complete:
-            completion = _completion(self._next.get_result())
+            completion = _read_completion(self._next.get_result())
             self._next = self.ctx.wait_for_external_event(ENDED_EVENT)
             if completion is not None:
                 arrived.append(completion)
         return arrived
 
 
-def _completion(data: Any) -> Completion | None:
+def _read_completion(data: Any) -> Completion | None:
     """Read a report; anyone may send an event, and in any form."""
     try:
         return Completion.from_json(data)
@@ -119,7 +121,7 @@ def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None]
             ctx.continue_as_new({"batch_id": batch_id, "progress": progress.to_json()}, save_events=True)
             return
         steps += 1
-        progress = yield from _step(ctx, batch_id, progress, completions)
+        progress = yield from _store_and_start(ctx, batch_id, progress, completions)
         completions = reports.arrived()
         if not completions and not progress.startable and progress.running:
             completions = yield from reports.wait()
@@ -128,7 +130,7 @@ def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None]
     yield from call_until_success(ctx, BATCH_CLOSE, {"batch_id": batch_id})
 
 
-def _step(
+def _store_and_start(
     ctx: task.OrchestrationContext, batch_id: str, progress: BatchProgress, completions: Iterable[Completion]
 ) -> Steps[BatchProgress]:
     """Store the ends of items, and start as many others."""
@@ -178,7 +180,7 @@ def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[s
     reports = CompletionReports(ctx)
     looks = 0
     while not isinstance(action := state.next_action, Over):
-        _show(ctx, state)
+        _show_saga(ctx, state)
         completion: Completion | None = None
         while completion is None:
             if looks == LOOKS_PER_HISTORY:
@@ -187,8 +189,8 @@ def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[s
             looks += 1
             completion = yield from _look_at_step(ctx, state, action, reports)
         state = state.after(action, completion)
-    _show(ctx, state)
-    return saga_document(state, ctx.current_utc_datetime.replace(tzinfo=UTC))
+    _show_saga(ctx, state)
+    return saga_document(state, ctx.current_utc_datetime.replace(tzinfo=UTC)).to_json()
 
 
 def _look_at_step(
@@ -214,7 +216,7 @@ def _look_at_step(
     return None
 
 
-def _show(ctx: task.OrchestrationContext, state: Saga) -> None:
+def _show_saga(ctx: task.OrchestrationContext, state: Saga) -> None:
     ctx.set_custom_status(saga_progress(state))
 
 
@@ -226,12 +228,15 @@ def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> St
 
     Args:
         ctx: The durable context; the instance's id makes the key of an operation that has none.
-        input_: `document`, the body of `POST /api/operations`; when it continues as new `operation_id`.
+        input_: `document`, the body of `POST /api/operations`, or `problems`: why it is not sent. When it
+            continues as new `operation_id`.
 
     Returns:
         `document`, the operation's last status document, or `problems`: why it was never started. None when
         the orchestration continues as new.
     """
+    if "problems" in input_:
+        return {"problems": input_["problems"]}
     reports = CompletionReports(ctx)
     operation_id = input_.get("operation_id")
     if operation_id is None:

@@ -26,7 +26,7 @@ wait "$types"
 wait "$site"
 $py -m coverage combine --quiet
 if ! report=$($py -m coverage report --show-missing --skip-covered --fail-under=100); then
-    printf '%s\n' "$report" "check: durable_retry/engine/ has branches that neither tests/unit nor tests/property take." >&2
+    printf '%s\n' "$report" "check: the rules (durable_retry/engine/ and console/) have branches that neither tests/unit nor tests/property take." >&2
     exit 1
 fi
 # A file stays on one worker, with the servers that it shares. What kills processes, or takes long, is marked `long`.

@@ -7,6 +7,8 @@ controller reads that file and nothing else (docs/decisions/durable-backend.md).
 import argparse
 import json
 import os
+import re
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,24 @@ from pathspec import GitIgnoreSpec
 ROOT: Final = Path(__file__).parents[1]
 PATCHES: Final = {"storage": None, "scheduler": ROOT / "infra" / "host.scheduler.json"}
 """What each backend changes in host.json, as a JSON merge patch (RFC 7396)."""
+
+
+LEAST_BUNDLE: Final = (4, 38)
+"""Older extension bundles replace a finished instance when its id is started again."""
+
+NEEDS: Final = (
+    "It needs a Functions host of 4.1038 or newer; with func start, Core Tools of 4.14 or newer and the"
+    " virtual environment inside of the app's folder: docs/deploying.md, Least versions."
+)
+UNPROVEN: Final = {
+    "scheduler": "This app needs entities, and whether a Durable Task Scheduler runs those of a Python app"
+    " is not known: nobody has run it there. Run scripts.smoke before anything depends on it.",
+}
+"""What is said of a backend on which the app has not been run."""
+
+
+class OldBundleError(Exception):
+    """host.json lets in an extension bundle that the app does not run on."""
 
 
 def deployed_files() -> Iterator[Path]:
@@ -35,6 +55,20 @@ def host_json(backend: str) -> bytes:
     if patch is None:
         return text
     return (json.dumps(merged(json.loads(text), json.loads(patch.read_text())), indent=2) + "\n").encode()
+
+
+def check_bundle(text: bytes) -> None:
+    """Check which extension bundles host.json lets in.
+
+    Raises:
+        OldBundleError: It lets in one that is older than `LEAST_BUNDLE`, or says no range.
+    """
+    stated = str(json.loads(text).get("extensionBundle", {}).get("version"))
+    lowest = re.match(r"\[(\d+)\.(\d+)", stated)
+    if lowest is None or tuple(map(int, lowest.groups())) < LEAST_BUNDLE:
+        least = ".".join(map(str, LEAST_BUNDLE))
+        message = f"host.json: extensionBundle.version is {stated}, and must begin with [{least} or more"
+        raise OldBundleError(message)
 
 
 def merged(document: Any, patch: Any) -> Any:
@@ -59,9 +93,11 @@ def write(target: Path, backend: str) -> None:
 
     Raises:
         FileExistsError: There is something already.
+        OldBundleError: host.json lets in an extension bundle that the app does not run on.
     """
     contents = {file: (ROOT / file).read_bytes() for file in sorted(deployed_files())}
     contents[Path("host.json")] = host_json(backend)
+    check_bundle(contents[Path("host.json")])
     if target.suffix == ".zip":
         with zipfile.ZipFile(target, "x", zipfile.ZIP_DEFLATED) as archive:
             for file, content in contents.items():
@@ -90,6 +126,9 @@ def main() -> None:
         write(arguments.target, arguments.backend)
     except FileExistsError:
         parser.error(f"{arguments.target} exists already: remove it, or choose another name")
+    except OldBundleError as error:
+        parser.error(str(error))
+    print(NEEDS, UNPROVEN.get(arguments.backend, ""), file=sys.stderr)
 
 
 if __name__ == "__main__":

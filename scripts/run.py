@@ -1,14 +1,17 @@
 """`make run`: serves the app and the flaky target on loopback until Ctrl-C, SIGTERM, or the end of either."""
 
 import argparse
-import asyncio
 import json
 import os
 import signal
 import socket
+import subprocess
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,10 +109,10 @@ def what_to_try(arguments: argparse.Namespace) -> str:
     )
 
 
-async def start(part: Part) -> asyncio.subprocess.Process:
+def start(part: Part) -> subprocess.Popen[bytes]:
     """Starts one part, tied to this process and out of the reach of the terminal's Ctrl-C."""
     tethered = [sys.executable, "-m", "scripts.tether", str(os.getpid()), "--", *part.command]
-    return await asyncio.create_subprocess_exec(*tethered, cwd=Path(__file__).parents[1], process_group=0)
+    return subprocess.Popen(tethered, cwd=Path(__file__).parents[1], process_group=0)  # noqa: S603 # our own
 
 
 def answers(url: str) -> bool:
@@ -121,90 +124,62 @@ def answers(url: str) -> bool:
         return False
 
 
-async def until_ready(part: Part) -> None:
-    """Returns once the part serves.
+def stop(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Asks all processes to end, and ends those that do not."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def watch(running: dict[str, subprocess.Popen[bytes]]) -> None:
+    """Checks that every part runs.
 
     Raises:
-        CannotRunError: It did not in time.
+        CannotRunError: One has ended by itself.
     """
-    try:
-        async with asyncio.timeout(START_SECONDS):
-            while not await asyncio.to_thread(answers, part.ready_url):  # noqa: ASYNC110 # another process
-                await asyncio.sleep(POLL_SECONDS)
-    except TimeoutError:
-        raise CannotRunError(
-            f"{part.name} did not answer on {part.ready_url} within {START_SECONDS} s"
-        ) from None
+    for name, process in running.items():
+        if (code := process.poll()) is not None:
+            raise CannotRunError(
+                f"{name} ended by itself with exit code {code}; its last lines above say why"
+            )
 
 
-async def until_ended(part: Part, process: asyncio.subprocess.Process) -> None:
-    """Waits for the part's end, which must not come before ours.
-
-    Raises:
-        CannotRunError: Always, once it has ended.
-    """
-    code = await process.wait()
-    raise CannotRunError(f"{part.name} ended by itself with exit code {code}; its last lines above say why")
-
-
-async def stop(process: asyncio.subprocess.Process) -> None:
-    """Asks a process to end, and ends it if it does not."""
-    if process.returncode is not None:
-        return
-    process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), STOP_SECONDS)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-
-
-async def print_when_ready(running: list[Part], arguments: argparse.Namespace) -> None:
-    """Waits until every part serves, then prints what to try."""
-    for part in running:
-        await until_ready(part)
-    print(what_to_try(arguments), flush=True)
-
-
-async def serve(arguments: argparse.Namespace) -> None:
+def serve(arguments: argparse.Namespace) -> None:
     """Runs every part until a signal asks to stop.
 
     Raises:
         CannotRunError: A port is taken, or a part did not start or did not stay.
     """
     require_free({"--port": arguments.port, "--target-port": arguments.target_port})
-    asked_to_stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    asked_to_stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, asked_to_stop.set)
+        signal.signal(number, lambda *_: asked_to_stop.set())
+    os.environ.setdefault("ONEBOX_QUEUES", "operations")  # as infra/ does in Azure
     os.environ["FLAKY_TARGET_URL"] = f"http://{HOST}:{arguments.target_port}"
-    wanted = parts(arguments)
-    processes = [await start(part) for part in wanted]
+    wanted, running = parts(arguments), dict[str, subprocess.Popen[bytes]]()
+    deadline = time.monotonic() + START_SECONDS
     try:
-        await first_of(asked_to_stop, wanted, processes, arguments)
+        running |= {part.name: start(part) for part in wanted}
+        while not asked_to_stop.wait(POLL_SECONDS):
+            watch(running)
+            if not wanted:
+                continue
+            if answers(wanted[0].ready_url):
+                wanted.pop(0)
+                if not wanted:
+                    print(what_to_try(arguments), flush=True)
+            elif time.monotonic() > deadline:
+                first = wanted[0]
+                raise CannotRunError(
+                    f"{first.name} did not answer on {first.ready_url} within {START_SECONDS} s"
+                )
     finally:
-        await asyncio.gather(*(stop(process) for process in processes))
-
-
-async def first_of(
-    asked_to_stop: asyncio.Event,
-    wanted: list[Part],
-    processes: list[asyncio.subprocess.Process],
-    arguments: argparse.Namespace,
-) -> None:
-    """Returns when asked to stop; raises what any part's watcher raises first."""
-    stopping = asyncio.create_task(asked_to_stop.wait())
-    printing = asyncio.create_task(print_when_ready(wanted, arguments))
-    watchers = [asyncio.create_task(until_ended(*pair)) for pair in zip(wanted, processes, strict=True)]
-    waiting: set[asyncio.Task[object]] = {stopping, printing, *watchers}
-    try:
-        while not stopping.done():
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-    finally:
-        for task in waiting:
-            task.cancel()
+        stop(running.values())
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -227,7 +202,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Runs until stopped; exits 1 with a message when something stands in the way."""
     try:
-        asyncio.run(serve(build_parser().parse_args()))
+        serve(build_parser().parse_args())
     except CannotRunError as obstacle:
         raise SystemExit(f"run: {obstacle}") from None
 

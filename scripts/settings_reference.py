@@ -19,26 +19,12 @@ import onebox.cli
 import onebox.environment
 import retryctl.api
 import scripts.run
-from durable_retry.engine.base.masking import Masking
-from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
-from durable_retry.engine.circuit.states import CircuitSettings
-from durable_retry.engine.config import (
-    AuthTable,
-    CircuitTable,
-    DependencyTable,
-    IdempotencyTable,
-    LimitsTable,
-    MaskingTable,
-    RetryBudgetTable,
-    TimeoutsTable,
-    WebhookTable,
-)
-from durable_retry.engine.dependency import Dependency, IdempotencySettings
-from durable_retry.engine.limits import LimitSettings
-from durable_retry.engine.retry.policy import PRESETS, RetryOverride, RetryPolicy, Timeouts
-from durable_retry.settings.catalogue import CATALOGUE
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.config.tables import TABLES, DependencyTable
+from durable_retry.engine.retry.policy import PRESETS, RetryPolicy
+from durable_retry.settings.catalogue import GROUPS
 from durable_retry.settings.configuration import APP_ROOT
-from durable_retry.settings.setting import Number, Setting
+from durable_retry.settings.group import Setting
 
 REFERENCE: Final = APP_ROOT / "docs" / "settings.md"
 
@@ -82,18 +68,8 @@ _PROGRAMS: Final = "## Programs on one machine"
 _SETTING_HEAD: Final = ("app setting", "default", "unit", "range", "what it is")
 _KEY_HEAD: Final = ("key", "default", "unit", "range", "what it is")
 
-TABLES: Final[Mapping[str, tuple[type[BaseModel], type]]] = {
-    "auth": (AuthTable, AuthTable),
-    "timeouts": (TimeoutsTable, Timeouts),
-    "retry": (RetryOverride, RetryPolicy),
-    "circuit": (CircuitTable, CircuitSettings),
-    "retry_budget": (RetryBudgetTable, RetryBudgetSettings),
-    "limits": (LimitsTable, LimitSettings),
-    "idempotency": (IdempotencyTable, IdempotencySettings),
-    "webhook": (WebhookTable, WebhookTable),
-    "masking": (MaskingTable, Masking),
-}
-"""Table -> the model that validates it, and the class that says what its keys mean."""
+_DOCUMENTED: Final = {"retry": RetryPolicy}
+"""Classes that say what the keys of a table mean, where the table does not."""
 
 _ENTRY: Final = re.compile(r"^    (\w+): ", re.MULTILINE)
 _UNITS: Final = {"_seconds": "s", "_per_second": "1/s", "ratio": "share"}
@@ -114,8 +90,19 @@ REASONS: Final[Mapping[str, str]] = {
     "extensions.durableTask.maxConcurrentActivityFunctions": "attempts at once on an instance; most wait",
     "extensions.durableTask.maxConcurrentOrchestratorFunctions": "turns at once on an instance",
     "extensions.durableTask.maxConcurrentEntityFunctions": "entities at once on an instance",
+    "extensions.durableTask.entityMessageReorderWindowInMinutes": (
+        "with another value Azure Storage drops every entity call of a Python orchestrator "
+        "([why](decisions/entity-messages.md))"
+    ),
+    "extensions.durableTask.maxGrpcMessageSizeInBytes": "a page of 200 statuses can pass the default, 4 MiB",
     "extensions.durableTask.storageProvider.type": "backend of the task hub",
     "extensions.durableTask.storageProvider.maxQueuePollingInterval": "longest pause of the idle hub",
+    "extensions.durableTask.storageProvider.controlQueueVisibilityTimeout": (
+        "how long the messages rest that a dead host had fetched; the least that Azure Storage takes"
+    ),
+    "extensions.durableTask.storageProvider.workItemQueueVisibilityTimeout": (
+        "the same for activities; those under way renew theirs"
+    ),
     "logging.logLevel.default": "the least severe log lines that are kept",
     "logging.logLevel.Host.Triggers.DurableTask": "otherwise the extension logs every turn",
     "logging.logLevel.Azure.Core": "otherwise the storage SDK logs every request",
@@ -152,9 +139,9 @@ def reference() -> str:
 
 def app_settings() -> Iterator[str]:
     """Give a section for each group."""
-    for group, settings in CATALOGUE.items():
-        yield f"### {group}"
-        yield table(_SETTING_HEAD, _setting_rows(settings))
+    for group in GROUPS:
+        yield f"### {group.heading}"
+        yield table(_SETTING_HEAD, _setting_rows(group.described()))
 
 
 def _setting_rows(settings: Iterable[Setting]) -> Iterator[tuple[str, ...]]:
@@ -164,7 +151,7 @@ def _setting_rows(settings: Iterable[Setting]) -> Iterator[tuple[str, ...]]:
 
 
 def _unit_and_range(setting: Setting) -> tuple[str, str]:
-    if isinstance(setting, Number):
+    if setting.is_number:
         return setting.unit, span(setting.least, setting.most)
     return "secret" if setting.secret else "", words(setting.choices)
 
@@ -179,9 +166,11 @@ def dependency_keys() -> Iterator[str]:
     meanings = meanings_in(Dependency)
     yield "### `[dependencies.<name>]`"
     yield table(_KEY_HEAD, (_key_row(key, schema["properties"][key], {}, meanings) for key in own))
-    for name, (model, documented) in TABLES.items():
+    for name, model in TABLES.items():
         yield f"### `[dependencies.<name>.{name}]`"
-        yield table(_KEY_HEAD, _key_rows(model, meanings_in(model) | meanings_in(documented)))
+        yield table(
+            _KEY_HEAD, _key_rows(model, meanings_in(model) | meanings_in(_DOCUMENTED.get(name, model)))
+        )
 
 
 def presets() -> str:

@@ -2,26 +2,33 @@
 
     python -m scripts.sizing
 
-What an operation does is measured (docs/benchmarks.md, "What one operation costs"). What a step costs on
-Azure Storage is counted in the source of DurableTask.AzureStorage 2, limits are Azure's documented targets,
-and the rest are assumptions, marked as such. A test compares the file with what this writes.
+What an operation does is measured (docs/benchmarks.md, "What one operation costs"), and so is what the
+plainest one costs in storage requests. How the others compare with it is counted in the source of
+DurableTask.AzureStorage 2, limits are Azure's documented targets, and the rest are assumptions, marked as
+such. A test compares the file with what this writes.
 """
 
 import argparse
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 PAGE: Final = DOCS / "sizing.md"
 
-# Requests of one step. Sources: AzureStorageOrchestrationService.cs (CreateTaskOrchestrationAsync,
-# CompleteTaskOrchestrationWorkItemAsync, LockNextTaskActivityWorkItem), OrchestrationSessionManager.cs
-# (DedupeExecutionStartedMessagesAsync) and AzureTableTrackingStore.cs (GetHistoryEventsAsync,
-# UpdateStateAsync, PurgeInstanceHistoryAsync).
+# Measured on the real Functions host with Azurite (2026-11-23; docs/deploying.md, "On the real host").
+MEASURED_REQUESTS: Final = 32
+"""Storage requests of an operation that succeeds at once, from its post until it ends."""
+PLAIN_REQUESTS: Final = 15
+"""Those of a plain orchestration with one activity."""
+IDLE_REQUESTS_PER_MINUTE: Final = 200
+"""Storage requests of an app that has nothing to do."""
+
+# Requests of one step, as counted in AzureStorageOrchestrationService.cs, OrchestrationSessionManager.cs
+# and AzureTableTrackingStore.cs: there in the methods that create, complete, lock, deduplicate and purge.
 START: Final = 3
 """Read the instance, insert it, and read it again before the first turn, so that two starts are one."""
 MESSAGE: Final = 2
@@ -36,10 +43,12 @@ PURGE: Final = 5
 """Read the instance and its history, list its large messages, delete the history's rows and the instance."""
 LOOK: Final = 1
 """Retention reads an instance before it purges it."""
-UPKEEP: Final = 2 * (LOOK + PURGE)
-"""What comes later: the operation and the record of its key are purged."""
-RECORD: Final = 3 * (MESSAGE + READ) + 3 * TURN + LOOK + PURGE
-"""Of all these, those of the key's record: claim, answer and a turn, completion, purge."""
+UPKEEP: Final = LOOK + 2 * (LOOK + PURGE)
+"""What comes later: the record of its key is looked at once, then operation and record are purged."""
+COUNTED_REQUESTS: Final = 36
+"""The count of the measured operation: more than it takes, because one read may bring several messages."""
+RECORD: Final = MEASURED_REQUESTS - PLAIN_REQUESTS + 2 * LOOK + PURGE
+"""What the key's record takes of these: claim and completion (measured), looks and purge (counted)."""
 
 # Documented: Azure's scalability targets of storage accounts and queues, and the scheduler's plans.
 ACCOUNT_PER_SECOND: Final = 20_000
@@ -69,6 +78,11 @@ CASES: Final = {
     "fails five times, then succeeds": "Durable Retry, 5 failed",
     "is refused and becomes a dead letter": "Durable Retry, dead letter",
 }
+"""What the page calls an operation, and its column in the measured table."""
+QUANTITIES: Final = (
+    *("orchestrator turns", "activity executions", "entity operations", "table requests of the app"),
+)
+"""The rows of that table that `Cost` is made of, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +117,7 @@ class Cost:
         return self.turns + self.activities + self.entities + 1
 
     def steps(self) -> dict[str, float]:
-        """Return the storage requests until it has ended, by step."""
+        """Return the counted storage requests until it has ended, by step."""
         return {
             "start": START,
             "messages": self.messages * (MESSAGE + READ),
@@ -114,48 +128,37 @@ class Cost:
         }
 
     @property
+    def until_it_ends(self) -> float:
+        """Storage requests until it has ended: the backend's as measured, the app's own as counted."""
+        backend = sum(self.steps().values()) - self.tables
+        return backend * MEASURED_REQUESTS / COUNTED_REQUESTS + self.tables
+
+    @property
     def requests(self) -> float:
         """Storage requests in its whole life, upkeep included."""
-        return sum(self.steps().values()) + UPKEEP
+        return self.until_it_ends + UPKEEP
 
 
 def measured(benchmarks: str) -> dict[str, Cost]:
-    """Return what an operation costs in each case.
-
-    Args:
-        benchmarks: The text of docs/benchmarks.md.
-    """
+    """Return what an operation costs in each case, from the text of docs/benchmarks.md."""
     section = benchmarks.partition("## What one operation costs\n")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     columns = {title: index for index, title in enumerate(rows[0])}
     values = {row[0]: row for row in rows}
 
-    def read(column: str) -> Cost:
-        names = (
-            "orchestrator turns",
-            "activity executions",
-            "entity operations",
-            "table requests of the app",
-        )
-        return Cost(*(float(values[name][columns[column]]) for name in names))
-
-    return {case: read(column) for case, column in CASES.items()}
+    return {
+        case: Cost(*(float(values[name][columns[column]]) for name in QUANTITIES))
+        for case, column in CASES.items()
+    }
 
 
 def mixed(costs: Mapping[str, Cost]) -> Cost:
     """Return the mean of the assumed mix: most succeed at once, `FAILING` fail once."""
     good, bad = costs["succeeds at once"], costs["fails once, then succeeds"]
 
-    def mean(read: Callable[[Cost], float]) -> float:
-        return (1 - FAILING) * read(good) + FAILING * read(bad)
-
-    return Cost(
-        mean(lambda cost: cost.turns),
-        mean(lambda cost: cost.activities),
-        mean(lambda cost: cost.entities),
-        mean(lambda cost: cost.tables),
-    )
+    pairs = zip(astuple(good), astuple(bad), strict=True)
+    return Cost(*((1 - FAILING) * one + FAILING * other for one, other in pairs))
 
 
 def limits(cost: Cost, partitions: int) -> dict[str, float]:
@@ -178,7 +181,7 @@ class Plan:
         rate: Operations a second.
         hubs: Apps, each with a task hub of its own.
         backend: The partitions of each hub, or the plan of its scheduler.
-        instances: Of all hubs together, at `HEADROOM`.
+        instances: The instances of all hubs together, at `HEADROOM`.
         requests: To the storage of all hubs together, per second.
         dollars: A month of this rate around the clock: executions, memory and storage requests.
     """
@@ -233,6 +236,7 @@ def tables(benchmarks: str) -> dict[str, str]:
             case,
             *(f"{cost.steps()[name]:.0f}" for name in names),
             f"{sum(cost.steps().values()):.0f}",
+            f"{cost.until_it_ends:.0f}",
             f"{UPKEEP}",
             f"**{cost.requests:.0f}**",
         ]
@@ -244,7 +248,7 @@ def tables(benchmarks: str) -> dict[str, str]:
         for found in [limits(mix, partitions)]
     ]
     return {
-        "steps": _table(["an operation that", *names, "until it ends", "upkeep", "in all"], steps),
+        "steps": _table(["an operation that", *names, "counted", "until it ends", "upkeep", "in all"], steps),
         "limits": _table(["partitions", *limits(mix, 4), "the least"], capacities),
         "storage": _plans(on_storage(mix, rate) for rate in RATES),
         "scheduler": _plans(on_scheduler(mix, rate) for rate in RATES),

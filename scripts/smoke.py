@@ -1,9 +1,10 @@
 """`python -m scripts.smoke URL [--function-key KEY]`: checks in a minute that a deployed app works.
 
-It reads the health, posts a bad request, and takes one operation through a failed attempt, a wait and a
-cancellation, which needs an orchestration, an activity, both entities and a durable timer. The operation
-calls `--dependency` of the app's dependencies file (default `flaky`, which the shipped parameters point at no
-host), on a path that no service has. Nothing is left but a cancelled operation.
+It reads the health, lets `retryctl doctor` go through the parts, posts a bad request, and takes one operation
+through a failed attempt, a wait and a cancellation, which needs an orchestration, an activity, both entities
+and a durable timer. The operation calls `--dependency` of the app's dependencies file (default `flaky`, which
+the shipped parameters point at no host), on a path that no service has. Nothing is left but a cancelled
+operation and a diagnosis.
 """
 
 import argparse
@@ -14,6 +15,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import httpx
+
+from retryctl.cli import main as retryctl
 
 PATIENCE_SECONDS: Final = 180
 """A cold start, the first polls of quiet queues, and one attempt."""
@@ -51,7 +54,21 @@ def until(
     return document
 
 
-def smoke(client: httpx.Client, dependency: str) -> None:
+def diagnose(client: httpx.Client, master_key: str) -> None:
+    """Let `retryctl doctor` name the first part that does not work.
+
+    Raises:
+        SmokeError: There is one; its lines say which.
+    """
+    key = client.headers.get("x-functions-key")
+    command = ["doctor", str(client.base_url), *(["--function-key", key] if key else [])]
+    if master_key:
+        command += ["--master-key", master_key]
+    if retryctl(command) != 0:
+        raise SmokeError("a part of the app does not work: see the lines of the doctor")
+
+
+def smoke(client: httpx.Client, dependency: str, master_key: str = "") -> None:
     """Run all checks, and print a line for each that passed.
 
     Raises:
@@ -64,7 +81,8 @@ def smoke(client: httpx.Client, dependency: str) -> None:
         return answer.json() if is_json else {"status": answer.status_code}
 
     until(health, lambda found: found["status"] == "healthy", "the app is healthy")
-    print("healthy")
+    print("healthy", flush=True)
+    diagnose(client, master_key)
     expect(client.post("/api/operations", json={"dependency": dependency}), 400)
     print("a bad request is refused")
     key = f"smoke-{uuid.uuid4()}"
@@ -94,6 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scripts.smoke", description="Checks a deployed app.")
     parser.add_argument("url", help="of the app, like https://func-abc.azurewebsites.net")
     parser.add_argument("--function-key", default="", help="a function key, where the app asks for one")
+    parser.add_argument("--master-key", default="", help="shows the version of the host")
     parser.add_argument(
         "--dependency", default="flaky", help="a dependency whose host does not answer (default: flaky)"
     )
@@ -101,7 +120,7 @@ def main() -> None:
     headers = {"x-functions-key": arguments.function_key} if arguments.function_key else {}
     with httpx.Client(base_url=arguments.url, headers=headers, timeout=60) as client:
         try:
-            smoke(client, arguments.dependency)
+            smoke(client, arguments.dependency, arguments.master_key)
         except (SmokeError, httpx.TransportError, ValueError) as error:
             sys.exit(f"smoke: {error}")
 

@@ -1,4 +1,4 @@
-"""This project and what people would use instead: the same jobs, the same sequential client, in turn."""
+"""This project and what people would use instead: the same jobs, the same client, in turn."""
 
 import asyncio
 import itertools
@@ -60,12 +60,14 @@ class Work:
         jobs: How many, at least 1.
         failures: How often the jobs fail, in turn.
         per_second: The pace of the submissions; 0 = as fast as they are accepted.
+        at_once: How many are submitted at the same time, at least 1.
     """
 
     prefix: str
     jobs: int
     failures: tuple[int, ...] = FAILURES
     per_second: float = 0.0
+    at_once: int = 1
 
     def paths(self) -> list[tuple[str, str]]:
         """Returns key and path at the target of every job."""
@@ -140,8 +142,8 @@ async def client_of(
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("the client has no pipes")
         before = system.cpu_seconds()
-        asked = json.dumps({"jobs": work.paths(), "per_second": work.per_second})
-        process.stdin.write(f"{asked}\n".encode())
+        asked = {"jobs": work.paths(), "per_second": work.per_second, "at_once": work.at_once}
+        process.stdin.write(f"{json.dumps(asked)}\n".encode())
         await process.stdin.drain()
         line = await process.stdout.readline()
         after = system.cpu_seconds()

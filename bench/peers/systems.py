@@ -13,11 +13,10 @@ from pathlib import Path
 
 import httpx
 
-from bench.memory import resident_bytes
-from bench.systems import PLAIN_APP
 from scripts.processes import LOG_END, ROOT, ServerProcess, free_port
 
 HERE = Path(__file__).parent
+PLAIN_APP = HERE.parent / "apps" / "plain"
 HOME = ROOT / ".bench" / "peers"
 PYTHON = HOME / "venv" / "bin" / "python"
 WANTED = ("requirements.txt", "package.json", "package-lock.json")
@@ -102,24 +101,14 @@ class Running:
 
     def cpu_seconds(self) -> dict[str, float]:
         """Returns the processor time, user and system, that each group has used so far."""
-        return self._sums(_cpu_seconds)
-
-    def resident_bytes(self) -> dict[str, float]:
-        """Returns the resident memory of each group; pages that processes share count in each."""
-        return self._sums(resident_bytes)
-
-    def _sums(self, quantity: Callable[[int], float]) -> dict[str, float]:
-        """Adds up over the processes of each group.
-
-        onebox starts the storage emulator: that counts as the store, wherever it was started. Its worker
-        processes are a group of their own.
-        """
+        # onebox starts the storage emulator: that counts as the store, wherever it was started. Its worker
+        # processes are a group of their own.
         sums: dict[str, float] = {}
         for group, pids in self.groups.items():
             for pid in family(pids):
                 command = _command(pid)
                 shown = next((apart for word, apart in APART.items() if word in command), group)
-                sums[shown] = sums.get(shown, 0.0) + quantity(pid)
+                sums[shown] = sums.get(shown, 0.0) + _cpu_seconds(pid)
         return sums
 
 
@@ -175,18 +164,6 @@ async def _serving(server: ServerProcess) -> AsyncIterator[int]:
         await asyncio.to_thread(server.stop)
 
 
-def onebox(folder: Path, dependencies: str, **env: str) -> tuple[ServerProcess, str]:
-    """Prepares onebox with this app, not yet started; returns it with its URL.
-
-    Args:
-        folder: Where it keeps its data and log.
-        dependencies: The text of its dependencies file.
-        env: Further settings.
-    """
-    (file := folder / "dependencies.toml").write_text(dependencies)
-    return _onebox(folder, ROOT, DEPENDENCIES_FILE=str(file), **env)
-
-
 def _onebox(folder: Path, app: Path, **env: str) -> tuple[ServerProcess, str]:
     url = f"http://127.0.0.1:{(port := free_port())}"
     command = [sys.executable, "-m", "onebox", "start", "--app", str(app), "--port", str(port)]
@@ -208,11 +185,10 @@ def durable_retry(processes: int) -> System:
 
     @asynccontextmanager
     async def run(folder: Path, target_url: str) -> AsyncIterator[Running]:
-        server, url = onebox(
-            folder,
-            DEPENDENCIES.format(target_url=target_url, backoff_seconds=BACKOFF_SECONDS),
-            FUNCTIONS_WORKER_PROCESS_COUNT=str(processes),
-        )
+        text = DEPENDENCIES.format(target_url=target_url, backoff_seconds=BACKOFF_SECONDS)
+        (file := folder / "dependencies.toml").write_text(text)
+        settings = {"DEPENDENCIES_FILE": str(file), "FUNCTIONS_WORKER_PROCESS_COUNT": str(processes)}
+        server, url = _onebox(folder, ROOT, **settings)
         async with _serving(server) as pid:
             yield Running(url, {"worker": (pid,)})
 

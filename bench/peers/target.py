@@ -1,7 +1,7 @@
 """The flaky target of this benchmark: `python -m bench.peers.target`; prints its port once it serves.
 
     GET or POST /fails/<K>/<KEY>         503 for the first K calls with this key, then 200
-    GET or POST /later/<SECONDS>/<KEY>   503 for every call, with so many seconds in `Retry-After`
+    GET or POST /refuses/<STATUS>/<KEY>  that status for every call
     GET /log                             [key, arrival, answer, status] of each call, in the order of arrival
 
 Times are seconds of this process's monotonic clock. A raw protocol, because a web framework would cost more
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 END_OF_HEAD = b"\r\n\r\n"
 LENGTH = b"content-length:"
-LATER = "later"
+REFUSES = "refuses"
 OK = 200
 UNAVAILABLE = 503
 
@@ -40,7 +40,8 @@ class Ledger:
             return OK, json.dumps(self.log).encode()
         _, kind, number, key = path.split("/")
         self.calls[key] += 1
-        status = UNAVAILABLE if kind == LATER or self.calls[key] <= int(number) else OK
+        failing = UNAVAILABLE if self.calls[key] <= int(number) else OK
+        status = int(number) if kind == REFUSES else failing
         self.log.append((key, arrival, time.monotonic(), status))
         return status, json.dumps({"key": key, "call": self.calls[key]}).encode()
 
@@ -70,15 +71,10 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, path: str) -> None:
         status, body = self._ledger.answer(path)
-        reason = b"OK" if status == OK else b"Service Unavailable"
-        head = b"HTTP/1.1 %d %s\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        reason = b"OK" if status == OK else b"Failed"
+        head = b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         if self._transport is not None:
-            self._transport.write(head % (status, reason, _hint(path), len(body)) + body)
-
-
-def _hint(path: str) -> bytes:
-    _, kind, number, *_ = *path.split("/"), "", ""
-    return b"Retry-After: %d\r\n" % int(number) if kind == LATER else b""
+            self._transport.write(head % (status, reason, len(body)) + body)
 
 
 def _body_length(head: bytes) -> int:

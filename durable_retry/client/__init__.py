@@ -22,9 +22,7 @@ import httpx
 
 from durable_retry import clock
 from durable_retry.client.documents import (
-    AcceptedOperation,
     ApiError,
-    Operation,
     OperationFailed,
     OperationFields,
     RefusedError,
@@ -33,6 +31,10 @@ from durable_retry.client.documents import (
     UnreachableError,
     operation_document,
 )
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.dead_letters.document import StartedReplay
+from durable_retry.engine.operations.document import AcceptedOperation
+from durable_retry.engine.operations.document import OperationDocument as Operation
 from durable_retry.engine.retry.retry_after import parse_retry_after
 
 __all__ = [
@@ -57,7 +59,7 @@ _MOST_WAIT_SECONDS: Final = 120.0
 _FIRST_LOOK_SECONDS: Final = 0.25
 _LAST_LOOK_SECONDS: Final = 5.0
 _TIMEOUT_SECONDS: Final = 40.0
-"""Of one request: longer than the longest `Prefer: wait`."""
+"""The time limit of one request: longer than the longest `Prefer: wait`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,7 @@ type _Flow[T] = Generator[_Request | float, _Answer, T]
 """Yields requests to send and seconds to pause, and returns T. Both clients drive the same flows."""
 
 
-def _exchange(request: _Request, tries: int) -> _Flow[httpx.Response]:
+def _answer_of_success(request: _Request, tries: int) -> _Flow[httpx.Response]:
     """Send a request, again after failures that may pass, and return the answer of success.
 
     Raises:
@@ -92,7 +94,7 @@ def _exchange(request: _Request, tries: int) -> _Flow[httpx.Response]:
             return answer
         if not _may_repeat(request, answer) or number == tries:
             break
-        yield _pause(answer, number)
+        yield _seconds_before_next_try(answer, number)
     if isinstance(answer, httpx.Response):
         raise RefusedError(answer)
     raise UnreachableError(f"{request.method} /{'/'.join(request.path)}: {answer!r}") from answer
@@ -109,7 +111,7 @@ def _may_repeat(request: _Request, answer: _Answer) -> bool:
     return request.repeats or isinstance(answer, httpx.ConnectError)
 
 
-def _pause(answer: _Answer, number: int) -> float:
+def _seconds_before_next_try(answer: _Answer, number: int) -> float:
     """Return the seconds before the next try: full jitter over what was asked for."""
     growing = min(_FIRST_WAIT_SECONDS * 2 ** (number - 1), _LONGEST_WAIT_SECONDS)
     return _least_wait(answer) + random.uniform(0, growing)  # noqa: S311 - spreads clients
@@ -123,11 +125,11 @@ def _least_wait(answer: _Answer) -> float:
     return 0.0 if hint is None else hint.delay_seconds
 
 
-def _submission(tries: int, wait_seconds: float, document: dict[str, Any]) -> _Flow[Submitted]:
+def _submit_flow(tries: int, wait_seconds: float, document: dict[str, Any]) -> _Flow[Submitted]:
     document.setdefault("key", f"client-{uuid.uuid4()}")
     headers = {"Prefer": f"wait={wait_seconds:.0f}"} if wait_seconds > 0 else None
     request = _Request(method="POST", path=("operations",), body=document, headers=headers)
-    answer = yield from _exchange(request, tries)
+    answer = yield from _answer_of_success(request, tries)
     is_replayed = answer.headers.get("Idempotent-Replayed") == "true"
     if answer.status_code == HTTPStatus.ACCEPTED:
         accepted = AcceptedOperation.model_validate_json(answer.content)
@@ -136,46 +138,48 @@ def _submission(tries: int, wait_seconds: float, document: dict[str, Any]) -> _F
     return Submitted(ended.operation_id, ended.key, ended.status, is_replayed, ended)
 
 
-def _status(tries: int, operation_id: str) -> _Flow[Operation]:
+def _status_flow(tries: int, operation_id: str) -> _Flow[Operation]:
     request = _Request(method="GET", path=("operations", operation_id))
-    answer = yield from _exchange(request, tries)
+    answer = yield from _answer_of_success(request, tries)
     return Operation.model_validate_json(answer.content)
 
 
-def _ending(tries: int, operation_id: str, timeout_seconds: float) -> _Flow[Operation]:
+def _wait_flow(tries: int, operation_id: str, timeout_seconds: float) -> _Flow[Operation]:
     until = clock.monotonic_seconds() + timeout_seconds
     look_seconds = _FIRST_LOOK_SECONDS
-    while not (operation := (yield from _status(tries, operation_id))).is_finished:
+    while not (operation := (yield from _status_flow(tries, operation_id))).is_finished:
         left = until - clock.monotonic_seconds()
         if left <= 0:
             raise TimeoutError(f"{operation_id} is {operation.status} after {timeout_seconds} s")
         yield min(look_seconds, left)
         look_seconds = min(look_seconds * 1.5, _LAST_LOOK_SECONDS)
-    if operation.status != "succeeded":
-        raise OperationFailed(operation.model_dump(mode="json"))
+    if operation.status is not OperationState.SUCCEEDED:
+        raise OperationFailed(operation.to_json())
     return operation
 
 
-def _steering(tries: int, operation_id: str, action: str) -> _Flow[None]:
-    yield from _exchange(_Request(method="POST", path=("operations", operation_id, action)), tries)
+def _steer_flow(tries: int, operation_id: str, action: str) -> _Flow[None]:
+    yield from _answer_of_success(_Request(method="POST", path=("operations", operation_id, action)), tries)
 
 
-def _replay(tries: int, dead_letter_id: str, document: Mapping[str, Any]) -> _Flow[str]:
+def _replay_flow(tries: int, dead_letter_id: str, document: Mapping[str, Any]) -> _Flow[str]:
     path = ("dead-letters", dead_letter_id, "replay")
-    answer = yield from _exchange(_Request(method="POST", path=path, body=document, repeats=False), tries)
-    return str(answer.json()["operation_id"])
+    answer = yield from _answer_of_success(
+        _Request(method="POST", path=path, body=document, repeats=False), tries
+    )
+    return StartedReplay.model_validate_json(answer.content).operation_id
 
 
 def _base_url(url: str) -> str:
     return url.rstrip("/") + ("" if urlsplit(url).path.strip("/") else "/api")
 
 
-def _options(url: str, function_key: str | None) -> dict[str, Any]:
+def _http_options(url: str, function_key: str | None) -> dict[str, Any]:
     headers = {} if function_key is None else {"x-functions-key": function_key}
     return {"base_url": _base_url(url), "headers": headers, "timeout": _TIMEOUT_SECONDS}
 
 
-def _arguments(request: _Request) -> dict[str, Any]:
+def _http_arguments(request: _Request) -> dict[str, Any]:
     path = "/".join(quote(part, safe="") for part in request.path)
     return {"method": request.method, "url": f"/{path}", "json": request.body, "headers": request.headers}
 
@@ -187,10 +191,10 @@ class Client:
             submitted = client.submit(handler="ship-order", input={"number": 7}, key="order-7")
 
     Args:
-        url: Of the app, such as `http://localhost:7071`; with a path where a route prefix was chosen, such as
-            `https://shop.example.com/api/retries`.
+        url: The URL of the app, such as `http://localhost:7071`; with a path where a route prefix was chosen,
+            such as `https://shop.example.com/api/retries`.
         function_key: If the app needs one.
-        tries: Of one request in all, at least 1.
+        tries: The most tries of one request, at least 1.
         transport: For tests.
         sleep: Pauses for seconds; for tests.
     """
@@ -204,7 +208,7 @@ class Client:
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._http = httpx.Client(transport=transport, **_options(url, function_key))
+        self._http = httpx.Client(transport=transport, **_http_options(url, function_key))
         self._tries = tries
         self._sleep = sleep
 
@@ -229,7 +233,7 @@ class Client:
             RefusedError: It is not valid, or the key belongs to another request (422).
             UnreachableError: There was no answer; submit it again under the same key.
         """
-        return self._run(_submission(self._tries, wait_seconds, operation_document(operation)))
+        return self._run_flow(_submit_flow(self._tries, wait_seconds, operation_document(operation)))
 
     def get(self, operation_id: str) -> Operation:
         """Return an operation.
@@ -238,7 +242,7 @@ class Client:
             RefusedError: There is none of this id (404).
             UnreachableError: There was no answer.
         """
-        return self._run(_status(self._tries, operation_id))
+        return self._run_flow(_status_flow(self._tries, operation_id))
 
     def wait(self, operation_id: str, *, timeout_seconds: float) -> Operation:
         """Wait until an operation has succeeded, looking every 0.25 s at first and every 5 s later.
@@ -248,7 +252,7 @@ class Client:
             TimeoutError: It has not ended in this time, and keeps running.
             ApiError: As `get`.
         """
-        return self._run(_ending(self._tries, operation_id, timeout_seconds))
+        return self._run_flow(_wait_flow(self._tries, operation_id, timeout_seconds))
 
     def cancel(self, operation_id: str) -> None:
         """Ask an operation to end; an attempt under way ends first.
@@ -257,11 +261,11 @@ class Client:
             RefusedError: It has ended (409), or there is none of this id (404).
             UnreachableError: There was no answer.
         """
-        self._run(_steering(self._tries, operation_id, "cancel"))
+        self._run_flow(_steer_flow(self._tries, operation_id, "cancel"))
 
     def retry_now(self, operation_id: str) -> None:
         """End the present wait of an operation; errors as `cancel`, with 409 when it is not waiting."""
-        self._run(_steering(self._tries, operation_id, "retry-now"))
+        self._run_flow(_steer_flow(self._tries, operation_id, "retry-now"))
 
     def replay(self, dead_letter_id: str, **replay: Unpack[ReplayFields]) -> str:
         """Replay a dead letter, and return the operation's id.
@@ -272,9 +276,9 @@ class Client:
             RefusedError: It was replayed or archived (409), or there is none of this id (404).
             UnreachableError: There was no answer.
         """
-        return self._run(_replay(self._tries, dead_letter_id, replay))
+        return self._run_flow(_replay_flow(self._tries, dead_letter_id, replay))
 
-    def _run[T](self, flow: _Flow[T]) -> T:
+    def _run_flow[T](self, flow: _Flow[T]) -> T:
         answer: _Answer = None
         while True:
             try:
@@ -287,7 +291,7 @@ class Client:
                 self._sleep(step)
                 continue
             try:
-                answer = self._http.request(**_arguments(step))
+                answer = self._http.request(**_http_arguments(step))
             except httpx.TransportError as error:
                 answer = error
 
@@ -310,7 +314,7 @@ class AsyncClient:
         transport: httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._http = httpx.AsyncClient(transport=transport, **_options(url, function_key))
+        self._http = httpx.AsyncClient(transport=transport, **_http_options(url, function_key))
         self._tries = tries
         self._sleep = sleep
 
@@ -326,29 +330,29 @@ class AsyncClient:
 
     async def submit(self, *, wait_seconds: float = 0, **operation: Unpack[OperationFields]) -> Submitted:
         """See `Client.submit`."""
-        return await self._run(_submission(self._tries, wait_seconds, operation_document(operation)))
+        return await self._run_flow(_submit_flow(self._tries, wait_seconds, operation_document(operation)))
 
     async def get(self, operation_id: str) -> Operation:
         """See `Client.get`."""
-        return await self._run(_status(self._tries, operation_id))
+        return await self._run_flow(_status_flow(self._tries, operation_id))
 
     async def wait(self, operation_id: str, *, timeout_seconds: float) -> Operation:
         """See `Client.wait`."""
-        return await self._run(_ending(self._tries, operation_id, timeout_seconds))
+        return await self._run_flow(_wait_flow(self._tries, operation_id, timeout_seconds))
 
     async def cancel(self, operation_id: str) -> None:
         """See `Client.cancel`."""
-        await self._run(_steering(self._tries, operation_id, "cancel"))
+        await self._run_flow(_steer_flow(self._tries, operation_id, "cancel"))
 
     async def retry_now(self, operation_id: str) -> None:
         """See `Client.retry_now`."""
-        await self._run(_steering(self._tries, operation_id, "retry-now"))
+        await self._run_flow(_steer_flow(self._tries, operation_id, "retry-now"))
 
     async def replay(self, dead_letter_id: str, **replay: Unpack[ReplayFields]) -> str:
         """See `Client.replay`."""
-        return await self._run(_replay(self._tries, dead_letter_id, replay))
+        return await self._run_flow(_replay_flow(self._tries, dead_letter_id, replay))
 
-    async def _run[T](self, flow: _Flow[T]) -> T:
+    async def _run_flow[T](self, flow: _Flow[T]) -> T:
         answer: _Answer = None
         while True:
             try:
@@ -361,6 +365,6 @@ class AsyncClient:
                 await self._sleep(step)
                 continue
             try:
-                answer = await self._http.request(**_arguments(step))
+                answer = await self._http.request(**_http_arguments(step))
             except httpx.TransportError as error:
                 answer = error

@@ -1,26 +1,26 @@
-"""What the client sends and receives, and its errors. A test holds the models to the OpenAPI document."""
+"""What the client sends, and its errors. What it receives are the classes that the API answers with."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict
+from typing import Any, TypedDict
 
 import httpx
-from pydantic import AwareDatetime, BaseModel, Field, ValidationError
+from pydantic import ValidationError
 
+from durable_retry.engine.base.answers import ProblemDocument
+from durable_retry.engine.operations.document import OperationDocument
 from durable_retry.engine.operations.request import Event
-
-FINISHED: Final = frozenset({"succeeded", "dead_lettered", "cancelled"})
 
 
 class OperationFields(TypedDict, total=False):
     """The body of an operation; what is left out has the meaning of the API.
 
     Attributes:
-        dependency: Whose policy and circuit it uses; with `request`.
+        dependency: The one whose policy and circuit it uses; with `request`.
         request: `method` (POST when left out), `path`, `query`, `headers`, `json` or `body`.
         handler: In place of both, the name of a handler.
         input: For the handler, any JSON.
-        key: Of the operation, 1 to 255 visible ASCII characters.
+        key: The key of the operation, 1 to 255 visible ASCII characters.
         correlation_id: Name of the wider piece of work.
         deadline_seconds: For the whole operation; 0 for none.
         retry: Changes of the dependency's policy.
@@ -59,102 +59,6 @@ class ReplayFields(TypedDict, total=False):
     downstream_key: str
 
 
-class Attempt(BaseModel):
-    """One try at the call of an operation."""
-
-    number: int
-    started_at: AwareDatetime
-    duration_ms: float
-    category: str | None
-    status_code: int | None
-    error: str | None
-    next_delay_seconds: float | None
-    delay_reasons: list[str]
-
-
-class DeadLetterNote(BaseModel):
-    """Why an operation did not succeed, and the dead letter that can be replayed."""
-
-    id: str | None
-    category: str
-    reason: str
-    detail: str
-
-
-class EventNote(BaseModel):
-    """A follow-up message of an operation."""
-
-    event_id: str
-    type: str
-    state: str
-
-
-class StepNote(BaseModel):
-    """A remembered step of a handler."""
-
-    name: str
-    status: str
-    attempts: int
-    result: Any
-
-
-class Operation(BaseModel):
-    """The status document of an operation; fields that a later version adds are left out."""
-
-    operation_id: str
-    key: str
-    dependency: str
-    correlation_id: str | None
-    source: str
-    status: str
-    attempt_count: int
-    attempts: list[Attempt]
-    next_attempt_at: AwareDatetime | None
-    deadline_at: AwareDatetime | None
-    result: Any
-    dead_letter: DeadLetterNote | None
-    events: list[EventNote]
-    created_at: AwareDatetime
-    updated_at: AwareDatetime
-    handler: str | None = None
-    request: dict[str, Any] | None = None
-    input: Any = None
-    steps: list[StepNote] | None = None
-    trace_id: str | None = None
-    trace_url: str | None = None
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether it has ended."""
-        return self.status in FINISHED
-
-
-class AcceptedOperation(BaseModel):
-    """An operation that was accepted, now or before."""
-
-    operation_id: str
-    key: str
-    status: str
-    status_url: str
-
-
-class Mistake(BaseModel):
-    """One mistake in what was sent; `pointer` is a JSON pointer."""
-
-    pointer: str
-    detail: str
-
-
-class ProblemDocument(BaseModel):
-    """Why a request was refused (RFC 9457)."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    errors: list[Mistake] = Field(default_factory=list)
-
-
 @dataclass(frozen=True, slots=True)
 class Submitted:
     """What became of a submission.
@@ -162,7 +66,7 @@ class Submitted:
     Attributes:
         operation_id: Derived from the key.
         key: The one that was given, or generated.
-        status: Of the operation at that moment.
+        status: The status of the operation at that moment.
         is_replayed: Whether the same operation was submitted before, so that nothing was started.
         operation: Its last status document, when it had ended by then.
     """
@@ -171,7 +75,7 @@ class Submitted:
     key: str
     status: str
     is_replayed: bool
-    operation: Operation | None
+    operation: OperationDocument | None
 
 
 class ApiError(Exception):
@@ -182,7 +86,7 @@ class RefusedError(ApiError):
     """The API answered with a problem.
 
     Attributes:
-        status: Of the answer.
+        status: The status of the answer.
         problem: The problem document; None when the answer has another form, such as a proxy's page.
     """
 
@@ -209,10 +113,11 @@ class OperationFailed(Exception):  # noqa: N818 - said where it is raised: `exce
             log.warning("%s: %s, dead letter %s", failed.reason, failed.detail, failed.dead_letter_id)
 
     Attributes:
-        operation_id: Of the operation; "" when it was never started.
+        operation_id: The id of the operation; "" when it was never started.
         status: `dead_lettered` or `cancelled`; `refused` when it was never started.
         category: Kind of the failure, such as `malformed`; None of a cancelled one.
-        reason: Of the dead letter, such as `RetriesExhausted`; `ValidationFailed` when it was refused.
+        reason: The reason of the dead letter, such as `RetriesExhausted`; `ValidationFailed` when it was
+            refused.
         dead_letter_id: What to replay; None when there is none.
         detail: What went wrong, for a person.
         document: The last status document; empty when it was never started.

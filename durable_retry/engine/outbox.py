@@ -23,13 +23,20 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import StrEnum
 from hashlib import sha256
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
-from durable_retry.engine.base.json_forms import TraceContext, optional_to_rfc3339, to_rfc3339
-from durable_retry.engine.dependency import Dependency
+from pydantic import Field
+
+from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import is_none
+from durable_retry.engine.base.names import EventState
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.unreadable import Unreadable
+from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput, deadline_of
+from durable_retry.engine.retry.history import AttemptRecord
 from durable_retry.engine.retry.loop import RetryState
 from durable_retry.engine.retry.policy import PRESETS, Timeouts
 
@@ -41,19 +48,11 @@ QUEUE_PREFIX: Final = "queue:"
 QUEUE_TIMEOUTS: Final = Timeouts(connect_seconds=3.0, attempt_seconds=30.0, deadline_seconds=0.0)
 
 
-class EventState(StrEnum):
-    """Where an event stands."""
-
-    PENDING = "pending"
-    SENT = "sent"
-    FAILED = "failed"
-
-
 def event_id_for(outbox_id: str, number: int) -> str:
     """Return the id of an event, the same for every attempt to send it.
 
     Args:
-        outbox_id: Of the run whose success it announces: `OperationInput.outbox_id`.
+        outbox_id: The id of the run whose success it announces: `OperationInput.outbox_id`.
         number: Its position among the events of that run, from 1.
     """
     return f"{outbox_id}.{number}"
@@ -143,7 +142,7 @@ def delivery_of(
 
     Args:
         event: `event_id`, `correlation_id` and the event's own fields.
-        dependency: Of a webhook; None for a queue, or when it is not configured any more.
+        dependency: The dependency of a webhook; None for a queue, or when it is not configured any more.
         since: When the event became pending; its deadline counts from then.
         trace: Where in a trace its operation was submitted; None when nobody traces it.
     """
@@ -219,6 +218,7 @@ class StoredEvent:
             versions.
         correlation_id: The operation's.
         trace: The operation's.
+        unreadable: Why its row cannot be read, of what is shown in its place; it is never stored or sent.
     """
 
     event_id: str
@@ -231,28 +231,88 @@ class StoredEvent:
     attempt_count: int | None = None
     correlation_id: str | None = None
     trace: TraceContext | None = None
+    unreadable: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the form of `GET /api/outbox`."""
-        return {
-            "event_id": self.event_id,
-            "operation_id": operation_id_of(self.event_id),
-            "type": self.event["type"],
-            "state": self.state.value,
-            "queue": self.event.get("queue"),
-            "dependency": self.event.get("dependency"),
-            "path": self.event.get("path"),
-            "detail": self.detail,
-            "attempt_count": self.attempt_count,
-            "created_at": to_rfc3339(self.created_at),
-            "pending_since": to_rfc3339(self.pending_since),
-            "sent_at": optional_to_rfc3339(self.sent_at),
-        }
+    def listed(self) -> "OutboxEvent":
+        """Return it as `GET /api/outbox` shows it."""
+        return OutboxEvent(
+            event_id=self.event_id,
+            operation_id=operation_id_of(self.event_id),
+            type=self.event["type"],
+            state=self.state,
+            queue=self.event.get("queue"),
+            dependency=self.event.get("dependency"),
+            path=self.event.get("path"),
+            detail=self.detail,
+            attempt_count=self.attempt_count,
+            created_at=self.created_at,
+            pending_since=self.pending_since,
+            sent_at=self.sent_at,
+            unreadable=self.unreadable,
+        )
 
     def to_delivery(self, dependency: Dependency | None) -> Delivery:
         """Return its delivery; see `delivery_of`."""
         named = {**self.event, "event_id": self.event_id, "correlation_id": self.correlation_id}
         return delivery_of(named, dependency, self.pending_since, self.trace)
+
+
+def unreadable_event(event_id: str, state: EventState, created_at: datetime, reason: str) -> StoredEvent:
+    """Return what is shown of an event that cannot be read."""
+    return StoredEvent(
+        event_id=event_id,
+        event={"type": ""},
+        state=state,
+        created_at=created_at,
+        pending_since=created_at,
+        detail=f"This event cannot be read: {reason}",
+        unreadable=reason,
+    )
+
+
+class OutboxEvent(Answer):
+    """A follow-up message and where it stands; events that have ended are listed in this form."""
+
+    event_id: str
+    operation_id: str | None
+    type: str
+    state: EventState
+    queue: str | None
+    dependency: str | None
+    path: str | None
+    detail: str | None
+    attempt_count: Annotated[
+        int | None, Field(description="Since it last became pending; null in a list of pending events.")
+    ] = None
+    created_at: Instant
+    pending_since: Instant
+    sent_at: Instant | None = None
+    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """Read the listed form, of this version or another.
+
+        Raises:
+            ValueError: It is none.
+        """
+        return cls.model_validate({"pending_since": document["created_at"], **document}, strict=False)
+
+
+class OutboxEventDocument(OutboxEvent):
+    """A follow-up message with its data, and what became of the attempts to send it."""
+
+    data: Annotated[Any, Field(description="As it is sent; secrets are masked.")]
+    correlation_id: str | None
+    attempts: Annotated[
+        tuple[AttemptRecord, ...],
+        Field(description="Of a pending event the latest, of a failed one those of its dead letter."),
+    ] = ()
+    next_attempt_at: Instant | None = None
+    waits_for_circuit: Annotated[
+        bool, Field(description="Whether the next attempt waits for the circuit.")
+    ] = False
+    dead_letter_id: str | None = None
 
 
 CONTENT_TYPE: Final = "application/cloudevents+json"
@@ -314,7 +374,7 @@ def signed_headers(message_id: str, body: str, keys: Iterable[bytes], now: datet
         message_id: The event's id.
         body: What is sent, exactly.
         keys: The newest first; all of them sign.
-        now: Of this attempt, aware.
+        now: The instant of this attempt, aware.
     """
     # Of this attempt and not of the event: receivers refuse old timestamps, and a retry may come days later.
     timestamp = int(now.timestamp())

@@ -9,16 +9,13 @@ the window ends. No attempt fails by it: one whose deadline does not allow the w
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from durable_retry.engine.base.json_forms import (
-    Form,
-    JsonRecord,
-    MsInstant,
-    from_ms,
-    optional_to_rfc3339,
-    to_ms,
-)
+from pydantic import Field
+
+from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.instants import from_ms, to_ms
+from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
 from durable_retry.engine.base.text import deterministic_fraction
 
 LONGEST_WINDOW: Final = timedelta(days=1)
@@ -40,6 +37,17 @@ class RateLeft:
     remaining: float
     seconds: float
     limit: float | None = None
+
+
+class QuotaDocument(Answer):
+    """What is left of a dependency's own rate limit, as its latest answer stated."""
+
+    remaining: float
+    limit: Annotated[float, Field(description="Of a whole window: as stated, else the most that was seen.")]
+    until: Annotated[Instant, Field(description="End of the window.")]
+    starts_per_second: Annotated[
+        float | None, Field(description="The pace; null while more than half is left.")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +80,12 @@ class Quota(JsonRecord):
         """Return the quota by a clock that is ahead by this much."""
         return replace(self, seen_at=self.seen_at + difference, until=self.until + difference)
 
-    def to_view(self) -> dict[str, Any]:
+    def to_view(self) -> QuotaDocument:
         """Return the form of the API."""
-        return {
-            "remaining": self.remaining,
-            "limit": self.limit,
-            "until": optional_to_rfc3339(self.until),
-            "starts_per_second": round(self.per_second, 6) if self.is_low else None,
-        }
+        pace = round(self.per_second, 6) if self.is_low else None
+        return QuotaDocument(
+            remaining=self.remaining, limit=self.limit, until=self.until, starts_per_second=pace
+        )
 
 
 def quota_of(left: RateLeft, now: datetime, before: Quota | None) -> Quota:

@@ -3,8 +3,8 @@
 An event is a message to a storage queue, or a signed webhook to a dependency.
 """
 
-import asyncio
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -13,13 +13,26 @@ from typing import Any, Final
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
-from durable_retry.engine.base.names import FORM, OUTBOX, Category, DeadLetterReason, outbox_instance
-from durable_retry.engine.dependency import Dependency, signing_key
+from durable_retry.concurrency import map_bounded
+from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.names import (
+    FORM,
+    OUTBOX,
+    Category,
+    DeadLetterReason,
+    EventState,
+    outbox_instance,
+)
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.config.dependency import Dependency, signing_key
+from durable_retry.engine.facts import DeliveryEnded
 from durable_retry.engine.outbox import (
     CONTENT_TYPE,
     ID_HEADER,
     Delivery,
-    EventState,
+    OutboxEvent,
+    OutboxEventDocument,
     StoredEvent,
     envelope_of,
     envelope_text,
@@ -29,29 +42,30 @@ from durable_retry.engine.outbox import (
     outbox_id_of,
     signed_headers,
 )
-from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.history import AttemptOutcome, AttemptRecord
 from durable_retry.engine.retry.loop import Blocked
+from durable_retry.errors import MessageRefusedError, NoSuchEventError
 from durable_retry.services.attempt.attempt import attempt_if_admitted, observed
 from durable_retry.services.attempt.http_request import Plan, attempt_request, error_line, start_clock
 from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry.stores.dead_letters.records import find_dead_letter, keep_operation
-from durable_retry.stores.outbox import (
-    NoSuchEventError,
+from durable_retry.stores.outbox.events import (
     find_event,
+    list_pending,
     mark_failed,
     mark_pending,
     mark_sent,
     pending_of,
 )
-from durable_retry.stores.outbox_index import (
+from durable_retry.stores.outbox.index import (
     OutboxLocation,
-    PendingNote,
+    list_ended,
     list_notes,
     read_sweep_cursor,
     write_sweep_cursor,
 )
-from durable_retry.stores.queues import MessageRefusedError, send_message
-from durable_retry.stores.task_hub import read_operation, start_instance
+from durable_retry.stores.storage.queues import send_message
+from durable_retry.stores.task_hub import TaskHub
 
 _QUEUES: Final = Dependency(name="queues", base_url="")
 """Takes the place of a dependency for messages to queues; it has no secret to mask."""
@@ -69,29 +83,28 @@ async def pending_deliveries(
         event_id: The only event to send; None for all of them.
     """
     place, pending = await pending_of(outbox_id, clock.now())
-    events = [event for event in pending if event_id in {None, event.event_id}]
+    events = [event for event in pending if event.unreadable is None and event_id in {None, event.event_id}]
     return place, [event.to_delivery(_dependency_of(event)) for event in events]
 
 
 async def deliver_once(
-    hub: str, delivery: Delivery, place: OutboxLocation, number: int
+    hub: TaskHub, delivery: Delivery, place: Mapping[str, Any], number: int
 ) -> AttemptOutcome | Blocked:
     """Make one attempt to send an event unless its row says that it has ended, and mark a sent one.
 
     A crash between the two sends it again, under the same id, on which receivers deduplicate.
 
     Args:
-        hub: Configuration of the durable client.
-        delivery: Of that event.
-        place: Where its row is.
-        number: Of the attempt, from 1.
+        delivery: The state of sending that event.
+        place: JSON form of the location of its row.
+        number: The number of the attempt, from 1.
 
     Returns:
-        A success also when another execution ended the event, or when its row is gone.
+        A success also when another execution ended the event, or when its row is gone or damaged.
     """
     ended_before = AttemptOutcome(number=number, started_at=clock.now(), duration_ms=0.0)
-    row = await find_event(delivery.event_id, place)
-    if row is None or row.event.state is EventState.FAILED:
+    row = await find_event(delivery.event_id, OutboxLocation.from_json(place))
+    if row is None or row.event.unreadable is not None or row.event.state is EventState.FAILED:
         return ended_before
     answer: AttemptOutcome | Blocked = ended_before
     if row.event.state is EventState.PENDING:
@@ -101,14 +114,14 @@ async def deliver_once(
     return answer
 
 
-async def give_up(delivery: Delivery, place: OutboxLocation, *, category: str, detail: str) -> str | None:
+async def give_up(delivery: Delivery, place: Mapping[str, Any], *, category: str, detail: str) -> str | None:
     """Store the dead letter of an event that cannot be delivered, and mark its row. Idempotent.
 
     Returns:
-        The dead letter's id; None when the event was sent after all, or its row is gone.
+        The dead letter's id; None when the event was sent after all, or its row is gone or damaged.
     """
-    row = await find_event(delivery.event_id, place)
-    if row is None or row.event.state is EventState.SENT:
+    row = await find_event(delivery.event_id, OutboxLocation.from_json(place))
+    if row is None or row.event.unreadable is not None or row.event.state is EventState.SENT:
         return None
     entry = _dead_letter_of(delivery, row.event, category=category, detail=detail)
     dead_letter_id = await keep_operation(entry, clock.now())
@@ -136,25 +149,28 @@ def _dependency_of(event: StoredEvent) -> Dependency | None:
     return None if name is None else find_dependency(name)
 
 
-async def deliver(hub: str, delivery: Delivery, event: StoredEvent, number: int) -> AttemptOutcome | Blocked:
+async def deliver(
+    hub: TaskHub, delivery: Delivery, event: StoredEvent, number: int
+) -> AttemptOutcome | Blocked:
     """Make one attempt to send an event and return the outcome; it never raises.
 
     A webhook needs the admission of its dependency like any other call: its retry budget and its circuit.
 
     Args:
-        hub: Configuration of the durable client.
-        delivery: Of that event.
+        delivery: The state of sending that event.
         event: As the outbox has it.
-        number: Of the attempt, from 1.
+        number: The number of the attempt, from 1.
     """
     queue, name = event.event.get("queue"), event.event.get("dependency")
     if queue is not None:
-        plan = _plan(delivery, number, _QUEUES)
-        return await observed(delivery.operation, number, partial(_to_queue, plan, queue, event))
+        plan = _plan_of_delivery(delivery, number, _QUEUES)
+        return await observed(
+            delivery.operation, number, partial(_to_queue, plan, queue, event), DeliveryEnded
+        )
     dependency = find_dependency(name or "")
     if dependency is None:
         error = f"dependency {name} is not configured here any more"
-        plan = _plan(delivery, number, _QUEUES)
+        plan = _plan_of_delivery(delivery, number, _QUEUES)
         return plan.outcome(category=Category.TRANSIENT, error=error, counted=False)
     return await attempt_if_admitted(
         hub,
@@ -166,12 +182,13 @@ async def deliver(hub: str, delivery: Delivery, event: StoredEvent, number: int)
             observed,
             delivery.operation,
             number,
-            lambda: _to_dependency(_plan(delivery, number, dependency), event),
+            lambda: _to_dependency(_plan_of_delivery(delivery, number, dependency), event),
+            DeliveryEnded,
         ),
     )
 
 
-def _plan(delivery: Delivery, number: int, dependency: Dependency) -> Plan:
+def _plan_of_delivery(delivery: Delivery, number: int, dependency: Dependency) -> Plan:
     return Plan(delivery.operation, number, dependency, start_clock(delivery.operation))
 
 
@@ -189,18 +206,18 @@ async def _to_dependency(plan: Plan, event: StoredEvent) -> AttemptOutcome:
     if plan.limit.seconds <= 0:
         error = "the deadline passed before it could start"
         return plan.outcome(category=Category.DEADLINE_EXCEEDED, error=error, counted=False)
-    outcome = await attempt_request(_webhook(plan, event))
+    outcome = await attempt_request(_webhook_plan(plan, event))
     return replace(outcome, result=None)
 
 
-def _webhook(plan: Plan, event: StoredEvent) -> Plan:
+def _webhook_plan(plan: Plan, event: StoredEvent) -> Plan:
     """Return the plan of one attempt: the body is always the same, time and signatures are new.
 
     Receivers deduplicate on `webhook-id`, so a webhook may be sent again also where the dependency has no
     idempotency header.
     """
     body = envelope_text(event)
-    keys = [signing_key(secret) for secret in plan.dependency.webhook_secrets]
+    keys = [signing_key(secret) for secret in plan.dependency.webhook.secrets]
     request: dict[str, Any] = {
         "method": "POST",
         "path": event.event["path"],
@@ -222,29 +239,28 @@ NOTES_PER_SWEEP: Final = 1_000
 _STARTS_AT_ONCE: Final = 16
 
 
-async def start_sending(hub: str, outbox_id: str) -> bool:
+async def start_sending(hub: TaskHub, outbox_id: str) -> bool:
     """Start the orchestration that sends the pending events of a run; False when it runs already.
 
     Raises:
         TaskHubUnavailableError: It could not be started.
     """
     given = {"operation_id": outbox_id, "form": FORM}
-    return await start_instance(hub, OUTBOX, outbox_instance(outbox_id), given, again=True)
+    return await hub.start_instance(OUTBOX, outbox_instance(outbox_id), given, again=True)
 
 
-async def resend(hub: str, event_id: str, now: datetime) -> StoredEvent:
+async def resend(hub: TaskHub, event_id: str, now: datetime) -> OutboxEvent:
     """Send an event once more, under its id.
 
     An event that waits for its next attempt is sent at once. When the operation's orchestration runs for its
     other events, a second one starts for this event.
 
     Args:
-        hub: Configuration of the durable client.
         event_id: Which.
         now: Aware UTC instant.
 
     Raises:
-        stores.outbox.NoSuchEventError: There is no such event.
+        errors.NoSuchEventError: There is no such event.
         TaskHubUnavailableError: The event is pending, and a sweeper will send it.
     """
     event = await mark_pending(event_id, now)
@@ -252,58 +268,75 @@ async def resend(hub: str, event_id: str, now: datetime) -> StoredEvent:
     if not await start_sending(hub, outbox_id):
         given = {"operation_id": outbox_id, "event_id": event_id, "form": FORM}
         instance_id = f"{outbox_instance(outbox_id)}-{event_id.rpartition('.')[2]}"
-        await start_instance(hub, OUTBOX, instance_id, given, again=True)
-    return event
+        await hub.start_instance(OUTBOX, instance_id, given, again=True)
+    return event.listed()
 
 
-async def event_document(hub: str, event_id: str) -> dict[str, Any]:
+async def list_events(state: EventState, limit: int, cursor: str | None = None) -> Page[OutboxEvent]:
+    """Return events of one state."""
+    if state is EventState.PENDING:
+        found, following = await list_pending(limit, cursor)
+    else:
+        found, following = await list_ended(state, limit, cursor)
+    return Page[OutboxEvent](items=tuple(found), next_cursor=following)
+
+
+async def find_shown_event(hub: TaskHub, event_id: str) -> OutboxEventDocument:
     """Return an event with its data as people see it, its attempts, the next one, and why it is not sent.
 
     Args:
-        hub: Configuration of the durable client.
         event_id: Which.
 
     Raises:
-        stores.outbox.NoSuchEventError: There is no such event.
+        errors.NoSuchEventError: There is no such event.
         TaskHubUnavailableError: The event is pending, and the task hub did not answer.
     """
     row = await find_event(event_id)
     if row is None:
         raise NoSuchEventError(event_id)
-    event = row.event
-    masking = masking_of(event.event.get("dependency"))
-    more: dict[str, Any] = {
-        "attempts": [],
-        "next_attempt_at": None,
-        "waits_for_circuit": False,
-        "dead_letter_id": None,
-    }
+    event, more = row.event, dict[str, Any]()
     match event.state:
         case EventState.PENDING:
-            more |= await _sending_of(hub, event)
+            more = await _sending_of(hub, event)
         case EventState.FAILED:
-            more |= await _given_up(event)
-    data = masking.shown({"data": event.event.get("data")})
-    return event.to_json() | more | {"correlation_id": event.correlation_id, **data}
+            more = await _given_up(event)
+    data = masking_of(event.event.get("dependency")).shown({"data": event.event.get("data")})
+    known = {**dict(event.listed()), "correlation_id": event.correlation_id, **data}
+    return OutboxEventDocument(**{**known, **more})
 
 
-async def _sending_of(hub: str, event: StoredEvent) -> dict[str, Any]:
+async def _sending_of(hub: TaskHub, event: StoredEvent) -> dict[str, Any]:
     """Return what the orchestration that sends an event shows of it; nothing before its first attempt."""
     instance_id = outbox_instance(outbox_id_of(event.event_id) or "")
     for each in (f"{instance_id}-{number_of(event.event_id)}", instance_id):
-        instance = await read_operation(hub, each)
+        instance = await hub.read_instance(each)
         status = {} if instance is None else instance.custom_status or {}
-        shown: dict[str, Any] | None = status.get("deliveries", {}).get(event.event_id)
+        shown = read_or(partial(_delivery_shown, status, event), lambda _: None)
         if shown is not None:
-            return shown | {"waits_for_circuit": lane_of(event.event) in status["waiting_circuit"]}
+            return shown
     return {}
+
+
+def _delivery_shown(status: Mapping[str, Any], event: StoredEvent) -> dict[str, Any] | None:
+    shown: dict[str, Any] | None = status.get("deliveries", {}).get(event.event_id)
+    if shown is None:
+        return None
+    return {
+        "attempt_count": int(shown["attempt_count"]),
+        "next_attempt_at": from_rfc3339(shown["next_attempt_at"]),
+        "attempts": tuple(map(AttemptRecord.from_json, shown["attempts"])),
+        "waits_for_circuit": lane_of(event.event) in status["waiting_circuit"],
+    }
 
 
 async def _given_up(event: StoredEvent) -> dict[str, Any]:
     """Return the attempts of an event that failed, which its dead letter has."""
     found = _DEAD_LETTER.search(event.detail or "")
     record = None if found is None else await find_dead_letter(found[0])
-    return {} if record is None else {"attempts": list(record.attempts), "dead_letter_id": record.id}
+    if record is None:
+        return {}
+    attempts = read_or(lambda: tuple(map(AttemptRecord.from_json, record.attempts)), lambda _: ())
+    return {"attempts": attempts, "dead_letter_id": record.id}
 
 
 _DEAD_LETTER: Final = re.compile(r"dl-[0-9a-f]{32}")
@@ -315,7 +348,7 @@ async def was_resent(event_id: str, since: datetime) -> bool:
     return row is None or row.event.pending_since >= since
 
 
-async def sweep(hub: str, now: datetime) -> int:
+async def sweep(hub: TaskHub, now: datetime) -> int:
     """Start the orchestrations of operations whose events have been pending for a while.
 
     Where one runs already, nothing happens. One sweep looks at `NOTES_PER_SWEEP` operations and the next goes
@@ -329,12 +362,7 @@ async def sweep(hub: str, now: datetime) -> int:
     """
     notes, cursor = await list_notes(NOTES_PER_SWEEP, await read_sweep_cursor())
     due = [note for note in notes if note.noted_at <= now - SWEPT_AFTER]
-    limit = asyncio.Semaphore(_STARTS_AT_ONCE)
-
-    async def start_one(note: PendingNote) -> bool:
-        async with limit:
-            return await start_sending(hub, note.outbox_id)
-
-    started = await asyncio.gather(*(start_one(note) for note in due))
+    ids = (note.outbox_id for note in due)
+    started = await map_bounded(partial(start_sending, hub), ids, _STARTS_AT_ONCE)
     await write_sweep_cursor(cursor)
     return sum(started)

@@ -5,32 +5,39 @@ Also the operations of `durable_retry.call`, which start at once.
 All are parsed, named, validated and started like any other operation.
 """
 
-import asyncio
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base.json_forms import TraceContext
+from durable_retry.concurrency import map_bounded
+from durable_retry.engine.base.json_input import json_problems
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
+from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import (
     InvalidInputError,
     Key,
     Problem,
     Strict,
-    json_problems,
     pointer_of,
     validated,
 )
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.operation import OperationInput, ScopedKey
-from durable_retry.engine.operations.request import ParsedEnvelope
+from durable_retry.engine.operations.envelope import ParsedEnvelope
+from durable_retry.engine.operations.naming import ScopedKey
+from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
-from durable_retry.engine.references import References, SagaRequest, StepRequest, references_in_operation
-from durable_retry.engine.workflows import BatchRequest, SagaStep
-from durable_retry.services.submit import (
+from durable_retry.engine.workflows.references import (
+    References,
+    SagaRequest,
+    StepRequest,
+    references_in_operation,
+)
+from durable_retry.engine.workflows.shapes import BatchRequest, SagaStep
+from durable_retry.services.operations.submit import (
     KeyReused,
     Naming,
     Replayed,
@@ -42,8 +49,17 @@ from durable_retry.services.submit import (
 )
 from durable_retry.settings.configuration import app_settings
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation
-from durable_retry.stores.operations import find_status
-from durable_retry.stores.workflows import Item, note_ended, note_running, read_item
+from durable_retry.stores.operations.results import whole_result
+from durable_retry.stores.operations.status import find_status
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.stores.workflows import (
+    Item,
+    close_batch,
+    find_batch,
+    note_ended,
+    note_running,
+    read_item,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +69,7 @@ class WorkflowRequest:
     Attributes:
         id: Derived from the key, and so the same for the same key on every machine.
         source: `batch` or `saga`.
-        tenant: Of the caller; "" when there is one tenant.
+        tenant: The tenant of the caller; "" when there is one tenant.
         trace: The caller's trace context; None when the request is not traced.
     """
 
@@ -70,7 +86,7 @@ class WorkflowRequest:
         Args:
             document: A body of `POST /api/operations`; without a key in it, the key is derived from the
                 workflow's id and the place.
-            place: Of the item in the workflow.
+            place: The place of the item in the workflow.
             now: Aware UTC instant.
             unknown: JSON pointers of values that are known later.
 
@@ -85,10 +101,10 @@ class WorkflowRequest:
 
 def batch_items(workflow: WorkflowRequest, request: BatchRequest, now: datetime) -> list[Item]:
     """Validate the items of a batch; one that cannot be an operation is kept with the reason."""
-    return [_item(workflow, at, document, now) for at, document in enumerate(request.items)]
+    return [_item_of_batch(workflow, at, document, now) for at, document in enumerate(request.items)]
 
 
-def _item(workflow: WorkflowRequest, index: int, document: Any, now: datetime) -> Item:
+def _item_of_batch(workflow: WorkflowRequest, index: int, document: Any, now: datetime) -> Item:
     text = json.dumps(document)
     limit = app_settings().max_body_bytes
     if len(text.encode()) > limit:
@@ -124,7 +140,7 @@ def saga_steps(
     Args:
         workflow: The saga.
         request: Its body.
-        references: Which results of its steps others refer to.
+        references: The results of its steps that others refer to.
         now: Aware UTC instant.
 
     Raises:
@@ -155,17 +171,19 @@ class _StepReader:
 
     def operation(self, index: int, step: StepRequest) -> OperationInput | None:
         """Read the operation of a step; None when it has mistakes."""
-        return self._read(step.operation, pointer_of("steps", index, "operation"), f"do.{step.name}")
+        return self._read_operation(
+            step.operation, pointer_of("steps", index, "operation"), f"do.{step.name}"
+        )
 
     def compensation(self, index: int, step: StepRequest) -> OperationInput | None:
         """Read the compensation of a step; None when it has none, or one with mistakes."""
         if step.compensation is None:
             return None
         pointer = pointer_of("steps", index, "compensation")
-        operation = self._read(step.compensation, pointer, f"undo.{step.name}")
+        operation = self._read_operation(step.compensation, pointer, f"undo.{step.name}")
         return None if operation is None else replace(operation, undoes=self._workflow.id)
 
-    def _read(self, document: dict[str, Any], pointer: str, place: str) -> OperationInput | None:
+    def _read_operation(self, document: dict[str, Any], pointer: str, place: str) -> OperationInput | None:
         unknown = [at for at, _ in references_in_operation(document)]
         try:
             operation = self._workflow.resolve(document, place, self._now, unknown)
@@ -182,7 +200,7 @@ _KEY_REUSED = "the key belongs to another request"
 
 
 async def start_item(
-    hub: str, operation: OperationInput, now: datetime, wanted: Iterable[str] = ()
+    hub: TaskHub, operation: OperationInput, now: datetime, wanted: Iterable[str] = ()
 ) -> Completion | None:
     """Start an operation unless its key was used before, and return how it ended if it has.
 
@@ -190,7 +208,6 @@ async def start_item(
     elsewhere under the same key reports to nobody, so whoever waits calls this again now and then.
 
     Args:
-        hub: Configuration of the durable client.
         operation: Resolved when the batch or the saga was accepted; its deadline counts from now.
         now: Aware UTC instant.
         wanted: JSON pointers to the parts of its result that are needed.
@@ -200,13 +217,19 @@ async def start_item(
 
     Raises:
         TaskHubUnavailableError: It is not known to be started; calling this again is safe.
-        azure.core.exceptions.AzureError: The dead letter of a key that is taken could not be written.
+        azure.core.exceptions.AzureError: The dead letter of a key that is taken could not be written, or a
+            result could not be read.
+        ValueError: Nobody can read its result, which a saga must not take for one without the values; or
+            another of `unreadable.CAUSES`.
     """
-    match await submit(hub, operation.restarted(now)):
+    pointers = tuple(wanted)
+    match await submit(hub, replace(operation.restarted(now), wanted=pointers or None)):
         case Started():
             return None
-        case Replayed(document):
-            return Completion.of(document, wanted)
+        case Replayed(document, finished):
+            if finished and pointers:
+                document = document | {"result": await whole_result(document["result"])}
+            return Completion.of(document, pointers)
         case KeyReused():
             return await refuse_item(operation, _KEY_REUSED, now)
 
@@ -215,7 +238,7 @@ async def refuse_item(operation: OperationInput, detail: str, now: datetime) -> 
     """Store the dead letter of an operation that can never run, and return its end.
 
     Args:
-        operation: Of a batch or a saga.
+        operation: The operation of a batch or a saga.
         detail: Why, for a person.
         now: Aware UTC instant.
     """
@@ -240,11 +263,10 @@ async def refuse_item(operation: OperationInput, detail: str, now: datetime) -> 
 CALL_SOURCE: Final = "call"
 
 
-async def begin_call(hub: str, document: Any, instance: str, now: datetime) -> dict[str, Any]:
+async def begin_call(hub: TaskHub, document: Any, instance: str, now: datetime) -> dict[str, Any]:
     """Start the operation of a call; it reports its end to the orchestration that waits. Idempotent.
 
     Args:
-        hub: Configuration of the durable client.
         document: A body of `POST /api/operations`; without a key in it, the key is the instance's id.
         instance: Id of the orchestration that waits.
         now: Aware UTC instant.
@@ -265,7 +287,7 @@ async def begin_call(hub: str, document: Any, instance: str, now: datetime) -> d
     return {"operation_id": operation.operation_id}
 
 
-async def look_at(hub: str, operation_id: str) -> dict[str, Any]:
+async def look_at(hub: TaskHub, operation_id: str) -> dict[str, Any]:
     """Look how the operation of a call ended.
 
     Returns:
@@ -287,28 +309,46 @@ BATCH_SOURCE: Final = "batch"
 _AT_ONCE: Final = 10
 
 
-async def start_batch_items(hub: str, batch_id: str, indices: Iterable[int]) -> list[tuple[int, str]]:
+async def advance_batch(
+    hub: TaskHub, batch_id: str, ended: Iterable[Mapping[str, Any]], start: Iterable[int]
+) -> list[tuple[int, str]]:
+    """Store how items of a batch ended, and start others. Idempotent.
+
+    Args:
+        batch_id: The id of the batch.
+        ended: Items (`indices`) and how their operation ended (`ending`).
+        start: Items to start, or to look at again.
+
+    Returns:
+        Index and operation id of those that were started and have not ended.
+    """
+    for each in ended:
+        await note_ended(batch_id, each["indices"], Completion.from_json(each["ending"]))
+    return await start_batch_items(hub, batch_id, start)
+
+
+async def end_batch(batch_id: str, now: datetime) -> None:
+    """Mark a batch as ended."""
+    batch = await find_batch(batch_id)
+    if batch is not None:
+        await close_batch(batch, now)
+
+
+async def start_batch_items(hub: TaskHub, batch_id: str, indices: Iterable[int]) -> list[tuple[int, str]]:
     """Start items of a batch, or look at them again; ends that they have are stored. Idempotent.
 
     Args:
-        hub: Configuration of the durable client.
-        batch_id: Of the batch.
-        indices: Of the items.
+        batch_id: The id of the batch.
+        indices: The indices of the items.
 
     Returns:
         Index and operation id of those that have not ended.
     """
-    limit = asyncio.Semaphore(_AT_ONCE)
-
-    async def start(index: int) -> tuple[int, str] | None:
-        async with limit:
-            return await _start_batch_item(hub, batch_id, index)
-
-    started = await asyncio.gather(*map(start, indices))
+    started = await map_bounded(partial(_start_batch_item, hub, batch_id), indices, _AT_ONCE)
     return [pair for pair in started if pair is not None]
 
 
-async def _start_batch_item(hub: str, batch_id: str, index: int) -> tuple[int, str] | None:
+async def _start_batch_item(hub: TaskHub, batch_id: str, index: int) -> tuple[int, str] | None:
     """Start one item; None when it has ended already."""
     item = await read_item(batch_id, index)
     if item.has_ended:

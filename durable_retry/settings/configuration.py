@@ -15,26 +15,16 @@ from typing import Any, Final, TextIO
 
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.validation import Problem
-from durable_retry.engine.config import Config, ConfigError, key_path, parse_config
-from durable_retry.engine.dependency import Dependency
-from durable_retry.handlers import HandlerSetupError, load_handlers, registered_handlers
-from durable_retry.settings.catalogue import (
-    ALERT_WEBHOOK,
-    DEPENDENCIES_FILE,
-    HANDLERS,
-    INLINE_RESULT_BYTES,
-    MAX_BATCH_BYTES,
-    MAX_BODY_BYTES,
-    READ_LIMIT_BYTES,
-    SCRIPT_ROOT,
-    STORE_LIMIT_BYTES,
-    TENANT_HEADER,
-    TRACE_URL,
-)
-from durable_retry.settings.maintenance import MaintenanceSettings, maintenance_settings
-from durable_retry.settings.setting import SettingsError
+from durable_retry.engine.config.dependencies_file import Config, ConfigError, key_path, parse_config
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.handler_registry import HandlerSetupError, load_handlers, registered_handlers
+from durable_retry.settings.alerts import AlertSettings, alert_settings
+from durable_retry.settings.app import AppSettings
+from durable_retry.settings.group import SettingsError
 
 _log = logging.getLogger(__name__)
+
+_DEPENDENCIES_FILE: Final = AppSettings.name_of("dependencies_file")
 
 HOST_JSON: Final = "host.json"
 
@@ -47,7 +37,7 @@ def find_app_root(environ: Mapping[str, str], package: Path, current: Path) -> P
         package: Folder of this package; the app around it when it was not installed from a wheel.
         current: The current folder, in which hosts start the worker.
     """
-    named = SCRIPT_ROOT.get(environ)
+    named = environ.get(AppSettings.name_of("script_root"))
     for folder in (package.parent, *([Path(named)] if named else []), current):
         if (folder / HOST_JSON).is_file():
             return folder
@@ -60,7 +50,9 @@ _TIMEOUT_FORM: Final = re.compile(r"(?:(\d+)\.)?(\d{1,2}):(\d{2}):(\d{2})")
 """A .NET TimeSpan, `[days.]hours:minutes:seconds`."""
 
 _REFERENCE: Final = re.compile(r"%([^%]+)%")
-_HUB_NAME_OVER_HOST_JSON: Final = "AzureFunctionsJobHost__extensions__durableTask__hubName"
+_OVER_DURABLE_TASK: Final = "AzureFunctionsJobHost__extensions__durableTask__"
+"""An environment variable of this beginning overrides the key of host.json that follows."""
+_WINDOW: Final = "entityMessageReorderWindowInMinutes"
 
 _DEFAULT_FUNCTION_TIMEOUT_SECONDS: Final = 300.0
 """Default of the Consumption plan."""
@@ -76,6 +68,8 @@ class Registration:
         dependencies_file: Used when `DEPENDENCIES_FILE` is not set; None means the default of that setting.
         handlers: Modules with handlers, before those of `HANDLERS`.
         sources: Names of the sources; None means those that have their settings.
+        console: Whether the app has the console: lists, search, overview, metrics over time, alerts, bulk
+            actions and the dashboard.
     """
 
     route_prefix: str = ""
@@ -83,85 +77,11 @@ class Registration:
     dependencies_file: str | Path | None = None
     handlers: tuple[str, ...] = ()
     sources: frozenset[str] | None = None
+    console: bool = True
 
     def wants(self, source: str) -> bool:
         """Whether a source is to be registered when it has its settings."""
         return self.sources is None or source in self.sources
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppSettings:
-    """The app's own settings.
-
-    Attributes:
-        registration: What the app's code chose.
-        dependencies_file: Path of `dependencies.toml`.
-        max_body_bytes: The largest body of a request or message, and the largest item of a batch.
-        max_batch_bytes: The largest body of a batch.
-        read_limit_bytes: Maximum read of a dependency's response body.
-        store_limit_bytes: Maximum of a response body stored in a result.
-        inline_result_bytes: Maximum of a result that histories carry; a larger one is stored beside them.
-        tenant_header: Request header that names the caller's tenant, such as `X-MS-CLIENT-PRINCIPAL-ID` from
-            App Service authentication; keys of different tenants are separate. None: there is one tenant.
-        trace_url: Where a trace is looked at, with `{trace_id}` in it; None: there is no link.
-        handler_modules: Modules that register handlers when they are imported.
-    """
-
-    registration: Registration = Registration()
-    dependencies_file: Path
-    max_body_bytes: int = int(MAX_BODY_BYTES.default)
-    max_batch_bytes: int = int(MAX_BATCH_BYTES.default)
-    read_limit_bytes: int = int(READ_LIMIT_BYTES.default)
-    store_limit_bytes: int = int(STORE_LIMIT_BYTES.default)
-    inline_result_bytes: int = int(INLINE_RESULT_BYTES.default)
-    tenant_header: str | None = None
-    trace_url: str | None = None
-    handler_modules: tuple[str, ...] = ()
-
-
-def read_settings(environ: Mapping[str, str], registration: Registration = Registration()) -> AppSettings:
-    """Read the app settings.
-
-    Args:
-        environ: The process's environment variables.
-        registration: What the app's code chose; a setting that is set wins.
-
-    Raises:
-        SettingsError: Lists every setting with an invalid value.
-    """
-    problems: list[Problem] = []
-    handlers = (name.strip() for name in HANDLERS.get(environ).split(","))
-    settings = AppSettings(
-        registration=registration,
-        dependencies_file=_dependencies_file(environ, registration),
-        max_body_bytes=MAX_BODY_BYTES.read(environ, problems),
-        max_batch_bytes=MAX_BATCH_BYTES.read(environ, problems),
-        read_limit_bytes=READ_LIMIT_BYTES.read(environ, problems),
-        store_limit_bytes=STORE_LIMIT_BYTES.read(environ, problems),
-        inline_result_bytes=INLINE_RESULT_BYTES.read(environ, problems),
-        tenant_header=TENANT_HEADER.get(environ) or None,
-        trace_url=_trace_url(environ, problems),
-        handler_modules=tuple(dict.fromkeys((*registration.handlers, *filter(None, handlers)))),
-    )
-    if problems:
-        raise SettingsError(tuple(problems))
-    return settings
-
-
-def _dependencies_file(environ: Mapping[str, str], registration: Registration) -> Path:
-    named = environ.get(DEPENDENCIES_FILE.name) or registration.dependencies_file
-    return APP_ROOT / (named or DEPENDENCIES_FILE.default)
-
-
-def _trace_url(environ: Mapping[str, str], problems: list[Problem]) -> str | None:
-    url = TRACE_URL.get(environ)
-    if not url:
-        return None
-    if not url.startswith(("https://", "http://")) or "{trace_id}" not in url:
-        problems.append(
-            Problem(TRACE_URL.name, f"must be an http(s) URL with {{trace_id}} in it, not {url!r}")
-        )
-    return url
 
 
 @cache
@@ -169,9 +89,9 @@ def app_settings() -> AppSettings:
     """Return this process's settings, read once.
 
     Raises:
-        SettingsError: See `read_settings`.
+        SettingsError: Lists every setting with an invalid value.
     """
-    return read_settings(os.environ, _registration)
+    return AppSettings.read(os.environ)
 
 
 _registration = Registration()
@@ -181,7 +101,26 @@ def use_registration(registration: Registration) -> None:
     """Keep what the app's code chose; called once, while the app loads."""
     global _registration  # noqa: PLW0603 - the process's one app
     _registration = registration
-    app_settings.cache_clear()
+
+
+def registration() -> Registration:
+    """Return what the app's code chose."""
+    return _registration
+
+
+def dependencies_path(settings: AppSettings) -> Path:
+    """Return the file of dependencies: that of the setting, else the app's own choice, else the default."""
+    is_set = "dependencies_file" in settings.model_fields_set
+    return _dependencies_path(settings.dependencies_file if is_set else "")
+
+
+def _dependencies_path(named: str) -> Path:
+    return APP_ROOT / (named or _registration.dependencies_file or AppSettings().dependencies_file)
+
+
+def handler_modules(settings: AppSettings) -> tuple[str, ...]:
+    """Return the modules that register handlers when they are imported: the app's own, then the setting's."""
+    return tuple(dict.fromkeys((*_registration.handlers, *settings.handler_modules)))
 
 
 def function_name(name: str) -> str:
@@ -232,7 +171,7 @@ def platform_queue_prefixes(
         host_json: Path of host.json.
     """
     values = os.environ if environ is None else environ
-    hub = values.get(_HUB_NAME_OVER_HOST_JSON) or _hub_name(host_json)
+    hub = values.get(f"{_OVER_DURABLE_TASK}hubName") or _hub_name(host_json)
     named = _REFERENCE.sub(lambda match: values.get(match[1], ""), hub)
     return (f"{named.lower()}-", "azure-webjobs-")
 
@@ -241,6 +180,26 @@ def platform_queue_prefixes(
 def _hub_name(host_json: Path) -> str:
     durable_task = _host_settings(host_json).get("extensions", {}).get("durableTask", {})
     return str(durable_task.get("hubName", "TestHubName"))
+
+
+def check_reorder_window(
+    environ: Mapping[str, str] | None = None, host_json: Path = APP_ROOT / HOST_JSON
+) -> None:
+    """Refuse a host.json under which Azure Storage drops every entity call of a Python orchestrator.
+
+    Why: docs/decisions/entity-messages.md.
+
+    Raises:
+        SettingsError: `entityMessageReorderWindowInMinutes` is not 0.
+    """
+    values = os.environ if environ is None else environ
+    durable_task = _host_settings(host_json).get("extensions", {}).get("durableTask", {})
+    minutes = values.get(f"{_OVER_DURABLE_TASK}{_WINDOW}") or durable_task.get(_WINDOW)
+    if str(minutes) != "0":
+        detail = (
+            "must be 0: with another value Azure Storage drops entity calls, and no operation would begin"
+        )
+        raise SettingsError((Problem(f"host.json/extensions/durableTask/{_WINDOW}", detail),))
 
 
 def _host_settings(host_json: Path) -> dict[str, Any]:
@@ -264,12 +223,12 @@ def load_app(stderr: TextIO | None = None) -> None:
     """
     global _config  # noqa: PLW0603 - the process's one configuration, set while the app loads
     with printing_mistakes(stderr):
-        _config = read_dependencies(app_settings().dependencies_file)
-        load_handlers(app_settings().handler_modules)
+        _config = read_dependencies(dependencies_path(app_settings()))
+        load_handlers(handler_modules(app_settings()))
         _check_handlers(_config)
         for warning in _config.warnings:
-            _log.warning("%s: %s: %s", DEPENDENCIES_FILE.name, key_path(warning.pointer), warning.detail)
-        _check_alerts(maintenance_settings(), _config)
+            _log.warning("%s: %s: %s", _DEPENDENCIES_FILE, key_path(warning.pointer), warning.detail)
+        _check_alerts(alert_settings(), _config)
 
 
 @contextmanager
@@ -290,15 +249,15 @@ def printing_mistakes(stderr: TextIO | None = None) -> Iterator[None]:
 def mistakes_in_dependencies() -> tuple[Problem, ...]:
     """Return the mistakes in the file of dependencies, to list them beside those of app settings."""
     try:
-        read_dependencies(_dependencies_file(os.environ, _registration))
+        read_dependencies(_dependencies_path(os.environ.get(_DEPENDENCIES_FILE, "")))
     except ConfigError as error:
-        return _listed(error)
+        return _problems_of_file(error)
     except SettingsError as error:
         return error.problems
     return ()
 
 
-def _listed(error: ConfigError) -> tuple[Problem, ...]:
+def _problems_of_file(error: ConfigError) -> tuple[Problem, ...]:
     """Return the mistakes in the file of dependencies as they are listed among others."""
     return tuple(
         Problem(f"{error.file_name}: {key_path(problem.pointer)}", problem.detail)
@@ -317,14 +276,14 @@ def read_dependencies(file: Path) -> Config:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        problem = Problem(DEPENDENCIES_FILE.name, f"cannot read {file}: {error}")
+        problem = Problem(_DEPENDENCIES_FILE, f"cannot read {file}: {error}")
         raise SettingsError((*wrong, problem)) from error
     try:
-        config = parse_config(text, os.environ, function_timeout_seconds=timeout, file_name=_shown(file))
+        config = parse_config(text, os.environ, function_timeout_seconds=timeout, file_name=_shown_path(file))
     except ConfigError as error:
         if not wrong:
             raise
-        raise SettingsError((*wrong, *_listed(error))) from error
+        raise SettingsError((*wrong, *_problems_of_file(error))) from error
     if wrong:
         raise SettingsError(wrong)
     return config
@@ -338,7 +297,7 @@ def _function_timeout() -> tuple[float | None, tuple[Problem, ...]]:
         return None, error.problems
 
 
-def _shown(file: Path) -> str:
+def _shown_path(file: Path) -> str:
     """Return a path below the app's folder by its part below, another one whole."""
     return str(file.relative_to(APP_ROOT) if file.is_relative_to(APP_ROOT) else file)
 
@@ -377,16 +336,17 @@ def using(config: Config) -> Iterator[None]:
         _config = previous
 
 
-def _check_alerts(settings: MaintenanceSettings, config: Config) -> None:
-    if settings.webhook is not None and settings.webhook.dependency not in config.dependencies:
-        name = settings.webhook.dependency
-        file = _shown(app_settings().dependencies_file)
+def _check_alerts(settings: AlertSettings, config: Config) -> None:
+    webhook = settings.alert_webhook
+    if webhook is not None and webhook.dependency not in config.dependencies:
+        name = webhook.dependency
+        file = _shown_path(dependencies_path(app_settings()))
         detail = f"names the dependency {name!r}, which {file} lacks: add [dependencies.{name}] there"
-        raise SettingsError((Problem(ALERT_WEBHOOK.name, detail),))
+        raise SettingsError((Problem(AlertSettings.name_of("alert_webhook"), detail),))
 
 
 def _check_handlers(config: Config) -> None:
-    file = _shown(app_settings().dependencies_file)
+    file = _shown_path(dependencies_path(app_settings()))
     mistakes = [
         f"handler {handler.name!r} in {handler.function.__module__} names the dependency "
         f"{handler.dependency!r}, which {file} lacks: add [dependencies.{handler.dependency}] there, "

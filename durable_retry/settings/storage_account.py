@@ -10,39 +10,92 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Any, ClassVar, Final, assert_never
 
 from durable_retry.engine.base.validation import UNRESOLVED, UNRESOLVED_DETAIL, Problem
-from durable_retry.settings.catalogue import (
-    STORAGE,
-    STORAGE_ACCOUNT,
-    STORAGE_BLOBS,
-    STORAGE_CLIENT_ID,
-    STORAGE_CREDENTIAL,
-    STORAGE_QUEUES,
-    STORAGE_RESOURCE_ID,
-    STORAGE_TABLES,
-)
-from durable_retry.settings.setting import SettingsError
+from durable_retry.settings.group import SettingsError, SettingsGroup, setting
 
 if TYPE_CHECKING:
     # azure.identity takes a third of a second to import, which a connection string need not pay.
     from azure.core.credentials import TokenCredential
 
-MANAGED_IDENTITY: Final = STORAGE_CREDENTIAL.choices[0]
+MANAGED_IDENTITY: Final = "managedidentity"
 
-_URLS: Final = (STORAGE_BLOBS, STORAGE_QUEUES, STORAGE_TABLES)
-_USER_ASSIGNED: Final = (STORAGE_CLIENT_ID, STORAGE_RESOURCE_ID)
-_REFUSED: Final = (f"{STORAGE.name}__clientSecret", f"{STORAGE.name}__clientCertificate")
+STORAGE: Final = "AzureWebJobsStorage"
+"""The app setting with the connection string; the others begin with it and `__`."""
+
+_ACCOUNT: Final = f"{STORAGE}__accountName"
+_CREDENTIAL: Final = f"{STORAGE}__credential"
+_CLIENT_ID: Final = f"{STORAGE}__clientId"
+_RESOURCE_ID: Final = f"{STORAGE}__managedIdentityResourceId"
+_REFUSED: Final = (f"{STORAGE}__clientSecret", f"{STORAGE}__clientCertificate")
 """Identities that the host supports and the app does not: they need a secret or a certificate store."""
 
-_DOCUMENTED: Final = {
-    name.lower(): name
-    for name in (
-        *(text.name for text in (STORAGE_ACCOUNT, *_URLS, STORAGE_CREDENTIAL, *_USER_ASSIGNED)),
-        *_REFUSED,
+
+class StorageSettings(SettingsGroup):
+    """The storage account of tables, queues and the task hub."""
+
+    heading: ClassVar[str] = "Storage"
+
+    connection_string: str = setting(
+        "Storage account of tables, queues and the task hub. Locally `UseDevelopmentStorage=true`, the "
+        "emulator.",
+        name=STORAGE,
+        secret=True,
     )
-}
+    account: str = setting(
+        "Name of the storage account, reached by an identity. Used when `AzureWebJobsStorage` itself is not "
+        "set.",
+        name=_ACCOUNT,
+    )
+    blobs_url: str = setting(
+        "URL of its blobs, https, in place of the account's name; the host's setting.",
+        name=f"{STORAGE}__blobServiceUri",
+    )
+    queues_url: str = setting(
+        "URL of its queues, https, in place of the account's name.", name=f"{STORAGE}__queueServiceUri"
+    )
+    tables_url: str = setting(
+        "URL of its tables, https, in place of the account's name.", name=f"{STORAGE}__tableServiceUri"
+    )
+    credential: str = setting(
+        "`managedidentity`: the app's managed identity. Not set: the identity of the environment, outside "
+        "Azure the signed-in developer.",
+        name=_CREDENTIAL,
+        choices=(MANAGED_IDENTITY,),
+    )
+    client_id: str = setting(
+        "Client id of a user-assigned identity. Not set: the system-assigned one.", name=_CLIENT_ID
+    )
+    resource_id: str = setting("The same by resource id, in place of the client id.", name=_RESOURCE_ID)
+
+    @classmethod
+    def texts_in(cls, environ: Mapping[str, str]) -> dict[str, Any]:
+        """Find the settings in any case, as the host does."""
+        return super().texts_in(_documented_settings(environ))
+
+    @classmethod
+    def mistakes_across(cls, environ: Mapping[str, str]) -> Iterator[Problem]:
+        """Find what is missing for an identity, or not supported."""
+        settings = _documented_settings(environ)
+        if STORAGE not in settings and settings:
+            yield from _url_problems(settings)
+            yield from _identity_problems(settings)
+
+    @property
+    def identity(self) -> "Identity":
+        """The identity that reaches the account."""
+        if not self.credential:
+            return SurroundingIdentity()
+        return ManagedIdentity(self.client_id, self.resource_id)
+
+
+def _documented_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that are set, under their documented names; unknown ones are ignored."""
+    names = (*(each.name for each in StorageSettings.described()), *_REFUSED)
+    documented = {name.lower(): name for name in names}
+    known = ((documented.get(name.lower()), value) for name, value in environ.items())
+    return {name: value for name, value in known if name and value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +110,7 @@ class ManagedIdentity:
     """An identity of the function app: the system-assigned one, or that of an id.
 
     Attributes:
-        client_id: Of a user-assigned identity; "" when it is not named so.
+        client_id: The id of a user-assigned identity; "" when it is not named so.
         resource_id: The same by resource id; at most one of the two is set.
     """
 
@@ -101,20 +154,16 @@ def storage_account(environ: Mapping[str, str] | None = None) -> StorageAccount:
         SettingsError: No account is configured, or only half; lists each missing setting.
     """
     values = os.environ if environ is None else environ
-    if text := STORAGE.get(values):
+    if text := values.get(STORAGE):
         return ConnectionString(text)
-    settings = _identity_settings(values)
-    if not settings:
-        detail = f"is missing: a connection string, or {STORAGE_ACCOUNT.name} to use an identity"
-        raise SettingsError((Problem(STORAGE.name, detail),))
-    problems = (*_url_problems(settings), *_identity_problems(settings))
-    if problems:
-        raise SettingsError(problems)
-    account = STORAGE_ACCOUNT.get(settings)
+    settings = StorageSettings.read(values)
+    if not settings.model_fields_set:
+        detail = f"is missing: a connection string, or {_ACCOUNT} to use an identity"
+        raise SettingsError((Problem(STORAGE, detail),))
     return IdentityAccount(
-        tables_url=STORAGE_TABLES.get(settings) or f"https://{account}.table.core.windows.net",
-        queues_url=STORAGE_QUEUES.get(settings) or f"https://{account}.queue.core.windows.net",
-        identity=_identity(settings),
+        tables_url=settings.tables_url or f"https://{settings.account}.table.core.windows.net",
+        queues_url=settings.queues_url or f"https://{settings.account}.queue.core.windows.net",
+        identity=settings.identity,
     )
 
 
@@ -128,11 +177,11 @@ def check_storage_account(environ: Mapping[str, str] | None = None) -> None:
         SettingsError: See `storage_account`; or the connection string is none.
     """
     values = os.environ if environ is None else environ
-    if text := STORAGE.get(values):
+    if text := values.get(STORAGE):
         if wrong := _mistake_in(text):
-            raise SettingsError((Problem(STORAGE.name, wrong),))
-    elif _identity_settings(values):
-        storage_account(values)
+            raise SettingsError((Problem(STORAGE, wrong),))
+    else:
+        StorageSettings.read(values)
 
 
 @cache
@@ -167,10 +216,10 @@ def _mistake_in(connection_string: str) -> str | None:
     if not {"accountname", "tableendpoint"} & values.keys():
         return (
             "is not a connection string: write DefaultEndpointsProtocol=https;AccountName=...;AccountKey=... "
-            f"as the portal shows it, or UseDevelopmentStorage=true, or set {STORAGE_ACCOUNT.name} instead"
+            f"as the portal shows it, or UseDevelopmentStorage=true, or set {_ACCOUNT} instead"
         )
     if not {"accountkey", "sharedaccesssignature"} & values.keys():
-        return f"has no AccountKey: add it, or set {STORAGE_ACCOUNT.name} instead to use an identity"
+        return f"has no AccountKey: add it, or set {_ACCOUNT} instead to use an identity"
     try:
         base64.b64decode(values.get("accountkey", ""), validate=True)
     except ValueError:
@@ -178,45 +227,25 @@ def _mistake_in(connection_string: str) -> str | None:
     return None
 
 
-def _identity_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the identity settings that are set, under their documented names.
-
-    Like the host this ignores case, and settings that are unknown.
-    """
-    known = ((_DOCUMENTED.get(name.lower()), value) for name, value in environ.items())
-    return {name: value for name, value in known if name and value}
-
-
 def _url_problems(settings: Mapping[str, str]) -> Iterator[Problem]:
-    given = [text for text in _URLS if text.get(settings)]
-    if not given and not STORAGE_ACCOUNT.get(settings):
-        yield Problem(STORAGE_ACCOUNT.name, "is missing: the name of the storage account")
-    for url in given:
-        if not url.get(settings).startswith("https://"):
-            yield Problem(url.name, f"must begin with https://, not {url.get(settings)!r}")
-    if given and not STORAGE_ACCOUNT.get(settings):
-        for url in _URLS:
-            if url not in given:
-                yield Problem(url.name, f"is missing beside {given[0].name}")
+    urls = [StorageSettings.name_of(field) for field in ("blobs_url", "queues_url", "tables_url")]
+    given = [name for name in urls if name in settings]
+    if not given and _ACCOUNT not in settings:
+        yield Problem(_ACCOUNT, "is missing: the name of the storage account")
+    for name in given:
+        if not settings[name].startswith("https://"):
+            yield Problem(name, f"must begin with https://, not {settings[name]!r}")
+    if given and _ACCOUNT not in settings:
+        missing = (name for name in urls if name not in given)
+        yield from (Problem(name, f"is missing beside {given[0]}") for name in missing)
 
 
 def _identity_problems(settings: Mapping[str, str]) -> Iterator[Problem]:
-    credential = STORAGE_CREDENTIAL.get(settings)
-    if credential and credential.lower() != MANAGED_IDENTITY:
-        yield Problem(STORAGE_CREDENTIAL.name, f"must be {MANAGED_IDENTITY}, not {credential!r}")
-    named = [text for text in _USER_ASSIGNED if text.get(settings)]
-    if named and not credential:
-        yield Problem(
-            STORAGE_CREDENTIAL.name, f"is missing: {MANAGED_IDENTITY}, since {named[0].name} is set"
-        )
-    if len(named) == len(_USER_ASSIGNED):
-        yield Problem(STORAGE_RESOURCE_ID.name, f"cannot stand beside {STORAGE_CLIENT_ID.name}")
+    named = [name for name in (_CLIENT_ID, _RESOURCE_ID) if name in settings]
+    if named and _CREDENTIAL not in settings:
+        yield Problem(_CREDENTIAL, f"is missing: {MANAGED_IDENTITY}, since {named[0]} is set")
+    if len(named) > 1:
+        yield Problem(_RESOURCE_ID, f"cannot stand beside {_CLIENT_ID}")
     for name in _REFUSED:
         if name in settings:
             yield Problem(name, "is not supported: use a managed identity or a connection string")
-
-
-def _identity(settings: Mapping[str, str]) -> Identity:
-    if not STORAGE_CREDENTIAL.get(settings):
-        return SurroundingIdentity()
-    return ManagedIdentity(STORAGE_CLIENT_ID.get(settings), STORAGE_RESOURCE_ID.get(settings))

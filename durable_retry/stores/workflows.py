@@ -1,11 +1,9 @@
-"""Batches in an Azure Table, sagas in the task hub, and lists of these and of bulk actions by time.
+"""Batches in an Azure Table, and lists of sagas and of bulk actions by time.
 
 Batches have one partition each, a row for the batch and one for every item:
 
     RK `batch`       the batch; written after its items, so a batch without this row was never accepted
     RK `item-0000`   the item: its operation, or why it has none, and its status
-
-Sagas: the orchestration's input has the constant fields, the custom status how each step ended.
 
 The task hub cannot list instances by the time of their creation, so sagas, bulk replays and all bulk actions
 have lists of their own:
@@ -13,35 +11,33 @@ have lists of their own:
     PK `saga` | `replay` | `bulk_action`   RK <newest first>-<instance id>
 
 An entry is written before its instance starts, so there may be one too many, never one too few. One whose
-instance is gone, because its history was purged, is removed by `services.retention`.
+instance is gone, because its history was purged, is removed by `services.upkeep.removal`.
 """
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import batched
-from typing import Any, Final
+from typing import Final
 
-from durabletask.client import OrchestrationStatus
-
-from durable_retry.engine.base.json_forms import age, from_rfc3339, to_rfc3339
+from durable_retry.engine.base.instants import age, from_ms, from_rfc3339, optional_from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import FINISHED, DeadLetterReason, OperationState
+from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.status import MAX_BYTES, size_bytes
-from durable_retry.engine.workflows import (
-    BatchState,
-    Saga,
-    SagaState,
-    SagaStep,
+from durable_retry.engine.workflows.document import (
+    BatchCounts,
+    BatchDocument,
+    BatchItem,
+    BatchSummary,
     batch_state_of,
     counts_of,
-    saga_document,
 )
-from durable_retry.stores import tables
-from durable_retry.stores.task_hub import Instance, read_operation
+from durable_retry.engine.workflows.shapes import BatchState
+from durable_retry.stores.storage import contents, tables
 
 TABLE: Final = "Batches"
 CREATED: Final = "created"
@@ -66,10 +62,10 @@ class Item:
         key: Idempotency key; None for an invalid item without one.
         operation: The operation to start; None for an invalid item.
         text: Raw text of an invalid item.
-        reason: Of an invalid item.
+        reason: The reason of an invalid item.
         detail: Explains `reason`.
         has_ended: Whether an end of it is stored.
-        etag: Of its row; "" before it was stored.
+        etag: The ETag of its row; "" before it was stored.
     """
 
     index: int
@@ -92,9 +88,10 @@ class Batch:
         total: Number of items.
         max_concurrency: Maximum number of items that run at once.
         tolerated_failures: With more failures the batch is failed.
-        created_at: RFC 3339.
-        finished_at: RFC 3339; None while it runs.
+        created_at: When it was accepted.
+        finished_at: None while it runs.
         counts: Items by status when it finished; None while it runs.
+        unreadable: Why its row cannot be read; None when it can.
     """
 
     batch_id: str
@@ -102,14 +99,15 @@ class Batch:
     total: int
     max_concurrency: int
     tolerated_failures: int
-    created_at: str
-    finished_at: str | None = None
-    counts: Mapping[str, int] | None = None
+    created_at: datetime
+    finished_at: datetime | None = None
+    counts: BatchCounts | None = None
+    unreadable: str | None = None
 
 
 async def keep_batch(batch: Batch, items: Sequence[Item]) -> None:
     """Store a batch, its items first. Idempotent: storing it again does not reset the items' status."""
-    for rows in _transactions(_item_row(batch.batch_id, item) for item in items):
+    for rows in _transactions_of_rows(_item_row(batch.batch_id, item) for item in items):
         await tables.transact(TABLE, [("upsert", row) for row in rows])
     row = {
         "PartitionKey": batch.batch_id,
@@ -118,9 +116,9 @@ async def keep_batch(batch: Batch, items: Sequence[Item]) -> None:
         "total": batch.total,
         "max_concurrency": batch.max_concurrency,
         "tolerated_failures": batch.tolerated_failures,
-        "created_at": batch.created_at,
+        "created_at": to_rfc3339(batch.created_at),
     }
-    listed = {"PartitionKey": CREATED, "RowKey": f"{age(from_rfc3339(batch.created_at))}-{batch.batch_id}"}
+    listed = {"PartitionKey": CREATED, "RowKey": f"{age(batch.created_at)}-{batch.batch_id}"}
     await tables.merge(TABLE, listed)
     await tables.insert_if_absent(TABLE, row)
 
@@ -130,15 +128,36 @@ async def find_batch(batch_id: str) -> Batch | None:
     row = await tables.read(TABLE, batch_id, _BATCH_KEY)
     if row is None:
         return None
+    return read_or(partial(_batch_of_row, batch_id, row), partial(_unreadable_batch, batch_id, row))
+
+
+def _batch_of_row(batch_id: str, row: tables.Row) -> Batch:
+    counts = json.loads(row["counts"]) if "counts" in row else None
     return Batch(
         batch_id=batch_id,
         fingerprint=row["fingerprint"],
-        total=row["total"],
-        max_concurrency=row["max_concurrency"],
-        tolerated_failures=row["tolerated_failures"],
-        created_at=row["created_at"],
-        finished_at=row.get("finished_at"),
-        counts=json.loads(row["counts"]) if "counts" in row else None,
+        total=int(row["total"]),
+        max_concurrency=int(row["max_concurrency"]),
+        tolerated_failures=int(row["tolerated_failures"]),
+        created_at=from_rfc3339(row["created_at"]),
+        finished_at=optional_from_rfc3339(row.get("finished_at")),
+        counts=None if counts is None else BatchCounts.model_validate(counts, strict=False),
+    )
+
+
+def _unreadable_batch(batch_id: str, row: tables.Row, reason: str) -> Batch:
+    """Return what is known of a batch whose row cannot be read; its items are counted where they are."""
+    created_at = read_or(lambda: from_rfc3339(row["created_at"]), lambda _: from_ms(0))
+    finished_at = read_or(lambda: from_rfc3339(row["finished_at"]), lambda _: None)
+    return Batch(
+        batch_id=batch_id,
+        fingerprint=str(row.get("fingerprint")),
+        total=0,
+        max_concurrency=0,
+        tolerated_failures=0,
+        created_at=created_at,
+        finished_at=finished_at,
+        unreadable=reason,
     )
 
 
@@ -152,12 +171,12 @@ async def read_item(batch_id: str, index: int) -> Item:
     if found is None:
         raise LookupError(f"{batch_id} has no item {index}")
     row = found.row
-    operation = tables.unpacked("operation", row)
+    operation = contents.unpacked("operation", row)
     return Item(
         index=index,
         key=row["key"] or None,
-        operation=OperationInput.from_json(json.loads(operation)) if operation else None,
-        text=tables.unpacked("text", row),
+        operation=OperationInput.from_json_text(operation) if operation else None,
+        text=contents.unpacked("text", row),
         reason=DeadLetterReason(row["reason"]),
         detail=row["detail"],
         has_ended=row.get("status") in FINISHED,
@@ -186,62 +205,68 @@ async def close_batch(batch: Batch, now: datetime) -> None:
     """Mark a batch finished, with its counts for lists. Idempotent: the first time is kept."""
     if batch.finished_at is None:
         row = {"PartitionKey": batch.batch_id, "RowKey": _BATCH_KEY, "finished_at": to_rfc3339(now)}
-        await tables.merge(TABLE, row | {"counts": json.dumps(await _counts(batch.batch_id))})
+        await tables.merge(
+            TABLE, row | {"counts": json.dumps((await _count_items(batch.batch_id)).to_json())}
+        )
 
 
-async def _counts(batch_id: str) -> dict[str, int]:
+async def _count_items(batch_id: str) -> BatchCounts:
     """Count the items by status, and read nothing else of them."""
     page = await tables.rows_between(
         TABLE, batch_id, after=_ITEM_PREFIX, before=_AFTER_ITEMS, only=("RowKey", "status")
     )
-    return counts_of(_status(row) for row in page.rows)
+    return counts_of(_status_of_item(row) for row in page.rows)
 
 
-def _status(row: tables.Row) -> str:
-    return str(row.get("status") or OperationState.PENDING.value)
+def _status_of_item(row: tables.Row) -> OperationState:
+    return OperationState(row.get("status") or OperationState.PENDING)
 
 
-async def document_of_batch(batch: Batch) -> dict[str, Any]:
+async def document_of_batch(batch: Batch) -> BatchDocument:
     """Return the document of `GET /api/batches/{batch_id}`."""
     page = await tables.rows_between(
         TABLE, batch.batch_id, after=_ITEM_PREFIX, before=_AFTER_ITEMS, only=_SHOWN
     )
-    items = [_item_document(row) for row in page.rows]
-    return _summary_of(batch, counts_of(item["status"] for item in items)) | {"items": items}
+    items = [
+        read_or(partial(_item, row), partial(_unreadable_item, index)) for index, row in enumerate(page.rows)
+    ]
+    summary = _summary_of(batch, counts_of(item.status for item in items))
+    return BatchDocument(**dict(summary), items=tuple(items))
 
 
-def _summary_of(batch: Batch, counts: Mapping[str, int]) -> dict[str, Any]:
+def _summary_of(batch: Batch, counts: BatchCounts) -> BatchSummary:
     state = BatchState.RUNNING
     if batch.finished_at is not None:
         state = batch_state_of(counts, batch.tolerated_failures)
-    return {
-        "batch_id": batch.batch_id,
-        "status": state.value,
-        "max_concurrency": batch.max_concurrency,
-        "tolerated_failures": batch.tolerated_failures,
-        "counts": dict(counts),
-        "created_at": batch.created_at,
-        "finished_at": batch.finished_at,
-    }
+    return BatchSummary(
+        batch_id=batch.batch_id,
+        status=state,
+        max_concurrency=batch.max_concurrency,
+        tolerated_failures=batch.tolerated_failures,
+        counts=counts,
+        created_at=batch.created_at,
+        finished_at=batch.finished_at,
+        unreadable=batch.unreadable,
+    )
 
 
-async def list_batches(limit: int, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
+async def list_batches(limit: int, cursor: str | None) -> tuple[list[BatchSummary], str | None]:
     """Return documents of batches without their items, the newest first, and the cursor of the next ones.
 
     Args:
         limit: The most documents to return; less can come with a cursor.
-        cursor: Of the page before; None to begin.
+        cursor: The cursor of the page before; None to begin.
     """
     page = await tables.rows_between(TABLE, CREATED, limit=limit, cursor=cursor)
-    documents = await asyncio.gather(*(_summary(row["RowKey"].partition("-")[2]) for row in page.rows))
+    documents = await asyncio.gather(*(_find_summary(row["RowKey"].partition("-")[2]) for row in page.rows))
     return [document for document in documents if document is not None], page.cursor
 
 
-async def _summary(batch_id: str) -> dict[str, Any] | None:
+async def _find_summary(batch_id: str) -> BatchSummary | None:
     batch = await find_batch(batch_id)
     if batch is None:
         return None  # A crash came before it was accepted.
-    return _summary_of(batch, batch.counts or await _counts(batch_id))
+    return _summary_of(batch, batch.counts or await _count_items(batch_id))
 
 
 def _item_key(index: int) -> str:
@@ -259,21 +284,25 @@ def _item_row(batch_id: str, item: Item) -> tables.Row:
         "detail": item.detail,
     }
     if item.operation is not None:
-        return row | tables.packed("operation", json.dumps(item.operation.to_json()))
-    return row | tables.packed("text", item.text[:_MAX_TEXT_CHARS])
+        return row | contents.packed("operation", json.dumps(item.operation.to_json()))
+    return row | contents.packed("text", item.text[:_MAX_TEXT_CHARS])
 
 
-def _item_document(row: tables.Row) -> dict[str, Any]:
-    return {
-        "index": int(row["RowKey"].removeprefix(_ITEM_PREFIX)),
-        "key": row["key"] or None,
-        "operation_id": row["operation_id"] or None,
-        "status": _status(row),
-        "error": row.get("error") or None,
-    }
+def _item(row: tables.Row) -> BatchItem:
+    return BatchItem(
+        index=int(row["RowKey"].removeprefix(_ITEM_PREFIX)),
+        key=row["key"] or None,
+        operation_id=row["operation_id"] or None,
+        status=_status_of_item(row),
+        error=row.get("error") or None,
+    )
 
 
-def _transactions(rows: Iterable[tables.Row]) -> Iterator[list[tables.Row]]:
+def _unreadable_item(index: int, reason: str) -> BatchItem:
+    return BatchItem(index=index, error=f"This row cannot be read: {reason}", unreadable=reason)
+
+
+def _transactions_of_rows(rows: Iterable[tables.Row]) -> Iterator[list[tables.Row]]:
     """Split rows into transactions by number and size."""
     for group in batched(rows, tables.MOST_CHANGES, strict=False):
         begun: list[tables.Row] = []
@@ -299,83 +328,25 @@ async def note_created(kind: str, instance_id: str, created_at: str) -> None:
     """List an instance. Idempotent.
 
     Args:
-        kind: Of the list, one of `LISTED`.
-        instance_id: Of its orchestration.
+        kind: The kind of the list, one of `LISTED`.
+        instance_id: The id of its orchestration.
         created_at: RFC 3339; the same for the same instance.
     """
     keys = {"PartitionKey": kind, "RowKey": f"{age(from_rfc3339(created_at))}-{instance_id}"}
     await tables.merge(LISTS_TABLE, keys | {"created_at": created_at})
 
 
-async def list_created(
-    kind: str,
-    find: Callable[[str], Awaitable[dict[str, Any] | None]],
-    *,
-    limit: int,
-    cursor: str | None,
-) -> tuple[list[dict[str, Any]], str | None]:
+async def list_created[D](
+    kind: str, find: Callable[[str], Awaitable[D | None]], *, limit: int, cursor: str | None
+) -> tuple[list[D], str | None]:
     """Return documents, the newest first, and the cursor of the next ones (None at the end).
 
     Args:
-        kind: Of the list, one of `LISTED`.
+        kind: The kind of the list, one of `LISTED`.
         find: Reads the document of an instance; None when there is none.
         limit: The most documents to return; less can come with a cursor.
-        cursor: Of the page before; None to begin.
+        cursor: The cursor of the page before; None to begin.
     """
     page = await tables.rows_between(LISTS_TABLE, kind, limit=limit, cursor=cursor)
     found = await asyncio.gather(*(find(row["RowKey"].partition("-")[2]) for row in page.rows))
     return [document for document in found if document is not None], page.cursor
-
-
-def saga_progress(saga: Saga) -> dict[str, Any]:
-    """Return how the steps ended, without their error texts when those do not fit a custom status."""
-    completions = [[_ended(step.done), _ended(step.undone)] for step in saga.steps]
-    if size_bytes(completions) <= MAX_BYTES:
-        return {"endings": completions}
-    return {"endings": [[_without_text(one) for one in pair] for pair in completions]}
-
-
-async def find_saga(hub: str, saga_id: str) -> dict[str, Any] | None:
-    """Return a saga's document, or None when there is none.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
-    instance = await read_operation(hub, saga_id)
-    return None if instance is None or "saga" not in instance.input else document_of_saga(instance)
-
-
-def document_of_saga(instance: Instance) -> dict[str, Any]:
-    """Return the document of a saga's instance."""
-    if instance.output is not None and instance.runtime_status is OrchestrationStatus.COMPLETED:
-        return instance.output
-    saga = _with_completions(Saga.from_json(instance.input["saga"]), instance.custom_status)
-    document = saga_document(saga, instance.updated_at)
-    if instance.runtime_status in {OrchestrationStatus.TERMINATED, OrchestrationStatus.FAILED}:
-        return document | {"status": SagaState.STOPPED.value}
-    return document
-
-
-def fingerprint_of_saga(instance: Instance) -> str:
-    """Return a saga's fingerprint: equal for equal submissions."""
-    return str(instance.input["saga"]["fingerprint"])
-
-
-def _with_completions(saga: Saga, moving: Mapping[str, Any] | None) -> Saga:
-    if not moving:
-        return saga
-    steps = zip(saga.steps, moving["endings"], strict=True)
-    return saga.with_steps(tuple(_with_completion(step, *pair) for step, pair in steps))
-
-
-def _with_completion(step: SagaStep, done: Any, undone: Any) -> SagaStep:
-    completion = None if done is None else Completion.from_json(done)
-    return step.ended(completion, None if undone is None else Completion.from_json(undone))
-
-
-def _ended(completion: Completion | None) -> dict[str, Any] | None:
-    return None if completion is None else completion.to_json()
-
-
-def _without_text(ended: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if ended is None else ended | {"error": None}

@@ -27,9 +27,9 @@ _NOT_EXPORTED: Final = ("opentelemetry", "azure.core", "azure.monitor", "urllib3
 def start(receivers: Receivers) -> None:
     """Install the providers; they flush when the process ends."""
     resource = resource_of(receivers.service)
-    _start_traces(resource, _exporters(receivers, Signal.TRACES))
-    _start_metrics(resource, _exporters(receivers, Signal.METRICS))
-    _start_logs(resource, _exporters(receivers, Signal.LOGS))
+    _start_traces(resource, _exporters_of_signal(receivers, Signal.TRACES))
+    _start_metrics(resource, _exporters_of_signal(receivers, Signal.METRICS))
+    _start_logs(resource, _exporters_of_signal(receivers, Signal.LOGS))
 
 
 def resource_of(service: str) -> Resource:
@@ -72,11 +72,11 @@ def _is_exported(record: logging.LogRecord) -> bool:
     return not any(record.name == name or record.name.startswith(f"{name}.") for name in _NOT_EXPORTED)
 
 
-def _exporters(receivers: Receivers, signal: Signal) -> list[Any]:
+def _exporters_of_signal(receivers: Receivers, signal: Signal) -> list[Any]:
     """Make the exporters of a signal."""
     made = []
     if signal in receivers.otlp:
-        made.append(_otlp(signal))
+        made.append(_otlp_exporter(signal))
     if signal in receivers.azure_monitor:
         made.append(_azure_monitor(signal, receivers.connection))
     return made
@@ -85,7 +85,7 @@ def _exporters(receivers: Receivers, signal: Signal) -> list[Any]:
 # The packages of the receivers are imported only when they are used: they take up to half a second.
 
 
-def _otlp(signal: Signal) -> Any:
+def _otlp_exporter(signal: Signal) -> Any:
     """Make the exporter to an OTLP collector over HTTP; it reads `OTEL_EXPORTER_OTLP_...` itself."""
     from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415 - see above
         _log_exporter,

@@ -226,10 +226,10 @@ def using(provider: MeterProvider) -> Iterator[None]:
 
 
 def _recorders_of(meter: Meter) -> dict[str, _Record]:
-    return {metric.name: made for metric in METRICS if (made := _instrument(meter, metric)) is not None}
+    return {metric.name: made for metric in METRICS if (made := _make_instrument(meter, metric)) is not None}
 
 
-def _instrument(meter: Meter, metric: Metric) -> _Record | None:
+def _make_instrument(meter: Meter, metric: Metric) -> _Record | None:
     """Create the instrument of a metric; None for a gauge, whose values the SDK collects."""
     match metric.kind:
         case MetricKind.COUNTER:
@@ -242,12 +242,12 @@ def _instrument(meter: Meter, metric: Metric) -> _Record | None:
                 explicit_bucket_boundaries_advisory=metric.buckets,
             ).record
         case MetricKind.GAUGE:
-            observe = _observer(metric)
+            observe = _gauge_observer(metric)
             meter.create_observable_gauge(metric.name, [observe], metric.unit, metric.description)
             return None
 
 
-def _observer(metric: Metric) -> Callable[[CallbackOptions], Iterator[Observation]]:
+def _gauge_observer(metric: Metric) -> Callable[[CallbackOptions], Iterator[Observation]]:
     def observe(_: CallbackOptions) -> Iterator[Observation]:
         return (Observation(value, labels) for value, labels in latest(metric.name))
 

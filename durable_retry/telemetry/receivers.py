@@ -17,7 +17,7 @@ class Signal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receivers:
-    """Which receiver gets which signals.
+    """The receivers of each signal.
 
     Attributes:
         otlp: Signals for the OTLP collector that the standard settings name.

@@ -35,8 +35,9 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from durable_retry.engine.base.json_forms import TRACEPARENT, TRACESTATE, TraceContext, from_rfc3339
+from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE, TraceContext
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.outbox import QUEUE_PREFIX
 from durable_retry.engine.retry.history import AttemptOutcome
@@ -134,12 +135,12 @@ def submission(operation: OperationInput) -> AbstractContextManager[tuple[Span, 
     """
     if operation.trace is None and _nobody_traces():
         return nullcontext((INVALID_SPAN, operation))
-    return _submission(operation)
+    return _submission_span(operation)
 
 
 @contextmanager
-def _submission(operation: OperationInput) -> Iterator[tuple[Span, OperationInput]]:
-    with _span(
+def _submission_span(operation: OperationInput) -> Iterator[tuple[Span, OperationInput]]:
+    with _span_under(
         f"submit {operation.dependency}",
         operation.trace,
         SpanKind.PRODUCER,
@@ -154,22 +155,35 @@ def attempt(operation: OperationInput, number: int) -> AbstractContextManager[Sp
 
     Args:
         operation: The operation.
-        number: Of the attempt, from 1.
+        number: The number of the attempt, from 1.
     """
     if operation.trace is None and _nobody_traces():
         return _NO_SPAN
     name = f"attempt {dependency_label(operation.dependency)}"
-    return _span(name, operation.trace, SpanKind.INTERNAL, fields_of(operation, {ATTEMPT: number}))
+    return _span_under(name, operation.trace, SpanKind.INTERNAL, fields_of(operation, {ATTEMPT: number}))
 
 
-def attempt_ended(span: Span, outcome: AttemptOutcome, outcome_name: str) -> None:
+SUCCESS: Final = "success"
+FAILURE: Final = "failure"
+NOT_SENT: Final = "not_sent"
+"""Outcomes of attempts. `not_sent`: never sent, the attempt is made again under its number."""
+
+
+def outcome_name(outcome: AttemptOutcome) -> str:
+    """Return the outcome's name in metrics and on spans."""
+    if outcome.category is None:
+        return SUCCESS
+    return FAILURE if outcome.counted else NOT_SENT
+
+
+def attempt_ended(span: Span, outcome: AttemptOutcome) -> None:
     """Set the outcome on the span of an attempt."""
     if span is INVALID_SPAN:
         return
-    span.set_attributes(present({OUTCOME: outcome_name, HTTP_STATUS: outcome.status_code}))
+    span.set_attributes(present({OUTCOME: outcome_name(outcome), HTTP_STATUS: outcome.status_code}))
     if outcome.category is not None:
         span.set_attribute(CATEGORY, outcome.category.value)
-        _failed(span, outcome.category.value, outcome.error)
+        _mark_failed(span, outcome.category.value, outcome.error)
 
 
 def call(
@@ -184,13 +198,15 @@ def call(
         method: `GET`, ...
         server: Host name or address.
         port: None for the scheme's own.
-        headers: Of the request; gets `traceparent` unless the submission had one.
+        headers: The headers of the request; gets `traceparent` unless the submission had one.
     """
-    return _NO_SPAN if _nobody_traces() else _call(method, server, port, headers)
+    return _NO_SPAN if _nobody_traces() else _call_span(method, server, port, headers)
 
 
 @contextmanager
-def _call(method: str, server: str, port: int | None, headers: MutableMapping[str, str]) -> Iterator[Span]:
+def _call_span(
+    method: str, server: str, port: int | None, headers: MutableMapping[str, str]
+) -> Iterator[Span]:
     attributes = present({"http.request.method": method, "server.address": server, "server.port": port})
     with _tracer.start_as_current_span(
         method,
@@ -204,7 +220,7 @@ def _call(method: str, server: str, port: int | None, headers: MutableMapping[st
         try:
             yield span
         except BaseException as error:
-            _failed(span, type(error).__name__)  # The text of an error can contain a URL.
+            _mark_failed(span, type(error).__name__)  # The text of an error can contain a URL.
             raise
 
 
@@ -212,7 +228,7 @@ def call_answered(span: Span, status_code: int) -> None:
     """Set the status on the span of an HTTP request."""
     span.set_attribute(HTTP_STATUS, status_code)
     if status_code >= HTTPStatus.BAD_REQUEST:  # The semantic conventions: for a client, 4xx is an error too.
-        _failed(span, str(status_code))
+        _mark_failed(span, str(status_code))
 
 
 def operation_ended(document: Mapping[str, Any], parent: TraceContext | None) -> None:
@@ -237,22 +253,22 @@ def operation_ended(document: Mapping[str, Any], parent: TraceContext | None) ->
         f"operation {document['dependency']}",
         context=_context_at(parent),
         attributes=fields_in(document, details),
-        start_time=_nanoseconds(from_rfc3339(document["created_at"])),
+        start_time=_epoch_nanoseconds(from_rfc3339(document["created_at"])),
     )
     for at, attributes in _waits_in(document):
-        span.add_event("wait", attributes, timestamp=_nanoseconds(at))
+        span.add_event("wait", attributes, timestamp=_epoch_nanoseconds(at))
     if status == OperationState.DEAD_LETTERED:
-        _failed(span, letter.get("category", status), letter.get("reason"))
-    span.end(_nanoseconds(from_rfc3339(document["updated_at"])))
+        _mark_failed(span, letter.get("category", status), letter.get("reason"))
+    span.end(_epoch_nanoseconds(from_rfc3339(document["updated_at"])))
 
 
 def at(parent: TraceContext | None) -> AbstractContextManager[None]:
     """Attach a trace context inside the block; None attaches none."""
-    return nullcontext() if parent is None and _nobody_traces() else _at(parent)
+    return nullcontext() if parent is None and _nobody_traces() else _attached_to(parent)
 
 
 @contextmanager
-def _at(parent: TraceContext | None) -> Iterator[None]:
+def _attached_to(parent: TraceContext | None) -> Iterator[None]:
     token = attach(_context_at(parent))
     try:
         yield
@@ -268,7 +284,7 @@ def current_context() -> TraceContext | None:
 
 
 @contextmanager
-def _span(
+def _span_under(
     name: str, parent: TraceContext | None, kind: SpanKind, attributes: dict[str, Any]
 ) -> Iterator[Span]:
     """Create a span under the host's own when that is of the same trace, else under `parent`.
@@ -293,7 +309,7 @@ def _nobody_traces() -> bool:
     return isinstance(trace.get_tracer_provider(), ProxyTracerProvider)
 
 
-def _failed(span: Span, error_type: str, description: str | None = None) -> None:
+def _mark_failed(span: Span, error_type: str, description: str | None = None) -> None:
     span.set_attribute(ERROR_TYPE, error_type)
     span.set_status(Status(StatusCode.ERROR, description))
 
@@ -308,16 +324,16 @@ def _waits_in(document: Mapping[str, Any]) -> Iterator[tuple[datetime, dict[str,
     for item in document["attempts"]:
         if item["next_delay_seconds"] is not None:
             began_at = from_rfc3339(item["started_at"]) + timedelta(milliseconds=item["duration_ms"])
-            yield began_at, _wait("retry", item["next_delay_seconds"], item["delay_reasons"])
+            yield began_at, _wait_attributes("retry", item["next_delay_seconds"], item["delay_reasons"])
     for item in document.get("waits", ()):
         began_at = from_rfc3339(item["began_at"])
         seconds = (from_rfc3339(item["until"]) - began_at).total_seconds()
-        yield began_at, _wait(item["kind"], seconds, item["delay_reasons"])
+        yield began_at, _wait_attributes(item["kind"], seconds, item["delay_reasons"])
 
 
-def _wait(kind: str, seconds: float, reasons: list[str]) -> dict[str, Any]:
+def _wait_attributes(kind: str, seconds: float, reasons: list[str]) -> dict[str, Any]:
     return {WAIT_KIND: kind, WAIT_SECONDS: seconds, WAIT_REASONS: reasons}
 
 
-def _nanoseconds(instant: datetime) -> int:
+def _epoch_nanoseconds(instant: datetime) -> int:
     return round(instant.timestamp() * 1_000_000) * 1_000

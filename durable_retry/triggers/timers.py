@@ -1,8 +1,10 @@
-"""Timers: alerts, the outbox sweeper, maintenance, record cleaning, and SCHEDULED_OPERATIONS.
+"""Timers: the watch, the outbox sweeper, maintenance, record cleaning, and SCHEDULED_OPERATIONS.
 
-Each run of the first four is a bounded step; what is left over is done by the next run.
+Each run of the first four is a bounded step; what is left over is done by the next run. They are few, since
+each run costs at least a second of an instance.
 """
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,14 +14,18 @@ from typing import Any, Final
 import azure.functions as func
 
 from durable_retry import clock
-from durable_retry.engine.intake import Arrival
-from durable_retry.engine.schedules import ScheduledOperation
-from durable_retry.services.alerts import check_alerts
-from durable_retry.services.maintenance import RetentionKind, look_at, run_maintenance
+from durable_retry.binding import TaskHub, bind_hub
+from durable_retry.engine.base.names import QUEUE_SOURCE
+from durable_retry.engine.sources.arrivals import Arrival
+from durable_retry.engine.sources.schedules import ScheduledOperation
 from durable_retry.services.outbox import sweep
-from durable_retry.settings.intake import TIMER
-from durable_retry.stores.task_hub import bind_hub
-from durable_retry.triggers.events.platform_retries import RetriedBlueprint, accept_batch, note_retry
+from durable_retry.services.queue import keep_left_poison
+from durable_retry.services.upkeep.failures import Recovery, recover
+from durable_retry.services.upkeep.rounds import RetentionKind, look_at, run_maintenance
+from durable_retry.services.upkeep.steps import EACH_MINUTE
+from durable_retry.settings.configuration import registration
+from durable_retry.settings.sources import TIMER
+from durable_retry.triggers.sources.platform_retries import RetriedBlueprint, accept_batch
 
 blueprint = RetriedBlueprint()
 
@@ -28,52 +34,46 @@ NAME_PREFIX: Final = "scheduled_"
 _FIRST_YEAR: Final = 1
 """The host writes the year 1 where a timer has not fired yet."""
 
+_RECOVER_SECONDS: Final = 60.0
+"""A task hub that does not answer at all must not keep the alerts back."""
+
 _log = logging.getLogger(__name__)
 
 
 @blueprint.upkeep_timer("15 * * * * *")
-async def watch(
-    timer: func.TimerRequest,  # noqa: ARG001 - the trigger's own
-    context: func.Context,
-    hub: str,
-) -> None:
-    """Every minute: compare each health metric with its threshold; send an alert when one was crossed."""
-    note_retry(context)
-    await check_alerts(hub, clock.now())
+async def watch(hub: TaskHub) -> None:
+    """Every minute: follow up orchestrations that failed, then compare health metrics and send alerts."""
+    try:
+        async with asyncio.timeout(_RECOVER_SECONDS):
+            done = await recover(hub, clock.now())
+        if done[Recovery.DEAD_LETTER]:
+            _log.error("%d orchestrations that failed were made dead letters", done[Recovery.DEAD_LETTER])
+        if done[Recovery.CANCELLED]:
+            _log.info("completed %d terminated operations", done[Recovery.CANCELLED])
+    finally:
+        for step in EACH_MINUTE:
+            await step(hub, clock.now())
 
 
 @blueprint.upkeep_timer("30 * * * * *")
-async def outbox_sweeper(
-    timer: func.TimerRequest,  # noqa: ARG001 - the trigger's own
-    context: func.Context,
-    hub: str,
-) -> None:
+async def outbox_sweeper(hub: TaskHub) -> None:
     """Every minute: start the outbox of operations whose events are pending and which a crash cut off."""
-    note_retry(context)
     started = await sweep(hub, clock.now())
     if started:
         _log.warning("%s operations had pending events and no running outbox", started)
 
 
 @blueprint.upkeep_timer("45 */5 * * * *")
-async def maintenance(
-    timer: func.TimerRequest,  # noqa: ARG001 - the trigger's own
-    context: func.Context,
-    hub: str,
-) -> None:
-    """Every five minutes: finish changes that a crash cut off, then remove what is past its retention."""
-    note_retry(context)
+async def maintenance(hub: TaskHub) -> None:
+    """Every five minutes: finish what a crash cut off, then remove what is past its retention."""
+    if registration().wants(QUEUE_SOURCE):
+        await keep_left_poison()
     await run_maintenance(hub, clock.now())
 
 
 @blueprint.upkeep_timer("0 20 * * * *")
-async def record_cleaning(
-    timer: func.TimerRequest,  # noqa: ARG001 - the trigger's own
-    context: func.Context,
-    hub: str,
-) -> None:
+async def record_cleaning(hub: TaskHub) -> None:
     """Every hour: begin to remove what expired idempotency records leave in the task hub."""
-    note_retry(context)
     await look_at(hub, RetentionKind.RECORDS, clock.now())
 
 
@@ -93,7 +93,7 @@ def scheduled_operations_blueprint(
     blueprint = RetriedBlueprint()
     for scheduled in schedules:
         trigger = blueprint.timer_trigger(arg_name="timer", schedule=scheduled.expression, use_monitor=True)
-        timed = bind_hub(blueprint)(trigger(_fire(scheduled)))
+        timed = trigger(bind_hub(blueprint)(_timer_function(scheduled)))
         named = blueprint.function_name(NAME_PREFIX + scheduled.name)(timed)
         blueprint.retry_evenly(named, max_retries)
     return blueprint
@@ -116,10 +116,12 @@ def last_fire(status: Mapping[str, Any]) -> datetime | None:
     return last.replace(tzinfo=UTC) if last.tzinfo is None else last.astimezone(UTC)
 
 
-def _fire(
+def _timer_function(
     scheduled: ScheduledOperation,
-) -> Callable[[func.TimerRequest, func.Context, str], Awaitable[None]]:
-    async def start_scheduled_operation(timer: func.TimerRequest, context: func.Context, hub: str) -> None:
+) -> Callable[[func.TimerRequest, func.Context, TaskHub], Awaitable[None]]:
+    async def start_scheduled_operation(
+        timer: func.TimerRequest, context: func.Context, hub: TaskHub
+    ) -> None:
         # The interface that the SDK exports does not show what its implementation has.
         last = last_fire(getattr(timer, "schedule_status", None) or {})
         dues = scheduled.dues(last, clock.now(), is_late=timer.past_due)

@@ -22,6 +22,10 @@ param subnetId string
 
 param instanceMemoryMB int
 param maximumInstanceCount int
+
+@description('Requests that one instance answers at once (flex).')
+param httpPerInstanceConcurrency int
+
 param alwaysReadyHttp int
 param alwaysReadyDurable int
 
@@ -59,6 +63,11 @@ var flexConfig = {
     instanceMemoryMB: instanceMemoryMB
     maximumInstanceCount: maximumInstanceCount
     alwaysReady: alwaysReady
+    triggers: {
+      http: {
+        perInstanceConcurrency: httpPerInstanceConcurrency
+      }
+    }
   }
 }
 

@@ -18,6 +18,10 @@ var containerName = 'app-package'
 var shareName = 'app-content'
 var hasContent = !empty(contentAccountName)
 
+// The queues that the app listens to. A trigger does not make its queue, and a program that writes to `operations` may
+// start before the app does. tests/unit/infra/test_queues.py compares them with the triggers.
+var queueNames = ['operations', 'operations-poison']
+
 var roles = {
   // The host keeps leases, function keys and timers' records in blobs, and takes the package from one.
   blobs: 'b7e6dc6d-f1e8-4753-8033-0f276bb0955b' // Storage Blob Data Owner
@@ -50,6 +54,18 @@ resource account 'Microsoft.Storage/storageAccounts@2024-01-01' = {
     }
   }
 }
+
+resource queueService 'Microsoft.Storage/storageAccounts/queueServices@2024-01-01' = {
+  parent: account
+  name: 'default'
+}
+
+resource queues 'Microsoft.Storage/storageAccounts/queueServices/queues@2024-01-01' = [
+  for queueName in queueNames: {
+    parent: queueService
+    name: queueName
+  }
+]
 
 // Of its own, so that the account above needs no keys.
 resource content 'Microsoft.Storage/storageAccounts@2024-01-01' = if (hasContent) {

@@ -1,8 +1,11 @@
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from azure.core.exceptions import ResourceExistsError
+from azure.storage.queue import QueueClient
 
 from tests.support.app import HOSTED_URL, HostedSystem, System
 from tests.support.azurite import Account, Storage
@@ -14,7 +17,15 @@ SECRETS = ("token-that-nobody-may-see", "key-that-nobody-may-see")
 @pytest.fixture(scope="session")
 def storage(azurites: Callable[[str], Storage]) -> Account:
     """The storage account of `system`."""
-    return Account(os.environ["E2E_STORAGE"]) if HOSTED_URL else azurites("system")
+    account = Account(os.environ["E2E_STORAGE"]) if HOSTED_URL else azurites("system")
+    for name in ("operations", "operations-poison"):
+        # A host makes none of them for its triggers.
+        with (
+            QueueClient.from_connection_string(account.connection_string, name) as queue,
+            suppress(ResourceExistsError),
+        ):
+            queue.create_queue()
+    return account
 
 
 @pytest.fixture(scope="session")

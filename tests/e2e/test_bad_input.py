@@ -1,5 +1,6 @@
 """What is wrong is said once, completely, and without noise."""
 
+import json
 from typing import Any
 
 import httpx
@@ -93,6 +94,15 @@ def test_a_header_that_is_not_the_callers_to_set_is_refused(system: System, key:
 
 def test_a_body_of_a_megabyte_is_too_large(system: System, key: str) -> None:
     assert_problem(system.post(key, "/echo", request={"json": "x" * 1_000_000}), 413)
+
+
+def test_the_deepest_body_is_sent_and_a_deeper_one_is_refused_where_it_is(system: System, key: str) -> None:
+    deepest = json.loads("[" * 46 + "]" * 46)  # With the body and the request around it there are 48.
+    document = system.until(system.accepted(key, "/echo", request={"json": deepest}), "succeeded")
+    assert document["result"]["json"]["received"] == deepest
+    answer = system.post(f"{key}-deeper", "/echo", request={"json": [deepest]})
+    assert_problem(answer, 400)
+    assert pointers(answer) == {"/request/json" + "/0" * 46}
 
 
 def test_two_different_keys_are_a_problem(system: System, key: str) -> None:

@@ -6,7 +6,9 @@ import httpx
 import pytest
 
 from scripts.processes import eventually
-from tests.support.app import System, operation
+from tests.support.app import RUN, System, operation
+
+OF_ANOTHER = f"of-another-{RUN}"
 
 
 def submitted(system: System, items: list[Any], key: str | None = None, **more: Any) -> httpx.Response:
@@ -35,8 +37,8 @@ def of_another(system: System) -> str:
 
     No event of the operation's end reaches the batch: it is found when the batch looks.
     """
-    system.accepted("of-another", "/fail/1", dependency="patient")
-    answer = submitted(system, [operation("of-another", "/fail/1", dependency="patient")])
+    system.accepted(OF_ANOTHER, "/fail/1", dependency="patient")
+    answer = submitted(system, [operation(OF_ANOTHER, "/fail/1", dependency="patient")])
     batch_id: str = answer.json()["batch_id"]
     return batch_id
 
@@ -142,4 +144,4 @@ def test_a_batch_that_is_none_is_refused(system: System) -> None:
 def test_an_operation_that_was_submitted_elsewhere_is_waited_for(system: System, of_another: str) -> None:
     document = over(system, of_another)
     assert document["items"][0]["status"] == "succeeded"
-    assert system.target.totals()["of-another"] == 2
+    assert system.target.totals()[OF_ANOTHER] == 2

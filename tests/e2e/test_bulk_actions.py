@@ -43,7 +43,9 @@ def until_tried_again(system: System, operation_id: str) -> None:
 
 def test_dead_letters_are_archived_by_a_filter_after_a_dry_run(system: System, key: str) -> None:
     found = [dead_letter(system, f"{key}-{number}", "/status/418") for number in range(3)]
-    body = {"action": "archive", "filter": {"group": shown(system, found[0])["group"]}, "note": "known"}
+    first = shown(system, found[0])
+    wanted = {"group": first["group"], "created_after": first["created_at"]}
+    body = {"action": "archive", "filter": wanted, "note": "known"}
     count = system.client.post("/api/bulk-actions", json=body | {"dry_run": True})
     assert (count.status_code, count.json()) == (200, {"matched": 3, "complete": True})
     document = ended(system, started(system, **body, rate_per_second=50))
@@ -88,9 +90,15 @@ def test_operations_are_retried_now_and_cancelled(system: System, key: str) -> N
     matched = system.client.post("/api/bulk-actions", json=body | {"dry_run": True}).json()["matched"]
     assert matched >= 2
     document = ended(system, started(system, action="cancel", ids=ids, rate_per_second=50))
-    assert document["done"] == 2
+    assert (document["done"], document["succeeded"], document["under_way"]) == (2, 2, 0)
     for each in ids:
         system.until(each, "cancelled")
+
+    def listed_as_cancelled() -> bool:
+        page = system.client.get("/api/operations", params={"status": "cancelled", "q": key}).json()
+        return {item["operation_id"] for item in page["items"]} >= set(ids)
+
+    eventually(listed_as_cancelled, "those cancelled in bulk are listed as cancelled")
 
 
 @pytest.mark.long

@@ -1,11 +1,16 @@
 """Kill -9 in the middle, start again with the same data: everything accepted goes on."""
 
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripts.processes import eventually
 from tests.support.app import FINISHED, System
+from tests.support.azurite import Storage
+from tests.support.target import Target
 
 
 def in_flight(system: System, key: str) -> bool:
@@ -69,6 +74,28 @@ def test_kills_at_many_moments_lose_nothing_and_start_nothing_twice(own_system: 
         assert document["attempt_count"] <= failures + 1 + kills
         assert own_system.target.received(name)["most_in_flight"] == 1
     assert tries(own_system, paths) <= 120 + 60 * kills
+
+
+@pytest.mark.long
+def test_on_azures_terms_operations_of_a_host_that_died_rest_for_the_minute_of_host_json_and_succeed(
+    tmp_path: Path, target: Target, azurites: Callable[[str], Storage], key: str
+) -> None:
+    storage = azurites("rests").connection_string
+    system = System(tmp_path, target, AzureWebJobsStorage=storage, ONEBOX_SEMANTICS="azure:1")
+    system.server.start()
+    try:
+        ids = [system.accepted(f"{key}-{number}", "/status/200") for number in range(20)]
+        ids.append(system.accepted(key, "/hang/1?seconds=19", dependency="slow"))
+        eventually(lambda: in_flight(system, key), "one is in an attempt")
+        system.server.kill()
+        killed = time.monotonic()
+        system.server.start()
+        for operation_id in ids:
+            system.until(operation_id, "succeeded", within_seconds=120)
+        assert time.monotonic() - killed > 50, "the activity of the attempt was hidden"
+    finally:
+        system.client.close()
+        system.server.stop()
 
 
 def test_a_stop_is_orderly_and_loses_nothing(own_system: System, key: str) -> None:

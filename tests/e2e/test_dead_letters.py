@@ -135,17 +135,25 @@ def test_an_archived_dead_letter_is_out_of_the_way_until_it_is_restored(system: 
     assert (status, noted["notes"][0]["text"]) == (200, "called them")
 
 
+def groups_of(system: System) -> list[dict[str, Any]]:
+    groups: list[dict[str, Any]] = system.client.get(
+        "/api/dead-letters/groups", params={"limit": 200}
+    ).json()["items"]
+    return groups
+
+
 def test_groups_and_summary_count_what_is_open(system: System, key: str) -> None:
     first = failed(system, f"{key}-1", "/status/451")
+    (alone,) = [one for one in groups_of(system) if one["group"] == first["group"]]
     failed(system, f"{key}-2", "/status/451")
     failed(system, f"{key}-3", "/status/410")
-    groups = system.client.get("/api/dead-letters/groups", params={"limit": 200}).json()["items"]
+    groups = groups_of(system)
     assert [one["count"] for one in groups] == sorted((one["count"] for one in groups), reverse=True)
     start = system.client.get("/api/dead-letters/groups", params={"limit": 1}).json()
     rest = system.client.get("/api/dead-letters/groups", params={"cursor": start["next_cursor"]}).json()
     assert [one["group"] for one in [*start["items"], *rest["items"]]] == [one["group"] for one in groups]
     (group,) = [one for one in groups if one["group"] == first["group"]]
-    assert (group["count"], group["sample"]["reason"]) == (2, "RejectedByDependency")
+    assert (group["count"], group["sample"]["reason"]) == (alone["count"] + 1, "RejectedByDependency")
     before = system.client.get("/api/dead-letters/summary").json()
     assert before["by_dependency"]["flaky"]["oldest_age_seconds"] > 0
     act(system, first, "archive")
@@ -213,10 +221,27 @@ def test_a_bulk_replay_counts_first_and_then_replays_what_matches(system: System
 
     document = eventually(completed, "the bulk replay is completed")
     assert (document["matched"], document["replayed"], document["remaining"]) == (6, 6, 0)
+    assert [document[name] for name in ("succeeded", "failed_again", "under_way", "refused")] == [6, 0, 0, 0]
     for letter in letters:
         system.until_replayed(letter, "succeeded")
     assert listed(system, status="open", **wanted) == []
     assert system.client.delete(url).status_code == 409
+
+
+def test_a_bulk_replay_says_that_all_failed_again(system: System, key: str) -> None:
+    letters = [failed(system, f"{key}-{number}", "/status/510") for number in range(4)]
+    # Those of an earlier run against the same app have failed again, and are open too.
+    wanted = {"group": letters[0]["group"], "created_after": letters[0]["created_at"]}
+    answer = system.client.post("/api/dead-letters/replays", json={"filter": wanted, "rate_per_second": 50})
+    url = f"/api/dead-letters/replays/{answer.json()['replay_id']}"
+
+    def completed() -> dict[str, Any] | None:
+        document: dict[str, Any] = system.client.get(url).json()
+        return document if document["status"] == "completed" else None
+
+    document = eventually(completed, "the bulk replay is completed")
+    counts = [document[name] for name in ("started", "succeeded", "failed_again", "under_way", "refused")]
+    assert counts == [4, 0, 4, 0, 0]
 
 
 @pytest.mark.long

@@ -1,14 +1,18 @@
 """The tests and the smoke test against a host that runs already, as the workflow `hosts` uses them."""
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from scripts.processes import ROOT
+from scripts.processes import ROOT, running
 from tests.support.app import System
 from tests.support.azurite import Storage
+from tests.support.target import Target
 
 pytestmark = pytest.mark.long
 
@@ -42,6 +46,37 @@ def test_tests_of_the_app_run_against_a_host_that_runs_already(system: System, s
     assert done.returncode == 0, done.stdout
     # What is about the app ran, and what is about an app of its own did not.
     assert {".", "s"} <= set(done.stdout)
+
+
+def test_a_host_that_asks_for_keys_gets_the_one_of_each_path(
+    tmp_path: Path, azurites: Callable[[str], Storage]
+) -> None:
+    storage, target = azurites("keys"), Target(tmp_path)  # which the inner session starts
+    locked = System(tmp_path, target, AzureWebJobsStorage=storage.connection_string)
+    locked.server.command.append("--auth")
+    with running(locked.server):
+        keys = json.loads((tmp_path / "data" / "keys.json").read_text())
+        # One uses `/runtime/webhooks`, and one fires a timer through `/admin`.
+        done = run(
+            *(
+                "pytest",
+                "-q",
+                "-rp",
+                "-p",
+                "no:cacheprovider",
+                "tests/e2e/test_memory.py",
+                "tests/e2e/test_outbox.py",
+            ),
+            *("-k", "test_a_purged_dead_letter or test_the_sweeper_sends_what"),
+            E2E_URL=locked.url,
+            E2E_STORAGE=storage.connection_string,
+            E2E_TARGET_PORT=target.url.rpartition(":")[2],
+            E2E_FUNCTION_KEY=keys["function"],
+            E2E_MASTER_KEY=keys["admin"],
+        )
+    locked.client.close()
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("PASSED") == 2
 
 
 def test_a_deployed_app_that_works_passes_the_smoke_test(system: System) -> None:

@@ -202,6 +202,13 @@ def test_an_orchestrator_of_the_first_style_can_call_too(shop: httpx.Client) -> 
     assert shop.post("/api/checkouts/first_style", json={}).json() == 200
 
 
+def test_an_orchestration_that_continues_as_new_calls_anew_in_each_round(
+    shop: httpx.Client, target: Target
+) -> None:
+    keys = shop.post("/api/checkouts/rounds", json=[]).json()
+    assert [target.received(key)["count"] for key in set(keys)] == [1, 1, 1]
+
+
 def test_a_function_of_the_shop_submits_and_waits_in_the_process(shop: httpx.Client, key: str) -> None:
     assert shop.post(f"/api/shipments/{key}").json() == [False, True, 7, False, "app"]
 

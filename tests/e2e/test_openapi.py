@@ -19,8 +19,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from durable_retry.triggers.http.api import described, table
-from durable_retry.triggers.http.routes import Route
+from durable_retry.api import described, table
+from durable_retry.http.routes import Route
 from tests.support.app import System
 from tests.support.azurite import Storage
 from tests.support.target import Target
@@ -98,6 +98,7 @@ def seeded(system: System) -> dict[str, list[str]]:
     action = system.client.post("/api/bulk-actions", json=asked).json()
     quiet = {"condition": "*", "for_minutes": 60, "reason": "a test"}
     silence = system.client.post("/api/alerts/silences", json=quiet).json()
+    diagnosis = system.client.post("/api/diagnoses").json()
     succeeded = system.until(ids[0], "succeeded")
     return {
         "operation_id": ids,
@@ -107,6 +108,7 @@ def seeded(system: System) -> dict[str, list[str]]:
         "dead_letter_id": [dead["id"]],
         "replay_id": [bulk["replay_id"]],
         "silence_id": [silence["id"]],
+        "diagnosis_id": [diagnosis["diagnosis_id"]],
         "action_id": [bulk["replay_id"], action["action_id"]],
         "event_id": [succeeded["events"][0]["event_id"]],
         "path": ["app.js", "charts.css"],
@@ -125,7 +127,6 @@ def aimed(document: dict[str, Any], known: dict[str, list[str]]) -> dict[str, An
             schema["additionalProperties"] = False
     schemas["Name"] = {"enum": ["flaky", "held", "freed"]}
     schemas["RelativePath"] = {"enum": ["", "/echo", "/fail/1", "/fail/9", "/throttle/1"]}
-    schemas["Seconds"] = {"type": "number", "minimum": 1, "maximum": 5}
     schemas["HeaderName"] = {"enum": ["x-one", "accept"]}
     schemas["HeaderValue"] = {"enum": ["a", ""]}
     schemas["Event"]["anyOf"] = [
@@ -138,6 +139,8 @@ def aimed(document: dict[str, Any], known: dict[str, list[str]]) -> dict[str, An
     schemas["OperationRequest"]["properties"] |= {
         "handler": False,
         "input": False,
+        # Not of all `Seconds`: settings of dependencies are answered with them.
+        "deadline_seconds": {"type": "number", "minimum": 1, "maximum": 5},
         "dependency": {"$ref": "#/components/schemas/Name"},
         "request": {"$ref": "#/components/schemas/HttpCall"},
     }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scripts.processes import eventually
-from tests.support.app import System
+from tests.support.app import System, operation
 
 
 def instant(text: str) -> datetime:
@@ -102,3 +102,14 @@ def test_every_try_of_a_large_operation_carries_all_of_it(system: System, key: s
     operation_id = system.accepted(key, "/fail/2", request={"json": large})
     assert system.until(operation_id, "succeeded")["result"]["json"]["received"] == large
     assert system.target.received(key)["count"] == 3
+
+
+def test_an_answer_that_is_too_deep_is_kept_as_text_and_asked_for_once(system: System, key: str) -> None:
+    text = "[" * 60 + "]" * 60
+    body = operation(key, "/echo")
+    body["request"] = {"method": "POST", "path": "/echo", "body": text}
+    answer = system.client.post("/api/operations", json=body)
+    document = system.until(answer.json()["operation_id"], "succeeded")
+    assert text in document["result"]["body"]
+    assert "json" not in document["result"]
+    assert system.target.received(key)["count"] == 1

@@ -7,7 +7,7 @@ from azure.data.tables import TableClient
 from azure.storage.queue import QueueClient
 
 from scripts.processes import eventually
-from tests.support.app import System
+from tests.support.app import RUN, System
 from tests.support.azurite import Storage
 
 
@@ -50,7 +50,7 @@ def listed(system: System, state: str, operation_id: str) -> list[dict[str, Any]
 def test_events_to_a_queue_arrive_in_order_as_cloud_events(
     system: System, storage: Storage, key: str
 ) -> None:
-    queue = "in-order"
+    queue = f"in-order-{RUN}"
     events = [queue_event(queue, number=number) for number in range(5)]
     operation_id = system.accepted(key, "/echo", on_success=events, correlation_id="order-42")
     document = ended(system, operation_id, *["sent"] * 5)
@@ -72,7 +72,7 @@ def test_a_webhook_carries_its_id_and_is_retried_under_it(system: System, key: s
 def test_of_two_events_the_one_whose_target_is_down_holds_nothing_up_and_becomes_a_dead_letter(
     system: System, storage: Storage, key: str
 ) -> None:
-    queue = "beside-a-dead-target"
+    queue = f"beside-a-dead-target-{RUN}"
     events = [webhook("/hook", dependency="absent"), queue_event(queue), webhook("/echo")]
     operation_id = system.accepted(key, "/echo", on_success=events)
     system.until(operation_id, "succeeded")
@@ -88,7 +88,7 @@ def test_of_two_events_the_one_whose_target_is_down_holds_nothing_up_and_becomes
 
 
 def test_an_event_is_sent_again_by_hand_under_the_same_id(system: System, storage: Storage, key: str) -> None:
-    queue = "again"
+    queue = f"again-{RUN}"
     operation_id = system.accepted(key, "/echo", on_success=[queue_event(queue)])
     (event_id,) = ids_in(ended(system, operation_id, "sent"))
     answer = system.client.post(f"/api/outbox/{event_id}/resend")
@@ -125,12 +125,18 @@ def test_an_undeliverable_event_is_replayed_from_its_dead_letter(system: System,
 
 
 def test_the_sweeper_sends_what_nobody_sends_any_more(system: System, storage: Storage, key: str) -> None:
-    queue = "swept"
+    queue = f"swept-{RUN}"
     down = {"type": "t", "dependency": "patient", "path": "/fail/1", "data": None}
     operation_id = system.accepted(key, "/echo", on_success=[down, queue_event(queue)])
     outbox_id = ids_in(ended(system, operation_id, "pending", "sent"))[0].rpartition(".")[0]
-    stopped = system.client.post(f"/runtime/webhooks/durabletask/instances/outbox-{outbox_id}/terminate")
+    instance = f"/runtime/webhooks/durabletask/instances/outbox-{outbox_id}"
+    stopped = system.client.post(f"{instance}/terminate")
     assert stopped.status_code == 202, stopped.text
+    # On Azure it ends with its next turn.
+    eventually(
+        lambda: system.client.get(instance).json()["runtimeStatus"] == "Terminated",
+        "the outbox is terminated",
+    )
     with TableClient.from_connection_string(storage.connection_string, "OutboxIndex") as index:
         (note,) = index.query_entities(f"PartitionKey lt 'q' and RowKey eq '{outbox_id}'")
         index.update_entity({**note, "noted_at": "2026-01-01T00:00:00Z"})

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.storage.queue import QueueClient
 
 from retryctl.cli import main
 from scripts.processes import ROOT, eventually
@@ -29,8 +30,9 @@ class Terminal(io.StringIO):
 class Shell:
     """The command line at one app."""
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: System, storage: Storage) -> None:
         self.system = system
+        self.storage = storage
 
     def run(self, *argv: str, code: int = 0, terminal: bool = False) -> str:
         """Runs a command, checks its exit code and returns what it wrote."""
@@ -63,12 +65,37 @@ def shell(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[
     storage = Storage(folder)
     storage.server.start()
     settings = str(ROOT / "dependencies.toml")
-    system = System(folder, target, AzureWebJobsStorage=storage.connection_string, DEPENDENCIES_FILE=settings)
+    system = System(
+        folder,
+        target,
+        AzureWebJobsStorage=storage.connection_string,
+        DEPENDENCIES_FILE=settings,
+        ONEBOX_QUEUES="",
+    )
     system.server.start()
-    yield Shell(system)
+    yield Shell(system, storage)
     system.client.close()
     assert system.server.stop() == 0
     storage.server.stop()
+
+
+def test_doctor_goes_through_every_part_and_names_the_first_that_fails(shell: Shell) -> None:
+    failed = shell.run("doctor", shell.system.url, code=1)
+    assert re.search(
+        r"^queues +FAILED +MissingQueueError: the queue operations does not exist$", failed, re.MULTILINE
+    )
+    assert "what to do: create the queue, as infra/ does" in failed
+    assert "start" not in failed.split("FAILED")[1]
+    with QueueClient.from_connection_string(shell.storage.connection_string, "operations") as queue:
+        queue.create_queue()
+    names = [line.split()[0] for line in shell.run("doctor").splitlines()]
+    parts = ["storage", "queues", "start", "entity", "timer", "activity", "index", "roles"]
+    assert names == ["host", *parts, "every"]
+    document = shell.json("doctor")
+    assert document["ok"]
+    assert [each["ok"] for each in document["parts"]] == [True] * 9
+    assert document["parts"][0]["detail"].startswith("onebox ")
+    assert document["parts"][-1]["detail"] == "operator, as api"
 
 
 def test_submit_and_watch_show_every_attempt_and_the_end(shell: Shell, key: str) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import httpx
+import pytest
 
 from scripts.processes import eventually
 from tests.support.app import System
@@ -115,10 +116,14 @@ def with_result(name: str, value: Any, undo: Any = None) -> dict[str, Any]:
     return {"name": name, "operation": sending(value), **compensation}
 
 
-def test_a_step_and_a_compensation_use_the_results_of_earlier_steps(system: System, key: str) -> None:
+@pytest.mark.parametrize("answer_bytes", [0, 6_000, 20_000], ids=["small", "apart", "cut"])
+def test_a_step_and_a_compensation_use_the_results_of_earlier_steps(
+    system: System, key: str, answer_bytes: int
+) -> None:
+    """A result above 4 KiB is stored apart, and an answer above 16 KiB is cut."""
     taken = {"$result": "reserve#/json/received/room"}
     steps = [
-        with_result("reserve", {"room": key}, undo={"free": taken}),
+        with_result("reserve", {"note": "x" * answer_bytes, "room": key}, undo={"free": taken}),
         with_result("charge", {"for": [taken]}),
         step("ship", "/status/422"),
     ]
@@ -140,6 +145,13 @@ def test_a_step_whose_result_is_not_there_is_a_dead_letter_before_it_runs(system
         "ValidationFailed: step reserve has no result at /json/nothing, or too large a one"
     )
     assert document["steps"][1]["effect"] == "none"
+    listed = system.client.get("/api/dead-letters", params={"reason": "ValidationFailed"}).json()["items"]
+    step_id = document["steps"][1]["operation_id"]
+    (letter,) = [each["id"] for each in listed if each["operation_id"] == step_id]
+    refused = system.client.post(f"/api/dead-letters/{letter}/replay", json={})
+    assert [error["pointer"] for error in refused.json()["errors"]] == ["/request/json"]
+    edited = {"request": {"json": {"for": "r-1"}}}
+    assert system.client.post(f"/api/dead-letters/{letter}/replay", json=edited).status_code == 202
 
 
 def test_a_reference_that_leads_nowhere_is_refused_with_its_place(system: System, key: str) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from azure.storage.queue import QueueClient
 
-from durable_retry.engine.operations.operation import (
+from durable_retry.engine.operations.envelope import EventName
+from durable_retry.engine.operations.naming import (
     ScopedKey,
     event_name,
     explicit_scope,
@@ -22,7 +23,6 @@ from durable_retry.engine.operations.operation import (
     operation_id_for,
     source_name,
 )
-from durable_retry.engine.operations.request import EventName
 from scripts.processes import ROOT, ServerDidNotStartError, eventually
 from tests.support.app import System, operation
 from tests.support.azurite import Storage

@@ -59,6 +59,25 @@ def test_a_cancelled_operation_ends_its_wait_and_is_not_tried_again(system: Syst
     assert (again.status_code, again.json()["status"]) == (200, "cancelled")
 
 
+@pytest.mark.parametrize("way", ["raiseEvent/cancel", "terminate"])
+def test_what_was_ended_through_the_platform_is_listed_as_cancelled(
+    system: System, key: str, way: str
+) -> None:
+    operation_id = waiting_operation(system, key)
+    instance = f"/runtime/webhooks/durabletask/instances/{operation_id}"
+    system.client.post(f"{instance}/{way}", json={}, params={"reason": "t"}).raise_for_status()
+    system.until(operation_id, "cancelled")
+    # Upkeep completes the record of what was terminated.
+    assert system.client.post("/admin/functions/watch", json={}).status_code == 202
+
+    def is_listed() -> bool:
+        # Not by its key, which is looked up in the task hub.
+        items = system.client.get("/api/operations", params={"status": "cancelled"}).json()["items"]
+        return operation_id in [each["operation_id"] for each in items]
+
+    eventually(is_listed, "it is listed as cancelled")
+
+
 def test_an_operation_cancelled_during_an_attempt_ends_with_it(system: System, key: str) -> None:
     operation_id = system.accepted(
         key, "/hang/1?seconds=0.5", dependency="slow", retry={"initial_seconds": 60}

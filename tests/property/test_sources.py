@@ -23,21 +23,22 @@ from azure_functions_runtime.bindings.generic import GenericBinding
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from durable_retry.engine.config import parse_config
-from durable_retry.engine.intake import LagLimits
+from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.services import intake as intake_module
-from durable_retry.services.intake import NotAcceptedError, intake
-from durable_retry.services.submit import Started, SubmitResult
+from durable_retry.engine.sources.arrivals import LagLimits
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.services import sources as intake_module
+from durable_retry.services.operations.submit import Started, SubmitResult
+from durable_retry.services.sources import NotAcceptedError, intake
 from durable_retry.settings.configuration import using
-from durable_retry.settings.intake import IntakeSettings
-from durable_retry.stores.task_hub import TaskHubUnavailableError
-from durable_retry.triggers.events.messages import (
+from durable_retry.settings.sources import IntakeSettings
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.triggers.sources.messages import (
     operations_event_grid,
     operations_queue,
     operations_service_bus,
 )
-from durable_retry.triggers.events.streams import (
+from durable_retry.triggers.sources.streams import (
     operations_cosmos_db,
     operations_event_hubs,
     operations_kafka,
@@ -81,7 +82,11 @@ def ends(*, hub_is_away: bool = False) -> Iterator[Ends]:
     intake.cache_clear()
     with (
         using(CONFIG),
-        patch.object(intake_module, "intake_settings", lambda: IntakeSettings(lag=NO_LAG)),
+        patch.object(
+            intake_module,
+            "intake_settings",
+            lambda: IntakeSettings(intake_task_hub_lag_seconds=0, intake_dependency_lag_seconds=0),
+        ),
         patch.object(intake_module, "submit", found.submit),
         patch.object(intake_module, "keep_message", found.keep),
     ):
@@ -109,27 +114,27 @@ def by_queue(body: bytes, _: Any) -> Awaitable[None]:
         datum = Datum(body, "bytes")
     message = QueueMessageInConverter.decode(datum, trigger_metadata=metadata_of(Id="m", DequeueCount=1))
     run: Any = operations_queue
-    return run._function._func(message, "hub")  # type: ignore[no-any-return] # the SDK's builder has no types
+    return run._function._func(message, hub="hub")  # type: ignore[no-any-return] # the SDK's builder has no types
 
 
 def by_service_bus(body: bytes, _: Any) -> Awaitable[None]:
     metadata = metadata_of(UserProperties={}, MessageId="m", DeliveryCount=1)
     message = ServiceBusMessageInConverter.decode(Datum(body, "bytes"), trigger_metadata=metadata)
     run: Any = operations_service_bus
-    return run._function._func(message, "hub")  # type: ignore[no-any-return] # as above
+    return run._function._func(message, hub="hub")  # type: ignore[no-any-return] # as above
 
 
 def by_event_grid(body: bytes, _: Any) -> Awaitable[None]:
     event = GenericBinding.decode(Datum(body.decode(errors="replace"), "json"), trigger_metadata={})
     run: Any = operations_event_grid
-    return run._function._func(event, "hub")  # type: ignore[no-any-return] # as above
+    return run._function._func(event, hub="hub")  # type: ignore[no-any-return] # as above
 
 
 def by_event_hubs(body: bytes, run_context: Any) -> Awaitable[None]:
     systems = [{"SequenceNumber": number} for number in range(2)]
     metadata = metadata_of(PartitionContext={"PartitionId": "0"}, SystemPropertiesArray=systems)
     events: Any = EventHubTriggerConverter.decode(batch([body, GOOD]), trigger_metadata=metadata)
-    return operations_event_hubs(events, run_context, "hub")
+    return operations_event_hubs(events, run_context, TaskHub("hub"))
 
 
 def by_kafka(body: bytes, run_context: Any) -> Awaitable[None]:
@@ -140,7 +145,7 @@ def by_kafka(body: bytes, run_context: Any) -> Awaitable[None]:
         "TopicArray": Datum(SimpleNamespace(string=["t", "t"]), "collection_string"),
     }
     events: Any = KafkaTriggerConverter.decode(batch([body, GOOD]), trigger_metadata=metadata)
-    return operations_kafka(events, run_context, "hub")
+    return operations_kafka(events, run_context, TaskHub("hub"))
 
 
 def by_cosmos_db(body: bytes, run_context: Any) -> Awaitable[None]:
@@ -151,7 +156,7 @@ def by_cosmos_db(body: bytes, run_context: Any) -> Awaitable[None]:
     except (ValueError, RecursionError):
         text = body.decode(errors="replace")
     documents = GenericBinding.decode(Datum(text, "json"), trigger_metadata={})
-    return operations_cosmos_db(documents, run_context, "hub")
+    return operations_cosmos_db(documents, run_context, TaskHub("hub"))
 
 
 SINGLE: dict[str, Callable[[bytes, Any], Awaitable[None]]] = {

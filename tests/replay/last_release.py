@@ -37,7 +37,7 @@ _PACKAGES: Final = ("durable_retry", "orchestrators")
 @cache
 def last_release() -> dict[str, Any]:
     """Return the orchestrators of the last release by their names."""
-    with _alone(ARCHIVE):
+    with alone(ARCHIVE):
         return {name: _found(place) for name, place in ORCHESTRATORS.items()}
 
 
@@ -47,7 +47,7 @@ def _found(place: str) -> Any:
 
 
 @contextmanager
-def _alone(archive: Path) -> Iterator[None]:
+def alone(archive: Path) -> Iterator[None]:
     """Import this app's packages from an archive only, and forget them afterwards."""
     todays = _taken_out()
     sys.path.insert(0, str(archive))
@@ -69,7 +69,7 @@ def keep(tag: str) -> None:
     whole = ARCHIVE.with_name("whole.zip")
     command = ["git", "archive", "--format=zip", f"--output={whole}", tag, *_PACKAGES]
     subprocess.run(command, check=True)
-    with _alone(whole):
+    with alone(whole):
         for place in ORCHESTRATORS.values():
             _found(place)
         modules = sorted(name for name in sys.modules if name.partition(".")[0] in _PACKAGES)

@@ -14,8 +14,7 @@ from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
 from durable_retry.engine.retry.policy import RetryPolicy
-from durable_retry.stores import task_hub as hub
-from durable_retry.stores.circuit import wake
+from durable_retry.stores.circuit.entity import wake
 from tests.replay.recording import Shape, Steer
 from tests.support.builders import Activities, an_operation, failing
 from tests.support.hub import TaskHubStage
@@ -34,14 +33,14 @@ async def _cancel(stage: TaskHubStage) -> None:
     while not stage.activities:  # noqa: ASYNC110 - the worker runs on threads of its own
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.5)
-    await hub.raise_event(stage.binding, "op-test", names.CANCEL_EVENT, {})
+    await stage.binding.raise_event("op-test", names.CANCEL_EVENT, {})
 
 
 async def _retry_now(stage: TaskHubStage) -> None:
     while not stage.activities:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.5)
-    await hub.raise_event(stage.binding, "op-test", names.RETRY_NOW_EVENT, {"attempt": 2})
+    await stage.binding.raise_event("op-test", names.RETRY_NOW_EVENT, {"attempt": 2})
 
 
 def _worker_failing_once() -> Activities:

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from durable_retry import clock
 from durable_retry.engine.base import names
-from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import (
     BATCH,
     BULK_ACTION,
     BULK_PAGE,
     CALL,
     CANCEL_REPLAY_EVENT,
+    DIAGNOSIS,
     ENDED_EVENT,
     LOOK_AT_CALL,
     OUTBOX,
@@ -29,6 +30,7 @@ from durable_retry.engine.base.names import (
     START_CALL,
     SUBMIT,
     Category,
+    EventState,
     OperationState,
 )
 from durable_retry.engine.circuit import (
@@ -39,14 +41,13 @@ from durable_retry.engine.circuit import (
     Refused,
 )
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dependency import Dependency
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.outbox import EventState, StoredEvent, event_id_for
+from durable_retry.engine.outbox import StoredEvent, event_id_for
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
 from durable_retry.engine.retry.policy import RetryPolicy
-from durable_retry.engine.workflows import BatchProgress, Saga, SagaStep
-from durable_retry.stores import task_hub as hub
+from durable_retry.engine.workflows.shapes import BatchProgress, Saga, SagaStep
 from tests.replay.recording import Shape, Steer
 from tests.support.builders import an_operation, outcome
 from tests.support.hub import TaskHubStage
@@ -69,6 +70,7 @@ def part_shapes() -> dict[str, dict[str, Shape]]:
         RELEASE_WAITING: _releases(),
         CALL: _calls(),
         RETENTION: _retentions(),
+        DIAGNOSIS: _diagnoses(),
     }
 
 
@@ -94,7 +96,7 @@ def _call(*looks: dict[str, Any]) -> Shape:
     async def steer(stage: TaskHubStage) -> None:
         for number in range(len(looks) - 1):
             await _until_looked(stage, number + 1)
-            await hub.raise_event(stage.binding, "call-1", ENDED_EVENT, _completion("op-1").to_json())
+            await stage.binding.raise_event("call-1", ENDED_EVENT, _completion("op-1").to_json())
 
     return Shape("call-1", {"document": {"handler": "ship-order"}}, answer, steer)
 
@@ -192,9 +194,7 @@ def _completing_each(instance_id: str, operation_ids: list[str]) -> Steer:
     async def steer(stage: TaskHubStage) -> None:
         for operation_id in operation_ids:
             await _until_given(stage, operation_id)
-            await hub.raise_event(
-                stage.binding, instance_id, ENDED_EVENT, _completion(operation_id).to_json()
-            )
+            await stage.binding.raise_event(instance_id, ENDED_EVENT, _completion(operation_id).to_json())
 
     return steer
 
@@ -295,7 +295,7 @@ def _replays() -> dict[str, Shape]:
     async def cancel(stage: TaskHubStage) -> None:
         while len(stage.activities) < 2:  # noqa: ASYNC110 - the worker runs on threads of its own
             await asyncio.sleep(0.02)
-        await hub.raise_event(stage.binding, "replay-1", CANCEL_REPLAY_EVENT, {})
+        await stage.binding.raise_event("replay-1", CANCEL_REPLAY_EVENT, {})
 
     return {
         "completed": _replay(4, rate=2),
@@ -377,3 +377,11 @@ def _retention(steps: int) -> Shape:
         return next(left, False)
 
     return Shape("retention-markers-0", {"kind": "markers", "shard": 0}, answer)
+
+
+def _diagnoses() -> dict[str, Shape]:
+    return {"works": _diagnosis(""), "index_fails": _diagnosis("HttpResponseError: no")}
+
+
+def _diagnosis(trouble: str) -> Shape:
+    return Shape("diagnosis-1", {}, lambda _name, _given: trouble)

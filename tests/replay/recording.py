@@ -18,7 +18,6 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from durable_retry.stores import task_hub as hub
-from durable_retry.stores.task_hub import start_instance
 from scripts.processes import ROOT
 from tests.support.builders import Activities
 from tests.support.hub import TaskHubStage, task_hub_stage
@@ -90,10 +89,10 @@ async def record(orchestrator: str, name: str, shape: Shape, *, foreign: Any = N
     """
     with task_hub_stage(parts=True, instead={} if foreign is None else {orchestrator: foreign}) as stage:
         stage.answer = shape.answer
-        await start_instance(stage.binding, orchestrator, shape.instance_id, shape.given, again=False)
+        await stage.binding.start_instance(orchestrator, shape.instance_id, shape.given, again=False)
         if shape.steer is not None:
             await shape.steer(stage)
-        instance = await hub.wait_for_operation(stage.binding, shape.instance_id, _WAIT_SECONDS)
+        instance = await stage.binding.wait_for_end(shape.instance_id, _WAIT_SECONDS)
         assert instance is not None
         assert instance.runtime_status is OrchestrationStatus.COMPLETED, instance
         events = await _history(stage, shape.instance_id)
@@ -112,7 +111,7 @@ async def record(orchestrator: str, name: str, shape: Shape, *, foreign: Any = N
 
 async def _history(stage: TaskHubStage, instance_id: str) -> list[pb.HistoryEvent]:
     """Read the raw history: the SDK's client turns it into objects that have no way back."""
-    client = await hub.client_for(stage.binding)
+    client = await stage.binding.client()
     request = pb.StreamInstanceHistoryRequest(instanceId=instance_id)
     chunks = client._get_stub().StreamInstanceHistory(request)
     events = [event async for chunk in chunks for event in chunk.events]

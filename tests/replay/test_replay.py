@@ -19,6 +19,7 @@ from durable_retry.engine.base.names import (
     BATCH,
     BULK_ACTION,
     CALL,
+    DIAGNOSIS,
     OPERATION,
     ORCHESTRATIONS,
     OUTBOX,
@@ -27,7 +28,9 @@ from durable_retry.engine.base.names import (
     RETENTION,
     SAGA,
 )
-from orchestrators import bulk_replay, operation, outbox, retention, wake_waiting, workflows
+from orchestrators import bulk as bulk_replay
+from orchestrators import diagnosis, operation, outbox, wake_waiting, workflows
+from orchestrators import upkeep as retention
 from tests.replay.recording import FOREIGN, Recording, load, shapes
 from tests.replay.with_a_wait import with_a_wait
 
@@ -41,6 +44,7 @@ ORCHESTRATORS: Final[dict[str, Any]] = {
     RELEASE_WAITING: wake_waiting.release_waiting,
     CALL: workflows.call_operation,
     RETENTION: retention.retention,
+    DIAGNOSIS: diagnosis.diagnosis,
 }
 
 ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
@@ -53,6 +57,7 @@ ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     RELEASE_WAITING: (wake_waiting, ("WAKE_WAITING",)),
     CALL: (workflows, ("START_CALL", "LOOK_AT_CALL")),
     RETENTION: (retention, ("REMOVE_PAST",)),
+    DIAGNOSIS: (diagnosis, ("DIAGNOSE",)),
 }
 """Where each orchestrator has the names of the activities that it calls in every history."""
 

@@ -39,7 +39,9 @@ def _run(seed: int, options: argparse.Namespace) -> int:
     if options.log:
         sys.stdout.write("\n".join([*story.world.log, ""]))
     found = broken(story)
-    sys.stdout.write(f"seed {seed}: {len(story.ends)} runs of operations, {story.world.deaths} crashes\n")
+    sys.stdout.write(
+        f"seed {seed}: {len(story.ends)} runs of operations, {len(story.world.deaths)} crashes\n"
+    )
     for name, contradictions in found.items():
         sys.stdout.write("".join(f"  {name}: {each}\n" for each in contradictions[:10]))
     finding = found_in(seed, operations, without=without) if found and not options.log else None

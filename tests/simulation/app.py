@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, override
 from unittest.mock import patch
 
 import httpx
@@ -18,14 +18,14 @@ from azure.core.exceptions import HttpResponseError, ServiceResponseError
 from azure.data.tables import TableTransactionError
 from pydantic import BaseModel
 
-from activities import bulk_replay as replay_steps
+from activities import bulk as replay_steps
 from activities import operation as operation_steps
 from activities import outbox as outbox_steps
 from activities import wake_waiting as wake_steps
 from activities import workflows as workflow_steps
-from durable_retry import clock
-from durable_retry import handlers as handler_registry
+from durable_retry import clock, facts, handler_registry
 from durable_retry.app import harden_runtime
+from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base import names
 from durable_retry.engine.base.names import (
     CIRCUIT_BREAKER,
@@ -35,18 +35,23 @@ from durable_retry.engine.base.names import (
     REPLAY_PAGE,
     WAKE_WAITING,
 )
-from durable_retry.engine.config import parse_config
+from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations import operation as operations
 from durable_retry.handlers import Call as HandlerCall
 from durable_retry.handlers import Event, Outcome, TableWrite, Throttled
+from durable_retry.services import sources
 from durable_retry.services.attempt import attempt
 from durable_retry.services.attempt import http_client as downstream
 from durable_retry.settings.configuration import using
-from durable_retry.stores import operation_notes, storage_clients, tables, task_hub
+from durable_retry.stores import task_hub
+from durable_retry.stores.operations import notes as operation_notes
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.storage import tables, whole_tables
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker, CircuitOpenings
 from entities.idempotency_record import IdempotencyRecord
-from orchestrators import bulk_replay, operation, outbox, wake_waiting, workflows
+from orchestrators import bulk as bulk_replay
+from orchestrators import operation, outbox, wake_waiting, workflows
 from tests.replay.last_release import last_release
 from tests.simulation.client import Client
 from tests.simulation.hub import Activity, Hub
@@ -80,9 +85,15 @@ idempotency = { header = "" }
 base_url = "http://mail/v1"
 retry = { preset = "rate_limited", max_attempts = 12, max_retry_after_seconds = 60 }
 timeouts = { attempt_seconds = 5, deadline_seconds = 900 }
+limits = { max_concurrency = 1, rate_per_second = 1.0 }
 [dependencies.stock]
 base_url = "http://stock/v1"
+limits = { max_concurrency = 3 }
 retry = { strategy = "schedule", schedule_seconds = [1.0, 5.0, 30.0, 120.0] }
+[dependencies.depot]
+base_url = "http://depot/v1"
+retry = { strategy = "exponential", initial_seconds = 1.0, max_seconds = 20.0, max_attempts = 6 }
+idempotency = { header = "" }
 [dependencies.hooks]
 base_url = "http://hooks/v1"
 retry = { strategy = "linear", initial_seconds = 5.0, max_seconds = 60.0, max_attempts = 8 }
@@ -113,10 +124,33 @@ class Order(BaseModel):
 
 async def reserve(order: Order, call: HandlerCall) -> Outcome:
     """A handler with a call, a table write and an event."""
-    answer = await call.client.post("/reserve")
+    await posted("/reserve", call)
+    return outcome_of(order, call)
+
+
+async def fulfil(order: Order, call: HandlerCall) -> Outcome:
+    """A handler of two remembered steps, of which one must not be repeated; for every other order at once."""
+    if order.number % 2:
+        await asyncio.gather(
+            call.step("pick", posted, "/pick", repeatable=True), call.step("pay", posted, "/pay")
+        )
+    else:
+        await call.step("pick", posted, "/pick", repeatable=True)
+        await call.step("pay", posted, "/pay")
+    return outcome_of(order, call)
+
+
+async def posted(path: str, call: HandlerCall) -> int:
+    """Post, and return what the dependency answers."""
+    answer = await call.client.post(path)
     if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
         raise Throttled(retry_after=float(answer.headers["Retry-After"]))
     answer.raise_for_status()
+    return int(answer.json()["seen"])
+
+
+def outcome_of(order: Order, call: HandlerCall) -> Outcome:
+    """Return the success of a handler: a row, and an event."""
     row = TableWrite(
         table=order.table,
         partition_key=f"order-{order.number}",
@@ -124,6 +158,30 @@ async def reserve(order: Order, call: HandlerCall) -> Outcome:
         values={"life": order.life},
     )
     return Outcome(order.number, [row], [Event.to_queue("reservations", "reserved", order.life)])
+
+
+class WritersOfWorkers(LoopOwned[Any]):
+    """What each worker has noted for the index of operations; a worker that dies takes it along.
+
+    The app has one writer for each event loop, and a loop for each process.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(operation_notes._Writer)
+        self.by_worker: dict[str, Any] = {}
+
+    @override
+    def get(self) -> Any:
+        return self.by_worker.setdefault(_name_of_acting(), operation_notes._Writer())
+
+    @override
+    def known(self) -> Any:
+        return self.by_worker.get(_name_of_acting())
+
+
+def _name_of_acting() -> str:
+    worker = acting.get()
+    return "" if worker is None else worker.name
 
 
 @dataclass
@@ -167,7 +225,7 @@ class App:
     def __post_init__(self) -> None:
         self.queues = Queues(self.world)
         keyed = {"payments": "Idempotency-Key", "mail": "Idempotency-Key", "stock": "Idempotency-Key"}
-        headers = {**keyed, "ledger": "", "hooks": "webhook-id"}
+        headers = {**keyed, "ledger": "", "depot": "", "hooks": "webhook-id"}
         self.targets = {name: Target(self.world, name, header) for name, header in headers.items()}
         self.hub = Hub(self.world, Turns(lambda: _ORCHESTRATORS), Turns(last_release), _ENTITIES, _ACTIVITIES)
 
@@ -179,31 +237,36 @@ class App:
             defects: Patches of the app that break it, to see whether that is seen.
         """
         harden_runtime()
+        for kept in (sources.intake, sources.http_admission):
+            kept.cache_clear()  # Each has a probe among the operations of the world before.
         rng = self.world.rng
         network = Network(self.world, self.targets)
         with ExitStack() as stack:
             for each in (
-                patch.object(tables, "_run", self._run),
+                patch.object(tables, "_run_on_table", self._run),
+                patch.object(tables, "run_in_pool", self._run_in_pool),
+                patch.object(whole_tables, "run_in_pool", self._run_in_pool),
                 patch.object(storage_clients, "table_service", lambda: self.tables),
                 patch("durable_retry.services.outbox.send_message", self.queues.send_message),
                 # A large operation is one that attempts read from the hub.
                 patch.object(operations, "CONTENT_BYTES", 0 if self.world.chances.large else 4096),
                 patch.object(attempt, "_MOST_READ", 0),
                 patch.object(attempt, "digest_of", self._digest_read),
-                # Lists are read by no invariant, and their index is written beside every operation.
-                patch.object(operation_notes, "_note", lambda *_: None),
+                patch.object(operation_notes, "_writers", WritersOfWorkers()),
+                patch.object(facts, "_receivers", {}),
                 downstream.sending_over(lambda _: network),
                 patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),
                 patch("durable_retry.stores.dead_letters.index.counter_lock", _lock_of_worker),
                 patch.object(uuid, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4)),
-                patch.dict(handler_registry._handlers, {"reserve": _HANDLER}),
+                patch.dict(handler_registry._handlers, _HANDLERS),
                 patch.dict("os.environ", {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}),
                 clock.reading(self.world.local_now),
-                using(_CONFIG),
+                using(_CONFIG_OF_LAST_RELEASE if self.world.chances.rolled_back else CONFIG),
                 _quiet(),
                 *defects,
             ):
                 stack.enter_context(each)
+            operation_notes.record_facts()
             self.world.on_birth.append(self._introduce)
             yield
 
@@ -214,12 +277,17 @@ class App:
 
     def _introduce(self, worker: Worker) -> None:
         """Give a worker its durable client."""
-        clients: Any = task_hub._clients.setdefault(asyncio.get_running_loop(), {})
+        clients: Any = task_hub._clients.get()
         clients[worker.name] = Client(self.hub)
 
     async def _run[T](self, table: str, action: Callable[[Any], T]) -> T:
-        """Stand in for `stores.tables._run`: every request is a place to die, and may fail either
-        way."""
+        """Stand in for `tables._run_on_table`: writes may be refused, for a while or for good."""
+        return await self._run_in_pool(
+            lambda: tables.with_table(table, lambda client: action(self._as_it_is_now(table, client)))
+        )
+
+    async def _run_in_pool[T](self, action: Callable[[], T]) -> T:
+        """Stand in for the pool of storage calls: each request is a place to die, and may fail either way."""
         await self.world.point()
         chances = self.world.chances
         fails = self.world.happens(chances.storage_fails)
@@ -233,7 +301,7 @@ class App:
         if self.world.happens(chances.full):
             self.full_until = self.world.seconds + self.world.rng.uniform(1, 60)
             self.world.note("storage is full")
-        done = tables.with_table(table, lambda client: action(self._as_it_is_now(table, client)))
+        done = action()
         await self.world.point()
         if fails:
             raise ServiceResponseError("the storage's answer was lost")
@@ -267,10 +335,15 @@ def _without_hub(activity: Callable[[dict[str, Any]], Awaitable[Any]]) -> Activi
     return lambda given, _hub: activity(given)
 
 
-_HANDLER: Final = handler_registry.Handler(
-    name="reserve", dependency="stock", input_model=Order, function=reserve
+_HANDLERS: Final = {
+    name: handler_registry.Handler(name=name, dependency=dependency, input_model=Order, function=function)
+    for name, dependency, function in (("reserve", "stock", reserve), ("fulfil", "depot", fulfil))
+}
+CONFIG: Final = parse_config(DEPENDENCIES, {})
+_CONFIG_OF_LAST_RELEASE: Final = parse_config(
+    "\n".join(line for line in DEPENDENCIES.splitlines() if not line.startswith("limits")), {}
 )
-_CONFIG: Final = parse_config(DEPENDENCIES, {})
+"""Without limits: a rollback to before they existed cannot go on with what has asked for a slot."""
 _ORCHESTRATORS: Final = {
     names.OPERATION: operation.operation,
     names.OUTBOX: outbox.outbox,
@@ -300,5 +373,6 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     REPLAY_BATCH: replay_steps.replay_batch,
     names.BULK_PAGE: replay_steps.bulk_page,
     names.BULK_BATCH: replay_steps.bulk_batch,
+    names.BULK_ENDS: replay_steps.bulk_ends,
     WAKE_WAITING: wake_steps.wake_waiting,
 }

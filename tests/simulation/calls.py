@@ -6,11 +6,15 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
-from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.loop import AdmissionState
+from tests.simulation.app import CONFIG
 from tests.simulation.story import Story
 from tests.simulation.targets import Call, operation_in
+from tests.simulation.watch import Asked
+from tests.simulation.world import Execution
 
 type RunKey = tuple[str, datetime]
 
@@ -19,7 +23,13 @@ _BREATH: Final = timedelta(milliseconds=5)
 
 _EARLY: Final = timedelta(seconds=1)
 
-_UNSAFE: Final = "ledger"
+_UNSAFE: Final = frozenset({"ledger", "depot"})
+"""They do not deduplicate."""
+
+_OF_STEPS: Final = "depot"
+
+_REPEATABLE: Final = "/pick"
+"""The end of the path of a step that may run again."""
 
 
 def one_effect_per_key(story: Story) -> Iterator[str]:
@@ -27,32 +37,44 @@ def one_effect_per_key(story: Story) -> Iterator[str]:
     keys = defaultdict(set)
     effects: dict[tuple[str, int], set[str]] = defaultdict(set)
     for target, call in _calls(story):
-        if target != _UNSAFE:
+        if target not in _UNSAFE:
             keys[call.operation.operation_id].add(call.key)
             effects[_life(story, call.operation)] |= {call.key} if call.effect else set()
     yield from (f"{name} has the keys {sorted(found)}" for name, found in keys.items() if len(found) > 1)
     for end in story.ends:
-        if end.succeeded and end.operation.dependency != _UNSAFE and not effects[_life(story, end.operation)]:
+        if (
+            end.succeeded
+            and end.operation.dependency not in _UNSAFE
+            and not effects[_life(story, end.operation)]
+        ):
             yield f"{end.operation.operation_id} succeeded without an effect"
 
 
 def nothing_unsafe_twice(story: Story) -> Iterator[str]:
     """What may have taken effect at a dependency that does not deduplicate is not sent again by its run."""
-    for run, calls in _calls_by_run(story, _UNSAFE).items():
-        for before, after in pairwise(call for call in calls if call.arrived):
-            if before.effect or before.status in {0, 500}:
-                yield f"{run[0]}: attempt {after.attempt} was sent after attempt {before.attempt} had arrived"
+    for target in sorted(_UNSAFE):
+        for run, calls in _calls_by_run(story, target).items():
+            arrived = [call for call in calls if call.arrived and not call.path.endswith(_REPEATABLE)]
+            for before, after in pairwise(arrived):
+                if before.effect or before.status in {0, 500}:
+                    attempts = f"attempt {after.attempt} was sent after attempt {before.attempt} had arrived"
+                    yield f"{run[0]}: {attempts}"
 
 
 def ambiguity_is_real(story: Story) -> Iterator[str]:
     """A run ends as ambiguous only when something was sent, or when an execution was repeated or died."""
-    sent = _calls_by_run(story, _UNSAFE)
+    sent: dict[RunKey, list[Call]] = {}
+    for target in _UNSAFE:
+        sent |= _calls_by_run(story, target)
     executed = Counter(_execution_keys(story))
     for end in story.ends:
         letter = end.document["dead_letter"]
         if letter is None or letter["reason"] != DeadLetterReason.AMBIGUOUS_OUTCOME:
             continue
         run = _run(end.operation)
+        # A failure of a step that storage did not take counts as a process that died in it.
+        if "began in an execution" in letter["detail"]:
+            continue
         times = max((times for key, times in executed.items() if key[:2] == run), default=0)
         if times <= 1 and not any(call.arrived for call in sent.get(run, [])):
             yield f"{run[0]} is called ambiguous and sent nothing: {letter['detail']}"
@@ -63,6 +85,15 @@ def _execution_keys(story: Story) -> Iterator[tuple[str, datetime, int]]:
         operation = operation_in(story.world, execution.given)
         if operation is not None:
             yield operation.run_id, operation.created_at, execution.given["attempt"]
+
+
+def attempts_leave_nothing(story: Story) -> Iterator[str]:
+    """An attempt that is over has no call under way: the next one would make it at the same time."""
+    for target, call in _calls(story):
+        over = call.execution.ended_at
+        if over is not None and over < (call.ended_at or call.at):
+            run = call.operation.run_id
+            yield f"{run} called {target} at {call.at}, its attempt {call.attempt} ended at {over}"
 
 
 def attempts_are_counted(story: Story) -> Iterator[str]:
@@ -80,7 +111,8 @@ def attempts_are_counted(story: Story) -> Iterator[str]:
         missing = {
             number
             for number in set(records) - {call.attempt for call in seen}
-            if records[number] != Category.AMBIGUOUS
+            # An attempt of a handler that finds the results of all its steps calls nobody.
+            if records[number] != Category.AMBIGUOUS and run.dependency != _OF_STEPS
         }
         if missing or numbers - set(records):
             yield f"{run.run_id} counts {sorted(records)}, the dependency saw {sorted(numbers)}"
@@ -125,16 +157,72 @@ def _after_retry_after(operation: OperationInput, calls: list[Call], slack: time
 
 
 def nothing_after_the_deadline(story: Story) -> Iterator[str]:
-    """No attempt begins after its operation's deadline, by the clock of the worker that makes it."""
+    """No attempt begins after its operation's deadline, by the clock of the worker that makes it.
+
+    But for the first: nobody could make it before.
+    """
     for target, call in _calls(story):
         deadline = call.operation.deadline_at
-        if deadline is not None and call.at > deadline + story.world.clock_difference:
+        if deadline is None or call.attempt == 1:
+            continue
+        if call.at > deadline + story.world.clock_difference:
             yield f"{call.operation.run_id} called {target} at {call.at}, its deadline was {deadline}"
 
 
 def circuits_probe_within_limits(story: Story) -> Iterator[str]:
     """A half-open circuit never lets more probe than its settings say."""
-    yield from story.overfull
+    yield from story.watch.overfull
+
+
+def reports_count_once(story: Story) -> Iterator[str]:
+    """A circuit counts a worker's report once, however often it comes."""
+    yield from story.watch.counted_twice
+
+
+def slots_are_given_back(story: Story) -> Iterator[str]:
+    """A slot is lent to one request at a time, none to a request that comes again later, none at rest."""
+    yield from story.watch.overlent
+    yield from story.watch.lent_again
+    yield from story.slots_left
+    for execution in story.app.hub.attempts:
+        slot = _slot_in(execution)
+        if slot is not None and slot not in story.watch.leases:
+            yield f"{slot} was not lent, so giving it back frees nothing"
+
+
+def attempts_are_within_limits(story: Story) -> Iterator[str]:
+    """No more attempts are under way at once than their dependency's limit, while their leases last."""
+    for target in story.app.targets:
+        limit = CONFIG.dependencies[target].limits.max_concurrency
+        changes: list[tuple[datetime, int, str]] = []
+        for call, until in _lent_calls(story, target):
+            longest = timedelta(seconds=call.operation.timeouts.attempt_seconds)
+            ended_at = call.ended_at or call.at + longest
+            changes += [(call.at, 1, call.operation.run_id), (min(ended_at, until), -1, "")]
+        running = 0
+        for at, change, run_id in sorted(changes):
+            running += change
+            if limit and change > 0 and running > limit:
+                yield f"{run_id} began as number {running} of {limit} at {target} at {at}"
+
+
+def _slot_in(execution: Execution) -> Asked | None:
+    """Return the slot that an attempt has of its limiter; None when it has none."""
+    slot = AdmissionState.from_json(execution.given.get("ticket") or {}).slot
+    if slot is None or slot.lease_id is None or slot.asked_at is None:
+        return None
+    return slot.lease_id, slot.asked_at
+
+
+def _lent_calls(story: Story, target: str) -> Iterator[tuple[Call, datetime]]:
+    """Give each attempt's call that arrived with a slot of the limiter, and when its lease ended."""
+    for call in story.app.targets[target].calls:
+        slot = _slot_in(call.execution)
+        if slot is None or slot in story.watch.forgotten or not call.arrived or not call.execution.counts:
+            continue
+        until = story.watch.leases[slot]
+        if call.at < until:
+            yield call, until
 
 
 def _life(story: Story, operation: OperationInput) -> tuple[str, int]:

@@ -4,8 +4,8 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, NoReturn
+from datetime import UTC, datetime
+from typing import Any, Final, NoReturn
 
 import grpc
 from durabletask.client import OrchestrationStatus
@@ -38,6 +38,9 @@ class EntityState:
 
     def get_state(self, _type: type[str]) -> str:
         return self.text
+
+
+_EVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass
@@ -116,13 +119,18 @@ class Client:
         return self
 
     async def QueryInstances(self, request: pb.QueryInstancesRequest) -> pb.QueryInstancesResponse:  # noqa: N802 - gRPC's
-        """Answer all operations that are under way as one page."""
-        prefix = request.query.instanceIdPrefix.value
+        """Answer all instances that a query means as one page."""
+        wanted = request.query
+        since = wanted.createdTimeFrom.ToDatetime(UTC) if wanted.HasField("createdTimeFrom") else _EVER
+        before = wanted.createdTimeTo.ToDatetime(UTC) if wanted.HasField("createdTimeTo") else None
         found = await self._asked(
             lambda: [
                 _message(each)
                 for each in self.hub.instances.values()
-                if each.is_running and each.instance_id.startswith(prefix)
+                if each.instance_id.startswith(wanted.instanceIdPrefix.value)
+                and (not wanted.runtimeStatus or each.status.value in wanted.runtimeStatus)
+                and each.created_at >= since
+                and (before is None or each.created_at < before)
             ]
         )
         return pb.QueryInstancesResponse(orchestrationState=found)
@@ -151,7 +159,7 @@ def _message(instance: Instance) -> pb.OrchestrationState:
     message = pb.OrchestrationState(
         instanceId=instance.instance_id,
         name=instance.name,
-        orchestrationStatus=pb.ORCHESTRATION_STATUS_RUNNING,
+        orchestrationStatus=instance.status.value,
         customStatus=StringValue(value=instance.custom_status or ""),
         input=StringValue(value=instance.input),
     )

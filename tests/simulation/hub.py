@@ -1,7 +1,8 @@
 """A task hub in memory, on the world's clock: it delivers what it was given, late, twice and in any order.
 
 Orchestrators run as `turns` says. An activity runs at least once, on any worker; the answer that comes first
-counts. Signals, events and calls of entities may come twice and overtake each other.
+counts; or its worker dies, and it has failed. Signals, events and calls of entities may come twice, minutes
+late, and overtake each other; a worker that dies with an entity loses its signals and fails its calls.
 
 It is no kinder than Azure Storage: a turn's messages may go out while its history does not commit, and the
 turn runs again later by another clock; a start looks first and writes later; an event for an ended instance
@@ -21,6 +22,7 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal import helpers
 
 from durable_retry.engine.base.names import ATTEMPT
+from durable_retry.stores.task_hub import TaskHub
 from tests.simulation.entities import Signal, operate
 from tests.simulation.history import (
     Action,
@@ -45,7 +47,7 @@ from tests.simulation.history import (
 from tests.simulation.turns import Session, Turns
 from tests.simulation.world import START, Execution, World
 
-type Activity = Callable[[dict[str, Any], str], Awaitable[Any]]
+type Activity = Callable[[dict[str, Any], TaskHub], Awaitable[Any]]
 """An activity of the app: its input, and the durable client's binding."""
 
 type Asker = tuple[str, int]
@@ -196,11 +198,15 @@ class Hub:
 
     def signal(self, entity: str, operation: str, input_: Any, at: datetime | None = None) -> None:
         """Send a signal, which may come late, or twice; at an instant, if one is given."""
-        given = json.loads(self._newer(json.dumps(input_)))
-        if at is not None:
-            self._later_signal(Signal(entity, operation, given, at))
+        signal = Signal(entity, operation, json.loads(self._newer(json.dumps(input_))), at)
+        if at is None:
+            self._send(lambda: self._signaled(signal))
             return
-        self._send(lambda: self._operate(entity, operation, given))
+        # Nobody waits for an expiry, so no message is under way for a day.
+        times = 2 if self.world.happens(self.world.chances.doubled) else 1
+        due = max(0.0, (at - self.world.now()).total_seconds()) + 0.001
+        for late in (0.0, self.world.delay_seconds())[:times]:
+            self.world.later(due + late, self._signaled, signal)
 
     def ended(self, before: datetime) -> list[str]:
         """Return the operations that ended before an instant."""
@@ -223,8 +229,15 @@ class Hub:
 
     # Messages.
 
-    def _send(self, arrive: Callable[[], object]) -> None:
-        for _ in range(2 if self.world.happens(self.world.chances.doubled) else 1):
+    def _send(self, arrive: Callable[[], object], doubled: float | None = None) -> None:
+        """Let a message arrive: mostly soon, but also late, and sometimes twice.
+
+        Args:
+            arrive: What it does.
+            doubled: How likely it arrives twice; None means as likely as any message.
+        """
+        doubled = self.world.chances.doubled if doubled is None else doubled
+        for _ in range(2 if self.world.happens(doubled) else 1):
             self._deliver(self.world.delay_seconds(), arrive)
 
     def _deliver(self, seconds: float, arrive: Callable[[], object]) -> None:
@@ -424,7 +437,7 @@ class Hub:
             return
         worker = self.world.rng.choice(self.world.workers)
         given = json.loads(doing.given)
-        work = self.activities[doing.name](given, worker.name)
+        work = self.activities[doing.name](given, TaskHub(worker.name))
         self._running.setdefault(worker.name, []).append(doing)
         execution = Execution(given)
         if doing.name == ATTEMPT:
@@ -439,30 +452,44 @@ class Hub:
             self._dispatch(doing)
 
     def _begin_again(self, worker: str) -> None:
-        """Give to others what a dead worker had, once its lease is over."""
+        """Give to others what a dead worker had, once its lease is over; or it has failed, as on Azure."""
         for doing in self._running.pop(worker, []):
-            if not any(doing in running for running in self._running.values()):
+            if doing.done or any(doing in running for running in self._running.values()):
+                continue  # It ran here twice, or runs elsewhere.
+            if self.world.happens(self.world.chances.failed):
+                self._end(doing, RuntimeError("the worker died"))
+            else:
                 self.world.later(self.world.rng.uniform(5, 60), self._dispatch, doing)
 
     def _done(self, worker: str, doing: Doing, task: "asyncio.Task[Any]", execution: Execution) -> None:
+        execution.ended_at = self.world.now()
         failure = None if task.cancelled() else task.exception()
         if task.cancelled() or doing.done or doing not in self._running.get(worker, []):
             return
+        if failure is not None:
+            self._end(doing, _as_exception(failure))
+            return
+
+        def taken() -> None:
+            execution.counts = True
+
+        self._end(doing, Completed(doing.task_id, json.dumps(task.result())), taken)
+
+    def _end(
+        self, doing: Doing, ended: Completed | Exception, taken: Callable[[], None] = lambda: None
+    ) -> None:
+        """Answer an activity, once."""
         doing.done = True
         for running in self._running.values():
             running[:] = [each for each in running if each is not doing]
         self.under_way -= 1
-        event = (
-            Completed(doing.task_id, json.dumps(task.result()))
-            if failure is None
-            else Failed(doing.task_id, helpers.new_failure_details(_as_exception(failure)))
+        event: Event = (
+            Failed(doing.task_id, helpers.new_failure_details(ended))
+            if isinstance(ended, Exception)
+            else ended
         )
-
-        def taken() -> None:
-            execution.counts = failure is None
-
         asked = (doing.name, doing.task_id)
-        seconds = self.world.rng.uniform(0.005, 0.3)
+        seconds = self.world.delay_seconds()
         self._deliver(seconds, lambda: self._answer(doing.asker, asked, event, taken))
 
     # Entities.
@@ -471,20 +498,22 @@ class Hub:
         instance.past.append(call)
         instance.awaits.add((_ENTITY, call.request_id))
         asker = instance.asker
-        for _ in range(2 if self.world.happens(self.world.chances.called_twice) else 1):
-            seconds = self.world.rng.uniform(0.005, 0.3)
-            self._deliver(seconds, lambda: self._call_entity(asker, call))
+        self._send(lambda: self._call_entity(asker, call), self.world.chances.called_twice)
 
     def _call_entity(self, asker: Asker, call: CallEntity) -> None:
         before = self.states.get(call.entity)
         answer: Event
+        if self.world.happens(self.world.chances.dead_batch):
+            answer = Refused(call.request_id, helpers.new_failure_details(RuntimeError("the worker died")))
+            self._deliver(0.1, lambda: self._answer(asker, (_ENTITY, call.request_id), answer))
+            return
         try:
             result = self._operate(call.entity, call.operation, json.loads(call.input))
         except ValueError as error:
             answer = Refused(call.request_id, helpers.new_failure_details(error))
         else:
             answer = Replied(call.request_id, json.dumps(result))
-        seconds = self.world.rng.uniform(0.005, 0.3)
+        seconds = self.world.delay_seconds()
         self._deliver(seconds, lambda: self._answer(asker, (_ENTITY, call.request_id), answer))
         if self.world.happens(self.world.chances.unstored):
             self.states[call.entity] = before
@@ -496,13 +525,15 @@ class Hub:
         after = self.states[entity] = json.loads(self._newer(json.dumps(done.state)))
         self.on_entity(entity, operation, input_, before, after)
         for signal in done.signals:
-            self._later_signal(signal)
+            self.signal(signal.entity, signal.operation, signal.input, signal.at)
         return done.result
 
-    def _later_signal(self, signal: Signal) -> None:
-        now = self.world.now()
-        seconds = max(0.0, ((signal.at or now) - now).total_seconds()) + 0.001
-        self.world.later(seconds, self._operate, signal.entity, signal.operation, signal.input)
+    def _signaled(self, signal: Signal) -> None:
+        """Run the operation that a signal asks for, unless the worker of its batch dies: then it is lost."""
+        if self.world.happens(self.world.chances.dead_batch):
+            self.world.note("lost", signal.entity, signal.operation)
+            return
+        self._operate(signal.entity, signal.operation, signal.input)
 
     def _next_execution(self) -> int:
         self._executions += 1

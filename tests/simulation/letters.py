@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
 from tests.simulation.story import RunEnd, Story
@@ -61,8 +61,8 @@ def lists_agree(story: Story) -> Iterator[str]:
     if sorted(open_letters) != sorted(story.open_ids):
         yield f"open but not listed, or listed twice: {open_letters.symmetric_difference(story.open_ids)}"
     assert story.summary is not None
-    if story.summary.total.count != len(open_letters):
-        yield f"{story.summary.total.count} are counted, {len(open_letters)} are open"
+    if story.summary.open != len(open_letters):
+        yield f"{story.summary.open} are counted, {len(open_letters)} are open"
 
 
 def _letters_of(story: Story, end: RunEnd) -> list[DeadLetterRecord]:

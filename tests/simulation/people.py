@@ -8,31 +8,29 @@ import json
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import azure.functions as func
 
 from durable_retry import clock
+from durable_retry.console.bulk import replay_routes as replays
+from durable_retry.console.bulk import routes as bulk_actions
+from durable_retry.engine.base.names import OPERATION
 from durable_retry.engine.circuit import CircuitState, breaker_from_json
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.intake import Arrival
-from durable_retry.services.intake import BackpressureMonitor, Intake, NotAcceptedError
-from durable_retry.services.maintenance import finish_left_over
-from durable_retry.services.operation_index import remove_record
+from durable_retry.engine.sources.arrivals import Arrival
+from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.outbox import sweep
-from durable_retry.settings.intake import intake_settings
+from durable_retry.services.sources import BackpressureMonitor, Intake, NotAcceptedError
+from durable_retry.services.upkeep.histories import add_lost, remove_record
+from durable_retry.services.upkeep.lost_ends import SETTLED_AFTER, complete_lost, complete_lost_end
+from durable_retry.services.upkeep.rounds import finish_left_over
+from durable_retry.settings.sources import intake_settings
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.task_hub import TaskHubUnavailableError
-from durable_retry.triggers.http import (
-    bulk_actions,
-    circuits,
-    dead_letters,
-    operations,
-    replays,
-    submissions,
-    workflows,
-)
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.triggers.http import circuits, dead_letters, operations, submissions, workflows
 from tests.simulation.app import REFUSING, WRITES, App
 from tests.simulation.targets import REFUSING_QUEUE
 from tests.simulation.world import Worker, World, acting
@@ -43,7 +41,7 @@ ROUTES = {
     "hurry": operations.retry_operation_now,
     "batch": workflows.submit_batch,
     "saga": workflows.submit_saga,
-    "replay": replays.replay_one_dead_letter,
+    "replay": dead_letters.replay_one_dead_letter,
     "archive": dead_letters.archive_dead_letter,
     "restore": dead_letters.restore_dead_letter,
     "replay many": replays.start_replay_of_many,
@@ -61,7 +59,11 @@ _HEADERS = {"key": "Idempotency-Key", "wait": "Prefer"}
 RIVAL = "/rivals"
 _REFUSED = 0.2
 """How many writes of handlers, and of events, storage refuses for good."""
+DEPENDENCIES_HELD = ("payments", "ledger", "mail", "stock", "depot")
+"""Those whose circuits are opened by hand."""
 _HISTORY_KEPT = timedelta(minutes=30)
+_CROWD_SECONDS = 20.0
+_MENDING_SECONDS = 25.0
 
 
 @dataclass
@@ -78,6 +80,7 @@ class People:
         answered: Status documents of finished operations that a submission was answered with.
         batches: Ids of accepted batches, with the number of their items.
         sagas: Ids of accepted sagas.
+        looked_at: Operations whose records upkeep has looked at, and when each was started.
     """
 
     world: World
@@ -91,6 +94,7 @@ class People:
     answered: list[dict[str, Any]] = field(default_factory=list)
     batches: dict[str, int] = field(default_factory=dict)
     sagas: set[str] = field(default_factory=set)
+    looked_at: set[tuple[str, datetime]] = field(default_factory=set)
 
     # Calling the app.
 
@@ -106,7 +110,9 @@ class People:
     async def call(self, route: str, body: Any = None, **parameters: str) -> tuple[int, Any]:
         """Call a route until it answers; who is not answered for an hour gives up."""
         for _ in range(_TRIES):
-            answer = await self.on_some_worker(lambda worker: _invoked(route, worker.name, body, parameters))
+            answer = await self.on_some_worker(
+                lambda worker: _invoked(route, TaskHub(worker.name), body, parameters)
+            )
             if answer is not None and answer[0] != _AWAY:
                 self.world.note(route, *parameters.values(), answer[0])
                 return answer
@@ -119,7 +125,8 @@ class People:
     async def caller(self, number: int) -> None:
         """Submit one operation, perhaps more than once, and perhaps change one's mind."""
         rng = self.world.rng
-        await asyncio.sleep(rng.uniform(0, self.world.scale.storm_seconds * 0.9))
+        within = _CROWD_SECONDS if self.world.is_crowded else self.world.scale.storm_seconds * 0.9
+        await asyncio.sleep(rng.uniform(0, within))
         body = self.body_of(number)
         if rng.random() < 0.1:
             await self.race(body)
@@ -188,14 +195,16 @@ class People:
     def body_of(self, number: int) -> dict[str, Any]:
         """Return what to submit."""
         rng = self.world.rng
-        if rng.random() < 0.2:
+        if rng.random() < 0.2 and not self.world.is_crowded:
             table = rng.choice(list(REFUSING)) if rng.random() < _REFUSED else WRITES
             return {
-                "handler": "reserve",
+                "handler": rng.choice(["reserve", "fulfil"]),
                 "input": {"number": number, "life": len(self.world.lives), "table": table},
                 "key": f"key-{number}",
             }
         dependency = rng.choice(["payments", "payments", "ledger", "mail"])
+        if self.world.is_crowded:
+            dependency = "mail"
         path = "/refused" if rng.random() < 0.05 else f"/things/{number}"
         body: dict[str, Any] = {
             "dependency": dependency,
@@ -255,7 +264,8 @@ class People:
         rng = self.world.rng
         await asyncio.sleep(rng.uniform(0, self.world.scale.storm_seconds * 0.7))
         steps = [
-            _step(number, place, rng.random() < 0.2)
+            # The last release knows no references.
+            _step(number, place, is_refused=rng.random() < 0.2, refers=place > 0 and not self.world.deploys)
             for place in range(rng.randint(1, self.world.scale.saga_steps))
         ]
         for _ in range(rng.choice([1, 2])):
@@ -310,7 +320,7 @@ class People:
         Changes by hand hold in the order of their arrival, and an opening may come minutes after its closing.
         """
         await asyncio.sleep(self.world.scale.latest_seconds)
-        for dependency in ("payments", "ledger", "mail", "stock"):
+        for dependency in DEPENDENCIES_HELD:
             breaker = breaker_from_json(self.app.hub.states.get(f"@circuit_breaker@{dependency}"))
             if breaker.state is CircuitState.FORCED_OPEN:
                 await self.call("close", {"reason": "it was held open still"}, dependency=dependency)
@@ -319,7 +329,7 @@ class People:
         """Open circuits by hand and close them again."""
         while self.world.seconds < self.world.storm_ends - self.world.scale.storm_seconds * 0.1:
             await asyncio.sleep(self.world.rng.uniform(*self.world.scale.electrician_seconds))
-            dependency = self.world.rng.choice(["payments", "ledger", "mail", "stock"])
+            dependency = self.world.rng.choice(DEPENDENCIES_HELD)
             await self.call("open", {"reason": "maintenance"}, dependency=dependency)
             at_least = (
                 5 if self.world.happens(self.world.chances.hasty) else self.world.clock_difference.seconds
@@ -329,36 +339,70 @@ class People:
             await self.call(route, {"reason": "it is over"}, dependency=dependency)
 
     async def janitor(self) -> None:
-        """The app's timers: every minute the outbox, every five the dead letters."""
+        """The app's timers: every minute the outbox, every five the dead letters and the records of keys."""
         minutes = 0
         while True:
             await asyncio.sleep(60)
             minutes += 1
-            await self.on_some_worker(lambda worker: _tidied(sweep(worker.name, clock.now())))
+            await self.on_some_worker(lambda worker: _tidied(sweep(TaskHub(worker.name), clock.now())))
             if minutes % 5 == 0:
-                await self.on_some_worker(lambda worker: _tidied(finish_left_over(worker.name, clock.now())))
+                await self.on_some_worker(
+                    lambda worker: _tidied(finish_left_over(TaskHub(worker.name), clock.now()))
+                )
+                await self.complete_lost()
+                if self.world.seconds < self.world.storm_ends:  # What comes later is mended at the end.
+                    await self.mend_index()
                 await self.retain(self.world.now() - _HISTORY_KEPT)
+
+    async def complete_lost(self) -> None:
+        """Look at the record of each operation once, ten minutes after its start, as upkeep does."""
+        for instance in list(self.app.hub.instances.values()):
+            looked = (instance.instance_id, instance.created_at)
+            is_due = instance.created_at <= self.world.now() - SETTLED_AFTER
+            if instance.name != OPERATION or not is_due or looked in self.looked_at:
+                continue
+            if await self.on_some_worker(partial(_looked_at, instance.instance_id)):
+                self.looked_at.add(looked)
+
+    async def mend_index(self) -> None:
+        """Add to the index what dead workers had not written, and compare it with what has ended."""
+        for mend in (add_lost, complete_lost):
+            await self.on_some_worker(partial(_mended, mend))
 
     async def retain(self, ended_before: datetime) -> None:
         """Remove the records of operations that ended before an instant, and what the hub has of them."""
         for operation_id in self.app.hub.ended(ended_before):
-            await self._remove_record(operation_id)
-            self.app.hub.purge(operation_id, ended_before)
+            if await self._remove_record(operation_id):
+                self.app.hub.purge(operation_id, ended_before)
 
-    async def _remove_record(self, operation_id: str) -> None:
-        while not await self.on_some_worker(lambda worker: _record_removed(operation_id, worker.name)):  # noqa: ASYNC110 - as above
+    async def _remove_record(self, operation_id: str) -> bool:
+        while True:
+            may_go = await self.on_some_worker(
+                lambda worker: _record_removed(operation_id, TaskHub(worker.name))
+            )
+            if may_go is not None:
+                return may_go
             await asyncio.sleep(1)
 
 
-async def _record_removed(operation_id: str, hub: str) -> bool:
+async def _looked_at(operation_id: str, worker: Worker) -> bool:
+    return await _tidied(complete_lost_end(TaskHub(worker.name), operation_id))
+
+
+async def _mended(
+    mend: Callable[[TaskHub, datetime, float], Coroutine[Any, Any, int]], worker: Worker
+) -> bool:
+    return await _tidied(mend(TaskHub(worker.name), clock.now(), _MENDING_SECONDS))
+
+
+async def _record_removed(operation_id: str, hub: TaskHub) -> bool | None:
     try:
-        await remove_record(hub, operation_id, clock.now())
+        return await remove_record(hub, operation_id, clock.now())
     except TaskHubUnavailableError:
-        return False
-    return True
+        return None
 
 
-async def _invoked(route: str, hub: str, body: Any, parameters: dict[str, str]) -> tuple[int, Any]:
+async def _invoked(route: str, hub: TaskHub, body: Any, parameters: dict[str, str]) -> tuple[int, Any]:
     headers = {name: parameters[given] for given, name in _HEADERS.items() if given in parameters}
     request = func.HttpRequest(
         "POST",
@@ -376,7 +420,7 @@ async def _invoked(route: str, hub: str, body: Any, parameters: dict[str, str]) 
 async def _taken(worker: Worker, arrival: Arrival) -> bool:
     settings = intake_settings()
     try:
-        await Intake(settings, BackpressureMonitor(settings.lag, 0)).accept(worker.name, arrival)
+        await Intake(settings, BackpressureMonitor(settings.lag, 0)).accept(TaskHub(worker.name), arrival)
     except NotAcceptedError:
         return False
     return True
@@ -390,16 +434,22 @@ async def _listed[T](listing: Coroutine[Any, Any, T]) -> T | None:
         return None
 
 
-async def _tidied(work: Coroutine[Any, Any, int]) -> None:
+async def _tidied(work: Coroutine[Any, Any, int]) -> bool:
+    """Whether some upkeep came to its end."""
     try:
         await work
     except Exception:  # noqa: BLE001 - the host logs it, and the next run does what is left
         assert acting.get() is not None
+        return False
+    return True
 
 
-def _step(number: int, place: int, is_refused: bool) -> dict[str, Any]:  # noqa: FBT001 - a plain fact
+def _step(number: int, place: int, *, is_refused: bool, refers: bool) -> dict[str, Any]:
     def body(what: str, path: str) -> dict[str, Any]:
-        request = {"method": "POST", "path": path, "json": {"saga": number, "step": place}}
+        given: dict[str, Any] = {"saga": number, "step": place}
+        if refers:
+            given["before"] = {"$result": f"step-{place - 1}#/json/seen"}
+        request = {"method": "POST", "path": path, "json": given}
         return {"dependency": "payments", "request": request, "key": f"saga-{number}-{place}-{what}"}
 
     path = "/refused" if is_refused else f"/sagas/{number}/{place}"

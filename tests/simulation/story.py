@@ -7,25 +7,29 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from durable_retry.engine.base.names import IDEMPOTENCY_RECORD, OPERATION
-from durable_retry.engine.circuit import breaker_from_json
+from durable_retry.engine.base.names import CALL_LIMITER, IDEMPOTENCY_RECORD, OPERATION
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
+from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.attempt.http_client import close_clients
-from durable_retry.settings.configuration import find_dependency
-from durable_retry.stores import tables
-from durable_retry.stores.circuit_cache import close_circuits
-from durable_retry.stores.dead_letters.index import Summary, read_summary
+from durable_retry.services.upkeep.lost_ends import SETTLED_AFTER
+from durable_retry.stores.circuit.cache import close_circuits
+from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets
+from durable_retry.stores.storage import contents
 from durable_retry.stores.workflows import document_of_batch, find_batch
 from tests.simulation import virtual_loop
 from tests.simulation.app import App
 from tests.simulation.hub import Instance
 from tests.simulation.people import People
+from tests.simulation.watch import EntityWatch
 from tests.simulation.world import CALM, Chances, Scale, World
 
 WORKERS: Final = 3
+_MENDINGS: Final = 3
 CALM_SECONDS: Final = 4 * 3_600.0
 """By then everything that was accepted has ended: deadlines are an hour."""
 
@@ -70,7 +74,9 @@ class Story:
         batches: Documents of all batches.
         records: What was known of each key when a life was over, by the operation's id and the life.
         outliving: Operations whose record is there after its time.
-        overfull: Circuits that let too many probe, as they did it.
+        watch: What was seen of entities.
+        noted: By operation, what the index has of it.
+        slots_left: Slots that are lent when the world is at rest.
     """
 
     world: World
@@ -79,11 +85,16 @@ class Story:
     ends: list[RunEnd] = field(default_factory=list)
     letters: list[DeadLetterRecord] = field(default_factory=list)
     open_ids: list[str] = field(default_factory=list)
-    summary: Summary | None = None
+    summary: DeadLetterSummary | None = None
     batches: list[dict[str, Any]] = field(default_factory=list)
     records: dict[tuple[str, int], dict[str, Any] | None] = field(default_factory=dict)
     outliving: list[str] = field(default_factory=list)
-    overfull: list[str] = field(default_factory=list)
+    noted: dict[str, OperationEntry] = field(default_factory=dict)
+    slots_left: list[str] = field(default_factory=list)
+    watch: EntityWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watch = EntityWatch(self.world)
 
     @property
     def first_ends(self) -> dict[str, RunEnd]:
@@ -110,23 +121,10 @@ class Story:
                     RunEnd(operation, document, instance.created_at, now, life, instance.is_repeated)
                 )
 
-    def entity_changed(self, entity: str, _operation: str, _input: Any, _before: Any, after: Any) -> None:
-        """Look at every state of a circuit."""
-        _, name, key = entity.split("@", 2)
-        dependency = find_dependency(key)
-        if name != "circuit_breaker" or dependency is None:
-            return
-        breaker = breaker_from_json(after)
-        probing = len(breaker.leases) + breaker.probe_successes
-        if probing > dependency.circuit.half_open_calls:
-            self.overfull.append(f"{key} lets {probing} probe at {self.world.now()}")
-
     async def look(self) -> None:
         """Read what the app itself says in the end."""
         rows = self.app.tables.rows("DeadLetters")
-        self.letters = [
-            DeadLetterRecord.from_json(json.loads(tables.unpacked("document", row))) for row in rows
-        ]
+        self.letters = [DeadLetterRecord.from_json_text(contents.unpacked("document", row)) for row in rows]
         self.open_ids, self.batches, cursor = [], [], None
         while True:
             page = await list_dead_letters(DeadLetterFilter(status=Status.OPEN), limit=200, cursor=cursor)
@@ -134,23 +132,30 @@ class Story:
             cursor = page.cursor
             if cursor is None:
                 break
-        self.summary = await read_summary()
+        self.summary = await read_summary(self.world.now())
         for batch_id in sorted(self.people.batches):
             batch = await find_batch(batch_id)
             assert batch is not None, batch_id
-            self.batches.append(await document_of_batch(batch))
+            self.batches.append((await document_of_batch(batch)).to_json())
+        for name, state in self._states(CALL_LIMITER).items():
+            limiter, _ = Limiter.from_json(state or {}).at(self.world.now())
+            self.slots_left += [f"{name} has lent {lease.lease_id}" for lease in limiter.leases]
+        entries = [entry async for _, _, found in buckets(OperationList.ALL, None) for entry in found]
+        self.noted = {entry.operation_id: entry for entry in reversed(entries)}
         life = len(self.world.lives)
-        self.records |= {(name, life): record for name, record in self._records().items()}
+        self.records |= {(name, life): state for name, state in self._states(IDEMPOTENCY_RECORD).items()}
 
     async def look_again(self) -> None:
         """See what is left when the time of every record is over."""
         await asyncio.sleep(RECORD_SECONDS)
-        await self.people.retain(self.world.now())
-        await asyncio.sleep(60)  # For a hub that purges no entity, and clocks that differ.
-        self.outliving += [name for name, record in self._records().items() if record is not None]
+        for _ in range(2):  # Retention completes what is in progress still, and its next round removes it.
+            await self.people.retain(self.world.now())
+            await asyncio.sleep(60)  # For a hub that purges no entity, and clocks that differ.
+        self.outliving += [name for name, state in self._states(IDEMPOTENCY_RECORD).items() if state]
 
-    def _records(self) -> dict[str, dict[str, Any] | None]:
-        prefix = f"@{IDEMPOTENCY_RECORD}@"
+    def _states(self, kind: str) -> dict[str, dict[str, Any] | None]:
+        """Return the states of the entities of a kind, by their keys."""
+        prefix = f"@{kind}@"
         states = self.app.hub.states.items()
         return {name.removeprefix(prefix): state for name, state in states if name.startswith(prefix)}
 
@@ -172,7 +177,7 @@ async def _happened(seed: int, operations: int, defects: Sequence[Any], without:
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: _unheard(world, context))
     app = App(world)
     story = Story(world, app, People(world, app))
-    app.hub.on_end, app.hub.on_entity = story.ended, story.entity_changed
+    app.hub.on_end, app.hub.on_entity = story.ended, story.watch.changed
     with app.in_place(*defects):
         for _ in range(WORKERS):
             world.give_birth()
@@ -205,6 +210,11 @@ async def _live(story: Story, crowd: Callable[[People, Scale], list[Any]]) -> No
     await story.people.close_what_is_held()
     await _quiet(story)
     janitor.cancel()
+    await asyncio.sleep(SETTLED_AFTER.total_seconds())
+    await story.people.complete_lost()
+    for _ in range(_MENDINGS):
+        await story.people.mend_index()
+        await asyncio.sleep(60)  # Until its signals have come, and its notes are written.
     await story.look()
     await story.look_again()
 

@@ -12,9 +12,12 @@ from typing import Any, Final, override
 import httpx
 
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.services.attempt.http_client import PROGRESS, SendProgress
-from durable_retry.stores.queues import MessageRefusedError
+from durable_retry.errors import MessageRefusedError
+from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
 from tests.simulation.world import Execution, World, executing
+
+_WORDY_CHARS: Final = 6_000
+"""More of an answer than a history keeps: such a result is stored apart."""
 
 
 class Mood(StrEnum):
@@ -42,10 +45,12 @@ class Call:
         skew: How far the clock of its worker is ahead.
         operation: On whose behalf; for a webhook that of its delivery.
         attempt: Its number, from 1.
+        path: What was called.
         key: What it deduplicates on; "" for a dependency that does not.
         arrived: Whether any of it came through.
         effect: Whether it took effect, now or before, as far as the key shows.
         status: Of the answer; 0 when there was none.
+        seen: What a success was answered with.
         retry_after_seconds: What was asked for; 0 when nothing was.
     """
 
@@ -54,10 +59,12 @@ class Call:
     attempt: int
     execution: Execution
     skew: timedelta
+    path: str
     key: str = ""
     arrived: bool = False
     effect: bool = False
     status: int = 0
+    seen: int | None = None
     retry_after_seconds: int = 0
     ended_at: datetime | None = None
 
@@ -104,7 +111,7 @@ class Target:
         given = execution.given
         about = operation_in(self.world, given)
         assert about is not None, "it was read before the call"
-        call = Call(self.world.now(), about, given["attempt"], execution, self.world.skew)
+        call = Call(self.world.now(), about, given["attempt"], execution, self.world.skew, request.url.path)
         call.key = request.headers.get(self.header, "") if self.header else ""
         self.calls.append(call)
         self.world.note("call", self.name, call.operation.operation_id, call.attempt)
@@ -162,7 +169,12 @@ class Network(httpx.AsyncBaseTransport):
         if mood is Mood.ERRING and rng.random() < 0.3:
             raise httpx.ReadError("reset")
         call.status = 422 if refused else 500 if mood is Mood.ERRING else 200
-        return httpx.Response(call.status, json={"seen": len(target.calls)})
+        answer: dict[str, Any] = {"seen": len(target.calls)}
+        if call.status == httpx.codes.OK:
+            call.seen = answer["seen"]
+        if self.world.happens(self.world.chances.wordy):
+            answer = {"text": "x" * _WORDY_CHARS} | answer
+        return httpx.Response(call.status, json=answer)
 
 
 REFUSING_QUEUE: Final = "refusing"
@@ -177,7 +189,7 @@ class Queues:
     messages: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     async def send_message(self, queue: str, text: str) -> None:
-        """Stand in for `stores.queues.send_message`."""
+        """Stand in for `stores.storage.queues.send_message`."""
         await self.world.point()
         if queue == REFUSING_QUEUE:
             raise MessageRefusedError(f"the queue {queue} refused it: Bad Request")

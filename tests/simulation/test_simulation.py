@@ -1,11 +1,14 @@
 """The whole app in simulated worlds, where nothing goes smoothly, held to what must be true in each of them.
 
 The world: dependencies that refuse, err, hang, throttle and recover; workers that die between any two
-effects; activities that run twice at once; turns, signals, events, messages and submissions that are
-repeated; signals and events that overtake each other or come minutes late; storage and a task hub that fail
-before or after they did what was asked, are slow, are full, or refuse something for good; turns whose
-messages go out and whose history does not commit; starts that race; timers that fire early; clocks that
-differ; inputs of a later version; a rollback to the last release's orchestrators, and a deploy of today's.
+effects, and then lose the signals of an entity batch, fail its calls, and fail what they ran or let it begin
+again; activities that run twice at once; turns, calls of entities, signals, events, messages and submissions
+that are repeated; entity messages and events that overtake each other or come minutes late; limits of one
+attempt at once; handlers with remembered steps, at once and one after the other; answers that are stored
+apart, and steps of sagas that refer to them; storage and a task hub that fail before or after they did
+what was asked, are slow, are full, or refuse something for good; turns whose messages go out and whose
+history does not commit; starts that race; timers that fire early; clocks that differ; inputs of a later
+version; a rollback to the last release's orchestrators, and a deploy of today's.
 People submit, cancel, retry at once, replay one by one and in bulk, archive and restore, send what is
 malformed, use a key for something else, come again when the history is purged, start batches and sagas, and
 open and close circuits. After an hour (in small worlds minutes) the storm is over, what is dead is
@@ -14,28 +17,34 @@ other operations.
 
 What holds then, each a function of its own:
 
- 1. ends_once                     an accepted operation ends in one end state, and runs once but for replays
- 2. one_effect_per_key            one key for one operation, and one effect of it where it is deduplicated
- 3. nothing_unsafe_twice          what may have taken effect is not sent again where it is not deduplicated
+ 1. ends_once                    an accepted operation ends in one end state, and runs once but for replays
+ 2. one_effect_per_key           one key for one operation, and one effect of it where it is deduplicated
+ 3. nothing_unsafe_twice         what may have taken effect is not sent again where it is not deduplicated
  4. ambiguity_is_real            said only of what was sent, or whose execution was repeated or died
- 5. attempts_are_counted          the count is that of attempts that left this side, within the policy
- 6. no_early_attempt              none before its retry instant or before Retry-After
- 7. nothing_after_the_deadline    no attempt begins after the deadline
- 8. events_arrive                 every event of a success at least once, under one id; none of anything else
- 9. events_are_complete           as many as were asked for; a handler's writes are there just for successes
-10. dead_letters_are_kept         one for every run that ended so; the last one of an operation is open
-11. lineage_is_recorded               what became of a replay is written down at what was replayed
-12. messages_are_kept             a message that is no operation is exactly one dead letter
-13. lists_agree                   the lists and counts of dead letters say what the dead letters say
-14. circuits_probe_within_limits  a half-open circuit never lets more probe than it may
-15. refusals_are_final            what storage refuses for good is a dead letter that says why
-16. answers_are_true              who waits for an end is answered with one that the operation has
-17. records_agree                 the record of a key answers what the last run ended with
-18. records_expire                and goes when its time is over
-19. batches_are_whole             every item ended as its operation did, never too many at once
-20. sagas_are_undone              a step follows success only; what was done is undone in reverse
-21. nothing_is_left               nothing runs, nothing is under way, nothing is noted as still to be done
-22. nothing_unexpected            no orchestration failed, a repeated turn is the same, no error went unheard
+ 5. attempts_leave_nothing       an attempt that is over has no call under way
+ 6. attempts_are_counted         the count is that of attempts that left this side, within the policy
+ 7. no_early_attempt             none before its retry instant or before Retry-After
+ 8. nothing_after_the_deadline   no attempt but the first begins after the deadline
+ 9. events_arrive                every event of a success at least once, under one id; none of anything else
+10. events_are_complete          as many as were asked for; a handler's writes are there just for successes
+11. dead_letters_are_kept        one for every run that ended so; the last one of an operation is open
+12. lineage_is_recorded          what became of a replay is written down at what was replayed
+13. messages_are_kept            a message that is no operation is exactly one dead letter
+14. lists_agree                  the lists and counts of dead letters say what the dead letters say
+15. circuits_probe_within_limits a half-open circuit never lets more probe than it may
+16. reports_count_once           a circuit counts a report once, however often it comes
+17. slots_are_given_back         a slot is lent to one, not to a request that comes again, and free at rest
+18. attempts_are_within_limits   never are more attempts under way than the dependency's limit
+19. refusals_are_final           what storage refuses for good is a dead letter that says why
+20. answers_are_true             who waits for an end is answered with one that the operation has
+21. records_agree                the record of a key answers what the last run ended with
+22. records_expire               and goes when its time is over
+23. batches_are_whole            every item ended as its operation did, never too many at once
+24. sagas_are_undone             a step follows success only; what was done is undone in reverse
+25. references_are_filled_in     a step that refers to an answer is sent what that was
+26. index_has_all                what has ended is in the index once upkeep ran
+27. nothing_is_left              nothing runs, nothing is under way, nothing is noted as still to be done
+28. nothing_unexpected           no orchestration failed, a repeated turn is the same, no error went unheard
 
 Small worlds have one to four operations and minutes of storm. Their turns run on a light context; the SDK
 replays some of them from the beginning, and both must ask for the same. In every eighth world the last
@@ -47,13 +56,18 @@ from the seeds 0, 100,000 and 200,000.
 ======================  ==============================================  ======================
 defect                  what happens                                    worlds until it shows
 ======================  ==============================================  ======================
-unknown field           an input of a later version fails the run       1, 3, 3
-start race              two first posts of one key both get 202         10, 3, 5
-refusal retried         what storage refuses for good is tried for ever 11, 4, 3
-one run number          a key used again loses its writes and events    6, 11, 9
-early timer             a retry comes up to a second early              10, 3, 55
-marker without token    a lost answer of storage looks like a call      302, 225, 204
-another kind            a lost turn's timer takes the place of a call   493, 240, 140
+unknown field           an input of a later version fails the run       1, 3, 2
+start race              two first posts of one key both get 202         3, 6, 5
+refusal retried         what storage refuses for good is tried for ever 17, 23, 16
+one run number          a key used again loses its writes and events    8, 88, 10
+early timer             a retry comes up to a second early              4, 52, 116
+start not noted         a start without an answer is in no list         166, 64, 2
+step left behind        a failed step leaves the others running         6, 4, 14
+step twice              a step that must not be repeated is             25, 2, 13
+result not read         a saga looks at what is stored apart in vain    63, 45, 30
+slot lent again         a request that comes again takes a slot         39, 23, 3
+marker without token    a lost answer of storage looks like a call      over 900, 679, 25
+another kind            a lost turn's timer takes the place of a call   232, over 900, 450
 ======================  ==============================================  ======================
 
 A seed is a world: `python -m tests.simulation --seed 7` plays one again, `--log` prints what happened in it,
@@ -75,17 +89,24 @@ from unittest.mock import patch
 import pytest
 from azure.core.exceptions import ServiceResponseError
 
-from durable_retry import clock
-from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry import clock, executor_guard
+from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.circuit import transitions
+from durable_retry.engine.circuit.reporters import Reporters
+from durable_retry.engine.limits import limiter
+from durable_retry.engine.limits.limiter import Limiter, SlotLease
+from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations import idempotency
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.services import submit
 from durable_retry.services.attempt import http_request as http_attempt
+from durable_retry.services.attempt.call import Calls
 from durable_retry.settings.configuration import APP_ROOT
-from durable_retry.stores import operation_writes, tables
-from durable_retry.stores.operation_writes import Marked
+from durable_retry.stores.operations import notes as operation_notes
+from durable_retry.stores.operations import writes as operation_writes
+from durable_retry.stores.operations.writes import Marked
+from durable_retry.stores.storage import contents, tables
+from durable_retry.stores.task_hub import TaskHub
 from orchestrators import run
 from orchestrators.run import Run
 from scripts.long_checks import SAMPLE_SEED
@@ -95,7 +116,7 @@ from tests.simulation.invariants import INVARIANTS, broken
 from tests.simulation.shrink import found_in, shrunk
 from tests.simulation.story import simulated
 from tests.simulation.turns import LightContext
-from tests.simulation.world import Chances, small_size
+from tests.simulation.world import CROWDED_EVERY, Chances, small_size
 
 OPERATIONS: Final = 150
 FEW: Final = 40
@@ -116,7 +137,7 @@ class Defect:
 
 
 async def _marker_without_token(run_id: str, attempt: int, now: datetime) -> Marked | None:
-    keys = operation_writes._keys(run_id, attempt)
+    keys = operation_writes._keys_of_marker(run_id, attempt)
     row = {**keys, "marked_at": to_rfc3339(now)}
     try:
         is_new = await tables.insert_if_absent(operation_writes.TABLE, row)
@@ -125,8 +146,20 @@ async def _marker_without_token(run_id: str, attempt: int, now: datetime) -> Mar
     if is_new:
         return None
     known = await tables.read(operation_writes.TABLE, keys["PartitionKey"], keys["RowKey"])
-    text = "" if known is None else tables.unpacked("outcome", known)
+    text = "" if known is None else contents.unpacked("outcome", known)
     return Marked(json.loads(text) if text else None)
+
+
+async def _is_over(_calls: Calls) -> None:
+    return None
+
+
+async def _as_it_is(result: Any) -> Any:
+    return result
+
+
+def _is_never(*_given: Any) -> bool:
+    return False
 
 
 _resume: Final = Run.resume
@@ -146,9 +179,16 @@ DEFECTS: Final = (
         2_000,
         lambda: patch("durable_retry.services.attempt.attempt.insert_marker", _marker_without_token),
     ),
-    Defect("start race", 100, lambda: patch.object(submit, "starts_are_atomic", lambda _hub: True)),
-    Defect("another kind", 1_500, lambda: patch("durable_retry.app._is_of_another_kind", lambda *_: False)),
+    Defect("start race", 100, lambda: patch.object(TaskHub, "starts_are_atomic", new=True)),
+    Defect(
+        "another kind", 1_500, lambda: patch.object(executor_guard, "_is_of_another_kind", lambda *_: False)
+    ),
     Defect("early timer", 200, lambda: patch.object(run, "fired_early", lambda *_: False)),
+    Defect("slot lent again", 200, lambda: patch.object(limiter, "is_repeated", _is_never)),
+    Defect("step left behind", 500, lambda: patch.multiple(Calls, finish_steps=_is_over, end_steps=_is_over)),
+    Defect("step twice", 500, lambda: patch.object(Calls, "_is_repeatable", lambda *_: True)),
+    Defect("result not read", 500, lambda: patch("durable_retry.services.workflows.whole_result", _as_it_is)),
+    Defect("start not noted", 500, lambda: patch.object(operation_notes, "_note_unanswered", _is_never)),
     Defect("refusal retried", 300, lambda: patch.object(tables, "_raise_refusal", lambda *_: None)),
 )
 
@@ -156,6 +196,9 @@ ROUGH: Final = range(3, 60, 3)
 """Worlds in which trouble is thrice as likely."""
 
 SMALL_WORLDS: Final = range(1_000, 1_040)
+
+CROWDED: Final = range(1_127 * CROWDED_EVERY, 1_147 * CROWDED_EVERY, CROWDED_EVERY)
+"""Worlds in which everybody wants the one slot of a dependency."""
 
 COMPARED_WORLDS: Final = range(2_000, 2_012)
 
@@ -197,8 +240,16 @@ async def _does_nothing(*_given: Any) -> None:
     return None
 
 
-async def _sends_nothing(_hub: str, _delivery: Any, _event: Any, number: int) -> AttemptOutcome:
+async def _sends_nothing(_hub: TaskHub, _delivery: Any, _event: Any, number: int) -> AttemptOutcome:
     return AttemptOutcome(number=number, started_at=clock.now(), duration_ms=0.0)
+
+
+def _is_kept(state: Limiter, _lease: SlotLease) -> Limiter:
+    return state
+
+
+_MORE_SLOTS: Final = property(lambda _settings: -2)
+"""None of a limit is shared out, and the limiter has two slots more than it."""
 
 
 def _run_without_its_replay(operation: OperationInput) -> str:
@@ -214,9 +265,14 @@ MISTAKES: Final = (
     Mistake("events_arrive", lambda: patch("durable_retry.services.outbox.deliver", _sends_nothing)),
     Mistake(
         "dead_letters_are_kept",
-        lambda: patch("activities.operation.keep_operation", _says_that_it_was_kept),
+        lambda: patch("durable_retry.services.operations.ends.keep_operation", _says_that_it_was_kept),
     ),
     Mistake("circuits_probe_within_limits", lambda: patch.object(transitions, "probes_free", lambda *_: 1)),
+    Mistake("reports_count_once", lambda: patch.object(Reporters, "has_counted", _is_never)),
+    Mistake("slots_are_given_back", lambda: patch.object(Limiter, "without", _is_kept)),
+    Mistake(
+        "attempts_are_within_limits", lambda: patch.object(LimitSettings, "shared_concurrency", _MORE_SLOTS)
+    ),
     Mistake(
         "records_agree", lambda: patch.object(OperationInput, "owner", property(_run_without_its_replay))
     ),
@@ -244,6 +300,12 @@ def test_everything_holds_in_small_worlds() -> None:
         assert broken(simulated(seed, small_size(seed))) == {}, f"play it again with: {again}"
 
 
+def test_limits_hold_in_crowded_worlds() -> None:
+    for seed in CROWDED:
+        again = f"python -m tests.simulation --small --seed {seed}"
+        assert broken(simulated(seed, small_size(seed))) == {}, f"play it again with: {again}"
+
+
 def test_light_turns_ask_for_what_replayed_turns_ask_for() -> None:
     with patch.object(hub, "_REPLAYED", 1.0):
         for seed in COMPARED_WORLDS:
@@ -267,7 +329,7 @@ def test_a_mistake_in_the_app_is_seen(mistake: Mistake) -> None:
 
 @pytest.mark.long
 def test_a_failure_shrinks_to_what_it_needs() -> None:
-    mistake = patch("activities.operation.keep_operation", _says_that_it_was_kept)
+    mistake = patch("durable_retry.services.operations.ends.keep_operation", _says_that_it_was_kept)
     worlds = (found_in(seed, small_size(seed), mistake) for seed in SMALL_WORLDS)
     found = next(each for each in worlds if each is not None)
     smallest = shrunk(found, mistake)
@@ -313,6 +375,11 @@ def test_a_seed_is_the_same_world_in_any_process() -> None:
         return run.stdout
 
     assert digest("1") == digest("2")
+
+
+def test_a_world_does_not_depend_on_those_before_it() -> None:
+    digests = {simulated(seed, small_size(seed)).world.digest() for seed in [CROWDED[0]] * 3}
+    assert len(digests) == 1
 
 
 def test_every_invariant_is_listed_above() -> None:

@@ -74,6 +74,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return cast("asyncio.Handle", call)
 
     @override
+    def call_soon_threadsafe[*Ts](
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)  # There are no threads.
+
+    @override
     def call_at[*Ts](
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:

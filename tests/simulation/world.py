@@ -27,6 +27,7 @@ _DEAD_SECONDS: Final = (1.0, 20.0)
 _ROUGH: Final = 3
 _ROLLED_BACK: Final = 5
 _LARGE: Final = 1
+CROWDED_EVERY: Final = 7
 
 
 class GoneError(Exception):
@@ -50,6 +51,9 @@ class Chances:
         called_twice: The call of an entity is delivered twice.
         unstored: An entity's answer goes out and its state is not stored; the call comes again up to half a
             minute later. So does Azure Storage, which sends messages before it writes a state.
+        dead_batch: The worker dies that runs an entity: its awaited call fails, a signal is lost, and nothing
+            of it is stored. Not where the last release runs: it asks circuits and limiters once.
+        failed: The activities of a dead worker have failed. Otherwise they begin again, as when a host dies.
         early: A timer fires up to a second early: a queue hides a message for whole seconds.
         skewed: A worker's clock is up to 30 s wrong, for all of its life. In every fourth world
             only, since by one clock things hold to the millisecond.
@@ -64,6 +68,9 @@ class Chances:
             In every eighth world only. Its starts are those of the last release, which has no form 2 of
             histories; so no timer fires early.
         large: Every operation counts as a large one, which attempts read from the hub. In every fourth world.
+        wordy: A dependency answers with 6 KB.
+        crowded: All callers come within seconds and want the same dependency, which has one slot and a rate.
+            In every seventh world.
     """
 
     crash: float = 0.002
@@ -76,6 +83,8 @@ class Chances:
     uncommitted: float = 0.01
     called_twice: float = 0.05
     unstored: float = 0.003
+    dead_batch: float = 0.02
+    failed: float = 0.5
     early: float = 0.1
     skewed: float = 0.5
     refused: float = 0.5
@@ -87,6 +96,8 @@ class Chances:
     hasty: float = 0.5
     rolled_back: float = 1.0
     large: float = 1.0
+    wordy: float = 0.2
+    crowded: float = 1.0
 
     @classmethod
     def of(cls, seed: int, without: Collection[str] = ()) -> Self:
@@ -100,12 +111,14 @@ class Chances:
             *without,
             *(["skewed"] if seed % 4 else []),
             *([] if seed % 4 == _LARGE else ["large"]),
-            *(["early"] if seed % 8 == _ROLLED_BACK else ["rolled_back"]),
+            *([] if seed % CROWDED_EVERY == 0 else ["crowded"]),
+            *(["early", "dead_batch"] if seed % 8 == _ROLLED_BACK else ["rolled_back"]),
         }
         rough = 1 if seed % 3 else _ROUGH
         usual = cls()
         chances = {each.name: getattr(usual, each.name) * rough for each in fields(cls)}
         chances["again"] = usual.again  # A second life is no trouble, and twice the work.
+        chances["failed"] = usual.failed  # Otherwise nothing would begin again.
         return cls(**{name: 0.0 if name in without else chance for name, chance in chances.items()})
 
     @classmethod
@@ -212,10 +225,12 @@ class Execution:
     Attributes:
         given: The activity's input.
         counts: Whether its answer is the one that the orchestration got.
+        ended_at: When it returned or raised; None when its worker died before.
     """
 
     given: dict[str, Any]
     counts: bool = False
+    ended_at: datetime | None = None
 
 
 acting: ContextVar[Worker | None] = ContextVar("acting", default=None)
@@ -237,10 +252,11 @@ class World:
         workers: Those that are alive.
         on_birth: Called for each worker as it comes up.
         on_death: Called for each that dies.
-        deaths: How many died.
+        deaths: When one died, in seconds.
         lives: When each storm began. There are two where keys are used again after their records' expiry.
         storm_ends: Of the present life, in seconds since the beginning.
         has_skew: Whether clocks differ in it.
+        is_crowded: Whether all callers come at once and want the same.
         deploys: When another version of the code was deployed, in seconds: first the last release's.
         mistakes: What must never be seen, as it was seen.
         read: Operations that attempts read from the hub, by digest.
@@ -254,10 +270,11 @@ class World:
     workers: list[Worker] = field(default_factory=list)
     on_birth: list[Callable[[Worker], None]] = field(default_factory=list)
     on_death: list[Callable[[Worker], None]] = field(default_factory=list)
-    deaths: int = 0
+    deaths: list[float] = field(default_factory=list)
     lives: list[datetime] = field(default_factory=list)
     storm_ends: float = 0.0
     has_skew: bool = False
+    is_crowded: bool = False
     deploys: list[float] = field(default_factory=list)
     mistakes: list[str] = field(default_factory=list)
     read: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -268,6 +285,7 @@ class World:
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)  # noqa: S311 - chance, not secrets
         self.has_skew = self.chances.skewed > 0
+        self.is_crowded = self.chances.crowded > 0
 
     @property
     def seconds(self) -> float:
@@ -353,7 +371,7 @@ class World:
             if not future.done():  # Whoever waited may have given up in this very moment.
                 future.set_result(None)
         worker.waiting.clear()
-        self.deaths += 1
+        self.deaths.append(self.seconds)
         self.workers.remove(worker)
         self.later(self.rng.uniform(*_DEAD_SECONDS), self.give_birth)
         for remove in self.on_death:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,11 @@ HOSTED_URL = os.environ.get("E2E_URL", "")
 """The app on a host that runs already, which the tests of `system` are to use; "" means one of their own.
 
 Beside it, `E2E_STORAGE` is the connection string of the app's storage, `E2E_TARGET_PORT` the port of loopback
-that the app's `FLAKY_TARGET_URL` names, and `E2E_FUNCTION_KEY` a key, where the host asks for one.
+that the app's `FLAKY_TARGET_URL` names, `E2E_FUNCTION_KEY` a key of its functions and `E2E_MASTER_KEY` the
+key of `/admin` and `/runtime/webhooks`, where the host asks for them.
 """
+RUN = secrets.token_hex(4)
+"""What tells this run's names from those of an earlier one against the same app."""
 DEPENDENCIES = ROOT / "tests" / "e2e" / "dependencies.toml"
 FINISHED = {"succeeded", "dead_lettered", "cancelled"}
 
@@ -35,7 +39,12 @@ class System:
             [*command, "--data", str(folder / "data"), "--storage-ports", "auto"],
             ready_url=f"{self.url}/admin/host/status",
             log=folder / "onebox.log",
-            env={"FLAKY_TARGET_URL": target.url, "DEPENDENCIES_FILE": str(DEPENDENCIES), **env},
+            env={
+                "FLAKY_TARGET_URL": target.url,
+                "DEPENDENCIES_FILE": str(DEPENDENCIES),
+                "ONEBOX_QUEUES": "operations operations-poison",  # as infra/ makes them
+                **env,
+            },
         )
         self.client = _client(self.url)
 
@@ -90,8 +99,8 @@ class HostedSystem(System):
     def __init__(self, target: Target) -> None:
         self.target = target
         self.url = HOSTED_URL
-        key = os.environ.get("E2E_FUNCTION_KEY")
-        self.client = _client(self.url, **({"x-functions-key": key} if key else {}))
+        self.client = _client(self.url)
+        self.client.auth = with_key
 
     def __getattr__(self, name: str) -> Any:
         if name == "server":
@@ -99,11 +108,20 @@ class HostedSystem(System):
         raise AttributeError(name)
 
 
-def _client(url: str, **headers: str) -> httpx.Client:
+def with_key(request: httpx.Request) -> httpx.Request:
+    """Add the key that the host asks for at a request's path."""
+    is_hosts_own = request.url.path.startswith(("/admin/", "/runtime/webhooks/"))
+    key = os.environ.get("E2E_MASTER_KEY" if is_hosts_own else "E2E_FUNCTION_KEY")
+    if key:
+        request.headers["x-functions-key"] = key
+    return request
+
+
+def _client(url: str) -> httpx.Client:
     # Connections are given up sooner than the server does, so that none is closed under a request.
     limits = httpx.Limits(keepalive_expiry=2)
     verify = PLAIN_HTTP if url.startswith("http://") else True
-    return httpx.Client(base_url=url, timeout=30, limits=limits, verify=verify, headers=headers)
+    return httpx.Client(base_url=url, timeout=30, limits=limits, verify=verify)
 
 
 def operation(key: str, path: str, *, dependency: str = "flaky", **more: Any) -> dict[str, Any]:

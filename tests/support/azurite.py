@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from durable_retry.stores import queues, storage_clients
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.storage import queues
 from onebox.storage.installation import BUNDLED, find_node
 from scripts.processes import ServerProcess, free_storage_ports
 
@@ -54,7 +55,7 @@ class Storage(Account):
         )
 
 
-_CLIENTS = ((storage_clients, "table_service"), (queues, "_service"))
+_CLIENTS = ((storage_clients, "table_service"), (queues, "_queue_service"))
 _MAKERS = {(module, name): getattr(module, name).__wrapped__ for module, name in _CLIENTS}
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.dependency import Dependency
+from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import AttemptOutcome, AttemptRecord, History
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts

@@ -15,7 +15,7 @@ from unittest.mock import patch
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry import clock
-from durable_retry.stores import queues, tables
+from durable_retry.stores.storage import queues, tables
 from tests.support.builders import Activities, an_operation
 from tests.support.stage import Stage
 
@@ -83,7 +83,7 @@ class Cuts:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Put the cuts into the app's tables and queues."""
-        run, send = tables._run, queues.send_message
+        run, send = tables._run_on_table, queues.send_message
 
         async def cut_run(table: str, action: Any) -> Any:
             return await self.pass_through(lambda: run(table, action))
@@ -92,7 +92,7 @@ class Cuts:
             await self.pass_through(lambda: send(queue, text))
 
         with (
-            patch.object(tables, "_run", cut_run),
+            patch.object(tables, "_run_on_table", cut_run),
             patch("durable_retry.services.outbox.send_message", cut_send),
         ):
             yield

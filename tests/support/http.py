@@ -2,10 +2,13 @@
 
 import inspect
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import azure.functions as func
+
+from durable_retry.stores.task_hub import TaskHub
 
 
 @dataclass
@@ -19,7 +22,7 @@ class Answered:
 
 async def call(
     function: Any,
-    hub: str,
+    hub: TaskHub,
     body: Any = None,
     *,
     headers: dict[str, str] | None = None,
@@ -38,3 +41,8 @@ async def call(
     given = {"req": request, "hub": hub}
     answer = await function(**{name: given[name] for name in inspect.signature(function).parameters})
     return Answered(answer.status_code, dict(answer.headers), json.loads(answer.get_body()))
+
+
+def unconstrained(route: str) -> str:
+    """Return the path of a route without the constraints of its parameters."""
+    return re.sub(r"\{(\*?\w+):[^/]*\}", r"{\1}", route)

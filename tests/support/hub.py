@@ -27,6 +27,7 @@ from durable_retry.engine.base.names import (
     BATCH_STEP,
     BULK_ACTION,
     BULK_BATCH,
+    BULK_ENDS,
     BULK_PAGE,
     CALL,
     CALL_LIMITER,
@@ -34,6 +35,8 @@ from durable_retry.engine.base.names import (
     CIRCUIT_OPENINGS,
     COMMIT,
     DEAD_LETTER,
+    DIAGNOSE,
+    DIAGNOSIS,
     IDEMPOTENCY_RECORD,
     LOOK_AT_CALL,
     OPERATION,
@@ -52,14 +55,15 @@ from durable_retry.engine.base.names import (
     SUBMIT,
     WAKE_WAITING,
 )
-from durable_retry.stores.task_hub import close_clients
+from durable_retry.stores.task_hub import TaskHub, close_clients
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker, CircuitOpenings
 from entities.idempotency_record import IdempotencyRecord
-from orchestrators.bulk_replay import bulk_action, replay
+from orchestrators.bulk import bulk_action, replay
+from orchestrators.diagnosis import diagnosis
 from orchestrators.operation import operation
 from orchestrators.outbox import outbox
-from orchestrators.retention import retention
+from orchestrators.upkeep import retention
 from orchestrators.wake_waiting import release_waiting
 from orchestrators.workflows import batch, call_operation, saga
 from scripts.processes import free_port
@@ -69,6 +73,7 @@ _ORCHESTRATORS: dict[str, Any] = {
     OPERATION: operation,
     RELEASE_WAITING: release_waiting,
     RETENTION: retention,
+    DIAGNOSIS: diagnosis,
 }
 _PARTS: dict[str, Any] = {
     OUTBOX: outbox,
@@ -81,7 +86,7 @@ _PARTS: dict[str, Any] = {
 _ACTIVITIES = (
     *(ATTEMPT, COMMIT, DEAD_LETTER, OUTBOX_PENDING, PUBLISH, OUTBOX_GIVE_UP),
     *(SUBMIT, BATCH_STEP, BATCH_CLOSE, REPLAY_PAGE, REPLAY_BATCH, BULK_PAGE, BULK_BATCH),
-    *(START_CALL, LOOK_AT_CALL, REMOVE_PAST),
+    *(BULK_ENDS, START_CALL, LOOK_AT_CALL, REMOVE_PAST, DIAGNOSE),
 )
 
 _QUIET = logging.getLogger("durabletask.quiet")
@@ -93,13 +98,13 @@ class TaskHubStage:
     """A running task hub.
 
     Attributes:
-        binding: What a `durableClient` binding would give.
+        binding: What functions get as `hub`.
         backend: The hub itself.
         answer: What activities give.
         activities: The calls that were made.
     """
 
-    binding: str
+    binding: TaskHub
     backend: InMemoryOrchestrationBackend
     answer: Activities = field(default_factory=lambda: failing(0))
     activities: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -109,9 +114,11 @@ class TaskHubStage:
         return self.answer(name, given)
 
 
-def binding_for(port: int) -> str:
-    """Return the configuration string of a durable client."""
-    return json.dumps({"taskHubName": "test", "rpcBaseUrl": f"127.0.0.1:{port}", "startsAreAtomic": True})
+def binding_for(port: int) -> TaskHub:
+    """Return what functions get as `hub`."""
+    return TaskHub(
+        json.dumps({"taskHubName": "test", "rpcBaseUrl": f"127.0.0.1:{port}", "startsAreAtomic": True})
+    )
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 
 from durable_retry.engine.circuit import Breaker, CircuitSettings, ReportBuffer, ReportMessage
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
-from durable_retry.engine.limits import LimitSettings
-from durable_retry.stores.circuit import AdmissionSettings
-from durable_retry.stores.circuit_cache import CircuitCache
-from durable_retry.stores.task_hub import TaskHubUnavailableError
+from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.stores.circuit.cache import CircuitCache
+from durable_retry.stores.circuit.entity import AdmissionSettings
 from tests.support.builders import NOON
 
 

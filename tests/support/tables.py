@@ -1,4 +1,4 @@
-"""Azure Tables in memory: what `stores.tables` asks of a `TableServiceClient`, and nothing more.
+"""Azure Tables in memory: what `stores.storage.tables` asks of a `TableServiceClient`, and nothing more.
 
 The fake is held to the same suite as Azurite: test_tables.py and test_table_versions.py of
 tests/integration/stores.
@@ -217,13 +217,13 @@ def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a test empty tables: counts and lists are of all dead letters that there are."""
     suffix = sha256(name.encode()).hexdigest()[:16]
     monkeypatch.setattr("durable_retry.stores.dead_letters.records.TABLE", f"Letters{suffix}")
-    monkeypatch.setattr("durable_retry.stores.alerts.TABLE", f"Alerts{suffix}")
-    monkeypatch.setattr("durable_retry.stores.operation_index.TABLE", f"Operations{suffix}")
-    monkeypatch.setattr("durable_retry.stores.operation_index.NAMES_TABLE", f"Names{suffix}")
+    monkeypatch.setattr("durable_retry.console.alerts.store.TABLE", f"Alerts{suffix}")
+    monkeypatch.setattr("durable_retry.stores.operations.index.TABLE", f"Operations{suffix}")
+    monkeypatch.setattr("durable_retry.stores.operations.index.NAMES_TABLE", f"Names{suffix}")
     monkeypatch.setattr("durable_retry.stores.workflows.TABLE", f"Batches{suffix}")
-    for module in ("stores.workflows", "stores.bulk_replay", "services.retention"):
+    for module in ("stores.workflows", "console.bulk.store", "services.upkeep.removal"):
         monkeypatch.setattr(f"durable_retry.{module}.LISTS_TABLE", f"Workflows{suffix}")
-    for constant in ("index.TABLE", "list.TABLE", "records.INDEX_TABLE"):
+    for constant in ("index.TABLE", "list.TABLE", "intents.INDEX_TABLE"):
         monkeypatch.setattr(f"durable_retry.stores.dead_letters.{constant}", f"Index{suffix}")
 
 

@@ -14,16 +14,22 @@ import pytest
 
 import durable_retry
 import entities
-from durable_retry.handlers import find_handler
-from durable_retry.services.intake import intake
-from durable_retry.settings.configuration import Registration, app_settings, find_dependency, use_registration
-from durable_retry.settings.intake import intake_settings
-from durable_retry.settings.maintenance import maintenance_settings
-from durable_retry.settings.setting import SettingsError
-from durable_retry.triggers.http.api import described
-from durable_retry.triggers.http.callers import caller_settings
+from durable_retry.api import described
+from durable_retry.handler_registry import find_handler
+from durable_retry.services.sources import intake
+from durable_retry.settings.callers import caller_settings
+from durable_retry.settings.configuration import (
+    Registration,
+    app_settings,
+    find_dependency,
+    handler_modules,
+    use_registration,
+)
+from durable_retry.settings.group import SettingsError
+from durable_retry.settings.sources import intake_settings
+from durable_retry.settings.upkeep import retention_settings
 from scripts.processes import ROOT
-from tests.unit.settings.test_intake import CONNECTED
+from tests.unit.settings.test_sources import CONNECTED
 
 DEPENDENCIES = '[dependencies.payments]\nbase_url = "http://127.0.0.1:9"\n'
 SDK = {"BuiltIn__HttpActivity", "BuiltIn__HttpPollOrchestrator"}
@@ -36,7 +42,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("AzureWebJobsStorage", "UseDevelopmentStorage=true")
     monkeypatch.delenv("DEPENDENCIES_FILE", raising=False)
     monkeypatch.setattr("durable_retry.settings.configuration._config", None)
-    monkeypatch.setattr("durable_retry.handlers._handlers", {})
+    monkeypatch.setattr("durable_retry.handler_registry._handlers", {})
     (tmp_path / "services.toml").write_text(DEPENDENCIES)
     _forget()
     yield
@@ -54,7 +60,7 @@ def _forget() -> None:
 
 def _entities() -> list[Any]:
     """The classes of the entities; the SDK's decorator puts them on what the host calls."""
-    builders = [builder for each in entities.blueprints() for builder in each._function_builders]
+    builders = [builder for each in entities.blueprints().values() for builder in each._function_builders]
     found = (getattr(builder._function._func, "entity_function", None) for builder in builders)
     return [entity for entity in found if entity is not None]
 
@@ -129,6 +135,16 @@ def test_only_the_sources_that_are_named_are_there(tmp_path: Path) -> None:
     assert registered(tmp_path, sources=["event_grid"]).keys() & SOURCES == {"operations_event_grid"}
 
 
+def test_an_app_can_leave_the_console_out(tmp_path: Path) -> None:
+    functions = registered(tmp_path, console=False)
+    assert functions.keys() >= {"submit_operation", "get_dead_letters", "get_health", "watch", "operation"}
+    left_out = {"list_operations", "search_everything", "get_overview", "get_dashboard", "bulk_action"}
+    assert not functions.keys() & left_out
+    assert "/api/operations" in described()["paths"]
+    assert "/api/overview" not in described()["paths"]
+    assert functions.keys() < registered(tmp_path).keys()
+
+
 def test_without_the_queue_nothing_can_be_put_on_it(tmp_path: Path) -> None:
     assert "enqueue_operation" in registered(tmp_path, sources=["queue"])
     described.cache_clear()
@@ -165,10 +181,10 @@ def test_modules_with_handlers_are_imported(tmp_path: Path, monkeypatch: pytest.
         "@operation_handler('registered-bill', dependency='payments', input_model=BaseModel)\n"
         "async def bill(order, call):\n    return None\n"
     )
-    monkeypatch.setattr("durable_retry.handlers._handlers", {})
+    monkeypatch.setattr("durable_retry.handler_registry._handlers", {})
     registered(tmp_path, handlers=["registered_billing"])
     assert find_handler("registered-bill") is not None
-    assert app_settings().handler_modules == ("registered_billing",)
+    assert handler_modules(app_settings()) == ("registered_billing",)
 
 
 def test_every_mistake_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,7 +219,7 @@ def test_mistakes_of_every_group_of_settings_are_told_at_once(
     }
     for name, value in wrong.items():
         monkeypatch.setenv(name, value)
-    for read in (maintenance_settings, intake_settings, caller_settings):
+    for read in (retention_settings, intake_settings, caller_settings):
         read.cache_clear()
     with pytest.raises(SettingsError):
         durable_retry.register(df.DFApp(), dependencies_file=tmp_path / "services.toml")
@@ -218,7 +234,7 @@ def test_mistakes_in_the_file_of_dependencies_are_told_beside_those_of_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HISTORY_RETENTION_DAYS", "seven")
-    maintenance_settings.cache_clear()
+    retention_settings.cache_clear()
     file = tmp_path / "wrong.toml"
     file.write_text(
         '[dependencies.payments]\nbase_url = "ftp://x"\n[dependencies.payments.retry]\nmax_attempt = 3\n'

@@ -9,13 +9,11 @@ from typing import Any, cast
 import jsonschema_rs
 import pytest
 
-from durable_retry.engine.config import parse_config
+from durable_retry.api import described
+from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.retry.policy import PRESETS
-from durable_retry.engine.schedules import parse_schedules
-from durable_retry.settings.catalogue import CATALOGUE
-from durable_retry.settings.setting import Number
-from durable_retry.triggers.http.api import described
-from scripts.first_run import CURL
+from durable_retry.engine.sources.schedules import parse_schedules
+from durable_retry.settings.catalogue import GROUPS
 from scripts.processes import ROOT
 from scripts.run import build_parser, what_to_try
 from tests.support.documents import Block, Document, blocks, documents, readme_curl
@@ -24,7 +22,7 @@ NOT_RUN = Counter(
     {
         ("README.md", "covered-by=tests/e2e/test_document_commands.py,.ci/run"): 1,
         ("CONTRIBUTING.md", "covered-by=tests/e2e/test_document_commands.py,.ci/run"): 1,
-        ("docs/deploying.md", "needs=az"): 5,
+        ("docs/deploying.md", "needs=az"): 6,
         ("docs/deploying.md", "needs=azd"): 1,
         ("docs/deploying.md", "needs=func"): 2,
         ("docs/deploying.md", "covered-by=.github/workflows/hosts.yml"): 1,
@@ -42,7 +40,10 @@ TOOLS = {"az", "azd", "func"}
 """What a command may need that is not here."""
 
 SECRET = "d2hhdGV2ZXItMjQtYnl0ZXMtbG9uZy1zZWNyZXQ="
-CITED = re.compile(r"`((?:tests/)?(?:unit|property|replay|integration|fault|e2e)/[\w/]+\.py)(?:::(\w+))?`")
+CITED = re.compile(
+    r"`((?:tests/)?(?:unit|property|replay|integration|fault|e2e)/[\w/]+\.py|packages/\w+/tests/[\w/]+\.py)"
+    r"(?:::(\w+))?`"
+)
 NAME = re.compile(r"\$\{(\w+)\}")
 OPERATION_KEYS = {"dependency", "handler", "items", "steps", "filter"}
 
@@ -106,12 +107,6 @@ def test_make_run_prints_the_curl_of_the_readme() -> None:
     assert words(readme_curl()) in words(what_to_try(build_parser().parse_args([])))
 
 
-def test_the_first_run_types_the_curl_of_the_readme() -> None:
-    found = CURL.search(Document("README.md").text)
-    assert found is not None
-    assert found[1] == readme_curl()
-
-
 def test_every_deployed_and_development_package_has_its_reason() -> None:
     reasons = Document("docs/dependencies.md").text
     pins = [
@@ -128,7 +123,7 @@ def test_every_test_that_a_document_names_is_there() -> None:
     missing, named = [], 0
     for document in documents():
         for path, name in CITED.findall(document.text):
-            file = ROOT / (path if path.startswith("tests/") else f"tests/{path}")
+            file = ROOT / (path if path.startswith(("tests/", "packages/")) else f"tests/{path}")
             named += 1
             if not file.exists() or (
                 name and not re.search(rf"^\s*(async )?def {name}\(", file.read_text(), re.MULTILINE)
@@ -143,6 +138,13 @@ def test_every_row_of_the_failure_modes_names_a_test() -> None:
     cells = [row for row in rows if not row.startswith(("| ---", "| what fails"))]
     assert len(cells) > 20
     assert [row for row in cells if not CITED.search(row)] == []
+
+
+def test_every_fact_of_the_host_names_a_test_or_is_said_not_to_be_imitated() -> None:
+    _, _, after = Document("docs/onebox.md").text.partition("## Beside the Functions host, fact by fact")
+    facts = [row for row in after.partition("\n## ")[0].splitlines() if row.startswith("| ")][1:]
+    assert len(facts) > 15
+    assert [row for row in facts if not (CITED.search(row) or "**not imitated**: " in row)] == []
 
 
 def test_commands_that_are_not_run_are_marked_and_listed_here() -> None:
@@ -232,7 +234,7 @@ def _complete(text: str, content: dict[str, Any]) -> str:
 
 @each_document
 def test_settings_that_a_document_names_are_settings(document: Document) -> None:
-    known = {setting.name for group in CATALOGUE.values() for setting in group}
+    known = {setting.name for group in GROUPS for setting in group.described()}
     likely = set(
         re.findall(r"`((?:INTAKE|ALERT|COSMOS|KAFKA|EVENT_HUB|SERVICE_BUS|RESPONSE)_[A-Z_]+)`", document.text)
     )
@@ -241,8 +243,8 @@ def test_settings_that_a_document_names_are_settings(document: Document) -> None
 
 @each_document
 def test_defaults_that_a_document_gives_for_a_setting_are_its_defaults(document: Document) -> None:
-    settings = (setting for group in CATALOGUE.values() for setting in group)
-    defaults = {setting.name: setting.default for setting in settings if isinstance(setting, Number)}
+    settings = (setting for group in GROUPS for setting in group.described())
+    defaults = {setting.name: setting.default for setting in settings if setting.is_number}
     wrong = []
     for line in document.text.splitlines():
         name, *cells = [cell.strip(" `") for cell in line.strip("|").split("|")]

@@ -5,18 +5,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from durable_retry import handlers as handler_registry
+from durable_retry import handler_registry
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.handlers import (
-    Call,
-    Event,
-    HandlerSetupError,
-    Outcome,
-    TableWrite,
-    find_handler,
-    operation_handler,
-    registered_handlers,
-)
+from durable_retry.handler_registry import HandlerSetupError, find_handler, registered_handlers
+from durable_retry.handlers import Call, Event, Outcome, TableWrite, operation_handler
 
 
 class Nothing(BaseModel):

@@ -1,6 +1,7 @@
 """`durable_retry.call` and `Operations` without a task hub: what they ask for, and make of the answers."""
 
 import json
+from collections.abc import Generator
 from typing import Any
 from unittest.mock import Mock
 
@@ -9,19 +10,24 @@ import pytest
 from durabletask import task
 
 import durable_retry
-from durable_retry import in_process
+from durable_retry import executor_guard, in_process
 from durable_retry.client.documents import operation_document
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.config import parse_config
+from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.request import Event
+from durable_retry.errors import InstanceEndedError
 from durable_retry.in_process import Operations
-from durable_retry.services.submit import KeyReused
+from durable_retry.services.operations import control
+from durable_retry.services.operations.submit import KeyReused
 from durable_retry.settings.configuration import using
-from durable_retry.stores.task_hub import InstanceEndedError
+from durable_retry.stores.task_hub import TaskHub
+from orchestrators.workflows import call_operation
 
 
-def a_context(instance_id: str = "order-7") -> Any:
-    return Mock(spec=task.OrchestrationContext, instance_id=instance_id)
+def a_context(instance_id: str = "order-7", execution: str = "e-1") -> Any:
+    context = Mock(spec=task.OrchestrationContext, instance_id=instance_id)
+    executor_guard._executions[context] = execution
+    return context
 
 
 def called(context: Any, **fields: Any) -> dict[str, Any]:
@@ -39,6 +45,12 @@ def answered(answer: dict[str, Any]) -> Any:
     return stopped.value.value
 
 
+def ended(orchestration: Generator[Any, Any, Any]) -> Any:
+    with pytest.raises(StopIteration) as stopped:
+        next(orchestration)
+    return stopped.value.value
+
+
 def failed(answer: dict[str, Any]) -> durable_retry.OperationFailed:
     with pytest.raises(durable_retry.OperationFailed) as caught:
         answered(answer)
@@ -51,6 +63,7 @@ def test_each_call_of_an_orchestration_has_an_instance_of_its_own_and_the_same_i
     assert asked[0] != asked[1]
     assert [called(replayed)["instance_id"], called(replayed)["instance_id"]] == asked
     assert called(a_context("order-8"))["instance_id"] not in asked
+    assert called(a_context(execution="e-2"))["instance_id"] not in asked
     assert all(each.startswith("call-") for each in asked)
 
 
@@ -64,6 +77,15 @@ def test_a_call_is_the_body_of_an_operation() -> None:
     }
 
 
+def test_a_call_that_the_host_could_not_read_is_refused_by_its_own_orchestration() -> None:
+    context = a_context()
+    next(durable_retry.call(context, handler="ship", input=json.loads("[" * 48 + "]" * 48)))
+    given = context.call_sub_orchestrator.call_args.kwargs["input"]
+    assert given["problems"][0]["detail"] == "nests deeper than 48 levels"
+    assert ended(call_operation(context, given)) == given
+    assert "nests deeper than 48 levels" in str(failed(given))
+
+
 def test_events_may_be_objects_or_json() -> None:
     event = Event.to_queue("mails", "mail.wanted", {"to": "a"})
     document = operation_document({"on_success": [event, {"type": "b", "queue": "q"}]})
@@ -71,7 +93,7 @@ def test_events_may_be_objects_or_json() -> None:
 
 
 def test_the_first_style_of_the_sdk_takes_the_input_by_another_name() -> None:
-    context = Mock(spec=df.DurableOrchestrationContext, instance_id="order-7")
+    context = Mock(spec=df.DurableOrchestrationContext, instance_id="order-7", _ctx=a_context())
     next(durable_retry.call(context, handler="ship", input={}))
     name, given, _ = context.call_sub_orchestrator.call_args.args
     assert (name, given["document"]) == ("call_operation", {"handler": "ship", "input": {}})
@@ -107,18 +129,19 @@ class Hub:
         self.raised: list[str] = []
         self.waited: list[float] = []
         self.ended_meanwhile = False
-        for name in ("find_status", "raise_event", "wait_for_operation"):
-            monkeypatch.setattr(in_process, name, getattr(self, name))
+        monkeypatch.setattr(control, "find_status", self.find_status)
+        monkeypatch.setattr(TaskHub, "raise_event", self.raise_event)
+        monkeypatch.setattr(TaskHub, "wait_for_end", self.wait_for_end)
 
-    async def find_status(self, _hub: str, _operation_id: str) -> dict[str, Any] | None:
+    async def find_status(self, _hub: TaskHub, _operation_id: str) -> dict[str, Any] | None:
         return self.documents.pop(0) if len(self.documents) > 1 else self.documents[0]
 
-    async def raise_event(self, _hub: str, _operation_id: str, event: str, _data: object) -> None:
+    async def raise_event(self, _operation_id: str, event: str, _data: object) -> None:
         if self.ended_meanwhile:
             raise InstanceEndedError
         self.raised.append(event)
 
-    async def wait_for_operation(self, _hub: str, _operation_id: str, seconds: float) -> None:
+    async def wait_for_end(self, _operation_id: str, seconds: float) -> None:
         self.waited.append(seconds)
 
 

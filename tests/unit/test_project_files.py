@@ -14,10 +14,12 @@ from packaging.requirements import Requirement
 
 import onebox
 import retryctl
-from durable_retry.triggers.http.api import described
+from durable_retry.api import described
+from scripts.package import LEAST_BUNDLE, NEEDS
 from scripts.processes import ROOT
 
 WORKFLOWS = [str(file.relative_to(ROOT)) for file in sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
+TEST_SUPPORT = [ROOT / name for name in ("conftest.py", "tests/support/app.py", "tests/e2e/conftest.py")]
 VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
@@ -75,6 +77,44 @@ def test_modules_and_files_that_a_workflow_names_exist() -> None:
     assert all((ROOT / f"{module.replace('.', '/')}.py").is_file() for module in modules)
 
 
+def test_a_host_that_a_workflow_starts_is_new_enough_and_finds_its_packages_in_the_apps_folder() -> None:
+    workflow = yaml_of(".github/workflows/hosts.yml")
+    assert workflow["env"]["CORE_TOOLS"] == "azure-functions-core-tools@>=4.14 <5"
+    steps = [step.get("run", "") for job in workflow["jobs"].values() for step in job["steps"]]
+    started = [run for run in steps if "func start" in run]
+    assert len(started) == 2
+    for run in started:
+        environment = re.search(r"python -m venv \S*\.venv", run)
+        assert environment is not None
+        assert environment.start() < run.index("func start")
+
+
+def test_the_least_versions_are_the_same_wherever_they_are_stated() -> None:
+    page = (ROOT / "docs/deploying.md").read_text()
+    rows = dict(re.findall(r"^\| ([\w ]+) \| ([\d.]+) \|", page, re.MULTILINE))
+    assert f"host of {rows['Functions host']} or newer" in NEEDS
+    assert f"Core Tools of {rows['Functions Core Tools']} or newer" in NEEDS
+    assert rows["extension bundle"] == ".".join(map(str, LEAST_BUNDLE))
+
+
+def test_the_workflow_tries_the_bundle_that_host_json_names_and_the_preview() -> None:
+    named = json.loads((ROOT / "host.json").read_text())["extensionBundle"]
+    tried = yaml_of(".github/workflows/hosts.yml")["jobs"]["storage"]["strategy"]["matrix"]["include"]
+    assert (tried[0]["bundle"], tried[0]["versions"]) == (named["id"], named["version"])
+    assert [each["bundle"] for each in tried[1:]] == [f"{named['id']}.Preview"]
+
+
+def test_the_workflow_sets_what_the_tests_read() -> None:
+    """A name that nobody reads is a test against another app than the one that was started."""
+    workflow = yaml_of(".github/workflows/hosts.yml")
+    read = set(re.findall(r"E2E_[A-Z_]+", "".join(file.read_text() for file in TEST_SUPPORT)))
+    assert {name for name in workflow["env"] if name.startswith("E2E_")} <= read
+    runs = [step["run"] for step in workflow["jobs"]["storage"]["steps"] if "pytest" in step.get("run", "")]
+    # The second one meets what the first one left.
+    assert len(runs) == 2
+    assert runs[0] == runs[1]
+
+
 def test_only_the_deploying_job_gets_an_identity_and_it_asks_for_an_approval() -> None:
     jobs = yaml_of(".github/workflows/hosts.yml")["jobs"]
     assert {name for name, job in jobs.items() if "id-token" in job.get("permissions", {})} == {"azure"}
@@ -116,3 +156,11 @@ def test_the_wheel_asks_for_every_package_that_is_deployed_in_a_range_that_holds
 def test_the_command_line_comes_with_an_extra_of_the_same_version() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert extras["cli"] == [f"retryctl=={VERSION}"]
+
+
+def test_every_module_of_the_app_is_read_in_one_go() -> None:
+    """Past 400 lines a file has two subjects."""
+    tops = ("durable_retry", "orchestrators", "activities", "entities")
+    lines = {path: path.read_text().count("\n") for top in tops for path in (ROOT / top).rglob("*.py")}
+    assert len(lines) > 100
+    assert {str(path.relative_to(ROOT)): count for path, count in lines.items() if count > 400} == {}

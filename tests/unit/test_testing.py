@@ -9,8 +9,7 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from durable_retry import clock
-from durable_retry import handlers as handler_registry
+from durable_retry import clock, handler_registry
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, operation_handler
 from durable_retry.testing import NOON, Crash, FakeDependency, Slow, run_handler

@@ -14,10 +14,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, lru_cache
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import Field
 
 from durable_retry.engine.base.text import MASK
-from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, pointer_parts
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    Problem,
+    checked,
+    pointer_of,
+    pointer_parts,
+    pointer_problem,
+)
 
 KNOWN_SECRETS: Final = (
     *("*password", "*passwd", "pwd", "*passphrase", "pin", "*secret", "*secretkey", "*token", "*apikey"),
@@ -58,6 +67,26 @@ class Show(StrEnum):
     ALL = "all"
 
 
+MAX_SHOWN_DEPTH: Final = 100
+"""Levels that are looked at and shown; objects and lists below them are masked. Accepted documents have fewer
+(`validation.MAX_DEPTH`, 64 in older versions), but the text of a dead letter may be JSON of any depth."""
+
+
+def _field_problem(name: str) -> str | None:
+    if not re.search(r"[A-Za-z0-9]", name):
+        return "must name a field; * stands for any text beside letters or digits"
+    return None
+
+
+def _pointer_problem(pointer: str) -> str | None:
+    first = pointer.partition("/")[2].partition("/")[0]
+    if pointer_problem(pointer) is None and first not in CONTENTS:
+        return f"must begin with /{', /'.join(CONTENTS)}"
+    return pointer_problem(pointer)
+
+
+type MaskedField = Annotated[str, checked(_field_problem)]
+type MaskedPointer = Annotated[str, checked(_pointer_problem)]
 type Place = tuple[str, ...]
 
 
@@ -72,9 +101,9 @@ class Masking:
         pointers: JSON pointers to what is masked, from one of `CONTENTS`; a part `*` is any name or index.
     """
 
-    show: Show = Show.MASKED
-    fields: tuple[str, ...] = ()
-    pointers: tuple[str, ...] = ()
+    show: Annotated[Show, Field(strict=False)] = Show.MASKED
+    fields: Annotated[tuple[MaskedField, ...], Field(strict=False, max_length=100)] = ()
+    pointers: Annotated[tuple[MaskedPointer, ...], Field(strict=False, max_length=100)] = ()
 
     def shown(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Return content as people see it.
@@ -83,25 +112,25 @@ class Masking:
             content: Any of `CONTENTS` by name; other fields stay as they are.
         """
         return {
-            name: self._shown((name,), value) if name in CONTENTS else value
+            name: self._shown_value((name,), value) if name in CONTENTS else value
             for name, value in content.items()
         }
 
     def value(self, value: Any) -> Any:
         """Return a value that is not part of the content, such as a step's result, masked by names alone."""
-        return self._shown(("",), value)
+        return self._shown_value(("",), value)
 
     def text(self, text: str) -> str:
         """Return a text for a person, such as an error, without credentials and values of secret names."""
         if self.show is Show.ALL:
             return text
         masked = _SCHEME.sub(rf"\g<before>{MASK}", _USER.sub(rf"\g<before>{MASK}@", text))
-        masked = _QUOTED.sub(lambda match: self._pair(match, f'"{MASK}"'), masked)
-        return _PAIRS.sub(lambda match: self._pair(match, MASK), masked)
+        masked = _QUOTED.sub(lambda match: self._masked_pair(match, f'"{MASK}"'), masked)
+        return _PAIRS.sub(lambda match: self._masked_pair(match, MASK), masked)
 
     def changes(self, changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the items of a replay's `changes`, each `{"pointer", "before", "after"}`."""
-        return [self._change(change) for change in changes]
+        return [self._shown_change(change) for change in changes]
 
     def restored(self, name: str, edited: Any, kept: Any) -> Any:
         """Return edited content with the kept values in place of the masks that were not edited.
@@ -116,27 +145,29 @@ class Masking:
                 that was edited: what it stands for is not known.
         """
         problems: list[Problem] = []
-        content = _restored((name,), edited, kept, self._shown((name,), kept), problems)
+        content = _restored_value((name,), edited, kept, self._shown_value((name,), kept), problems)
         if problems:
             raise InvalidInputError(problems)
         return content
 
-    def _change(self, change: Mapping[str, Any]) -> dict[str, Any]:
+    def _shown_change(self, change: Mapping[str, Any]) -> dict[str, Any]:
         place = tuple(pointer_parts(change["pointer"]))
         hidden = any(self._is_masked(place[: end + 1]) for end in range(len(place)))
         sides = {side: change[side] for side in ("before", "after") if side in change}
-        shown = {side: MASK if hidden else self._shown(place, value) for side, value in sides.items()}
+        shown = {side: MASK if hidden else self._shown_value(place, value) for side, value in sides.items()}
         return {**change, **shown}
 
-    def _shown(self, place: Place, value: Any) -> Any:
+    def _shown_value(self, place: Place, value: Any) -> Any:
         if self.show is Show.ALL or value is None:
             return value
         if self._is_masked(place) or (self.show is Show.NONE and not _has_names(place, value)):
             return MASK
+        if len(place) > MAX_SHOWN_DEPTH and isinstance(value, Mapping | list):
+            return MASK
         if isinstance(value, Mapping):
-            return {name: self._shown((*place, str(name)), each) for name, each in value.items()}
+            return {name: self._shown_value((*place, str(name)), each) for name, each in value.items()}
         if isinstance(value, list):
-            return [self._shown((*place, str(index)), each) for index, each in enumerate(value)]
+            return [self._shown_value((*place, str(index)), each) for index, each in enumerate(value)]
         return self._shown_text(place, value) if isinstance(value, str) and place[-1] in _TEXTS else value
 
     def _shown_text(self, place: Place, text: str) -> str:
@@ -145,7 +176,9 @@ class Masking:
             document = json.loads(text)
         except (ValueError, RecursionError):
             return self.text(text)
-        masked = self._shown((*place, ""), document) if isinstance(document, Mapping | list) else document
+        masked = (
+            self._shown_value((*place, ""), document) if isinstance(document, Mapping | list) else document
+        )
         return text if masked == document else json.dumps(masked, ensure_ascii=False)
 
     def _is_masked(self, place: Place) -> bool:
@@ -159,7 +192,7 @@ class Masking:
     def _is_secret(self, name: str) -> bool:
         return _is_secret(self.fields, name)
 
-    def _pair(self, match: re.Match[str], mask: str) -> str:
+    def _masked_pair(self, match: re.Match[str], mask: str) -> str:
         return match["before"] + mask if self._is_secret(match["name"]) else match[0]
 
 
@@ -180,37 +213,37 @@ def _leads_to(pointer: str, place: Place) -> bool:
     )
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 @lru_cache(maxsize=4_096)
 def _is_secret(fields: tuple[str, ...], name: str) -> bool:
-    return _pattern(fields).fullmatch(_plain(name)) is not None
+    return _pattern_of_secrets(fields).fullmatch(_plain_name(name)) is not None
 
 
 @cache
-def _pattern(fields: tuple[str, ...]) -> re.Pattern[str]:
+def _pattern_of_secrets(fields: tuple[str, ...]) -> re.Pattern[str]:
     names = (*KNOWN_SECRETS, *fields)
-    return re.compile("|".join(".*".join(map(_plain, name.split("*"))) for name in names))
+    return re.compile("|".join(".*".join(map(_plain_name, name.split("*"))) for name in names))
 
 
-def _restored(place: Place, edited: Any, kept: Any, shown: Any, problems: list[Problem]) -> Any:
+def _restored_value(place: Place, edited: Any, kept: Any, shown: Any, problems: list[Problem]) -> Any:
     """Return `edited` with `kept` where it equals what was `shown`; report masks without a kept value."""
     if _is_same(edited, shown):
         return kept
     if isinstance(edited, Mapping):
         known = isinstance(kept, Mapping) and isinstance(shown, Mapping)
         return {
-            name: _restored((*place, str(name)), each, kept[name], shown[name], problems)
+            name: _restored_value((*place, str(name)), each, kept[name], shown[name], problems)
             if known and name in kept
-            else _restored((*place, str(name)), each, None, None, problems)
+            else _restored_value((*place, str(name)), each, None, None, problems)
             for name, each in edited.items()
         }
     if isinstance(edited, list):
         pairs = list(zip(kept, shown, strict=True)) if isinstance(kept, list) else []
         return [
-            _element((*place, str(index)), each, pairs[index : index + 1], problems)
+            _restored_element((*place, str(index)), each, pairs[index : index + 1], problems)
             for index, each in enumerate(edited)
         ]
     if isinstance(edited, str) and _holds_mask(place, edited) and edited != kept:
@@ -218,11 +251,11 @@ def _restored(place: Place, edited: Any, kept: Any, shown: Any, problems: list[P
     return edited
 
 
-def _element(place: Place, edited: Any, pair: list[tuple[Any, Any]], problems: list[Problem]) -> Any:
+def _restored_element(place: Place, edited: Any, pair: list[tuple[Any, Any]], problems: list[Problem]) -> Any:
     """Restore an element of a list only as a whole: an edited one may have come from another place."""
     if pair and _is_same(edited, pair[0][1]):
         return pair[0][0]
-    return _restored(place, edited, None, None, problems)
+    return _restored_value(place, edited, None, None, problems)
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -6,11 +6,13 @@ Durable functions, events and queues; categories, states and reasons.
 from enum import StrEnum
 from typing import Final
 
-FORM: Final = 3
+FORM: Final = 5
 """Form of the histories of orchestrations that start now; their input carries it, and continues with it.
 
 An input without one is of form 1. Form 2: a timer that fired early is followed by another. Form 3: a blocked
-attempt whose instant has passed waits before it asks again.
+attempt whose instant has passed waits before it asks again. Form 4: an entity that
+does not answer an attempt is asked again; claims end by the deadline; an operation that was never tried is
+tried once after its deadline. Form 5: a bulk action goes on until what it started has ended.
 """
 
 OPERATION: Final = "operation"
@@ -27,10 +29,11 @@ BULK_ACTION: Final = "bulk_action"
 RELEASE_WAITING: Final = "release_waiting"
 CALL: Final = "call_operation"
 RETENTION: Final = "retention"
+DIAGNOSIS: Final = "diagnosis"
 ORCHESTRATIONS: Final = frozenset(
     {
         *(OPERATION, STARTED_OPERATION, OUTBOX, BATCH, SAGA, REPLAY, BULK_ACTION),
-        *(RELEASE_WAITING, CALL, RETENTION),
+        *(RELEASE_WAITING, CALL, RETENTION, DIAGNOSIS),
     }
 )
 
@@ -47,10 +50,12 @@ REPLAY_PAGE: Final = "replay_page"
 REPLAY_BATCH: Final = "replay_batch"
 BULK_PAGE: Final = "bulk_page"
 BULK_BATCH: Final = "bulk_batch"
+BULK_ENDS: Final = "bulk_ends"
 WAKE_WAITING: Final = "wake_waiting"
 START_CALL: Final = "start_call"
 LOOK_AT_CALL: Final = "look_at_call"
 REMOVE_PAST: Final = "remove_past"
+DIAGNOSE: Final = "diagnose"
 """Activities."""
 
 IDEMPOTENCY_RECORD: Final = "idempotency_record"
@@ -139,3 +144,11 @@ class DeadLetterReason(StrEnum):
     POISON_MESSAGE = "PoisonMessage"
     OUTBOX_UNDELIVERABLE = "OutboxUndeliverable"
     COMPENSATION_FAILED = "CompensationFailed"
+
+
+class EventState(StrEnum):
+    """Where a follow-up message stands."""
+
+    PENDING = "pending"
+    SENT = "sent"
+    FAILED = "failed"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Self
 
-from durable_retry.engine.base.json_forms import from_ms, to_ms
+from durable_retry.engine.base.instants import from_ms, to_ms
 
 BUCKETS = 10
 
@@ -48,7 +48,7 @@ class SlidingWindow:
         """Count calls that ended at this instant."""
         if counts == Counts():
             return self
-        return self._joined([(self._number(at), counts)])
+        return self._with_buckets([(self._bucket_number(at), counts)])
 
     def merge(self, other: "SlidingWindow", at: datetime) -> "SlidingWindow":
         """Add the counts of another window.
@@ -57,17 +57,17 @@ class SlidingWindow:
         their counts go to the bucket of `at`.
         """
         if other.bucket_ms == self.bucket_ms:
-            return self._joined(other.buckets)
+            return self._with_buckets(other.buckets)
         return self.add(at, other.everything())
 
     def trimmed(self, at: datetime) -> "SlidingWindow":
         """Return the window without the buckets that are too old at this instant."""
-        oldest = self._number(at) - BUCKETS + 1
+        oldest = self._bucket_number(at) - BUCKETS + 1
         return SlidingWindow(self.bucket_ms, tuple(b for b in self.buckets if b[0] >= oldest))
 
     def shifted(self, by: timedelta, now: datetime) -> "SlidingWindow":
         """Return the window with every call later by so much, in whole buckets, and none later than now."""
-        buckets, newest = round(by / timedelta(milliseconds=self.bucket_ms)), self._number(now)
+        buckets, newest = round(by / timedelta(milliseconds=self.bucket_ms)), self._bucket_number(now)
         by_number: dict[int, Counts] = {}
         for number, counts in self.buckets:
             moved = min(number + buckets, newest)
@@ -76,13 +76,13 @@ class SlidingWindow:
 
     def totals(self, at: datetime) -> Counts:
         """Return the totals at this instant; buckets of the future do not count yet."""
-        newest = self._number(at)
+        newest = self._bucket_number(at)
         # A machine whose clock is ahead fills buckets of the future.
-        return _sum(counts for number, counts in self.trimmed(at).buckets if number <= newest)
+        return _sum_of_counts(counts for number, counts in self.trimmed(at).buckets if number <= newest)
 
     def rows(self, at: datetime) -> list[tuple[datetime, Counts]]:
         """Return the ten buckets up to this instant, oldest first: where each begins, and its counts."""
-        newest, held = self._number(at), dict(self.buckets)
+        newest, held = self._bucket_number(at), dict(self.buckets)
         numbers = range(newest - BUCKETS + 1, newest + 1)
         return [(from_ms(number * self.bucket_ms), held.get(number, Counts())) for number in numbers]
 
@@ -97,7 +97,7 @@ class SlidingWindow:
 
     def everything(self) -> Counts:
         """Return the totals of all buckets, whatever the time."""
-        return _sum(counts for _, counts in self.buckets)
+        return _sum_of_counts(counts for _, counts in self.buckets)
 
     def to_json(self) -> dict[str, Any]:
         """Return the bucket width, and one row `[number, calls, failures, slow]` per bucket."""
@@ -110,17 +110,17 @@ class SlidingWindow:
         rows = tuple((row[0], Counts(row[1], row[2], row[3])) for row in document["rows"])
         return cls(bucket_ms=document["bucket_ms"], buckets=rows)
 
-    def _number(self, at: datetime) -> int:
+    def _bucket_number(self, at: datetime) -> int:
         return to_ms(at) // self.bucket_ms
 
-    def _joined(self, more: Iterable[tuple[int, Counts]]) -> "SlidingWindow":
+    def _with_buckets(self, more: Iterable[tuple[int, Counts]]) -> "SlidingWindow":
         by_number = dict(self.buckets)
         for number, counts in more:
             by_number[number] = by_number.get(number, Counts()) + counts
         return SlidingWindow(self.bucket_ms, tuple(sorted(by_number.items())))
 
 
-def _sum(all_counts: Iterable[Counts]) -> Counts:
+def _sum_of_counts(all_counts: Iterable[Counts]) -> Counts:
     calls = failures = slow = 0
     for counts in all_counts:
         calls, failures, slow = calls + counts.calls, failures + counts.failures, slow + counts.slow

@@ -5,13 +5,11 @@ configured base URL. A header must not concern the connection, carry credentials
 writes itself.
 """
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from math import isfinite
-from typing import Annotated, Any, Final, NoReturn, get_args
+from typing import Annotated, Any, Final, get_args, get_type_hints
 from urllib.parse import unquote
 
 from jsonpointer import EndOfList, JsonPointer, JsonPointerException
@@ -21,15 +19,14 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
-    TypeAdapter,
     ValidationError,
+    create_model,
 )
 from pydantic.annotated_handlers import GetJsonSchemaHandler
 from pydantic_core import (
     CoreSchema,
     ErrorDetails,
     PydanticCustomError,
-    PydanticSerializationError,
     core_schema,
 )
 
@@ -103,6 +100,18 @@ class Strict(BaseModel):
         return self.model_dump(exclude_unset=True)
 
 
+def with_example(**members: Any) -> ConfigDict:
+    """Return the `model_config` of a class with an example for the OpenAPI document."""
+    return ConfigDict(json_schema_extra={"examples": [members]})
+
+
+def table_of(cls: type[Any]) -> type[Strict]:
+    """Return the model of a document that has the fields of a dataclass, with their defaults and ranges."""
+    hints = get_type_hints(cls, include_extras=True)
+    keys: dict[str, Any] = {each.name: (hints[each.name], each.default) for each in fields(cls)}
+    return create_model(cls.__name__, __base__=Strict, __doc__=cls.__doc__, **keys)
+
+
 def refuse(detail: str) -> PydanticCustomError:
     """Return the error that a validator raises, with a sentence of our own."""
     return PydanticCustomError("refused", "{detail}", {"detail": detail})
@@ -161,7 +170,9 @@ def validated[M: BaseModel](model: type[M], document: Any) -> M:
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
     """Return the problems of pydantic's errors: pointers for places, and a guess for each unknown key."""
-    return [_problem(details, model) for details in error.errors(include_url=False, include_input=False)]
+    return [
+        _problem_of_error(details, model) for details in error.errors(include_url=False, include_input=False)
+    ]
 
 
 def did_you_mean(name: str, known: list[str]) -> str:
@@ -170,7 +181,7 @@ def did_you_mean(name: str, known: list[str]) -> str:
     return f'; did you mean "{near[0]}"?' if near else ""
 
 
-def _problem(details: ErrorDetails, model: type[BaseModel]) -> Problem:
+def _problem_of_error(details: ErrorDetails, model: type[BaseModel]) -> Problem:
     place = tuple(part for part in details["loc"] if part != _KEY_MARK)
     if details["type"] == "extra_forbidden":
         guess = did_you_mean(str(place[-1]), _names_at(model, place[:-1]))
@@ -219,113 +230,12 @@ def pointer_problem(pointer: str) -> str | None:
     return None
 
 
-MAX_DEPTH: Final = 64
-"""Deeper documents are refused: later code walks them recursively."""
-
-
-def read_json(text: str | bytes) -> Any:
-    """Parse a JSON text (RFC 8259).
-
-    Raises:
-        InvalidInputError: It is not JSON, not UTF-8, holds NaN or Infinity, or nests without end. No other
-            error leaves this function.
-    """
-    try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except RecursionError:
-        raise InvalidInputError([Problem("", "nests too deeply")]) from None
-    except ValueError as error:
-        raise InvalidInputError([Problem("", f"is not JSON: {error}")]) from None
-
-
-def json_problems(document: Any) -> list[Problem]:
-    """List what makes a parsed document unfit to be passed on: depth, lone surrogates, NaN, Infinity."""
-    if _is_plainly_fit(document):
-        return []
-    found = []
-    for depth, path, value in _walk(document):
-        if depth > MAX_DEPTH:
-            return [Problem("", f"nests deeper than {MAX_DEPTH} levels")]
-        if (detail := _value_problem(value)) is not None:
-            found.append(Problem(pointer_of(*path), detail))
-    return found
-
-
-def _is_plainly_fit(document: Any) -> bool:
-    """Whether nothing is wrong with a document; False when only a look at each value can tell.
-
-    Its text shows that in a tenth of the time: what is no JSON cannot be written or encoded, and with few
-    brackets it is not deep.
-    """
-    try:
-        text = json.dumps(document, ensure_ascii=False, allow_nan=False)
-        text.encode()
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return text.count("{") + text.count("[") <= MAX_DEPTH
-
-
-_ANYTHING: Final[TypeAdapter[Any]] = TypeAdapter(Any)
-
-
-def plain_json(value: Any, pointer: str = "") -> Any:
-    """Return a value of the app's own code as plain JSON: models, dataclasses and instants are converted.
-
-    Args:
-        value: Anything.
-        pointer: Where it stands, for problems.
-
-    Raises:
-        InvalidInputError: It has no JSON form, or none that can be stored and sent.
-    """
-    try:
-        document = _ANYTHING.dump_python(value, mode="json")
-    except (PydanticSerializationError, ValueError) as error:
-        raise InvalidInputError([Problem(pointer, f"has no JSON form: {error}")]) from error
-    problems = [Problem(pointer + each.pointer, each.detail) for each in json_problems(document)]
-    if problems:
-        raise InvalidInputError(problems)
-    return document
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _walk(document: Any) -> Iterator[tuple[int, tuple[str | int, ...], Any]]:
-    """Visit every value and every name without recursion; the caller stops at the depth it allows."""
-    pending: list[tuple[tuple[str | int, ...], Any]] = [((), document)]
-    while pending:
-        path, value = pending.pop()
-        yield len(path), path, value
-        if isinstance(value, Mapping):
-            pending.extend(((*path, str(name)), item) for name, item in value.items())
-            # Names can hold lone surrogates too.
-            yield from ((len(path), path, name) for name in value)
-        elif isinstance(value, list):
-            pending.extend(((*path, index), item) for index, item in enumerate(value))
-
-
-def _value_problem(value: Any) -> str | None:
-    if isinstance(value, float) and not isfinite(value):
-        return "is not a finite number"
-    if isinstance(value, str) and not _has_utf8_form(value):
-        return "holds half a surrogate pair, which has no UTF-8 form"
-    return None
-
-
-def _has_utf8_form(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 MAX_SECONDS: Final = 31_536_000.0
 
 
 type Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
+type PositiveSeconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
+type Ratio = Annotated[float, Field(gt=0, le=1)]
 type RelativePath = Annotated[str, checked(path_problem)]
 type HeaderName = Annotated[str, checked(header_name_problem)]
 type HeaderValue = Annotated[str, checked(header_value_problem)]
@@ -387,7 +297,7 @@ def path_problem(path: str) -> str | None:
     """
     if len(path) > MAX_PATH_CHARS:
         return f"is longer than {MAX_PATH_CHARS} characters"
-    for form in _decodings(path):
+    for form in _decodings_of_path(path):
         if (found := _form_problem(form)) is not None:
             return found
     if path != path.strip():
@@ -397,7 +307,7 @@ def path_problem(path: str) -> str | None:
     return None
 
 
-def _decodings(path: str) -> list[str]:
+def _decodings_of_path(path: str) -> list[str]:
     """List a path and its repeated decodings; each is shorter than the one before, so the list ends."""
     forms = [path]
     while (decoded := unquote(forms[-1])) != forms[-1]:

@@ -19,7 +19,6 @@ from durable_retry.engine.circuit.messages import (
     answer_from_json,
     answer_to_json,
     snapshot_of,
-    view_of,
 )
 from durable_retry.engine.circuit.openings import Opening, Openings, opening_of
 from durable_retry.engine.circuit.report import (
@@ -28,9 +27,9 @@ from durable_retry.engine.circuit.report import (
     LastFailure,
     ProbeResult,
     Report,
-    ReportBuffer,
     call_health,
 )
+from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.snapshot import (
     RELEASE,
     AskForProbe,
@@ -52,6 +51,7 @@ from durable_retry.engine.circuit.states import (
     IllegalMoveError,
 )
 from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
+from durable_retry.engine.circuit.view import view_of
 
 __all__ = [
     "CIRCUIT_MOVES",

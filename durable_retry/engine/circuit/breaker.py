@@ -10,28 +10,31 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Final, Self
 
+from pydantic import Field
+
 from durable_retry.engine.adaptive import Adaptive
-from durable_retry.engine.base.json_forms import (
-    Form,
-    JsonRecord,
-    MsInstant,
+from durable_retry.engine.base.asks import Ask, with_ask
+from durable_retry.engine.base.instants import (
     from_ms,
     optional_from_ms,
     optional_to_ms,
-    optional_to_rfc3339,
     to_ms,
-    to_rfc3339,
 )
+from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
 from durable_retry.engine.base.sliding_window import SlidingWindow
-from durable_retry.engine.circuit.report import Reporters
+from durable_retry.engine.circuit.reporters import Reporters
 from durable_retry.engine.circuit.retry_budget import Budget
 from durable_retry.engine.circuit.snapshot import CLOCK_LEAD, RELEASE
 from durable_retry.engine.circuit.states import CircuitMove, CircuitSettings, CircuitState, target_of
 from durable_retry.engine.pace import Quota
 
 KEPT_ENTRIES = 50
-KEPT_BYTES = 4_000
+KEPT_PROBES: Final = 8
+"""Probes that are remembered when they are over; few, since workers read the state every second."""
+KEPT_BYTES = 3_000
 """The trail is part of a state that workers read every second; long reasons leave room for fewer entries."""
+OVERTAKEN_WITHIN: Final = timedelta(minutes=2)
+"""A message that a dead host had fetched comes back after a minute and some seconds."""
 REASON_CHARACTERS = 200
 BY_CHARACTERS = 64
 
@@ -58,7 +61,7 @@ class AuditEntry:
     """
 
     at: datetime
-    control: ManualControl
+    control: Annotated[ManualControl, Field(alias="action")]
     by: str
     reason: str
     until: datetime | None
@@ -72,20 +75,10 @@ class AuditEntry:
         """Read the stored row."""
         return cls(from_ms(row[0]), ManualControl(row[1]), row[2], row[3], optional_from_ms(row[4]))
 
-    def to_view(self) -> dict[str, Any]:
-        """Return the form of the API."""
-        return {
-            "at": to_rfc3339(self.at),
-            "action": str(self.control),
-            "by": self.by,
-            "reason": self.reason,
-            "until": optional_to_rfc3339(self.until),
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class AuditTrail:
-    """The latest entries in the order of their arrival: at most 50, and at most 4,000 bytes of JSON."""
+    """The latest entries in the order of their arrival: at most 50, and at most 3,000 bytes of JSON."""
 
     entries: tuple[AuditEntry, ...] = ()
 
@@ -103,20 +96,24 @@ class AuditTrail:
         # Its end counts from its arrival, and a repeated message arrives later.
         return any(replace(other, until=entry.until) == entry for other in self.entries)
 
+    def overtakes(self, entry: AuditEntry, now: datetime) -> bool:
+        """Whether a later action arrived before this one; one from a clock that is ahead does not count."""
+        return any(entry.at < other.at <= min(now, entry.at + OVERTAKEN_WITHIN) for other in self.entries)
+
     def with_entry(self, entry: AuditEntry) -> "AuditTrail":
         """Return the trail with one more entry; the oldest are dropped to keep the limits."""
         kept = [*self.entries, entry][-KEPT_ENTRIES:]
-        while len(kept) > 1 and _size(kept) > KEPT_BYTES:
+        while len(kept) > 1 and _audit_chars(kept) > KEPT_BYTES:
             del kept[0]
         return AuditTrail(tuple(kept))
 
 
-def _size(entries: list[AuditEntry]) -> int:
+def _audit_chars(entries: list[AuditEntry]) -> int:
     return len(json.dumps([entry.to_row() for entry in entries]))
 
 
 VERSION: Final = 1
-"""Of the stored form; goes up when an older engine could not read it."""
+"""The version of the stored form; goes up when an older engine could not read it."""
 AUTOMATIC: Final = "circuit"
 """`changed_by` of moves that nobody made by hand."""
 FREE = frozenset({CircuitState.CLOSED, CircuitState.DISABLED})
@@ -129,19 +126,27 @@ _NO_BUDGET = Budget()
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to one probe, until its result arrives or it expires."""
+    """The right to one probe, until its result arrives or it expires.
+
+    Attributes:
+        lease_id: Its name.
+        expires_at: Then another may probe.
+        asked_at: The instant of the latest request for it; None from an older version.
+    """
 
     lease_id: str
     expires_at: datetime
+    asked_at: datetime | None = None
 
     def to_json(self) -> list[Any]:
         """Return the stored row."""
-        return [self.lease_id, to_ms(self.expires_at)]
+        row = [self.lease_id, to_ms(self.expires_at)]
+        return row if self.asked_at is None else [*row, to_ms(self.asked_at)]
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> Self:
         """Read the stored row."""
-        return cls(row[0], from_ms(row[1]))
+        return cls(row[0], from_ms(row[1]), *map(from_ms, row[2:3]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +160,14 @@ class Breaker(JsonRecord):
         window: Calls that ended lately, in this closed or disabled epoch.
         tripped_by: The window that opened the circuit the last time; empty when it never opened.
         failures_in_a_row: As reported; successes that a worker has not reported yet do not interrupt it.
-        opened_at: Start of the break or of the forced break; None while not open.
+        opened_at: Start of the latest break or forced break; None while calls are let through.
+        first_opened_at: Start of the first break since it last let calls through; None while it does, and
+            where an older version opened it.
         retry_at: End of the break; None while not open, or when forced open without an end.
         reopenings: Failed probe rounds since the circuit was last closed; each doubled the break.
         leases: Probes in flight.
-        probe_successes: Of this half-open round.
+        probed: Requests whose probes are over; one that is delivered again gets no lease.
+        probe_successes: The probes of this half-open round that succeeded.
         throttled_until: End of the last throttling pause; kept when it is over.
         waiting: Operations that began to wait, less those that were released.
         reopened_at: The instant from which the release times of waiting operations count; None while they
@@ -169,7 +177,7 @@ class Breaker(JsonRecord):
         reason: Why it is in this state.
         changed_by: Who or what moved it there.
         audit: The latest uses of manual control.
-        reporters: Which reports were counted.
+        reporters: The reports that were counted.
         budget: Level of the retry budget.
         quota: What was left of the dependency's rate limit when a worker last reported it, also after its
             window; None when it was never low.
@@ -199,11 +207,27 @@ class Breaker(JsonRecord):
     budget: Budget = _NO_BUDGET
     quota: Annotated[Quota | None, Form(omits_none=True)] = None
     adaptive: Annotated[Adaptive | None, Form(omits_none=True)] = None
+    probed: tuple[Ask, ...] = ()
+    first_opened_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
+
+    @property
+    def closed_to_calls_since(self) -> datetime | None:
+        """When it first opened since it last let every call through; None while it does."""
+        return self.first_opened_at or self.opened_at
 
     @property
     def concurrency(self) -> int | None:
         """The lowered limit of attempts at once; None while it is not lowered."""
         return None if self.adaptive is None else int(self.adaptive.limit)
+
+    def without_leases(self, ended: Iterable[Lease]) -> "Breaker":
+        """Return the circuit when probes are over."""
+        probed, ids = self.probed, set()
+        for lease in ended:
+            ids.add(lease.lease_id)
+            probed = with_ask(probed, lease.lease_id, lease.asked_at, KEPT_PROBES)
+        left = tuple(lease for lease in self.leases if lease.lease_id not in ids)
+        return replace(self, leases=left, probed=probed)
 
     def is_throttled(self, now: datetime) -> bool:
         """Whether a throttling pause is in force."""
@@ -225,14 +249,13 @@ def moved(breaker: Breaker, move: CircuitMove, now: datetime, *, reason: str, by
         IllegalMoveError: The state does not have this move.
     """
     return replace(
-        breaker,
+        breaker.without_leases(breaker.leases),
         state=target_of(breaker.state, move),
         epoch=breaker.epoch + 1,
         waiting=breaker.remaining_waiting(now),
         # Results of the old epoch must neither trip nor close the circuit in the new one.
         window=replace(breaker.window, buckets=()),
         failures_in_a_row=0,
-        leases=(),
         probe_successes=0,
         expires_at=None,
         reason=reason,
@@ -252,6 +275,7 @@ def opened(
         # Kept for the API, since the window itself is empty from now on.
         tripped_by=breaker.window.trimmed(now) if move is CircuitMove.TRIP else breaker.tripped_by,
         opened_at=now,
+        first_opened_at=breaker.closed_to_calls_since or now,
         retry_at=now + pause,
         reopenings=reopenings,
         reopened_at=None,
@@ -270,6 +294,7 @@ def freed(breaker: Breaker, move: CircuitMove, now: datetime, *, reason: str, by
     return replace(
         moved(breaker, move, now, reason=reason, by=by),
         opened_at=None,
+        first_opened_at=None,
         retry_at=None,
         reopenings=0,
         reopened_at=(after_probe or now) if was_blocked else breaker.reopened_at,
@@ -302,8 +327,7 @@ def advanced(breaker: Breaker, at: datetime) -> Breaker:
         case _:
             pass
     # The probe of a worker that died would otherwise block the half-open round for ever.
-    alive = tuple(lease for lease in breaker.leases if lease.expires_at > now)
-    return replace(breaker, leases=alive)
+    return breaker.without_leases(lease for lease in breaker.leases if lease.expires_at <= now)
 
 
 def corrected(breaker: Breaker, at: datetime) -> Breaker:
@@ -323,11 +347,14 @@ def corrected(breaker: Breaker, at: datetime) -> Breaker:
         quota=None,
         adaptive=None,
         opened_at=_moved_back(breaker.opened_at, at, ahead),
+        first_opened_at=_moved_back(breaker.first_opened_at, at, ahead),
         retry_at=_moved_back(breaker.retry_at, at, ahead),
         reopened_at=_moved_back(breaker.reopened_at, at, ahead),
         draining_since=_moved_back(breaker.draining_since, at, ahead),
         throttled_until=_moved_back(breaker.throttled_until, at, ahead),
-        leases=tuple(Lease(lease.lease_id, max(at, lease.expires_at - ahead)) for lease in breaker.leases),
+        leases=tuple(
+            replace(lease, expires_at=max(at, lease.expires_at - ahead)) for lease in breaker.leases
+        ),
     )
 
 

@@ -7,14 +7,13 @@ with the first message that was made after it.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from durable_retry.engine.adaptive import AdaptiveSettings
-from durable_retry.engine.base.json_forms import Form, JsonRecord, optional_to_rfc3339, to_rfc3339
-from durable_retry.engine.base.sliding_window import SlidingWindow
+from durable_retry.engine.base.json_forms import Form, JsonRecord
 from durable_retry.engine.circuit.breaker import FREE, Breaker, advanced
 from durable_retry.engine.circuit.report import Report
-from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings, budget_snapshot
+from durable_retry.engine.circuit.retry_budget import HEARD_SECONDS, RetryBudgetSettings, budget_snapshot
 from durable_retry.engine.circuit.snapshot import Permitted, Refused, Snapshot
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import (
@@ -25,7 +24,6 @@ from durable_retry.engine.circuit.transitions import (
     probe_requested,
     probes_free,
 )
-from durable_retry.engine.pace import newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +103,16 @@ def snapshot_of(
     Args:
         breaker: The stored state; `Breaker()` when nothing is stored yet.
         now: By the reader's clock, aware UTC.
-        settings: Of the dependency's circuit.
-        budget_settings: Of the dependency's retry budget.
+        settings: The settings of the dependency's circuit.
+        budget_settings: The settings of the dependency's retry budget.
         ahead: How far the reader's clock is ahead of the circuit's.
         reader: Name of the reader in its reports; None for one that makes none.
     """
     current = advanced(breaker, now - ahead)
     clock = current.clock or now
-    # A worker without a report for a whole window takes no share of the retry budget.
-    reported_since = clock - timedelta(seconds=settings.window_seconds)
-    active = current.reporters.active(reported_since)
-    is_counted = reader is None or current.reporters.is_active(reader, reported_since)
+    heard = _Sharing.since(current, clock - timedelta(seconds=HEARD_SECONDS), reader)
+    window_seconds = max(settings.window_seconds, HEARD_SECONDS)
+    known = _Sharing.since(current, clock - timedelta(seconds=window_seconds), reader)
     is_held = current.state is CircuitState.FORCED_OPEN
     return Snapshot(
         taken_at=now,
@@ -132,8 +129,10 @@ def snapshot_of(
             current.budget,
             now=now - ahead,
             settings=budget_settings,
-            reporters=active if is_counted else active + 1,
-            is_counted=is_counted,
+            reporters=heard.workers,
+            is_counted=heard.has_reader,
+            workers=known.workers,
+            is_known=known.has_reader,
         ),
         quota=current.quota,
         concurrency=current.concurrency,
@@ -141,62 +140,23 @@ def snapshot_of(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Sharing:
+    """Workers that share something, the reader among them, and whether the others can know of the reader."""
+
+    workers: int
+    has_reader: bool
+
+    @classmethod
+    def since(cls, breaker: Breaker, since: datetime, reader: str | None) -> Self:
+        """Return those that reported since an instant."""
+        active = breaker.reporters.active(since)
+        has_reader = reader is None or breaker.reporters.is_active(reader, since)
+        return cls(active if has_reader else active + 1, has_reader)
+
+
 def _reopened_at(breaker: Breaker, now: datetime) -> datetime | None:
     if breaker.state not in FREE or breaker.is_throttled(now):
         return None
     ends = [end for end in (breaker.reopened_at, breaker.throttled_until) if end is not None]
     return max(ends, default=None)
-
-
-def view_of(dependency: str, breaker: Breaker, now: datetime, settings: CircuitSettings) -> dict[str, Any]:
-    """Return the document of `GET /api/circuits/{dependency}`.
-
-    `calls` counts what workers reported; while a dependency is healthy each holds back up to 20 calls.
-    `failure_ratio` is null while the window is empty. `retry_at` is when the circuit probes by itself, or the
-    end of a manual control; null for one without an end. `window` is what the counts add up from, and
-    `tripped_by` what the window held when the circuit last opened; null when it never did.
-    """
-    current = advanced(breaker, now)
-    clock = current.clock or now
-    counts = current.window.totals(clock)
-    # A circuit that the settings switch off is stored as closed.
-    is_off = not settings.enabled and current.state is CircuitState.CLOSED
-    blocks = current.state in {CircuitState.OPEN, CircuitState.FORCED_OPEN}
-    ends_at = current.retry_at if current.state is CircuitState.OPEN else current.expires_at
-    return {
-        "dependency": dependency,
-        "state": str(CircuitState.DISABLED if is_off else current.state),
-        "calls": counts.calls,
-        "failures": counts.failures,
-        "failure_ratio": round(counts.failures / counts.calls, 4) if counts.calls else None,
-        "slow_calls": counts.slow,
-        "window": _window_view(current.window, clock),
-        "tripped_by": _window_view(current.tripped_by, current.tripped_by.newest_at),
-        "opened_at": optional_to_rfc3339(current.opened_at),
-        "retry_at": optional_to_rfc3339(ends_at) if blocks else None,
-        "throttled_until": optional_to_rfc3339(
-            current.throttled_until if current.is_throttled(clock) else None
-        ),
-        "quota": None if (quota := newest(clock, current.quota)) is None else quota.to_view(),
-        "reason": "circuit.enabled is false" if is_off else current.reason,
-        "changed_by": "settings" if is_off else current.changed_by,
-        "epoch": current.epoch,
-        "waiting": current.remaining_waiting(clock),
-        "expires_at": optional_to_rfc3339(current.expires_at),
-        "audit": [entry.to_view() for entry in reversed(current.audit.entries)],
-    }
-
-
-def _window_view(window: SlidingWindow, at: datetime | None) -> dict[str, Any] | None:
-    if at is None:
-        return None
-    buckets = [
-        {
-            "from": to_rfc3339(begins_at),
-            "calls": held.calls,
-            "failures": held.failures,
-            "slow_calls": held.slow,
-        }
-        for begins_at, held in window.rows(at)
-    ]
-    return {"bucket_seconds": window.bucket_ms / 1000, "buckets": buckets}

@@ -4,9 +4,11 @@ They are the state of an entity of their own, since workers read that of the cir
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant, to_rfc3339
+from pydantic import Field, computed_field
+
+from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.report import LastFailure
 from durable_retry.engine.circuit.states import CircuitState
@@ -25,8 +27,8 @@ class Opening(JsonRecord):
         reason: Why.
         by: Who or what opened it.
         calls: In the window at that instant; none counted while it was half-open.
-        failures: Of these calls.
-        slow_calls: Of these calls.
+        failures: Those of these calls that failed.
+        slow_calls: Those of these calls that were slow.
         break_seconds: Until the next probe or the end of the hold; None when it has no end.
         last_failure: The last failure that was reported with it; None for an opening by hand, and where
             slow calls opened it.
@@ -41,25 +43,25 @@ class Opening(JsonRecord):
     failures: int
     slow_calls: int
     break_seconds: float | None
-    last_failure: Annotated[LastFailure | None, Form(omits_none=True)] = None
+    last_failure: Annotated[LastFailure | None, Form(omits_none=True), Field(exclude=True)] = None
 
-    def to_view(self) -> dict[str, Any]:
-        """Return the form of the API."""
-        last = self.last_failure
-        return {
-            "at": to_rfc3339(self.at),
-            "epoch": self.epoch,
-            "state": str(self.state),
-            "reason": self.reason,
-            "by": self.by,
-            "calls": self.calls,
-            "failures": self.failures,
-            "failure_ratio": round(self.failures / self.calls, 4) if self.calls else None,
-            "slow_calls": self.slow_calls,
-            "break_seconds": self.break_seconds,
-            "last_category": None if last is None else last.category,
-            "last_error": None if last is None else last.error,
-        }
+    @computed_field  # type: ignore[prop-decorator] # https://github.com/python/mypy/issues/14461
+    @property
+    def failure_ratio(self) -> float | None:
+        """Of the calls; null without any."""
+        return round(self.failures / self.calls, 4) if self.calls else None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def last_category(self) -> str | None:
+        """Of the last failure that was reported with it."""
+        return None if self.last_failure is None else self.last_failure.category
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def last_error(self) -> str | None:
+        """Of the last failure that was reported with it."""
+        return None if self.last_failure is None else self.last_failure.error
 
 
 def opening_of(before: Breaker, after: Breaker, last_failure: LastFailure | None = None) -> Opening | None:
@@ -99,11 +101,11 @@ class Openings(JsonRecord):
     items: tuple[Opening, ...] = ()
 
     def with_opening(self, opening: Opening) -> "Openings":
-        """Return the openings with one more. A duplicate is dropped; beyond `KEPT_OPENINGS` the oldest is."""
+        """Return the openings with one more, in the order of their epochs, whatever that of their arrival.
+
+        A duplicate is dropped; beyond `KEPT_OPENINGS` the oldest is.
+        """
         if any((each.epoch, each.at) == (opening.epoch, opening.at) for each in self.items):
             return self
-        return Openings((*self.items, opening)[-KEPT_OPENINGS:])
-
-    def to_view(self) -> list[dict[str, Any]]:
-        """Return the form of the API, the latest first."""
-        return [each.to_view() for each in reversed(self.items)]
+        items = sorted((*self.items, opening), key=lambda each: (each.epoch, each.at))
+        return Openings(tuple(items[-KEPT_OPENINGS:]))

@@ -8,8 +8,12 @@ settings allow.
 
 The level is part of the circuit's shared state. Workers spend from a copy that is at most a second old. Each
 may take an even share of the copy's tokens, so the workers together overdraw by less than one token each per
-copy, and later retries wait for that debt. The shares of others do not shrink until they read of a new
-worker, so that one takes a single token until it has been counted for a second.
+copy, and later retries wait for that debt. Where a share is used up and tokens are left, a retry asks again:
+the next copy shows what the others took.
+
+A worker that spends is heard within a second, so one that was not heard for `HEARD_SECONDS` has no share: it
+may be dead, and its share would be lost. The shares of others do not shrink until they read of a worker, so
+one that is new, or was silent, takes a single token until it has been counted for a second.
 
 Retries that were due before their process started come all at once after a restart. They may take the level
 below zero, down to `LOAN_SECONDS` of supply: a loan, which later retries wait for. The level is shared, so a
@@ -18,6 +22,9 @@ rolling restart of any length borrows no more than that at a time.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Annotated
+
+from pydantic import Field
 
 from durable_retry.engine.base.json_forms import JsonRecord, MsInstant
 from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
@@ -28,6 +35,8 @@ CREDIT_SECONDS = 10.0
 
 LOAN_SECONDS = 30.0
 """Retries that were due at a restart may borrow this many seconds of supply, all workers together."""
+HEARD_SECONDS = 5.0
+"""A worker that reported nothing for so long has no share of the level."""
 ASK_AGAIN_SECONDS = 1.0
 """A retry that cannot be promised a time yet asks again after one to two times this."""
 
@@ -44,8 +53,8 @@ class RetryBudgetSettings(JsonRecord):
         minimum_per_second: Retries per second beyond that, at least 0.
     """
 
-    ratio: float = 0.2
-    minimum_per_second: float = 1.0
+    ratio: Annotated[float, Field(ge=0, le=1_000)] = 0.2
+    minimum_per_second: Annotated[float, Field(ge=0, le=1_000_000)] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +79,11 @@ class BudgetSnapshot:
     Attributes:
         tokens: When the copy was taken.
         per_second: Tokens that arrive each second at the present rate of first attempts.
-        reporters: Workers that share the level, the reader among them; at least 1.
+        reporters: Workers that share the level: heard in `HEARD_SECONDS`, and the reader; at least 1.
         taken_at: When the copy was taken.
-        is_counted: Whether the others can know of the reader: it has reported lately.
+        is_counted: Whether the reader itself was heard, so that the others can know of it.
+        workers: Reported within the circuit's window, and the reader; those that are dead among them.
+        is_known: Whether the reader itself did.
     """
 
     tokens: float
@@ -80,6 +91,8 @@ class BudgetSnapshot:
     reporters: int
     taken_at: datetime
     is_counted: bool = True
+    workers: int = 1
+    is_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +121,16 @@ def account(
 
     Args:
         budget: The level so far.
-        at: Of the report.
+        at: The instant of the report.
         first_attempts: Started since the reporter's last report.
         retries: Started or promised since then.
-        settings: Of the dependency's budget.
+        settings: The settings of the dependency's budget.
     """
     now = at if budget.at is None else max(at, budget.at)
     firsts = budget.firsts.add(now, Counts(calls=first_attempts)).trimmed(now)
-    level = _accrued(budget, now, settings) + settings.ratio * first_attempts
+    level = _accrued_tokens(budget, now, settings) + settings.ratio * first_attempts
     # The cap applies before the retries are taken, which may leave the level in debt.
-    level = min(level, _capacity(firsts, now, settings)) - retries
+    level = min(level, _token_capacity(firsts, now, settings)) - retries
     # Rounded so that it is the same after a trip through storage.
     return Budget(tokens=round(level, 6), at=now, firsts=firsts)
 
@@ -135,19 +148,32 @@ def budget_snapshot(
     settings: RetryBudgetSettings,
     reporters: int,
     is_counted: bool = True,
+    workers: int = 1,
+    is_known: bool = True,
 ) -> BudgetSnapshot:
     """Return a worker's copy of the level, with what was added since the last report.
 
     Args:
         budget: The shared level.
         now: Aware UTC.
-        settings: Of the dependency's budget.
-        reporters: Workers that reported lately, and the reader; at least 1 is used.
-        is_counted: Whether the reader has reported lately.
+        settings: The settings of the dependency's budget.
+        reporters: See `BudgetSnapshot`, like the three below; at least 1 is used.
+        is_counted: See `reporters`.
+        workers: Likewise; at least `reporters` is used.
+        is_known: See `reporters`.
     """
     per_second = supply_per_second(budget, now, settings)
-    tokens = min(_accrued(budget, now, settings), _capacity(budget.firsts, now, settings))
-    return BudgetSnapshot(tokens, per_second, max(1, reporters), taken_at=now, is_counted=is_counted)
+    tokens = min(_accrued_tokens(budget, now, settings), _token_capacity(budget.firsts, now, settings))
+    reporters = max(1, reporters)
+    return BudgetSnapshot(
+        tokens,
+        per_second,
+        reporters,
+        taken_at=now,
+        is_counted=is_counted,
+        workers=max(workers, reporters),
+        is_known=is_known,
+    )
 
 
 def budget_allows(
@@ -169,28 +195,30 @@ def budget_allows(
     Args:
         snapshot: Copy of the shared level.
         now: Aware UTC.
-        settings: Of the dependency's budget; a ratio of 0 allows everything.
+        settings: The settings of the dependency's budget; a ratio of 0 allows everything.
         taken_here: Tokens that this worker took since the copy.
-        operation_id: Of the operation.
+        operation_id: The id of the operation.
         taken_as_newcomer: Tokens that this worker took before it was counted for a second; None when it was.
         is_overdue: The retry was due before the worker's process started, so it may borrow.
     """
     if settings.ratio <= 0:
         return BudgetAllowed()
     is_newcomer = taken_as_newcomer is not None
-    if taken_as_newcomer is not None and snapshot.reporters > 1:
+    if taken_as_newcomer is not None and snapshot.workers > 1:
         # Until the others read of this worker, they share out all tokens among themselves.
         is_first = taken_as_newcomer == 0 and snapshot.tokens >= 1.0
         return BudgetAllowed() if is_first else _ask_again(now, ASK_AGAIN_SECONDS, operation_id)
     loan = LOAN_SECONDS * snapshot.per_second if is_overdue and not is_newcomer else 0.0
-    if taken_here < _share(snapshot.tokens + loan, snapshot.reporters):
+    if taken_here < _share_of_tokens(snapshot.tokens + loan, snapshot.reporters):
         return BudgetAllowed()
-    if is_overdue and (is_newcomer or snapshot.tokens + loan >= 1.0):
-        return _ask_again(now, ASK_AGAIN_SECONDS, operation_id)  # The loan, or what others leave of it.
+    may_borrow = is_overdue and (is_newcomer or snapshot.tokens + loan >= 1.0)
+    if may_borrow or snapshot.tokens - taken_here >= 1.0:
+        # The next copy shows the loan, or the tokens, as far as the others leave them.
+        return _ask_again(now, ASK_AGAIN_SECONDS, operation_id)
     if snapshot.per_second <= 0:
         return _ask_again(now, _NO_SUPPLY_SECONDS, operation_id)
     taken_before = taken_here + deterministic_fraction("budget", operation_id)
-    debt = max(0.0, 1.0 - snapshot.tokens) + taken_before * snapshot.reporters
+    debt = max(0.0, 1.0 - snapshot.tokens + taken_before * snapshot.reporters)
     until = snapshot.taken_at + timedelta(seconds=debt / snapshot.per_second)
     return BudgetPostponed(until=max(now, until), reserved=True)
 
@@ -200,7 +228,7 @@ def _ask_again(now: datetime, seconds: float, operation_id: str) -> BudgetPostpo
     return BudgetPostponed(until=now + timedelta(seconds=wait_seconds), reserved=False)
 
 
-def _share(tokens: float, reporters: int) -> int:
+def _share_of_tokens(tokens: float, reporters: int) -> int:
     if tokens < 1.0:
         return 0
     # Of a few tokens among many workers each may take one: the overdraft is a debt that later retries wait
@@ -208,11 +236,11 @@ def _share(tokens: float, reporters: int) -> int:
     return max(1, int(tokens / reporters))
 
 
-def _capacity(firsts: SlidingWindow, now: datetime, settings: RetryBudgetSettings) -> float:
+def _token_capacity(firsts: SlidingWindow, now: datetime, settings: RetryBudgetSettings) -> float:
     earned = CREDIT_SECONDS * settings.minimum_per_second + settings.ratio * firsts.totals(now).calls
     return max(1.0, earned)
 
 
-def _accrued(budget: Budget, now: datetime, settings: RetryBudgetSettings) -> float:
+def _accrued_tokens(budget: Budget, now: datetime, settings: RetryBudgetSettings) -> float:
     elapsed_seconds = CREDIT_SECONDS if budget.at is None else (now - budget.at).total_seconds()
     return budget.tokens + max(0.0, elapsed_seconds) * settings.minimum_per_second

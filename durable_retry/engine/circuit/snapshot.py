@@ -52,7 +52,7 @@ def release_at(
     after one break is not last after every break.
 
     Args:
-        operation_id: Of the waiting operation.
+        operation_id: The id of the waiting operation.
         reopened_at: When calls become possible: the end of the break, or the closing.
         waiting: How many wait for this circuit, as far as known; too small a number makes the rate higher.
         settings: Rate and minimum.
@@ -192,7 +192,7 @@ class Permitted(JsonRecord):
 
     Attributes:
         epoch: To be reported with the result.
-        lease_id: Of the probe; None when it is none.
+        lease_id: The id of the probe; None when it is none.
         lease_expires_at: A probe's result counts until then.
         fail_open: The circuit could not be read, so the call goes without its protection; logged and counted.
         in_share: It counts within the worker's share of the dependency's limits until it ends.
@@ -258,8 +258,8 @@ def permit(
         snapshot: None or an old one means that the circuit could not be read. The call goes (fail open),
             unless the old one shows a hold that has not ended.
         now: By the worker's clock, aware UTC.
-        settings: Of the dependency's circuit.
-        operation_id: Of the operation, for its release time.
+        settings: The settings of the dependency's circuit.
+        operation_id: The id of the operation, for its release time.
         waiting: True when it was refused before in this wait, so it goes at its release time.
         here: What this worker did since the snapshot.
     """
@@ -319,7 +319,7 @@ class _Seen:
         if until <= self.now:
             return None
         # The operation asks again now and then even if the end is far: a person may close the circuit early.
-        return self._refuse(
+        return self._refuse_until(
             min(until, self.now + longest), f"the circuit is held open: {self.snapshot.reason}"
         )
 
@@ -329,18 +329,18 @@ class _Seen:
         # No break lasts that long: a wrong clock wrote it, and the entity corrects it when asked.
         if retry_at <= self.now or retry_at - self.now > longest + CLOCK_LEAD:
             return None
-        return self._refuse(retry_at, f"the circuit is open: {self.snapshot.reason}")
+        return self._refuse_until(retry_at, f"the circuit is open: {self.snapshot.reason}")
 
     def throttled(self) -> Refused | None:
         until = self.snapshot.throttled_until
         if until is None or until <= self.now:
             return None
-        return self._refuse(until, THROTTLED)
+        return self._refuse_until(until, THROTTLED)
 
     def probing(self, free: int) -> Permit:
         if self.here.asked < free:
             return AskForProbe(self.snapshot.epoch)
-        return self._refuse(self.now + RECHECK, ALL_PROBES_UNDER_WAY)
+        return self._refuse_until(self.now + RECHECK, ALL_PROBES_UNDER_WAY)
 
     def released(self, *, waiting: bool) -> Permit:
         permitted = Permitted(self.snapshot.epoch)
@@ -352,8 +352,8 @@ class _Seen:
         detail = f"released in turn, one of {self.snapshot.waiting} that waited"
         return Refused(base=place, waiting=0, until=place, reason=detail)
 
-    def _refuse(self, base: datetime, reason: str) -> Refused:
-        reporters = self.snapshot.budget.reporters if self.snapshot.budget is not None else 1
+    def _refuse_until(self, base: datetime, reason: str) -> Refused:
+        reporters = self.snapshot.budget.workers if self.snapshot.budget is not None else 1
         # The snapshot does not contain what was refused since; other workers refuse about as many as this
         # one.
         waiting = self.snapshot.waiting + self.here.refused * reporters

@@ -4,8 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Annotated
+
+from pydantic import Field
 
 from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.validation import PositiveSeconds, Ratio, Seconds
 
 
 class CircuitState(StrEnum):
@@ -87,15 +91,15 @@ class CircuitSettings(JsonRecord):
     """
 
     enabled: bool = True
-    failure_ratio: float = 0.5
-    minimum_calls: int = 10
-    window_seconds: float = 30.0
-    consecutive_failures: int = 0
-    slow_call_seconds: float = 0.0
-    slow_call_ratio: float = 1.0
-    break_seconds: float = 30.0
-    max_break_seconds: float = 600.0
-    half_open_calls: int = 1
+    failure_ratio: Ratio = 0.5
+    minimum_calls: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    window_seconds: PositiveSeconds = 30.0
+    consecutive_failures: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    slow_call_seconds: Seconds = 0.0
+    slow_call_ratio: Ratio = 1.0
+    break_seconds: PositiveSeconds = 30.0
+    max_break_seconds: PositiveSeconds = 600.0
+    half_open_calls: Annotated[int, Field(ge=1, le=20)] = 1
 
     def break_seconds_after(self, reopenings: int) -> float:
         """Return the length of the break after failed probe rounds in a row: doubled by each, capped.

@@ -5,7 +5,9 @@ from datetime import datetime, timedelta
 from typing import Annotated, assert_never
 
 from durable_retry.engine.adaptive import NOTHING_OBSERVED, AdaptiveSettings, adapted
-from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant, from_ms, to_ms
+from durable_retry.engine.base.asks import is_repeated
+from durable_retry.engine.base.instants import from_ms, to_ms
+from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
 from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
 from durable_retry.engine.circuit.breaker import (
     BY_CHARACTERS,
@@ -56,11 +58,11 @@ def apply_report(
 
     Args:
         breaker: The state so far.
-        report: Of the worker; one that was counted before changes nothing.
+        report: The report of the worker; one that was counted before changes nothing.
         received_at: The present, by the circuit's clock.
-        settings: Of the dependency's circuit.
-        budget_settings: Of the dependency's retry budget.
-        adaptive_settings: Of its limit of attempts at once; None when that does not adapt.
+        settings: The settings of the dependency's circuit.
+        budget_settings: The settings of the dependency's retry budget.
+        adaptive_settings: The settings of its limit of attempts at once; None when that does not adapt.
     """
     breaker = advanced(corrected(breaker, received_at), received_at)
     # Signals are delivered at least once.
@@ -80,15 +82,15 @@ def apply_report(
         budget=budget,
         reporters=breaker.reporters.with_report(report.reporter, report.sequence, now),
     )
-    breaker = _paused(breaker, report.throttled_until, now)
+    breaker = _after_pause(breaker, report.throttled_until, now)
     quota = newest(now, breaker.quota, report.quota)
     adaptive = adapted(breaker.adaptive, report.observed or NOTHING_OBSERVED, now, adaptive_settings)
     breaker = replace(breaker, waiting=breaker.waiting + report.refused, quota=quota, adaptive=adaptive)
     for probe in report.probes:
-        breaker = _probed(breaker, probe, now, settings)
+        breaker = _after_probe(breaker, probe, now, settings)
     if report.epoch != breaker.epoch or breaker.state not in FREE:
         return breaker
-    return _tripped_if_sick(_counted(breaker, report, now, settings), now, settings)
+    return _tripped_if_sick(_after_report(breaker, report, now, settings), now, settings)
 
 
 def _by_circuit_clock(report: Report, now: datetime) -> Report:
@@ -114,7 +116,7 @@ def _by_circuit_clock(report: Report, now: datetime) -> Report:
     )
 
 
-def _paused(breaker: Breaker, until: datetime | None, now: datetime) -> Breaker:
+def _after_pause(breaker: Breaker, until: datetime | None, now: datetime) -> Breaker:
     if until is None or until <= now:
         return breaker
     until = from_ms(to_ms(min(until, now + LONGEST_PAUSE)))
@@ -124,13 +126,12 @@ def _paused(breaker: Breaker, until: datetime | None, now: datetime) -> Breaker:
     return replace(breaker, throttled_until=max(until, breaker.throttled_until or until))
 
 
-def _probed(breaker: Breaker, probe: ProbeResult, now: datetime, settings: CircuitSettings) -> Breaker:
+def _after_probe(breaker: Breaker, probe: ProbeResult, now: datetime, settings: CircuitSettings) -> Breaker:
     # A probe counts under its lease alone: after it expired, another operation may be probing.
     is_live = any(lease.lease_id == probe.lease_id for lease in breaker.leases)
     if breaker.state is not CircuitState.HALF_OPEN or probe.epoch != breaker.epoch or not is_live:
         return breaker
-    others = tuple(lease for lease in breaker.leases if lease.lease_id != probe.lease_id)
-    breaker = replace(breaker, leases=others)
+    breaker = breaker.without_leases(lease for lease in breaker.leases if lease.lease_id == probe.lease_id)
     if probe.health is CallHealth.SILENT:
         return breaker
     if probe.health is CallHealth.FAILURE:
@@ -141,7 +142,7 @@ def _probed(breaker: Breaker, probe: ProbeResult, now: datetime, settings: Circu
     return replace(breaker, probe_successes=successes)
 
 
-def _counted(breaker: Breaker, report: Report, now: datetime, settings: CircuitSettings) -> Breaker:
+def _after_report(breaker: Breaker, report: Report, now: datetime, settings: CircuitSettings) -> Breaker:
     window = breaker.window
     empty = SlidingWindow.over(settings.window_seconds)
     if window.bucket_ms != empty.bucket_ms:
@@ -189,10 +190,10 @@ class ProbeRequest(JsonRecord):
     """The request of an operation to probe a half-open circuit.
 
     Attributes:
-        operation_id: Of the operation.
+        operation_id: The id of the operation.
         attempt: Number of the attempt that would probe, from 1; a repeated request for it gets the same
             lease.
-        at: When it was made, aware UTC; only older versions of the circuit use it.
+        at: When it was made, aware UTC: one that is delivered again after its probe is over gets no lease.
         lease_seconds: The longest that its call can take: the time limit of an attempt, and room for
             transport. After that the probe is free again. Limited to 1 s to 1 hour.
     """
@@ -225,22 +226,27 @@ def probe_requested(
     """
     breaker = advanced(corrected(breaker, received_at), received_at)
     now = breaker.clock or received_at
-    found = _obstacle(breaker, now, settings)
+    found = _obstacle_to_calls(breaker, now, settings)
     if found is not None:
         return breaker, refused(request.operation_id, found[0], breaker.waiting, found[1])
     if breaker.state is not CircuitState.HALF_OPEN:
         return breaker, Permitted(epoch=breaker.epoch)
     for lease in breaker.leases:
         if lease.lease_id == request.lease_id:
-            return breaker, _permitted(breaker, lease)
+            return breaker, _permit_of_lease(breaker, lease)
+    if is_repeated(breaker.probed, request.lease_id, request.at):
+        return breaker, refused(request.operation_id, now + RECHECK, breaker.waiting, ALL_PROBES_UNDER_WAY)
     if probes_free(breaker, settings) == 0:
         return breaker, refused(request.operation_id, now + RECHECK, breaker.waiting, ALL_PROBES_UNDER_WAY)
     seconds = min(max(request.lease_seconds, SHORTEST_LEASE_SECONDS), LONGEST_LEASE_SECONDS)
-    lease = Lease(request.lease_id, now + timedelta(milliseconds=round(seconds * 1000)))
-    return replace(breaker, leases=(*breaker.leases, lease)), _permitted(breaker, lease)
+    expires_at = now + timedelta(milliseconds=round(seconds * 1000))
+    lease = Lease(request.lease_id, expires_at, request.at)
+    return replace(breaker, leases=(*breaker.leases, lease)), _permit_of_lease(breaker, lease)
 
 
-def _obstacle(breaker: Breaker, now: datetime, settings: CircuitSettings) -> tuple[datetime, str] | None:
+def _obstacle_to_calls(
+    breaker: Breaker, now: datetime, settings: CircuitSettings
+) -> tuple[datetime, str] | None:
     if breaker.state is CircuitState.FORCED_OPEN:
         until = now + timedelta(seconds=settings.max_break_seconds)
         return min(until, breaker.expires_at or until), f"the circuit is held open: {breaker.reason}"
@@ -251,7 +257,7 @@ def _obstacle(breaker: Breaker, now: datetime, settings: CircuitSettings) -> tup
     return None
 
 
-def _permitted(breaker: Breaker, lease: Lease) -> Permitted:
+def _permit_of_lease(breaker: Breaker, lease: Lease) -> Permitted:
     return Permitted(breaker.epoch, lease_id=lease.lease_id, lease_expires_at=lease.expires_at)
 
 
@@ -266,8 +272,8 @@ class ManualAction(JsonRecord):
         reason: Why.
         for_seconds: How long opening or disabling lasts, above 0; None means until the next manual control.
             Ignored for closing and resetting, which have no duration.
-        epoch: Of the circuit that the person saw: in any other the action changes nothing. None means that
-            it applies whatever the circuit did meanwhile.
+        epoch: The epoch of the circuit that the person saw: in any other the action changes nothing. None
+            means that it applies whatever the circuit did meanwhile.
     """
 
     control: Annotated[ManualControl, Form(name="hand")]
@@ -281,7 +287,9 @@ class ManualAction(JsonRecord):
 def apply_manual_action(breaker: Breaker, action: ManualAction, received_at: datetime) -> Breaker:
     """Apply a manual control and record it. A message that arrives twice is applied once.
 
-    The circuit orders the actions, by their arrival: the clocks of those who make them differ.
+    A message that a later one overtook is recorded and changes nothing: the latest word of a person counts.
+    Later is what the clocks of those who act say; where they differ by more than messages are late, the
+    arrival decides.
     """
     current = advanced(corrected(breaker, received_at), received_at)
     now = current.clock or received_at
@@ -290,18 +298,20 @@ def apply_manual_action(breaker: Breaker, action: ManualAction, received_at: dat
         control=action.control,
         by=action.by[:BY_CHARACTERS],
         reason=action.reason[:REASON_CHARACTERS],
-        until=_until(action, now),
+        until=_end_of_control(action, now),
     )
     if breaker.audit.has(entry):
         return breaker
     if action.epoch is not None and action.epoch != current.epoch:
         return current
-    changed = _changed(current, entry, now)
+    if breaker.audit.overtakes(entry, now):
+        return replace(current, audit=breaker.audit.with_entry(entry))
+    changed = _after_control(current, entry, now)
     # A control whose time was over before its message arrived ends at once.
     return advanced(replace(changed, audit=breaker.audit.with_entry(entry)), received_at)
 
 
-def _until(action: ManualAction, now: datetime) -> datetime | None:
+def _end_of_control(action: ManualAction, now: datetime) -> datetime | None:
     if action.for_seconds is None or action.control in {ManualControl.CLOSE, ManualControl.RESET}:
         return None
     # A message that was under way for longer than clocks differ is old: its time counts from its sending.
@@ -309,7 +319,7 @@ def _until(action: ManualAction, now: datetime) -> datetime | None:
     return from_ms(to_ms(begins_at + timedelta(seconds=action.for_seconds)))
 
 
-def _changed(breaker: Breaker, entry: AuditEntry, now: datetime) -> Breaker:
+def _after_control(breaker: Breaker, entry: AuditEntry, now: datetime) -> Breaker:
     match entry.control:
         case ManualControl.OPEN:
             return _held_open(breaker, entry, now)
@@ -319,7 +329,7 @@ def _changed(breaker: Breaker, entry: AuditEntry, now: datetime) -> Breaker:
         case ManualControl.CLOSE:
             return freed(breaker, CircuitMove.CLOSE, now, reason=entry.reason, by=entry.by)
         case ManualControl.RESET:
-            return _reset(freed(breaker, CircuitMove.RESET, now, reason=entry.reason, by=entry.by), now)
+            return _after_reset(freed(breaker, CircuitMove.RESET, now, reason=entry.reason, by=entry.by), now)
         case _ as never:
             assert_never(never)
 
@@ -328,6 +338,7 @@ def _held_open(breaker: Breaker, entry: AuditEntry, now: datetime) -> Breaker:
     return replace(
         moved(breaker, CircuitMove.FORCE_OPEN, now, reason=entry.reason, by=entry.by),
         opened_at=now,
+        first_opened_at=breaker.closed_to_calls_since or now,
         retry_at=None,
         reopened_at=None,
         draining_since=None,
@@ -335,7 +346,7 @@ def _held_open(breaker: Breaker, entry: AuditEntry, now: datetime) -> Breaker:
     )
 
 
-def _reset(breaker: Breaker, now: datetime) -> Breaker:
+def _after_reset(breaker: Breaker, now: datetime) -> Breaker:
     """Start anew, keeping the epoch, the audit trail, the counted reports and the waiting operations."""
     was_throttled = breaker.is_throttled(now)
     return replace(

@@ -1,4 +1,4 @@
-"""Which dead letters a query means, and the list that it reads."""
+"""The dead letters that a query means, and the list that it reads."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,10 +14,10 @@ class DeadLetterFilter(JsonRecord):
 
     Attributes:
         status: See `Status`.
-        reason: Of `DeadLetterReason`.
-        category: Of the last failure.
+        reason: A value of `DeadLetterReason`.
+        category: The category of the last failure.
         dependency: Its name.
-        group: Of the root cause.
+        group: The id of the root cause.
         created_after: Created at this instant or later.
         created_before: Created before this instant.
     """

@@ -16,12 +16,15 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, NotRequired, Self, TypedDict
 
-from durable_retry.engine.base.json_forms import JsonRecord, from_rfc3339, optional_to_rfc3339, to_rfc3339
-from durable_retry.engine.base.masking import Masking
+from pydantic import Field
+
+from durable_retry.engine.base.instants import from_ms, from_rfc3339
+from durable_retry.engine.base.json_forms import Form, JsonRecord
 from durable_retry.engine.base.names import Category, DeadLetterReason
-from durable_retry.engine.operations.operation import content_of, without_credentials
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.operations.operation import without_credentials
 
 _VARIABLE: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # a UUID
@@ -38,9 +41,9 @@ def failure_group(
 
     Args:
         dependency: None for a message that names none.
-        category: Of the last failure.
-        reason: Of `DeadLetterReason`.
-        status_code: Of the last answer; None when there was none.
+        category: The category of the last failure.
+        reason: A value of `DeadLetterReason`.
+        status_code: The status code of the last answer; None when there was none.
         error: As recorded with the last attempt; None when there was none.
 
     Returns:
@@ -64,19 +67,6 @@ class Status(StrEnum):
     ARCHIVED = "archived"
 
 
-STATUS_MOVES: Final = frozenset(
-    {
-        (Status.OPEN, Status.REPLAYED),
-        (Status.REPLAYED, Status.OPEN),
-        (Status.OPEN, Status.ARCHIVED),
-        (Status.REPLAYED, Status.ARCHIVED),
-        (Status.ARCHIVED, Status.OPEN),
-        (Status.ARCHIVED, Status.REPLAYED),
-    }
-)
-"""Every legal move."""
-
-
 class WrongStatusError(Exception):
     """An action that a dead letter of this status does not allow."""
 
@@ -89,6 +79,14 @@ class FullError(Exception):
     """A dead letter has the most notes that it can hold."""
 
 
+class EditedPlace(TypedDict):
+    """What an edit changed; a side that had nothing there lacks its key."""
+
+    pointer: str
+    before: NotRequired[Any]
+    after: NotRequired[Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay(JsonRecord):
     """One replay of a dead letter.
@@ -98,7 +96,7 @@ class Replay(JsonRecord):
         requested_at: When it was asked for.
         operation: JSON form of the `OperationInput` that it starts, without credentials; not shown.
         note: The person's; None when there is none.
-        changes: What was edited: `{"pointer", "before", "after"}` of each place.
+        changes: What was edited.
         replay_id: The bulk replay that it belongs to; None for a single one.
         dead_letter_id: The dead letter that it ended as; None unless it failed too.
         by: Who asked for it; None when nobody said.
@@ -106,24 +104,21 @@ class Replay(JsonRecord):
 
     operation_id: str
     requested_at: datetime
-    operation: Mapping[str, Any]
+    operation: Annotated[Mapping[str, Any], Field(exclude=True, default_factory=dict)]
     note: str | None = None
-    changes: tuple[Mapping[str, Any], ...] = ()
+    changes: tuple[EditedPlace, ...] = ()
     replay_id: str | None = None
     dead_letter_id: str | None = None
     by: str | None = None
 
-    def shown(self, masking: Masking) -> dict[str, Any]:
-        """Return one item of a document's `replays`."""
-        return {
-            "operation_id": self.operation_id,
-            "requested_at": to_rfc3339(self.requested_at),
-            "note": self.note,
-            "changes": masking.changes(self.changes),
-            "replay_id": self.replay_id,
-            "dead_letter_id": self.dead_letter_id,
-            "by": self.by,
-        }
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note(JsonRecord):
+    """What a person wrote; `by` is None when nobody said who."""
+
+    text: str
+    at: datetime
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +131,7 @@ class DeadLetterRecord(JsonRecord):
         key: Idempotency key of the operation, or the source's id of the message.
         source: Where it came from: `http`, `queue`, ...
         dependency: None when a message names none that is known.
-        category: Of the last failure.
+        category: The category of the last failure.
         reason: Why it needs a person.
         detail: One line for a person, without secrets.
         group: Equal for equal root causes.
@@ -147,12 +142,13 @@ class DeadLetterRecord(JsonRecord):
         message: Raw text, cut after `MAX_MESSAGE_CHARS`; None for an operation.
         message_chars: Length of the whole message; None for an operation, and in rows of older versions.
         archived_by: Who archived it; None when nobody said.
+        unreadable: Why its row cannot be read, of what is shown in its place; such a record is never stored.
         correlation_id: The caller's; None when not given.
         replay_of: The dead letter whose replay this is; None for a first failure.
         status: Where it stands.
         archived_at: None unless archived.
         replays: Oldest first.
-        notes: `{"text", "at", "by"}`, oldest first; `by` is missing in rows of older versions.
+        notes: JSON forms of `Note`, oldest first.
     """
 
     id: str
@@ -177,42 +173,13 @@ class DeadLetterRecord(JsonRecord):
     notes: tuple[Mapping[str, Any], ...] = ()
     message_chars: int | None = None
     archived_by: str | None = None
+    unreadable: Annotated[str | None, Form(is_stored=False)] = None
 
     @property
     def is_cut(self) -> bool:
         """Whether only the beginning of the message was kept."""
         kept = len(self.message or "")
         return kept >= MAX_MESSAGE_CHARS if self.message_chars is None else kept < self.message_chars
-
-    def shown(self, masking: Masking) -> dict[str, Any]:
-        """Return the document of `GET /api/dead-letters/{id}`."""
-        return {
-            "id": self.id,
-            "operation_id": self.operation_id,
-            "key": self.key,
-            "source": self.source,
-            "dependency": self.dependency,
-            "category": self.category.value,
-            "reason": self.reason.value,
-            "detail": self.detail,
-            "group": self.group,
-            "attempts": [dict(attempt) for attempt in self.attempts],
-            **self._content(masking),
-            "correlation_id": self.correlation_id,
-            "first_failed_at": to_rfc3339(self.first_failed_at),
-            "created_at": to_rfc3339(self.created_at),
-            "status": self.status.value,
-            "archived_at": optional_to_rfc3339(self.archived_at),
-            "archived_by": self.archived_by,
-            "replay_of": self.replay_of,
-            "replays": [replayed.shown(masking) for replayed in self.replays],
-            "notes": [{"by": None, **note} for note in self.notes],
-        }
-
-    def _content(self, masking: Masking) -> dict[str, Any]:
-        if self.operation is None:
-            return masking.shown({"message": self.message, "message_chars": self.message_chars})
-        return content_of(self.operation, masking)
 
 
 def of_operation(dead_letter_id: str, entry: Mapping[str, Any], now: datetime) -> DeadLetterRecord:
@@ -284,6 +251,38 @@ def of_message(
     )
 
 
+def unreadable_record(
+    dead_letter_id: str, why: str, *, status: Any, reason: Any, created_at: Any
+) -> DeadLetterRecord:
+    """Return what is shown of a dead letter whose document cannot be read.
+
+    Args:
+        dead_letter_id: Its id.
+        why: It cannot be read.
+        status: As its row has it beside the document, if it has; the same holds for the next two.
+        reason: A value of `DeadLetterReason`.
+        created_at: RFC 3339.
+    """
+    made_at = read_or(lambda: from_rfc3339(created_at), lambda _: from_ms(0))
+    known = read_or(lambda: DeadLetterReason(reason), lambda _: DeadLetterReason.POISON_MESSAGE)
+    detail = f"This dead letter cannot be read: {why}"
+    return DeadLetterRecord(
+        id=dead_letter_id,
+        operation_id=None,
+        key="",
+        source="",
+        dependency=None,
+        category=Category.MALFORMED,
+        reason=known,
+        detail=detail,
+        group=failure_group(dependency=None, category="", reason=known, status_code=None, error=detail),
+        created_at=made_at,
+        first_failed_at=made_at,
+        status=read_or(lambda: Status(status), lambda _: Status.OPEN),
+        unreadable=why,
+    )
+
+
 _SHORT_CHARS: Final = 10_000
 
 
@@ -305,88 +304,15 @@ def shortened(record: DeadLetterRecord, why: str) -> DeadLetterRecord:
     )
 
 
-def archived(record: DeadLetterRecord, now: datetime, by: str | None = None) -> DeadLetterRecord:
-    """Return the dead letter archived; `by` is None when nobody said who did it.
-
-    Raises:
-        WrongStatusError: It is archived already.
-    """
-    return replace(_moved(record, Status.ARCHIVED), archived_at=now, archived_by=by)
-
-
-def restored(record: DeadLetterRecord) -> DeadLetterRecord:
-    """Return an archived dead letter with the status that it had before.
-
-    Raises:
-        WrongStatusError: It is not archived.
-    """
-    if record.status is not Status.ARCHIVED:
-        raise WrongStatusError(record.status)
-    target = Status.REPLAYED if record.replays else Status.OPEN
-    return replace(_moved(record, target), archived_at=None, archived_by=None)
-
-
-def noted(record: DeadLetterRecord, text: str, now: datetime, by: str | None = None) -> DeadLetterRecord:
-    """Add a note; `by` is None when nobody said who wrote it.
-
-    Raises:
-        FullError: It has as many as it can hold.
-    """
-    if len(record.notes) >= MAX_NOTES:
-        raise FullError(f"it has {MAX_NOTES} notes already")
-    return replace(record, notes=(*record.notes, {"text": text, "at": to_rfc3339(now), "by": by}))
-
-
-def replayed(record: DeadLetterRecord, started: Replay) -> DeadLetterRecord:
-    """Return the dead letter with a replay added; stored before the start, and undone when the start fails.
-
-    Raises:
-        WrongStatusError: It is not open.
-    """
-    if record.status is not Status.OPEN:
-        raise WrongStatusError(record.status)
-    return replace(_moved(record, Status.REPLAYED), replays=(*record.replays, started))
-
-
-def not_replayed(record: DeadLetterRecord) -> DeadLetterRecord:
-    """Return the dead letter without its latest replay, which could not be started.
-
-    Unchanged when that replay did start and has failed again meanwhile.
-
-    Raises:
-        WrongStatusError: It is not replayed.
-    """
-    if record.status is not Status.REPLAYED:
-        raise WrongStatusError(record.status)
-    # The replay did start: it has failed again. Only the answer to its start was lost.
-    if record.replays[-1].dead_letter_id is not None:
-        return record
-    return replace(_moved(record, Status.OPEN), replays=record.replays[:-1])
-
-
-def failed_again(record: DeadLetterRecord, dead_letter_id: str) -> DeadLetterRecord:
-    """Return the dead letter with the id of the dead letter that its latest replay became."""
-    if not record.replays:
-        return record
-    last = replace(record.replays[-1], dead_letter_id=dead_letter_id)
-    return replace(record, replays=(*record.replays[:-1], last))
-
-
-def _moved(record: DeadLetterRecord, status: Status) -> DeadLetterRecord:
-    if (record.status, status) not in STATUS_MOVES:
-        raise WrongStatusError(record.status)
-    return replace(record, status=status)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facets:
     """The values by which a dead letter can be found, besides status and time.
 
     Attributes:
-        reason: Of `DeadLetterReason`.
-        category: Of the last failure.
+        reason: A value of `DeadLetterReason`.
+        category: The category of the last failure.
         dependency: "" for a message that names none.
-        group: Of its root cause.
+        group: The id of its root cause.
     """
 
     reason: str

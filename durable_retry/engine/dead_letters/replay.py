@@ -8,15 +8,11 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
+from durable_retry.engine.base.json_input import json_problems
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.text import MASK
-from durable_retry.engine.base.validation import (
-    InvalidInputError,
-    Problem,
-    Strict,
-    pointer_of,
-)
-from durable_retry.engine.dead_letters.record import MAX_MESSAGE_CHARS, DeadLetterRecord
+from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict, pointer_of, with_example
+from durable_retry.engine.dead_letters.record import MAX_MESSAGE_CHARS, DeadLetterRecord, EditedPlace
 from durable_retry.engine.operations.operation import missing_credentials, without_credentials
 from durable_retry.engine.operations.request import OperationRequest, canonical_json, parse_operation
 
@@ -38,6 +34,8 @@ class ReplayBody(Strict):
             Left out, it is new when the call or the input was edited; other headers alone keep it.
     """
 
+    model_config = with_example(request={"json": {"amount": 6}}, note="The amount was wrong.")
+
     request: dict[str, Any] | None = None
     input: Any = None
     message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] | None = None
@@ -58,6 +56,8 @@ def unmasked(edits: ReplayBody, record: DeadLetterRecord, masking: Masking) -> R
     """
     kept = {"message": record.message, **(without_credentials(record.operation) if record.operation else {})}
     written = {name: getattr(edits, name) for name in edits.edits}
+    if problems := json_problems(written):  # before anything walks it by recursion
+        raise InvalidInputError(problems)
     known = {
         name: masking.restored(name, value, kept[name])
         for name, value in written.items()
@@ -78,7 +78,7 @@ def edited_operation(record: DeadLetterRecord, edits: ReplayBody) -> OperationRe
     if refused:
         detail = "cannot be edited: this dead letter has " + ("an input" if is_handler else "a request")
         raise InvalidInputError(Problem(f"/{name}", detail) for name in sorted(refused))
-    return _parsed(
+    return _parsed_request(
         {"handler": operation["handler"], "input": operation["input"]}
         if is_handler
         else {"dependency": operation["dependency"], "request": operation["request"]},
@@ -87,12 +87,14 @@ def edited_operation(record: DeadLetterRecord, edits: ReplayBody) -> OperationRe
     )
 
 
-def _parsed(document: dict[str, Any], edits: ReplayBody, record: DeadLetterRecord) -> OperationRequest:
+def _parsed_request(
+    document: dict[str, Any], edits: ReplayBody, record: DeadLetterRecord
+) -> OperationRequest:
     operation = record.operation or {}
     if "input" in edits.edits:
         document["input"] = edits.input
     if edits.request is not None:
-        document["request"] = _overlaid(document["request"], edits.request)
+        document["request"] = _edited_request(document["request"], edits.request)
     # Credentials were masked when the dead letter was stored, so the person must supply them again.
     missing = list(missing_credentials(document.get("request")))
     if missing:
@@ -103,7 +105,7 @@ def _parsed(document: dict[str, Any], edits: ReplayBody, record: DeadLetterRecor
     return parse_operation(document | more)
 
 
-def _overlaid(request: Mapping[str, Any], edited: Mapping[str, Any]) -> dict[str, Any]:
+def _edited_request(request: Mapping[str, Any], edited: Mapping[str, Any]) -> dict[str, Any]:
     """Apply edited keys to a request; a body of either form replaces a body of the other."""
     kept = {
         name: value for name, value in request.items() if name not in _BODIES or not _BODIES & edited.keys()
@@ -121,31 +123,31 @@ def needs_new_key(edits: ReplayBody, before: Mapping[str, Any], after: Mapping[s
     """
     if edits.downstream_key is not None:
         return edits.downstream_key == "new"
-    return _fingerprinted(before) != _fingerprinted(after)
+    return _compared_content(before) != _compared_content(after)
 
 
-def _fingerprinted(content: Mapping[str, Any]) -> str:
+def _compared_content(content: Mapping[str, Any]) -> str:
     """Return what dependencies compare under one key; credentials in headers may differ."""
     request = {name: value for name, value in (content.get("request") or {}).items() if name != "headers"}
     return canonical_json([request, content.get("input")])
 
 
-def changes_between(before: Any, after: Any) -> tuple[dict[str, Any], ...]:
+def changes_between(before: Any, after: Any) -> tuple[EditedPlace, ...]:
     """List the differences between two JSON documents, at most the first hundred.
 
     Returns:
         `{"pointer", "before", "after"}` of each; a side on which the value is missing lacks the key.
     """
-    found: list[dict[str, Any]] = []
-    for change in _differences((), before, after):
+    found: list[EditedPlace] = []
+    for change in _differences_between((), before, after):
         if len(found) == _MAX_CHANGES:
             break
         found.append(change)
     return tuple(found)
 
 
-def _differences(path: tuple[str | int, ...], before: Any, after: Any) -> Iterator[dict[str, Any]]:
-    # Documents are at most `engine.base.validation.MAX_DEPTH` deep, and so is this recursion.
+def _differences_between(path: tuple[str | int, ...], before: Any, after: Any) -> Iterator[EditedPlace]:
+    # Accepted documents are not deep (`engine.base.validation.MAX_DEPTH`), and so is this recursion.
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in sorted(before.keys() | after.keys()):
             place = (*path, str(name))
@@ -154,7 +156,7 @@ def _differences(path: tuple[str | int, ...], before: Any, after: Any) -> Iterat
             elif name not in before:
                 yield {"pointer": pointer_of(*place), "after": after[name]}
             else:
-                yield from _differences(place, before[name], after[name])
+                yield from _differences_between(place, before[name], after[name])
     elif before != after or isinstance(before, bool) is not isinstance(after, bool):
         yield {"pointer": pointer_of(*path), "before": before, "after": after}
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final, Self
 
-from durable_retry.engine.base.json_forms import Form, JsonRecord, to_rfc3339
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import Form, JsonRecord
 from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.validation import pointed_at
+from durable_retry.engine.operations.document import DeadLetterNote, ListedOperation
 
 _DAY_SECONDS: Final = 86_400.0
 
@@ -27,34 +29,35 @@ def unreadable_document(
         operation_id: Its id, the instance's.
         given: The input of its orchestration, whatever it is.
         now: Aware UTC instant of its end.
-        dead_letter_id: Of the dead letter that keeps the input.
+        dead_letter_id: The id of the dead letter that keeps the input.
         detail: Why it cannot be read.
     """
     written = written_operation(given)
     begun = isinstance(given, Mapping) and "history" in given
-    at = to_rfc3339(now)
-    return {
-        "operation_id": operation_id,
-        **{name: _text(written, name) or "" for name in ("key", "dependency", "source")},
-        "correlation_id": _text(written, "correlation_id"),
-        "status": OperationState.DEAD_LETTERED.value,
+    return ListedOperation(
+        operation_id=operation_id,
+        key=_text_member(written, "key") or "",
+        dependency=_text_member(written, "dependency") or "",
+        source=_text_member(written, "source") or "",
+        correlation_id=_text_member(written, "correlation_id"),
+        status=OperationState.DEAD_LETTERED,
         # The exact count is in the raw input only; 1 says that the dependency may have acted.
-        "attempt_count": int(begun),
-        "attempts": [],
-        "next_attempt_at": None,
-        "deadline_at": None,
-        "result": None,
-        "dead_letter": {
-            "id": dead_letter_id,
+        attempt_count=int(begun),
+        attempts=(),
+        next_attempt_at=None,
+        deadline_at=None,
+        result=None,
+        dead_letter=DeadLetterNote(
+            id=dead_letter_id,
             # What it did before is not known.
-            "category": Category.AMBIGUOUS.value,
-            "reason": DeadLetterReason.VALIDATION_FAILED.value,
-            "detail": detail,
-        },
-        "events": [],
-        "created_at": at,
-        "updated_at": at,
-    }
+            category=Category.AMBIGUOUS,
+            reason=DeadLetterReason.VALIDATION_FAILED,
+            detail=detail,
+        ),
+        events=(),
+        created_at=now,
+        updated_at=now,
+    ).to_json()
 
 
 def written_operation(given: Any) -> Mapping[str, Any]:
@@ -72,17 +75,17 @@ def unreadable_completion(given: Any, document: Mapping[str, Any], now: datetime
         now: Aware UTC instant.
     """
     written, operation_id = written_operation(given), document["operation_id"]
-    replay_of = _text(written, "replay_of")
+    replay_of = _text_member(written, "replay_of")
     return {
         "owner": operation_id if replay_of is None else f"{operation_id}.{replay_of}",
-        "fingerprint": _text(written, "fingerprint") or "",
+        "fingerprint": _text_member(written, "fingerprint") or "",
         "document": dict(document),
         "now": to_rfc3339(now),
         "ttl_seconds": _DAY_SECONDS,
     }
 
 
-def _text(written: Mapping[str, Any], name: str) -> str | None:
+def _text_member(written: Mapping[str, Any], name: str) -> str | None:
     value = written.get(name)
     return value if isinstance(value, str) else None
 
@@ -90,7 +93,10 @@ def _text(written: Mapping[str, Any], name: str) -> str | None:
 _ERROR_CHARS: Final = 300
 
 MAX_VALUES_CHARS: Final = 16_384
-"""Of all parts of one result, as JSON: they travel with the saga that needs them."""
+"""The most that all parts of one result take as JSON: they travel with the saga that needs them."""
+
+VALUES: Final = "values"
+"""Member of the result of an answer that was cut: the parts that a saga wants, by JSON pointer."""
 
 _REFUSALS: Final = frozenset(
     {Category.MALFORMED, Category.UNAUTHORIZED, Category.NOT_FOUND, Category.BUSINESS_RULE}
@@ -103,14 +109,14 @@ class Completion(JsonRecord):
     """The end of an operation.
 
     Attributes:
-        operation_id: Of the operation.
+        operation_id: The id of the operation.
         status: Succeeded, dead-lettered or cancelled.
-        category: Of a dead letter, else None.
+        category: The category of a dead letter, else None.
         attempt_count: Counted attempts in all.
         error: Why it did not succeed, as one line; None when it did.
         handler_failed: Whether a handler failed in a way that says nothing of what it did before: by a bug,
             by a result that cannot be stored, or by an answer to one of its calls.
-        values: Of a success, the wanted parts of its result, by JSON pointer; None when there are none.
+        values: The wanted parts of the result of a success, by JSON pointer; None when there are none.
     """
 
     operation_id: str
@@ -150,20 +156,26 @@ class Completion(JsonRecord):
             status=status,
             category=None if category is None else Category(category),
             attempt_count=document["attempt_count"],
-            error=_error(status, dead_letter),
+            error=_error_text(status, dead_letter),
             handler_failed=_has_handler_failed(document, dead_letter),
-            values=_values(document.get("result"), wanted),
+            values=values_at(document.get("result"), wanted) or None,
         )
 
 
-def _values(result: Any, wanted: Iterable[str]) -> dict[str, Any] | None:
-    """Return what pointers point at; what is missing, or too large with the others, is left out."""
+def values_at(result: Any, pointers: Iterable[str]) -> dict[str, Any]:
+    """Return what pointers point at in a result; what is missing, or too large with the others, is left out.
+
+    Args:
+        result: The result of a status document. Its member `VALUES` stands for what a cut took away.
+        pointers: JSON pointers.
+    """
+    taken = result.get(VALUES, {}) if isinstance(result, Mapping) else {}
     values: dict[str, Any] = {}
-    for pointer in wanted:
-        for value in pointed_at(result, pointer):
+    for pointer in pointers:
+        for value in [taken[pointer]] if pointer in taken else pointed_at(result, pointer):
             if len(json.dumps({**values, pointer: value})) <= MAX_VALUES_CHARS:
                 values[pointer] = value
-    return values or None
+    return values
 
 
 def _has_handler_failed(document: Mapping[str, Any], dead_letter: Mapping[str, Any]) -> bool:
@@ -174,7 +186,7 @@ def _has_handler_failed(document: Mapping[str, Any], dead_letter: Mapping[str, A
     return dead_letter.get("category") != Category.BUSINESS_RULE or answered
 
 
-def _error(status: OperationState, dead_letter: Mapping[str, Any]) -> str | None:
+def _error_text(status: OperationState, dead_letter: Mapping[str, Any]) -> str | None:
     if status is OperationState.SUCCEEDED:
         return None
     parts = [str(dead_letter[name]) for name in ("reason", "detail") if dead_letter.get(name)]

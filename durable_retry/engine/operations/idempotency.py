@@ -61,7 +61,7 @@ class Record(JsonRecord):
         accepted_at: When the start that holds the claim was accepted, which distinguishes the starts of one
             owner; None in records of older versions.
         contended_at: When another start of the instance first claimed the key in vain; None while none did.
-        fingerprint: Of the request that the key stands for.
+        fingerprint: The fingerprint of the request that the key stands for.
         claimed_at: When the present owner claimed it.
         expires_at: When a completed record goes; None while it is in progress.
         document: The status document of a completed operation; None while it is in progress.
@@ -132,7 +132,7 @@ def claim(
     Args:
         record: As it stands; None when absent.
         owner: Who claims.
-        fingerprint: Of the request; compared unless `replay`.
+        fingerprint: The fingerprint of the request; compared unless `replay`.
         now: The present.
         accepted_at: When the claiming start was accepted; None from an older version.
         replay: Whether a person replays a dead letter: its completed record is opened again, once for each
@@ -148,28 +148,28 @@ def claim(
     )
     state = state_of(record, now)
     if record is None or state is RecordState.ABSENT:
-        return Claim(_moved(state, RecordMove.CLAIM, fresh), ClaimAnswer.CLAIMED)
+        return Claim(_checked_move(state, RecordMove.CLAIM, fresh), ClaimAnswer.CLAIMED)
     taken: Claim | None = None
     if replay and _is_dead_lettered(record) and record.owner != owner:
-        taken = Claim(_moved(state, RecordMove.REOPEN, fresh), ClaimAnswer.CLAIMED)
+        taken = Claim(_checked_move(state, RecordMove.REOPEN, fresh), ClaimAnswer.CLAIMED)
     elif _is_earlier_run(record, owner) and (replay or record.fingerprint == fingerprint):
-        taken = Claim(_moved(state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
+        taken = Claim(_checked_move(state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
     if taken is not None:
         return _after_grace(record, taken, now) if _is_older(accepted_at, record) else taken
     if record.fingerprint != fingerprint:
         return Claim(record, ClaimAnswer.MISMATCH)
     if state is RecordState.COMPLETED:
         return Claim(record, ClaimAnswer.FINISHED)
-    return _contended(record, fresh, now)
+    return _claim_in_progress(record, fresh, now)
 
 
-def _contended(record: Record, fresh: Record, now: datetime) -> Claim:
+def _claim_in_progress(record: Record, fresh: Record, now: datetime) -> Claim:
     """Decide a claim on a key that is in progress: by its own owner, or by another one, which has to wait."""
     if record.owner == fresh.owner:
         if fresh.accepted_at is None or record.accepted_at in {None, fresh.accepted_at}:
             same = replace(fresh, run=record.run, accepted_at=fresh.accepted_at or record.accepted_at)
-            return Claim(_moved(record.state, RecordMove.TAKE_OVER, same), ClaimAnswer.CLAIMED)
-        taken = Claim(_moved(record.state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
+            return Claim(_checked_move(record.state, RecordMove.TAKE_OVER, same), ClaimAnswer.CLAIMED)
+        taken = Claim(_checked_move(record.state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
         return _after_grace(record, taken, now)
     return Claim(record, ClaimAnswer.IN_PROGRESS)
 
@@ -208,7 +208,7 @@ def complete(
     Args:
         record: As it stands; None when absent.
         owner: Who completes.
-        fingerprint: Of the request; used when the record was lost.
+        fingerprint: The fingerprint of the request; used when the record was lost.
         document: The status document.
         now: The present.
         ttl_seconds: How long it is kept.
@@ -233,7 +233,7 @@ def complete(
         run=run or (1 if live is None else live.run),
         accepted_at=None if live is None else live.accepted_at,
     )
-    return _moved(state, RecordMove.COMPLETE, finished)
+    return _checked_move(state, RecordMove.COMPLETE, finished)
 
 
 def expire(record: Record | None, *, now: datetime) -> Record | None:
@@ -259,7 +259,7 @@ def removes_itself(record: Record, now: datetime, history_for: timedelta | None)
     return is_old or record.expires_at - now < LEFT_TO_RETENTION
 
 
-def _moved(state: RecordState, move: RecordMove, after: Record) -> Record:
+def _checked_move(state: RecordState, move: RecordMove, after: Record) -> Record:
     """Check a change against the table of moves."""
     if RECORD_MOVES.get((state, move)) is not after.state:
         raise AssertionError(f"a record cannot {move} from {state} to {after.state}")

@@ -18,45 +18,31 @@ orchestration's input, an activity's answer, an entity's state or a table row.
 """
 
 import json
-import re
-from base64 import b32encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Annotated, Any, Final, Self
-from urllib.parse import quote
 
-from durable_retry.engine.base.json_forms import (
-    Form,
-    JsonRecord,
-    TraceContext,
-)
+from durable_retry.engine.base.json_forms import Form, JsonRecord
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import FORM
 from durable_retry.engine.base.text import MASK
+from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import (
     InvalidInputError,
     Problem,
-    pointed_at,
     pointer_of,
 )
-from durable_retry.engine.dependency import Dependency
-from durable_retry.engine.operations.request import EventName, OperationRequest, canonical_json, fingerprint
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.operations.naming import key_or_hash, operation_id_for, outbox_id_for
+from durable_retry.engine.operations.request import OperationRequest, fingerprint
 from durable_retry.engine.retry.policy import (
     RetryPolicy,
     Timeouts,
     overridden,
     override_problems,
 )
-
-MAX_KEY_CHARS: Final = 255
-
-_VISIBLE: Final = "".join(chr(code) for code in range(0x21, 0x7F))
-_KEPT_IN_KEYS: Final = _VISIBLE.replace("%", "")
-_KEPT_IN_EVENT_NAMES: Final = _KEPT_IN_KEYS.replace("#", "")
-
-FIELDS_SCOPE: Final = "fields:"
 
 _CREDENTIAL_HEADERS: Final = frozenset(
     {
@@ -70,111 +56,6 @@ _CREDENTIAL_HEADERS: Final = frozenset(
         "x-amz-security-token",
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ScopedKey:
-    """A key and its scope; `operation_id_for` makes the operation's id of them."""
-
-    scope: str
-    key: str
-
-
-def explicit_scope(tenant: str) -> str:
-    """Return the scope of keys that callers choose: shared by all sources, one per tenant."""
-    return f"key:{tenant}"
-
-
-def event_scope(tenant: str) -> str:
-    """Return the scope of events: shared by all sources, one per tenant."""
-    return f"event:{tenant}"
-
-
-def event_name(event: EventName, tenant: str = "") -> ScopedKey:
-    """Return the key of an event: `source` and `id`, joined by `#`, which is escaped in both."""
-    parts = (
-        quote(part, safe=_KEPT_IN_EVENT_NAMES, errors="surrogatepass") for part in (event.source, event.id)
-    )
-    return ScopedKey(event_scope(tenant), _short("#".join(parts)))
-
-
-def source_scope(source: str, place: str) -> str:
-    """Return the scope of the ids of a source.
-
-    Args:
-        source: `queue`, `kafka`, ...
-        place: The scope in which an id is unique, such as the queue's name.
-    """
-    return f"source:{source}/{place}"
-
-
-def source_name(source: str, place: str, native_id: str) -> ScopedKey:
-    """Return the key of a message, made of the id that its source gave it.
-
-    Args:
-        source: As in `source_scope`.
-        place: As in `source_scope`.
-        native_id: Any text.
-    """
-    return ScopedKey(source_scope(source, place), visible(native_id))
-
-
-def fields_name(payload: Any, pointers: Iterable[str]) -> ScopedKey:
-    """Return a key made of some fields of a payload, whatever the order of keys and the form of numbers.
-
-    Raises:
-        InvalidInputError: A field is missing: all payloads without it would be one operation.
-    """
-    # Sorted and unique: the order in the settings must not change the key.
-    found = [(pointer, pointed_at(payload, pointer)) for pointer in sorted(set(pointers))]
-    missing = [
-        Problem(pointer, "is missing, and the key is made of it") for pointer, value in found if not value
-    ]
-    if missing:
-        raise InvalidInputError(missing)
-    digest = sha256(canonical_json([[pointer, value[0]] for pointer, value in found]).encode()).hexdigest()
-    return ScopedKey(FIELDS_SCOPE, f"fields-{digest[:40]}")
-
-
-def visible(text: str) -> str:
-    """Return a text as a key: what is not visible ASCII is percent-encoded, what is long is hashed."""
-    return _short(quote(text, safe=_KEPT_IN_KEYS, errors="surrogatepass"))
-
-
-def _short(key: str) -> str:
-    """Return a text, or its hash when it is longer than a key may be."""
-    if 0 < len(key) <= MAX_KEY_CHARS:
-        return key
-    return f"sha256-{sha256(key.encode()).hexdigest()}"
-
-
-_OPERATION_ID: Final = re.compile(r"op-[a-z0-9-]+")
-
-
-def operation_id_for(scope: str, key: str) -> str:
-    """Return an operation's id: the same for the same scope and key on every machine; 35 URL-safe characters.
-
-    Args:
-        scope: Separates keys that are equal by accident, e.g. callers' keys from the ids of a source.
-        key: The caller's.
-    """
-    digest = sha256(f"{len(scope)}:{scope}{key}".encode("utf-8", "surrogatepass")).digest()
-    return "op-" + b32encode(digest[:20]).decode().lower()
-
-
-def is_operation_id(text: str) -> bool:
-    """Return whether a text has the form of an operation id; no other instance id has it."""
-    return _OPERATION_ID.fullmatch(text) is not None
-
-
-def outbox_id_for(operation_id: str, run: int) -> str:
-    """Return the name of a run for its commit, its events and their orchestration."""
-    return operation_id if run == 1 else f"{operation_id}.{run}"
-
-
-def run_of(outbox_id: str) -> int:
-    """Return the run number in what `outbox_id_for` returned."""
-    return int(outbox_id.partition(".")[2] or 1)
 
 
 def deadline_of(created_at: datetime, deadline_seconds: float) -> datetime | None:
@@ -209,6 +90,7 @@ class OperationInput(JsonRecord):
         downstream_key: Sent to the dependency in place of `key`, by an edited replay; else None.
         steps_run: The run whose remembered steps this one continues; None means its own.
         submitted_by: The person or the key that submitted or replayed it; None when not known.
+        wanted: JSON pointers to the parts of its result that a saga needs; None when none does.
         run: The run number that the claim of the key gave; 1 before the claim. Not stored: it
             travels beside the operation, where older versions ignore it.
     """
@@ -235,6 +117,7 @@ class OperationInput(JsonRecord):
     downstream_key: Annotated[str | None, Form(omits_none=True)] = None
     steps_run: Annotated[int | None, Form(omits_none=True)] = None
     submitted_by: Annotated[str | None, Form(omits_none=True)] = None
+    wanted: Annotated[tuple[str, ...] | None, Form(omits_none=True)] = None
     run: Annotated[int, Form(is_stored=False)] = 1
 
     @property
@@ -244,7 +127,7 @@ class OperationInput(JsonRecord):
 
     def step_key(self, step: str) -> str:
         """Return the key that the dependency deduplicates a step's calls on."""
-        return _short(f"{self.sent_key}~{step}")
+        return key_or_hash(f"{self.sent_key}~{step}")
 
     @property
     def sent_key(self) -> str:
@@ -328,15 +211,15 @@ def operation_from(
     Raises:
         InvalidInputError: where the request asks for more than the dependency allows.
     """
-    timeouts = _timeouts(request, dependency)
-    policy = _policy(request, dependency)
+    timeouts = _timeouts_of_request(request, dependency)
+    policy = _policy_of_request(request, dependency)
     call = None if request.request is None else request.request.to_json()
     return OperationInput(
         operation_id=operation_id_for(scope, key),
         key=key,
         source=source,
         dependency=dependency.name,
-        fingerprint=_fingerprint(request, call, dependency),
+        fingerprint=_fingerprint_of_request(request, call, dependency),
         policy=policy,
         timeouts=timeouts,
         created_at=now,
@@ -352,20 +235,22 @@ def operation_from(
     )
 
 
-def _fingerprint(request: OperationRequest, call: Mapping[str, Any] | None, dependency: Dependency) -> str:
+def _fingerprint_of_request(
+    request: OperationRequest, call: Mapping[str, Any] | None, dependency: Dependency
+) -> str:
     """Return the hash of the target and of the call (or its chosen parts), or of the input."""
     if call is None:
         return fingerprint(f"handler {request.handler}", request.input)
     return fingerprint(f"dependency {dependency.name}", call, dependency.idempotency.fingerprint)
 
 
-def _timeouts(request: OperationRequest, dependency: Dependency) -> Timeouts:
+def _timeouts_of_request(request: OperationRequest, dependency: Dependency) -> Timeouts:
     if request.deadline_seconds is None:
         return dependency.timeouts
     return replace(dependency.timeouts, deadline_seconds=request.deadline_seconds)
 
 
-def _policy(request: OperationRequest, dependency: Dependency) -> RetryPolicy:
+def _policy_of_request(request: OperationRequest, dependency: Dependency) -> RetryPolicy:
     if request.retry is None:
         return dependency.retry
     policy = overridden(dependency.retry, request.retry.written())

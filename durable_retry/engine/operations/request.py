@@ -18,17 +18,15 @@ Two submissions under one key are compared by their fingerprint, a hash of the r
 it. It does not depend on the order of keys or the form of a number: 5 and 5.0 are one JSON number.
 """
 
-import base64
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from durable_retry.engine.base.json_forms import TraceContext
+from durable_retry.engine.base.json_input import json_problems, plain_json
 from durable_retry.engine.base.validation import (
     HeaderName,
     HeaderValue,
@@ -41,12 +39,10 @@ from durable_retry.engine.base.validation import (
     ResourceName,
     Seconds,
     Strict,
-    json_problems,
-    plain_json,
     pointed_at,
-    read_json,
     refuse,
     validated,
+    with_example,
 )
 from durable_retry.engine.retry.policy import RetryOverride
 
@@ -56,7 +52,7 @@ _EXACT: Final = 2**53
 
 def canonical_json(value: Any) -> str:
     """Return JSON in one form: keys sorted, no white space, ASCII, whole floats as whole numbers."""
-    return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return json.dumps(_canonical_value(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def fingerprint(target: str, request: Any, pointers: Iterable[str] = ()) -> str:
@@ -79,129 +75,17 @@ def fingerprint(target: str, request: Any, pointers: Iterable[str] = ()) -> str:
     return sha256(canonical_json([target, seen]).encode()).hexdigest()
 
 
-def _canonical(value: Any) -> Any:
+def _canonical_value(value: Any) -> Any:
     if isinstance(value, str):
         return value
     if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - the first is quick
-        return {str(name): _canonical(item) for name, item in value.items()}
+        return {str(name): _canonical_value(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_canonical(item) for item in value]
+        return [_canonical_value(item) for item in value]
     # JSON has one kind of number, so 5 and 5.0 are the same request.
     if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
         return int(value)
     return value
-
-
-@dataclass(frozen=True, slots=True)
-class EventName:
-    """The globally unique name of an event.
-
-    Attributes:
-        source: The sender, a URI reference; the topic of an Event Grid event.
-        id: Unique for its source.
-    """
-
-    source: str
-    id: str
-
-
-SPEC_VERSION: Final = "1.0"
-
-_CORRELATION: Final = "correlationid"
-"""The extension attribute of the correlation id in our own events (`engine/outbox.py`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedEnvelope:
-    """The content of an envelope.
-
-    Attributes:
-        payload: The operation's body, not validated yet.
-        event: The event's name; None when there was no envelope.
-        place: JSON pointer of the payload in the document.
-        trace: The position in a trace that the envelope carries; None when it carries none.
-    """
-
-    payload: Any
-    event: EventName | None = None
-    place: str = ""
-    trace: TraceContext | None = None
-
-
-def parse_envelope(document: Any) -> ParsedEnvelope:
-    """Return an operation's body without its envelope, if it has one.
-
-    Raises:
-        InvalidInputError: It is an envelope without the required members, or its data is not JSON.
-    """
-    if not isinstance(document, Mapping):
-        return ParsedEnvelope(document)
-    if "specversion" in document:
-        return _cloud_event(document)
-    if {"eventType", "subject", "data"} <= document.keys():
-        return _event_grid_event(document)
-    return ParsedEnvelope(document)
-
-
-def _cloud_event(document: Mapping[str, Any]) -> ParsedEnvelope:
-    problems = [*_missing(document, ("id", "source", "type"))]
-    if document["specversion"] != SPEC_VERSION:
-        problems.append(Problem("/specversion", f'must be "{SPEC_VERSION}"'))
-    if "data" in document and "data_base64" in document:
-        problems.append(Problem("/data_base64", "cannot stand beside data"))
-    if problems:
-        raise InvalidInputError(problems)
-    name = EventName(document["source"], document["id"])
-    # The extension "Distributed Tracing" of CloudEvents: the two headers of W3C Trace Context as attributes.
-    trace = TraceContext.from_json(document)
-    if "data_base64" in document:
-        return ParsedEnvelope(_from_base64(document["data_base64"]), name, "/data_base64", trace)
-    payload = _from_text(document.get("data"))
-    return ParsedEnvelope(_correlated(payload, document.get(_CORRELATION)), name, "/data", trace)
-
-
-def _event_grid_event(document: Mapping[str, Any]) -> ParsedEnvelope:
-    if problems := _missing(document, ("id", "topic")):
-        raise InvalidInputError(problems)
-    return ParsedEnvelope(_from_text(document["data"]), EventName(document["topic"], document["id"]), "/data")
-
-
-def _missing(document: Mapping[str, Any], names: tuple[str, ...]) -> list[Problem]:
-    return [
-        Problem(f"/{name}", "must be a text that is not empty")
-        for name in names
-        if not isinstance(document.get(name), str) or not document[name]
-    ]
-
-
-def _from_text(data: Any) -> Any:
-    """Read data that a sender wrote as JSON inside a JSON string: a string is never an operation."""
-    return _at("/data", data) if isinstance(data, str) else data
-
-
-def _from_base64(data: Any) -> Any:
-    try:
-        # Anything but a string fails like bad base64.
-        inside = base64.b64decode(data if isinstance(data, str) else "?", validate=True)
-    except ValueError:
-        raise InvalidInputError([Problem("/data_base64", "is not base64")]) from None
-    return _at("/data_base64", inside)
-
-
-def _at(place: str, text: str | bytes) -> Any:
-    try:
-        return read_json(text)
-    except InvalidInputError as error:
-        raise InvalidInputError(
-            [Problem(place + each.pointer, each.detail) for each in error.problems]
-        ) from None
-
-
-def _correlated(payload: Any, correlation_id: Any) -> Any:
-    """Use the event's correlation id for the operation, unless the operation has its own."""
-    if not isinstance(payload, dict) or not isinstance(correlation_id, str):
-        return payload
-    return {"correlation_id": correlation_id, **payload}
 
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
@@ -259,7 +143,7 @@ def _query_value(value: Any) -> Any:
     return value
 
 
-def _capitals(value: Any) -> Any:
+def _in_capitals(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
@@ -275,7 +159,7 @@ class HttpCall(Strict):
         body: Text instead of `json`.
     """
 
-    method: Annotated[Method, BeforeValidator(_capitals)]
+    method: Annotated[Method, BeforeValidator(_in_capitals)]
     path: RelativePath = ""
     query: Annotated[
         dict[str, Annotated[Any, AfterValidator(_query_value)]], Field(max_length=MAX_QUERY_NAMES)
@@ -347,7 +231,7 @@ class Event(Strict):
         Raises:
             InvalidInputError: Each field that is wrong, with its cause.
         """
-        event = cls._checked({"queue": queue, "type": event_type}, data)
+        event = cls._checked_event({"queue": queue, "type": event_type}, data)
         size = len(json.dumps(event.data).encode())
         if size > MAX_QUEUE_DATA_BYTES:
             detail = f"has {size} bytes; a message to a queue takes {MAX_QUEUE_DATA_BYTES}"
@@ -369,10 +253,10 @@ class Event(Strict):
         Raises:
             InvalidInputError: Each field that is wrong, with its cause.
         """
-        return cls._checked({"dependency": dependency, "path": path, "type": event_type}, data)
+        return cls._checked_event({"dependency": dependency, "path": path, "type": event_type}, data)
 
     @classmethod
-    def _checked(cls, target: Mapping[str, Any], data: Any) -> Self:
+    def _checked_event(cls, target: Mapping[str, Any], data: Any) -> Self:
         return validated(cls, {**target, "data": plain_json(data, "/data")})
 
     @model_validator(mode="after")
@@ -403,6 +287,14 @@ class OperationRequest(Strict):
         retry: Changes to the dependency's policy, see `engine.retry.policy.override_problems`.
         on_success: Follow-up messages.
     """
+
+    model_config = with_example(
+        dependency="payments",
+        request={"method": "POST", "path": "/charges", "json": {"amount": 5}},
+        key="evt-1",
+        correlation_id="order-42",
+        on_success=[{"type": "charge.completed", "queue": "charge-events", "data": {"order": 42}}],
+    )
 
     dependency: ResourceName | None = None
     request: HttpCall | None = None

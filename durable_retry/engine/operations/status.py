@@ -12,14 +12,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from durable_retry.engine.base.json_forms import optional_to_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import FINISHED, OperationState
 from durable_retry.engine.base.text import CUT_MARK, cut_text
+from durable_retry.engine.operations.document import (
+    DeadLetterNote,
+    EventNote,
+    ListedOperation,
+    OperationDocument,
+)
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import History
 
 MAX_BYTES: Final = 16_000
-"""Of UTF-16; a little under 16 * 1024, to leave room for a wrapping of the platform's own."""
+"""Counted in UTF-16; a little under 16 * 1024, to leave room for a wrapping of the platform's own."""
 
 _TEXTS: Final = frozenset({"error", "detail", "type", "by"})
 _CUTS: Final = ((400, 10, 20), (160, 6, 20), (60, 3, 10), (30, 1, 0), (len(CUT_MARK), 0, 0))
@@ -40,7 +45,7 @@ class OperationStatus:
         history: Its attempts.
         updated_at: When it last changed.
         next_attempt_at: When the present wait ends; None when it does not wait.
-        result: Of a success: `{"status_code", "headers", "json" | "body"}` or `{"value"}`.
+        result: The result of a success: `{"status_code", "headers", "json" | "body"}` or `{"value"}`.
         dead_letter: `{"id", "category", "reason"}`; None unless dead-lettered.
         events: `{"event_id", "type", "state"}` of each follow-up message.
     """
@@ -55,34 +60,32 @@ class OperationStatus:
     events: tuple[Mapping[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of `GET /api/operations/{operation_id}`, without the request or the input.
+        """Return what is stored: the document of `GET /api/operations/{operation_id}` without its content.
 
-        `waits` is there once anything held it up, `actions` once somebody acted on it, `handler` and
-        `steps_run` where one runs.
+        Of a handler it has `steps_run`, too.
         """
-        operation = self.operation
-        waits = [wait.to_json() for wait in self.history.waits]
-        document = {
-            "operation_id": operation.operation_id,
-            "key": operation.key,
-            "dependency": operation.dependency,
-            "correlation_id": operation.correlation_id,
-            "source": operation.source,
-            "status": self.state.value,
-            "attempt_count": self.history.attempt_count,
-            "attempts": [record.to_json() for record in self.history.attempts],
-            "next_attempt_at": optional_to_rfc3339(self.next_attempt_at),
-            "deadline_at": optional_to_rfc3339(operation.deadline_at),
-            "result": self.result,
-            "dead_letter": None if self.dead_letter is None else dict(self.dead_letter),
-            "events": [dict(event) for event in self.events],
-            "created_at": to_rfc3339(operation.created_at),
-            "updated_at": to_rfc3339(self.updated_at),
-        }
-        if operation.handler is not None:
-            document |= {"handler": operation.handler, STEPS_RUN: operation.remembered_run}
-        acted = [action.to_json() for action in self.history.actions or ()]
-        return document | ({"waits": waits} if waits else {}) | ({"actions": acted} if acted else {})
+        operation, history, letter = self.operation, self.history, self.dead_letter
+        document = ListedOperation(
+            operation_id=operation.operation_id,
+            key=operation.key,
+            dependency=operation.dependency,
+            correlation_id=operation.correlation_id,
+            source=operation.source,
+            status=self.state,
+            attempt_count=history.attempt_count,
+            attempts=history.attempts,
+            next_attempt_at=self.next_attempt_at,
+            deadline_at=operation.deadline_at,
+            result=self.result,
+            dead_letter=None if letter is None else DeadLetterNote.model_validate(letter, strict=False),
+            events=tuple(EventNote.model_validate(event, strict=False) for event in self.events),
+            created_at=operation.created_at,
+            updated_at=self.updated_at,
+            waits=history.waits,
+            actions=history.actions or (),
+            handler=operation.handler,
+        ).to_json()
+        return document if operation.handler is None else document | {STEPS_RUN: operation.remembered_run}
 
 
 def fitted_status(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +111,7 @@ def size_bytes(document: Any) -> int:
 
 
 def _cut_status(status: dict[str, Any], chars: int, reasons: int, events: int) -> dict[str, Any]:
-    shown = {name: _cut(value, chars, reasons) for name, value in status.items()}
+    shown = {name: _cut_texts(value, chars, reasons) for name, value in status.items()}
     if "events" in shown:
         shown["events"] = shown["events"][:events]
     if "actions" in shown:
@@ -118,14 +121,24 @@ def _cut_status(status: dict[str, Any], chars: int, reasons: int, events: int) -
     return shown
 
 
-def _cut(value: Any, chars: int, reasons: int, name: str = "") -> Any:
+def _cut_texts(value: Any, chars: int, reasons: int, name: str = "") -> Any:
     if isinstance(value, Mapping):
-        return {key: _cut(item, chars, reasons, key) for key, item in value.items()}
+        return {key: _cut_texts(item, chars, reasons, key) for key, item in value.items()}
     if name == "delay_reasons":
         return [cut_text(reason, chars) for reason in value[:reasons]]
     if isinstance(value, list):
-        return [_cut(item, chars, reasons) for item in value]
+        return [_cut_texts(item, chars, reasons) for item in value]
     return cut_text(value, chars) if name in _TEXTS and isinstance(value, str) else value
+
+
+def checked_document(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a status document that was stored, if it is one.
+
+    Raises:
+        ValueError: Nobody can read it as one.
+    """
+    OperationDocument.read(document)
+    return document
 
 
 _MOVING: Final = (

@@ -16,13 +16,17 @@ import json
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from durable_retry.engine.base.json_forms import JsonRecord
+from pydantic import Field
+
+from durable_retry.engine.base.answers import Answer
+from durable_retry.engine.base.json_forms import JsonRecord, is_none
 from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.unreadable import Unreadable
 
 MAX_RESULT_BYTES: Final = 65_536
-"""Of one step's result as JSON."""
+"""The most that one step's result may take as JSON."""
 
 
 class StepState(StrEnum):
@@ -58,8 +62,8 @@ class StepRecord(JsonRecord):
         attempts: Attempts so far, the present one included; one whose process died is made again under its
             number.
         begun_at: When it first began.
-        result: Of a success, as JSON text; None until then.
-        dead_letter_id: Of the dead letter that its run becomes if it fails.
+        result: The result of a success, as JSON text; None until then.
+        dead_letter_id: The id of the dead letter that its run becomes if it fails.
     """
 
     name: str
@@ -157,17 +161,27 @@ def fail(record: StepRecord | None, begun: StepRecord) -> StepRecord:
     return replace(begun, state=StepState.FAILED)
 
 
-def shown(record: StepRecord, state: OperationState) -> dict[str, Any]:
+class StepNote(Answer):
+    """A remembered step of a handler."""
+
+    name: str
+    status: StepState
+    attempts: Annotated[int, Field(description="Of this step, the present one included.")]
+    result: Annotated[Any, Field(description="What it returned; null until it has succeeded.")]
+    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+
+
+def shown(record: StepRecord, state: OperationState) -> StepNote:
     """Return one item of a status document's `steps`.
 
     Args:
-        record: Of the step.
-        state: Of the operation.
+        record: The record of the step.
+        state: The state of the operation.
     """
     lost = record.state is StepState.RUNNING and state is not OperationState.RUNNING
     status = StepState.UNKNOWN if lost else record.state
     result = None if record.result is None else json.loads(record.result)
-    return {"name": record.name, "status": status.value, "attempts": record.attempts, "result": result}
+    return StepNote(name=record.name, status=status, attempts=record.attempts, result=result)
 
 
 def _check_claim(record: StepRecord | None, run: int) -> None:

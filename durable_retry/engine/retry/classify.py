@@ -94,7 +94,7 @@ def classify_status(
     """Classify an answer; None means success.
 
     Args:
-        status_code: Of the answer.
+        status_code: The status code of the answer.
         retry_hint: What `engine.retry.retry_after.parse_retry_after` found in its headers.
         unprotected: See `is_unprotected`.
         overrides: `classify` of the dependency.

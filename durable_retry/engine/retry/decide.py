@@ -1,58 +1,47 @@
 """What follows an attempt, or the refusal to let one start.
 
+    after_failed_claim   before the first attempt: DeadLetter when the key cannot be claimed
     overdue              before an attempt: DeadLetter when the deadline passed
     after_attempt        Done, Wait or DeadLetter
     after_own_failure    our own side failed, before the call or during it: Wait or DeadLetter
     while_blocked        the circuit or the retry budget lets no attempt start: Wait or DeadLetter
 
-`engine.retry.loop` combines them. The same arguments give the same decision: time comes in as `now`, draws
-come from a hash.
+`engine.retry.loop` combines the last three. The same arguments give the same decision: time comes in as
+`now`, draws come from a hash.
 
-A `DelayConstraint` is one thing that delays the next attempt. Two rules about the deadline: an attempt that
+A `DelayConstraint` is one thing that delays the next attempt. Three rules about the deadline: an attempt that
 is due now may start while any time is left. A wait is only worth it when the attempt after it has at least
-the time to connect: it ends by `latest_start`, or does not begin.
+the time to connect: it ends by `latest_start`, or does not begin. An operation that nobody could try before
+its deadline is tried once after it: what was accepted is not given up for an outage of our own side.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol, assert_never
+from typing import Any, Final, assert_never
 
-from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.circuit.snapshot import RECHECK, Refused, release_at
-from durable_retry.engine.limits import SlotPostponed
-from durable_retry.engine.retry.backoff import backoff
+from durable_retry.engine.circuit.snapshot import Refused
+from durable_retry.engine.limits.limiter import SlotPostponed
+from durable_retry.engine.retry.constraints import (
+    ENTITIES_ASKED_ONCE,
+    DelayConstraint,
+    Retryable,
+    _applied_policy,
+    _AppliedPolicy,
+    backoff_constraint,
+    budget_constraint,
+    circuit_constraint,
+    is_over,
+    latest_start,
+    limit_constraint,
+    own_failure_constraint,
+    reasons_of,
+    retry_after_constraint,
+)
 from durable_retry.engine.retry.history import AttemptOutcome, AttemptRecord, History, WaitKind
-from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
-
-
-class Retryable(Protocol):
-    """What the rules need of an operation, or of an event of the outbox.
-
-    Attributes:
-        operation_id: Seeds every draw, so that a replay draws the same.
-        dependency: Named in texts.
-        policy: Strategy, attempts, jitter and `Retry-After`.
-        timeouts: `connect_seconds` must fit between a wait and the deadline.
-        deadline_at: After this nothing more is tried; None means no deadline.
-        handler: The Python handler that it runs; None for a request.
-    """
-
-    @property
-    def operation_id(self) -> str: ...  # noqa: D102 - described above, like those below
-    @property
-    def dependency(self) -> str: ...  # noqa: D102
-    @property
-    def policy(self) -> RetryPolicy: ...  # noqa: D102
-    @property
-    def timeouts(self) -> Timeouts: ...  # noqa: D102
-    @property
-    def deadline_at(self) -> datetime | None: ...  # noqa: D102
-    @property
-    def handler(self) -> str | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +77,7 @@ class DeadLetter:
     """The operation will not succeed without a person.
 
     Attributes:
-        category: Of the last failure, or `deadline_exceeded`.
+        category: The category of the last failure, or `deadline_exceeded`.
         reason: Why it needs a person.
         detail: One or two sentences for a person.
     """
@@ -101,159 +90,6 @@ class DeadLetter:
 type Decision = Done | Wait | DeadLetter
 
 
-_OWN_PACE: Final = RetryPolicy(initial_seconds=1.0, factor=2.0, max_seconds=300.0, jitter="equal")
-
-_SOON: Final = timedelta(milliseconds=1)
-
-_WITHOUT_RECHECK: Final = 2
-"""The last form of histories in which a blocked attempt asks again at once when its instant has passed."""
-
-
-def is_over(deadline_at: datetime | None, now: datetime) -> bool:
-    """Whether no time is left; never, without a deadline."""
-    return deadline_at is not None and now >= deadline_at
-
-
-def latest_start(deadline_at: datetime, timeouts: Timeouts) -> datetime:
-    """Return the last instant to which waiting makes sense: the time to connect must fit behind it."""
-    return deadline_at - timedelta(seconds=min(timeouts.connect_seconds, timeouts.attempt_seconds))
-
-
-def seconds_left(deadline_at: datetime | None, now: datetime) -> float | None:
-    """Return the seconds until the deadline, 0 when it is over; None without one."""
-    return None if deadline_at is None else max(0.0, (deadline_at - now).total_seconds())
-
-
-def attempt_seconds(timeouts: Timeouts, deadline_at: datetime | None, now: datetime) -> float:
-    """Return the seconds that one attempt has, all of it: its own timeout, cut by the deadline."""
-    left = seconds_left(deadline_at, now)
-    return timeouts.attempt_seconds if left is None else min(timeouts.attempt_seconds, left)
-
-
-@dataclass(frozen=True, slots=True)
-class DelayConstraint:
-    """No attempt before `at`, for these reasons."""
-
-    at: datetime
-    reasons: tuple[str, ...]
-
-
-def reasons_of(constraints: Iterable[DelayConstraint]) -> tuple[str, ...]:
-    """Return the reasons of all constraints in their order."""
-    return tuple(reason for constraint in constraints for reason in constraint.reasons)
-
-
-@dataclass(frozen=True, slots=True)
-class _AppliedPolicy:
-    """The policy that decides about a failure, and the number of the failed attempt by it.
-
-    Attributes:
-        policy: The operation's, or that of the handler's step that failed.
-        seed: Of its draws.
-        attempt: Number of the failed attempt by this policy, from 1.
-        name: For texts: `attempt`, or the step's.
-    """
-
-    policy: RetryPolicy
-    seed: str
-    attempt: int
-    name: str
-
-
-def _applied_policy(operation: Retryable, history: History, outcome: AttemptOutcome) -> _AppliedPolicy:
-    """Return the policy that decides about a failure: that of the failed step, or else the operation's.
-
-    Attempts that ended by a step with a policy of its own do not count for the operation's.
-    """
-    if (step := outcome.step) is not None:
-        seed = f"{operation.operation_id}/{step.step}"
-        return _AppliedPolicy(step.policy, seed, step.attempt, f"step {step.step}: attempt")
-    number = outcome.number - (history.step_failures or 0)
-    return _AppliedPolicy(operation.policy, operation.operation_id, number, "attempt")
-
-
-def backoff_constraint(applied: _AppliedPolicy, history: History, now: datetime) -> DelayConstraint:
-    """Return the policy's backoff after a counted attempt."""
-    previous = history.previous_delay_seconds if applied.attempt > 1 else None
-    wait = backoff(applied.policy, applied.seed, applied.attempt, previous)
-    return DelayConstraint(now + timedelta(seconds=wait.delay_seconds), wait.reasons)
-
-
-def own_failure_constraint(operation: Retryable, history: History, now: datetime) -> DelayConstraint:
-    """Return the backoff after a failure of our own side, with a count and a pace of its own.
-
-    The operation's policy is made for its dependency: a quick one would use up the bound on our own failures
-    within seconds of an outage.
-    """
-    wait = backoff(_OWN_PACE, f"{operation.operation_id}/own", history.own_failures + 1)
-    uncounted = f"attempt {history.next_attempt} failed on this side and is not counted"
-    return DelayConstraint(now + timedelta(seconds=wait.delay_seconds), (uncounted, *wait.reasons))
-
-
-def retry_after_constraint(
-    policy: RetryPolicy, outcome: AttemptOutcome, now: datetime
-) -> list[DelayConstraint]:
-    """Return the wait that the dependency asked for, within what the policy lets it ask for."""
-    hint = outcome.retry_hint
-    if hint is None:
-        return []
-    if not hint.is_usable:
-        return [DelayConstraint(now, hint.notes)]
-    wish = f"{hint.source} {seconds_text(hint.delay_seconds)}"
-    if not policy.respect_retry_after:
-        return [DelayConstraint(now, (f"{wish} is not respected",))]
-    most = policy.max_retry_after_seconds
-    if hint.delay_seconds <= most:
-        return [DelayConstraint(now + timedelta(seconds=hint.delay_seconds), (wish, *hint.notes))]
-    clamped = f"clamped to {seconds_text(most)} by max_retry_after_seconds"
-    return [DelayConstraint(now + timedelta(seconds=most), (wish, *hint.notes, clamped))]
-
-
-def _asks_again_at(operation: Retryable, now: datetime) -> datetime:
-    """Return when a blocked attempt asks again whose instant has passed by this clock, not by the worker's.
-
-    At most the last useful start before the deadline: a difference of clocks must not end the operation.
-    """
-    if operation.deadline_at is None:
-        return now + RECHECK
-    return min(now + RECHECK, latest_start(operation.deadline_at, operation.timeouts))
-
-
-def circuit_constraint(operation: Retryable, refused: Refused, now: datetime, form: int) -> DelayConstraint:
-    """Return this operation's place in the release after the circuit lets calls through again.
-
-    Those who wait are spread over the time after that instant, so that they do not come as one herd. A place
-    behind the deadline is moved forward. A break that ended while the refusal was on its way still spreads.
-    """
-    reopens_at = max(refused.base, now + _SOON)
-    if form > _WITHOUT_RECHECK and refused.base <= now:
-        reopens_at = max(reopens_at, _asks_again_at(operation, now))
-    place = release_at(operation.operation_id, reopens_at, refused.waiting)
-    if operation.deadline_at is not None:
-        place = max(reopens_at, min(place, latest_start(operation.deadline_at, operation.timeouts)))
-    reopens = f"circuit lets attempts through in {seconds_text((reopens_at - now).total_seconds())}"
-    staggered = f"staggered by {seconds_text((place - reopens_at).total_seconds())}"
-    why = (refused.reason,) if refused.reason else ()
-    return DelayConstraint(place, (*why, reopens, staggered))
-
-
-def budget_constraint(
-    operation: Retryable, postponed: BudgetPostponed, now: datetime, form: int
-) -> DelayConstraint:
-    """Return this retry's turn by the retry budget; one that has it already goes without asking again."""
-    then = "this retry has its turn then" if postponed.reserved else "it asks again then"
-    at = postponed.until
-    if form > _WITHOUT_RECHECK and not postponed.reserved and at <= now:
-        at = max(at, _asks_again_at(operation, now))
-    return DelayConstraint(at, (f"the retry budget of {operation.dependency} is spent; {then}",))
-
-
-def limit_constraint(operation: Retryable, postponed: SlotPostponed, now: datetime) -> DelayConstraint:
-    """Return this attempt's turn by the limits of its dependency."""
-    reached = f"the limit of {operation.dependency} is reached: {postponed.reason}"
-    return DelayConstraint(now + timedelta(seconds=postponed.seconds), (reached,))
-
-
 MAX_OWN_FAILURES: Final = 20
 """Failures of our own side in a row after which a person must look: about fifty minutes of trying."""
 
@@ -261,36 +97,97 @@ _DETAIL_CHARS: Final = 500
 _ERROR_CHARS: Final = 1_000
 
 
-def overdue(operation: Retryable, history: History, now: datetime) -> DeadLetter | None:
-    """Return the dead letter of an operation whose deadline passed before its next attempt, else None."""
-    if not is_over(operation.deadline_at, now):
+_CLAIMS_AFTER_DEADLINE: Final = 5
+"""Claims that may fail before an operation ends whose deadline has passed: half a minute of them. What made
+them fail may be younger than what held the operation up until then."""
+
+LATE_AFTER: Final = timedelta(seconds=15)
+"""Timers are up to 2 s late, more while a host is idle. What is later than this, our own side held up."""
+
+
+def after_failed_claim(
+    operation: Retryable, failures: int, error: str, now: datetime, form: int
+) -> DeadLetter | None:
+    """Return the dead letter of an operation whose key cannot be claimed; None while it is claimed again.
+
+    Args:
+        operation: With its deadline.
+        failures: Claims in a row that failed, from 1.
+        error: The error of the last one, a line for a person.
+        now: Aware UTC; the orchestrator's replay-safe time.
+        form: The form of the history, see `engine.base.names.FORM`.
+    """
+    detail = f"nothing was sent: {failures} claims of the key failed, the last by: {error}"
+    if failures >= MAX_OWN_FAILURES:
+        return _dead_letter(Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED, detail)
+    is_last = form > ENTITIES_ASKED_ONCE and failures >= _CLAIMS_AFTER_DEADLINE
+    return _too_late(operation, detail) if is_last and is_over(operation.deadline_at, now) else None
+
+
+def is_owed(history: History, form: int) -> bool:
+    """Whether the next attempt is made although the deadline has passed, as there was none before it."""
+    return form > ENTITIES_ASKED_ONCE and history.attempt_count == history.own_failures == 0
+
+
+def overdue(
+    operation: Retryable, history: History, due_at: datetime | None, now: datetime, form: int
+) -> DeadLetter | None:
+    """Return the dead letter of an operation whose deadline passed before its next attempt, else None.
+
+    Args:
+        operation: With its deadline.
+        history: Without an attempt the first one is made all the same.
+        due_at: When the attempt was due; None for at once.
+        now: Aware UTC; the orchestrator's replay-safe time.
+        form: The form of the history, see `engine.base.names.FORM`.
+    """
+    if not is_over(operation.deadline_at, now) or is_owed(history, form):
         return None
-    return _too_late(operation, f"the deadline passed before attempt {history.next_attempt} could start")
+    late = _held_up(due_at, now)
+    return _too_late(
+        operation, f"the deadline passed before attempt {history.next_attempt} could start{late}"
+    )
 
 
-def after_attempt(operation: Retryable, history: History, outcome: AttemptOutcome, now: datetime) -> Decision:
+def _held_up(due_at: datetime | None, at: datetime) -> str:
+    """Return that our own side held something up, if it did."""
+    if due_at is None or at - due_at < LATE_AFTER:
+        return ""
+    late = seconds_text((at - due_at).total_seconds())
+    return f": it was due at {to_rfc3339(due_at)}, and for {late} nothing here worked on the operation"
+
+
+def after_attempt(
+    operation: Retryable,
+    history: History,
+    outcome: AttemptOutcome,
+    now: datetime,
+    due_at: datetime | None = None,
+) -> Decision:
     """Decide what follows an attempt.
 
     Args:
         operation: With its policy, timeouts and deadline.
         history: Before this attempt.
-        outcome: Of the attempt; one that is not counted never left our side.
+        outcome: The outcome of the attempt; one that is not counted never left our side.
         now: Aware UTC; the orchestrator's replay-safe time.
+        due_at: When it was due; None for at once.
     """
     match outcome.category:
         case None:
             return Done(outcome.result)
         case Category.DEADLINE_EXCEEDED:
-            return _too_late(operation, f"no time was left for attempt {outcome.number}")
+            late = _held_up(due_at, outcome.started_at)
+            return _too_late(operation, f"no time was left for attempt {outcome.number}{late}")
         case Category.TRANSIENT | Category.THROTTLED if not outcome.counted:
-            return after_own_failure(operation, history, _failure(outcome), now)
+            return after_own_failure(operation, history, _failure_text(outcome), now)
         case Category.TRANSIENT | Category.THROTTLED as category:
             applied = _applied_policy(operation, history, outcome)
             if not applied.policy.allows_another(applied.attempt):
-                return _exhausted(applied, outcome, category)
-            return _retry(operation, history, outcome, now, applied)
+                return _dead_letter_of_exhausted(applied, outcome, category)
+            return _retry_or_give_up(operation, history, outcome, now, applied)
         case _ as category:
-            return _refused(operation, outcome, category)
+            return _dead_letter_of_refused(operation, outcome, category)
 
 
 def after_own_failure(operation: Retryable, history: History, error: str, now: datetime) -> Wait | DeadLetter:
@@ -309,7 +206,7 @@ def after_own_failure(operation: Retryable, history: History, error: str, now: d
         detail = f"attempt {history.next_attempt} failed on this side {failures} times in a row: {error}"
         return _dead_letter(Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED, detail)
     constraint = own_failure_constraint(operation, history, now)
-    return _wait(operation, [constraint], now, f"attempt {history.next_attempt} failed: {error}")
+    return _wait_or_give_up(operation, [constraint], now, f"attempt {history.next_attempt} failed: {error}")
 
 
 def while_blocked(
@@ -324,21 +221,21 @@ def while_blocked(
         operation: With its deadline.
         blocked: What blocks it: its circuit, its retry budget, or a limit of its dependency.
         now: Aware UTC; the orchestrator's replay-safe time.
-        form: Of the history, see `engine.base.names.FORM`.
+        form: The form of the history, see `engine.base.names.FORM`.
     """
     match blocked:
         case Refused():
             constraint = circuit_constraint(operation, blocked, now, form)
             refusal = f"the circuit of {operation.dependency} refuses attempts"
-            return _wait(operation, [constraint], now, refusal, kind=WaitKind.CIRCUIT)
+            return _wait_or_give_up(operation, [constraint], now, refusal, kind=WaitKind.CIRCUIT)
         case BudgetPostponed():
             constraint = budget_constraint(operation, blocked, now, form)
             spent = "; ".join(constraint.reasons)
-            return _wait(operation, [constraint], now, spent, kind=WaitKind.RETRY_BUDGET)
+            return _wait_or_give_up(operation, [constraint], now, spent, kind=WaitKind.RETRY_BUDGET)
         case SlotPostponed():
             constraint = limit_constraint(operation, blocked, now)
             reached = "; ".join(constraint.reasons)
-            return _wait(operation, [constraint], now, reached, kind=WaitKind.LIMIT)
+            return _wait_or_give_up(operation, [constraint], now, reached, kind=WaitKind.LIMIT)
         case _ as never:
             assert_never(never)
 
@@ -363,32 +260,39 @@ def record(history: History, outcome: AttemptOutcome, decision: Decision) -> His
     )
 
 
-def _exhausted(applied: _AppliedPolicy, outcome: AttemptOutcome, category: Category) -> DeadLetter:
-    detail = f"{applied.name} {applied.attempt} of {applied.policy.max_attempts} failed: {_failure(outcome)}"
+def _dead_letter_of_exhausted(
+    applied: _AppliedPolicy, outcome: AttemptOutcome, category: Category
+) -> DeadLetter:
+    detail = (
+        f"{applied.name} {applied.attempt} of {applied.policy.max_attempts} failed: {_failure_text(outcome)}"
+    )
     return _dead_letter(category, DeadLetterReason.RETRIES_EXHAUSTED, detail)
 
 
-def _refused(operation: Retryable, outcome: AttemptOutcome, category: Category) -> DeadLetter:
+def _dead_letter_of_refused(operation: Retryable, outcome: AttemptOutcome, category: Category) -> DeadLetter:
     """End what must not be sent again."""
     if category is Category.AMBIGUOUS:
-        detail = f"the request may have taken effect, so it is not sent again: {_failure(outcome)}"
+        detail = f"the request may have taken effect, so it is not sent again: {_failure_text(outcome)}"
         return _dead_letter(category, DeadLetterReason.AMBIGUOUS_OUTCOME, detail)
     by_handler = operation.handler is not None
     reason = DeadLetterReason.REJECTED_BY_HANDLER if by_handler else DeadLetterReason.REJECTED_BY_DEPENDENCY
-    return _dead_letter(category, reason, _failure(outcome))
+    return _dead_letter(category, reason, _failure_text(outcome))
 
 
-def _retry(
+def _retry_or_give_up(
     operation: Retryable, history: History, outcome: AttemptOutcome, now: datetime, applied: _AppliedPolicy
 ) -> Wait | DeadLetter:
     constraints = [
         backoff_constraint(applied, history, now),
         *retry_after_constraint(applied.policy, outcome, now),
     ]
-    return _wait(operation, constraints, now, f"attempt {outcome.number} failed: {_failure(outcome)}")
+    failed = f"attempt {outcome.number} failed: {_failure_text(outcome)}"
+    if is_over(operation.deadline_at, outcome.started_at):  # It was owed.
+        failed = f"nothing here worked on the operation before its deadline; {failed}"
+    return _wait_or_give_up(operation, constraints, now, failed)
 
 
-def _wait(
+def _wait_or_give_up(
     operation: Retryable,
     constraints: list[DelayConstraint],
     now: datetime,
@@ -404,7 +308,7 @@ def _wait(
     return Wait(until, (until - now).total_seconds(), reasons_of(constraints), kind)
 
 
-def _failure(outcome: AttemptOutcome) -> str:
+def _failure_text(outcome: AttemptOutcome) -> str:
     status = "" if outcome.status_code is None else f"status {outcome.status_code}"
     return ", ".join(part for part in (status, outcome.error) if part) or f"{outcome.category}"
 

@@ -28,7 +28,7 @@ class WaitRecord(JsonRecord):
     """One item of a status document's `waits`: all the waits of one kind in a row before one attempt.
 
     Attributes:
-        before_attempt: Which attempt had to wait, from 1.
+        before_attempt: The number of the attempt that had to wait, from 1.
         kind: What blocked it.
         began_at: When the first of them began.
         until: When the last of them was to end.
@@ -95,11 +95,11 @@ class AttemptOutcome(JsonRecord):
     """The outcome of one attempt, as the activities `attempt` and `publish` return it.
 
     Attributes:
-        number: Which attempt it was, from 1.
+        number: The number of the attempt, from 1.
         started_at: When the call began.
         duration_ms: How long it took.
         category: None for success.
-        status_code: Of the answer; None when there was none.
+        status_code: The status code of the answer; None when there was none.
         error: Exception or answer as one line for a person; never a secret; None for success.
         retry_hint: The wait that the dependency or the handler asked for; None when it did not.
         result: For success, `{"status_code", "headers", "json" | "body"}` or a handler's `{"value"}`.
@@ -135,7 +135,7 @@ class AttemptRecord(JsonRecord):
         started_at: When the call began.
         duration_ms: How long it took.
         category: None for success.
-        status_code: Of the answer; None when there was none.
+        status_code: The status code of the answer; None when there was none.
         error: One line for a person; None for success.
         next_delay_seconds: The wait decided after it; None when nothing follows.
         delay_reasons: Why that wait, in the order in which they were weighed.

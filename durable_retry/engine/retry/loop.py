@@ -21,7 +21,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated, Any, Final, assert_never
 
-from durable_retry.engine.base.json_forms import Form, JsonRecord, from_ms, to_ms
+from durable_retry.engine.base.instants import from_ms, to_ms
+from durable_retry.engine.base.json_forms import Form, JsonRecord
 from durable_retry.engine.circuit import (
     CircuitSettings,
     ProbeRequest,
@@ -31,22 +32,15 @@ from durable_retry.engine.circuit import (
 from durable_retry.engine.circuit.messages import PermitMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import ALL_PROBES_UNDER_WAY, RECHECK, Permitted, Refused
-from durable_retry.engine.limits import (
-    LEASE_MARGIN_SECONDS,
-    LimitSettings,
-    NeedsSlot,
-    Slot,
-    SlotPostponed,
-    SlotRequest,
-)
+from durable_retry.engine.limits.limiter import LEASE_MARGIN_SECONDS, Slot, SlotPostponed, SlotRequest
+from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.pace import Pace
+from durable_retry.engine.retry.constraints import Retryable, latest_start
 from durable_retry.engine.retry.decide import (
     Decision,
-    Retryable,
     Wait,
     after_attempt,
     after_own_failure,
-    latest_start,
     record,
     while_blocked,
 )
@@ -69,6 +63,8 @@ class AdmissionState(JsonRecord):
         slot: Granted by the entity `call_limiter` for this attempt; None when there is none.
         start_reserved: The limiter counted the start of this attempt when it postponed it.
         waited_for_slot: The limiter postponed it before.
+        slot_since: When the attempt was first due, if it waits for a slot; None if not.
+        ahead: How many older attempts waited for a slot when it last asked; None when not known.
         asks_for_slot: The orchestration asks for a slot when the worker wants one. Older versions do not, and
             their attempts go without.
     """
@@ -80,6 +76,8 @@ class AdmissionState(JsonRecord):
     slot: Annotated[Slot | None, Form(omits_none=True)] = None
     start_reserved: bool = False
     waited_for_slot: bool = False
+    slot_since: Annotated[datetime | None, Form(omits_none=True)] = None
+    ahead: Annotated[int | None, Form(omits_none=True)] = None
     asks_for_slot: bool = False
 
     def valid_permit(self, now: datetime) -> Permitted | None:
@@ -143,9 +141,9 @@ def probe_message(
     """Return the request for a probe's permit, to send to the circuit's entity.
 
     Args:
-        operation: Which asks.
+        operation: The one that asks.
         attempt: Number of the attempt that would probe, from 1.
-        settings: Of the circuit, as the worker answered them.
+        settings: The settings of the circuit, as the worker answered them.
         now: The orchestrator's replay-safe time, aware UTC.
     """
     lease_seconds = operation.timeouts.attempt_seconds + TRANSPORT_SECONDS
@@ -158,7 +156,7 @@ def slot_request(
     """Return the request for a slot, to send to the entity `call_limiter`.
 
     Args:
-        operation: Which asks.
+        operation: The one that asks.
         attempt: Number of the attempt, from 1.
         admission: What it has reached.
         needed: The limits and the pace, as the worker answered them.
@@ -174,6 +172,8 @@ def slot_request(
         waited=admission.waited_for_slot,
         latest_seconds=latest,
         pace=needed.pace and needed.pace.within(operation.policy.max_retry_after_seconds),
+        asked_at=now,
+        due_at=admission.slot_since or admission.due_at or now,
     )
 
 
@@ -239,28 +239,28 @@ def after(
     Args:
         operation: What is retried.
         state: Before the result.
-        result: Of the attempt that was due, or of the circuit's entity.
+        result: The result of the attempt that was due, or of the circuit's entity.
         now: Aware UTC; the orchestrator's replay-safe time.
-        form: Of the history, see `engine.base.names.FORM`.
+        form: The form of the history, see `engine.base.names.FORM`.
     """
     match result:
         case AttemptOutcome():
-            decision = after_attempt(operation, state.history, result, now)
+            decision = after_attempt(operation, state.history, result, now, state.due_at)
             history = record(state.history, result, decision)
-            return _next(history, AdmissionState() if result.counted else _UNCOUNTED, decision)
+            return _state_with_decision(history, AdmissionState() if result.counted else _UNCOUNTED, decision)
         case WorkerFailed():
             decision = after_own_failure(operation, state.history, result.error, now)
-            return _next(state.history.with_own_failure(), _UNCOUNTED, decision)
+            return _state_with_decision(state.history.with_own_failure(), _UNCOUNTED, decision)
         case NeedsProbe() | NeedsSlot():
             # The slot that it had was given back after the attempt's answer.
             unslotted = replace(state, admission=replace(state.admission, slot=None))
-            return unslotted, _request(operation, unslotted, result, now)
+            return unslotted, _request_for_admission(operation, unslotted, result, now)
         case Permitted():
             return RetryState(state.history, replace(state.admission, permit=result), now), AttemptNow()
         case Slot():
             return RetryState(state.history, replace(state.admission, slot=result), now), AttemptNow()
         case Refused() | BudgetPostponed() | SlotPostponed():
-            return _blocked(operation, state, result, now, form)
+            return _after_refusal(operation, state, result, now, form)
         case _ as never:
             assert_never(never)
 
@@ -271,7 +271,7 @@ def lease_expired(now: datetime) -> Refused:
     return Refused(base=again_at, waiting=0, until=again_at, reason=ALL_PROBES_UNDER_WAY)
 
 
-def _request(
+def _request_for_admission(
     operation: Retryable, state: RetryState, needed: NeedsProbe | NeedsSlot, now: datetime
 ) -> RequestProbe | RequestSlot:
     attempt = state.history.next_attempt
@@ -280,7 +280,7 @@ def _request(
     return RequestSlot(slot_request(operation, attempt, state.admission, needed, now))
 
 
-def _blocked(
+def _after_refusal(
     operation: Retryable,
     state: RetryState,
     blocked: Refused | BudgetPostponed | SlotPostponed,
@@ -296,15 +296,23 @@ def _blocked(
         case BudgetPostponed():
             admission = replace(admission, promised=admission.promised or blocked.reserved)
         case SlotPostponed():
-            admission = replace(admission, start_reserved=blocked.reserved, waited_for_slot=True)
+            admission = replace(
+                admission,
+                start_reserved=blocked.reserved,
+                waited_for_slot=True,
+                slot_since=admission.slot_since or admission.due_at or now,
+                ahead=blocked.ahead,
+            )
         case _ as never:
             assert_never(never)
     if isinstance(decision, Wait) and decision.kind is not None:
         history = history.with_wait(_wait_record(history, decision, decision.kind, now))
-    return _next(history, admission, decision)
+    return _state_with_decision(history, admission, decision)
 
 
-def _next(history: History, admission: AdmissionState, decision: Decision) -> tuple[RetryState, Decision]:
+def _state_with_decision(
+    history: History, admission: AdmissionState, decision: Decision
+) -> tuple[RetryState, Decision]:
     due_at = decision.until if isinstance(decision, Wait) else None
     return RetryState(history, replace(admission, due_at=admission.due_at or due_at), due_at), decision
 

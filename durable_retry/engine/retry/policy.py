@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 
 from durable_retry.engine.base.json_forms import JsonRecord
 from durable_retry.engine.base.text import seconds_text
-from durable_retry.engine.base.validation import Problem, Seconds, Strict, refuse
+from durable_retry.engine.base.validation import PositiveSeconds, Problem, Seconds, Strict, refuse
 
 type Strategy = Literal["exponential", "linear", "fixed", "schedule"]
 type Jitter = Literal["full", "equal", "decorrelated", "none"]
@@ -66,9 +66,9 @@ class Timeouts(JsonRecord):
         deadline_seconds: The whole operation with every wait; 0 means none.
     """
 
-    connect_seconds: float = 2.0
-    attempt_seconds: float = 10.0
-    deadline_seconds: float = 3600.0
+    connect_seconds: PositiveSeconds = 2.0
+    attempt_seconds: PositiveSeconds = 10.0
+    deadline_seconds: Seconds = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def overridden(limits: RetryPolicy, settings: Mapping[str, Any]) -> RetryPolicy:
     dependency allows; so only keys that are written out can exceed a limit (see `override_problems`).
     """
     preset: PresetName | None = settings.get("preset")
-    base = limits if preset is None else _lowered(PRESETS[preset].policy, limits)
+    base = limits if preset is None else _policy_within_limits(PRESETS[preset].policy, limits)
     return replace(base, **_with_tuples(settings))
 
 
@@ -224,7 +224,7 @@ def shortest_cap_seconds(policy: RetryPolicy) -> float:
     return min(policy.initial_seconds, policy.max_seconds)
 
 
-def _lowered(policy: RetryPolicy, limits: RetryPolicy) -> RetryPolicy:
+def _policy_within_limits(policy: RetryPolicy, limits: RetryPolicy) -> RetryPolicy:
     attempts = policy.max_attempts
     if limits.max_attempts != UNLIMITED:
         attempts = min(attempts, limits.max_attempts)
@@ -329,7 +329,7 @@ def timeouts_problems(timeouts: Timeouts, function_timeout_seconds: float | None
 MAX_ATTEMPTS: Final = 1_000_000_000
 
 
-def _attempts(value: int) -> int:
+def _checked_attempts(value: int) -> int:
     if value == 0:
         raise refuse("must be at least 1, or -1 for unlimited")
     return value
@@ -346,7 +346,7 @@ class RetryOverride(Strict):
 
     preset: PresetName = "standard"
     strategy: Strategy = "exponential"
-    max_attempts: Annotated[int, Field(ge=-1, le=MAX_ATTEMPTS), AfterValidator(_attempts)] = 5
+    max_attempts: Annotated[int, Field(ge=-1, le=MAX_ATTEMPTS), AfterValidator(_checked_attempts)] = 5
     initial_seconds: Seconds = 2.0
     factor: Annotated[float, Field(ge=1, le=100)] = 2.0
     max_seconds: Seconds = 60.0

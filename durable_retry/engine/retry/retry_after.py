@@ -79,7 +79,7 @@ class RetryHint(JsonRecord):
 
 def hint_from_handler(retry_after_seconds: float) -> RetryHint:
     """Return the hint of a handler's `raise Transient(..., retry_after=3)`."""
-    return _hint("retry_after of the handler", retry_after_seconds, [])
+    return _hint_in_range("retry_after of the handler", retry_after_seconds, [])
 
 
 def parse_retry_after(headers: Mapping[str, str], *, status_code: int, now: datetime) -> RetryHint | None:
@@ -98,7 +98,7 @@ def parse_retry_after(headers: Mapping[str, str], *, status_code: int, now: date
     for source, read in _FIELDS:
         seconds = read(reading)
         if seconds is not None:
-            return _hint(source, seconds, reading.notes)
+            return _hint_in_range(source, seconds, reading.notes)
     return RetryHint(0.0, "", tuple(reading.notes)) if reading.notes else None
 
 
@@ -119,7 +119,7 @@ def parse_used_up(headers: Mapping[str, str], *, now: datetime) -> RetryHint | N
 def parse_rate_left(headers: Mapping[str, str], *, now: datetime) -> RateLeft | None:
     """Return what is left of the rate limit, by any answer; None when nothing is, or none is stated.
 
-    Of several policies the one counts that allows the fewest calls a second.
+    When there are several policies, the one that allows the fewest calls a second counts.
 
     Args:
         headers: Names in any case.
@@ -146,7 +146,7 @@ class _Reading:
         text = self.headers.get(name)
         if text is None:
             return None
-        value = _number(text)
+        value = _number_in(text)
         if value is None:
             self.ignore(name, text)
         return value
@@ -156,11 +156,11 @@ class _Reading:
         self.notes.append(f"{name} ignored: {cut_text(shown, 60)!r} cannot be read")
 
     def nothing_remains(self, name: str) -> bool:
-        remaining = _number(self.headers.get(name, ""))
+        remaining = _number_in(self.headers.get(name, ""))
         return self.is_throttled if remaining is None else remaining <= 0
 
 
-def _milliseconds(name: str) -> Callable[[_Reading], float | None]:
+def _seconds_from_ms(name: str) -> Callable[[_Reading], float | None]:
     def read(reading: _Reading) -> float | None:
         value = reading.number(name)
         return None if value is None else value / 1000
@@ -172,7 +172,7 @@ def _retry_after(reading: _Reading) -> float | None:
     text = reading.headers.get("retry-after")
     if text is None:
         return None
-    seconds = _number(text)
+    seconds = _number_in(text)
     if seconds is not None:
         return seconds
     until = parse_http_date(text)
@@ -188,27 +188,27 @@ def _rate_limit(reading: _Reading) -> float | None:
     text = reading.headers.get("ratelimit")
     if text is None:
         return None
-    if not _parameters(text):
+    if not _item_parameters(text):
         reading.ignore("RateLimit", text)
-    waits = [wait for item in _items(text) if (wait := _policy_wait(item, reading)) is not None]
+    waits = [wait for item in _policy_items(text) if (wait := _policy_wait(item, reading)) is not None]
     return max(waits, default=None)
 
 
-def _items(text: str) -> list[str]:
+def _policy_items(text: str) -> list[str]:
     """Return the policies of a field `RateLimit`; the older form has one, its parameters parted by commas."""
     return [text] if "remaining" in text.lower() else _ITEM.findall(text)
 
 
 def _policy_wait(item: str, reading: _Reading) -> float | None:
-    parameters = _parameters(item)
+    parameters = _item_parameters(item)
     remaining = parameters.get("r", parameters.get("remaining"))
     if remaining is None or remaining > 0:
         return None
     wait = parameters.get("t", parameters.get("reset"))
-    return _window(item, reading) if wait is None else wait
+    return _window_seconds(item, reading) if wait is None else wait
 
 
-def _window(item: str, reading: _Reading) -> float | None:
+def _window_seconds(item: str, reading: _Reading) -> float | None:
     return _policy_of(item, reading).get("w")
 
 
@@ -217,10 +217,10 @@ def _policy_of(item: str, reading: _Reading) -> dict[str, float]:
     name = item.split(";", 1)[0].strip()
     policies = _ITEM.findall(reading.headers.get("ratelimit-policy", ""))
     same = next((policy for policy in policies if policy.split(";", 1)[0].strip() == name), "")
-    return _parameters(same)
+    return _item_parameters(same)
 
 
-def _reset(prefix: str) -> Callable[[_Reading], float | None]:
+def _seconds_until_reset(prefix: str) -> Callable[[_Reading], float | None]:
     def read(reading: _Reading) -> float | None:
         return _until_reset(prefix, reading) if reading.nothing_remains(f"{prefix}-remaining") else None
 
@@ -239,14 +239,14 @@ def _until_reset(prefix: str, reading: _Reading) -> float | None:
 
 def _policies_left(reading: _Reading) -> list[RateLeft | None]:
     text = reading.headers.get("ratelimit", "")
-    return [_policy_left(item, reading) for item in _items(text)]
+    return [_policy_left(item, reading) for item in _policy_items(text)]
 
 
 def _policy_left(item: str, reading: _Reading) -> RateLeft | None:
-    stated, policy = _parameters(item), _policy_of(item, reading)
+    stated, policy = _item_parameters(item), _policy_of(item, reading)
     remaining = stated.get("r", stated.get("remaining"))
     seconds = stated.get("t", stated.get("reset", policy.get("w")))
-    return _left(remaining, seconds, stated.get("limit", policy.get("q")))
+    return _rate_left(remaining, seconds, stated.get("limit", policy.get("q")))
 
 
 _PREFIXES: Final = ("ratelimit", "x-ratelimit")
@@ -256,14 +256,14 @@ _FIRST_NUMBER: Final = re.compile(r"[0-9]{1,15}")
 def _fields_left(reading: _Reading, prefix: str) -> RateLeft | None:
     headers = reading.headers
     stated = _FIRST_NUMBER.match(headers.get(f"{prefix}-limit", ""))  # `100, 100;w=60` in an older draft
-    return _left(
-        _number(headers.get(f"{prefix}-remaining", "")),
+    return _rate_left(
+        _number_in(headers.get(f"{prefix}-remaining", "")),
         _until_reset(prefix, reading),
         None if stated is None else float(stated[0]),
     )
 
 
-def _left(remaining: float | None, seconds: float | None, limit: float | None) -> RateLeft | None:
+def _rate_left(remaining: float | None, seconds: float | None, limit: float | None) -> RateLeft | None:
     if remaining is None or seconds is None or remaining < 1 or seconds <= 0:
         return None
     most = None if limit is None or limit <= 0 else min(limit, MAX_CALLS)
@@ -271,26 +271,26 @@ def _left(remaining: float | None, seconds: float | None, limit: float | None) -
 
 
 _FIELDS: Final[tuple[tuple[str, Callable[[_Reading], float | None]], ...]] = (
-    ("retry-after-ms", _milliseconds("retry-after-ms")),
-    ("x-ms-retry-after-ms", _milliseconds("x-ms-retry-after-ms")),
+    ("retry-after-ms", _seconds_from_ms("retry-after-ms")),
+    ("x-ms-retry-after-ms", _seconds_from_ms("x-ms-retry-after-ms")),
     ("Retry-After", _retry_after),
     ("RateLimit", _rate_limit),
-    ("RateLimit-Reset", _reset("ratelimit")),
-    ("X-RateLimit-Reset", _reset("x-ratelimit")),
+    ("RateLimit-Reset", _seconds_until_reset("ratelimit")),
+    ("X-RateLimit-Reset", _seconds_until_reset("x-ratelimit")),
 )
 
 
-def _number(text: str) -> float | None:
+def _number_in(text: str) -> float | None:
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
-def _parameters(item: str) -> dict[str, float]:
+def _item_parameters(item: str) -> dict[str, float]:
     """Return the `name=number` parameters outside a quoted policy name."""
     unquoted = re.sub(r'"[^"]*"', "", item)
     return {name.lower(): float(value) for name, value in _PARAMETER.findall(unquoted)}
 
 
-def _hint(source: str, seconds: float, notes: list[str]) -> RetryHint:
+def _hint_in_range(source: str, seconds: float, notes: list[str]) -> RetryHint:
     noted = list(notes)
     if isnan(seconds):
         return RetryHint(0.0, source, (*noted, f"{source} is not a number and counts as 0 s"))

@@ -17,15 +17,18 @@ from typing import Final
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
-from durable_retry.engine.base.names import Category, OperationState
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import ERROR_CHARACTERS, CallHealth, LastFailure, Permitted, call_health
-from durable_retry.engine.dependency import Dependency
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.facts import AttemptEnded, AttemptHeld, DeliveryEnded
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.operation import OperationInput, digest_of
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, Blocked
 from durable_retry.engine.retry.policy import RetryPolicy
-from durable_retry.handlers import find_handler
+from durable_retry.errors import StorageRefusedError
+from durable_retry.facts import report
+from durable_retry.handler_registry import find_handler
 from durable_retry.services.attempt.handler import attempt_handler, begun_too_often
 from durable_retry.services.attempt.http_request import (
     Plan,
@@ -34,14 +37,11 @@ from durable_retry.services.attempt.http_request import (
     start_clock,
 )
 from durable_retry.settings.configuration import app_settings, find_dependency
-from durable_retry.settings.maintenance import maintenance_settings
-from durable_retry.stores.circuit_cache import CircuitCache, circuit_of
-from durable_retry.stores.operation_notes import note_state, note_success
-from durable_retry.stores.operation_writes import insert_marker, remove_marker, write_outcome
-from durable_retry.stores.results import store_apart
-from durable_retry.stores.tables import StorageRefusedError
-from durable_retry.stores.task_hub import read_operation
-from durable_retry.telemetry import events as telemetry
+from durable_retry.settings.upkeep import retention_settings
+from durable_retry.stores.circuit.cache import CircuitCache, circuit_of
+from durable_retry.stores.operations.results import store_apart
+from durable_retry.stores.operations.writes import insert_marker, remove_marker, write_outcome
+from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import spans
 from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER
 from durable_retry.telemetry.spans import fields_of
@@ -53,14 +53,13 @@ type AttemptCall = Callable[[], Awaitable[AttemptOutcome]]
 
 
 async def attempt_operation(
-    hub: str, operation: OperationInput, number: int, admission: AdmissionState
+    hub: TaskHub, operation: OperationInput, number: int, admission: AdmissionState
 ) -> AttemptOutcome | Blocked:
     """Make one attempt of an operation, if its retry budget and its circuit let it start.
 
     Args:
-        hub: Configuration of the durable client.
-        operation: Whose attempt it is.
-        number: Which one, from 1.
+        operation: The one that is attempted.
+        number: Its number, from 1.
         admission: What the operation has reached in the admission of this attempt.
     """
     answer = await attempt_if_admitted(
@@ -69,17 +68,12 @@ async def attempt_operation(
         operation,
         number=number,
         admission=admission,
-        attempt=partial(make_attempt, operation, number),
+        attempt=partial(make_attempt, operation, number, was_held=admission != _AT_ONCE),
     )
     if not isinstance(answer, AttemptOutcome):
-        note_state(operation, OperationState.WAITING_CIRCUIT)
-    elif answer.category is not None:
-        note_state(operation, OperationState.WAITING_RETRY, answer.error)
-    elif number > 1 or admission != _AT_ONCE:
-        note_state(operation, OperationState.SUCCEEDED)
-    elif operation.handler is None and not operation.on_success:  # Others have something to commit first.
-        note_success(operation)
-    return await _with_result_apart(operation, answer) if isinstance(answer, AttemptOutcome) else answer
+        report(AttemptHeld(operation))
+        return answer
+    return await _with_result_apart(operation, answer)
 
 
 async def _with_result_apart(operation: OperationInput, outcome: AttemptOutcome) -> AttemptOutcome:
@@ -94,8 +88,8 @@ async def _with_result_apart(operation: OperationInput, outcome: AttemptOutcome)
             operation,
             outcome.number,
             outcome.result,
-            most_chars=app_settings().inline_result_bytes,
-            kept_for=maintenance_settings().history_for,
+            most_chars=app_settings().result_inline_bytes,
+            kept_for=retention_settings().history_for,
             now=clock.now(),
         )
     except (AzureError, StorageRefusedError) as error:
@@ -114,23 +108,22 @@ _MOST_READ: Final = 64
 _read: OrderedDict[tuple[str, str], OperationInput] = OrderedDict()
 
 
-async def read_by_digest(hub: str, operation_id: str, digest: str) -> OperationInput:
+async def read_by_digest(hub: TaskHub, operation_id: str, digest: str) -> OperationInput:
     """Return an operation from the input of its orchestration; a process reads each once.
 
     Args:
-        hub: Configuration of the durable client.
-        operation_id: Of the operation.
+        operation_id: The id of the operation.
         digest: As `start_input` made it. Two starts that raced on Azure Storage can leave the input of one
             in the instance and run the other.
 
     Raises:
         OperationElsewhereError: The instance has another input.
-        stores.task_hub.TaskHubUnavailableError: The task hub did not answer.
+        errors.TaskHubUnavailableError: The task hub did not answer.
     """
     found = _read.get((operation_id, digest))
     if found is not None:
         return found
-    instance = await read_operation(hub, operation_id)
+    instance = await hub.read_instance(operation_id)
     written = {} if instance is None else written_operation(instance.input)
     if digest_of(written) != digest:
         raise OperationElsewhereError(operation_id)
@@ -145,7 +138,7 @@ _AT_ONCE: Final = AdmissionState(asks_for_slot=True)
 
 
 async def attempt_if_admitted(
-    hub: str,
+    hub: TaskHub,
     dependency: Dependency | None,
     operation: OperationInput,
     *,
@@ -156,10 +149,9 @@ async def attempt_if_admitted(
     """Make an attempt if the retry budget and the circuit let it start, and report its end to the circuit.
 
     Args:
-        hub: Configuration of the durable client.
         dependency: What it calls; None when it is not configured any more: then the attempt says so.
-        operation: Whose attempt it is.
-        number: Which one, from 1.
+        operation: The one that is attempted.
+        number: Its number, from 1.
         admission: What the operation has reached in the admission of this attempt.
         attempt: Makes it.
     """
@@ -169,10 +161,10 @@ async def attempt_if_admitted(
     answer = await circuit.enter(operation.operation_id, number, admission)
     if not isinstance(answer, Permitted):
         return answer
-    return await _reported(circuit, answer, operation.policy, attempt)
+    return await _reported_outcome(circuit, answer, operation.policy, attempt)
 
 
-async def _reported(
+async def _reported_outcome(
     circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, attempt: AttemptCall
 ) -> AttemptOutcome:
     try:
@@ -226,24 +218,31 @@ def pause_requested_by(outcome: AttemptOutcome, policy: RetryPolicy, now: dateti
     return now + timedelta(seconds=min(hint.delay_seconds, policy.max_retry_after_seconds))
 
 
-async def observed(operation: OperationInput, number: int, attempt: AttemptCall) -> AttemptOutcome:
-    """Make an attempt inside its span, metric and log line; a repeated execution is observed again.
+async def observed(
+    operation: OperationInput,
+    number: int,
+    attempt: AttemptCall,
+    fact_of: Callable[[OperationInput, AttemptOutcome], AttemptEnded | DeliveryEnded],
+) -> AttemptOutcome:
+    """Make an attempt inside its span, and report its end; a repeated execution is reported again.
 
     Args:
-        operation: Whose attempt it is.
-        number: Which one, from 1.
+        operation: The one that is attempted.
+        number: Its number, from 1.
         attempt: Makes it.
+        fact_of: Makes the fact to report.
     """
     with spans.attempt(operation, number) as span:
         outcome = await attempt()
-        spans.attempt_ended(span, outcome, telemetry.outcome_name(outcome))
-        telemetry.attempted(operation, outcome)
+        spans.attempt_ended(span, outcome)
+        report(fact_of(operation, outcome))
     return outcome
 
 
-async def make_attempt(operation: OperationInput, number: int) -> AttemptOutcome:
-    """Make one attempt without asking for admission."""
-    return await observed(operation, number, partial(_make_attempt, operation, number))
+async def make_attempt(operation: OperationInput, number: int, *, was_held: bool = False) -> AttemptOutcome:
+    """Make one attempt without asking for admission; `was_held` says that an earlier request was refused."""
+    ended = partial(AttemptEnded, was_held=was_held)
+    return await observed(operation, number, partial(_make_attempt, operation, number), ended)
 
 
 async def _make_attempt(operation: OperationInput, number: int) -> AttemptOutcome:
@@ -292,7 +291,7 @@ async def _at_most_once(plan: Plan) -> AttemptOutcome:
         # The time that our own storage took must not count against the dependency.
         begun = replace(plan, limit=start_clock(plan.operation))
         outcome = _too_late(begun) or await attempt_request(begun)
-        await _note(begun, outcome)
+        await _note_outcome(begun, outcome)
         return outcome
     if marked.outcome is not None:
         return AttemptOutcome.from_json(marked.outcome)
@@ -300,7 +299,7 @@ async def _at_most_once(plan: Plan) -> AttemptOutcome:
     return plan.outcome(category=Category.AMBIGUOUS, error=error)
 
 
-async def _note(plan: Plan, outcome: AttemptOutcome) -> None:
+async def _note_outcome(plan: Plan, outcome: AttemptOutcome) -> None:
     """Write an outcome beside its marker; if that fails, the orchestration still gets it as the answer.
 
     An attempt that never left our side is made again under its number, so its marker is removed instead.

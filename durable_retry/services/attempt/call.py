@@ -3,12 +3,14 @@
 step ──> begin ──has a result──> that result
            ├──may not run──> the attempt stops (`StepInterrupted`), whatever the handler catches
            └──> the function, with a `Call` and key of its own ──> succeed, or fail
+                    └──raises, and a request of its may have acted──> stays begun: its effect is unknown
 """
 
+import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Final, get_type_hints
 from uuid import uuid4
@@ -18,7 +20,9 @@ from azure.core.exceptions import AzureError
 from pydantic import PydanticSchemaGenerationError, TypeAdapter
 
 from durable_retry import clock
-from durable_retry.engine.base.validation import InvalidInputError, Problem, plain_json
+from durable_retry.engine.base.json_input import plain_json
+from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.request import is_unprotected
 from durable_retry.engine.operations.steps import (
     MAX_RESULT_BYTES,
@@ -30,14 +34,17 @@ from durable_retry.engine.operations.steps import (
     succeed,
 )
 from durable_retry.engine.pace import RateLeft
+from durable_retry.engine.retry.classify import classify_failure, classify_status
 from durable_retry.engine.retry.history import StepFailure
 from durable_retry.engine.retry.policy import RetryPolicy, policy_from, policy_problems
-from durable_retry.engine.retry.retry_after import parse_rate_left
+from durable_retry.engine.retry.retry_after import parse_rate_left, parse_retry_after
+from durable_retry.errors import ContendedError
 from durable_retry.handlers import Call, Step
-from durable_retry.services.attempt.http_client import PROGRESS, SendProgress, make_client, transport_of
+from durable_retry.services.attempt.http_client import make_client, transport_of
+from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.services.attempt.http_request import Plan, own_headers
 from durable_retry.stores.dead_letters.records import dead_letter_id_of
-from durable_retry.stores.steps import ContendedStepError, StepRule
+from durable_retry.stores.operations.steps import StepRule
 from durable_retry.telemetry.spans import fields_of
 
 _log = logging.getLogger(__name__)
@@ -47,8 +54,11 @@ MAX_STEPS: Final = 100
 
 _ADAPTERS_KEPT: Final = 256
 
+_CANCEL_SECONDS: Final = 2.0
+"""For a step to end that was cancelled; one that does not is left behind."""
+
 type ChangeStep = Callable[[str, StepRule], Awaitable[StepRecord]]
-"""`await change(name, rule)`: changes the record of one step, see `stores.steps.change_step`."""
+"""`await change(name, rule)`: changes the record of one step, see `stores.operations.steps.change_step`."""
 
 
 class StepInterrupted(BaseException):
@@ -68,11 +78,13 @@ class _Running:
         begun: As it was stored.
         is_repeatable: Whether it may run again when it is not known whether it ran.
         policy: Its own; None for the operation's.
+        ending: What stores its end; None while its function runs.
     """
 
     begun: StepRecord
     is_repeatable: bool
     policy: RetryPolicy | None
+    ending: StepRule | None = None
 
     @property
     def failure(self) -> StepFailure | None:
@@ -87,11 +99,12 @@ class Calls:
     """The calls and steps of one attempt of a handler.
 
     Attributes:
-        plan: Of the attempt.
+        plan: The plan of the attempt.
         change: Keeps the steps.
-        may_have_acted: Whether a request that the dependency does not deduplicate was sent and not answered.
+        may_have_acted: Whether a request failed that must not be sent again, and may have taken effect.
         stopped: Why the attempt must end; None while it need not.
         rate_left: What the latest answer says is left of the dependency's rate limit; None when none did.
+        errors: What failed steps raised. Of those that run side by side the handler raises one.
     """
 
     plan: Plan
@@ -99,18 +112,40 @@ class Calls:
     may_have_acted: bool = False
     stopped: Exception | None = None
     rate_left: RateLeft | None = None
+    errors: list[Exception] = field(default_factory=list)
+    _is_over: bool = False
+    _active: dict[asyncio.Event, asyncio.Task[Any] | None] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _running: dict[str, _Running] = field(default_factory=dict)
     _failed: list[tuple[Exception, StepFailure]] = field(default_factory=list)
 
     def call(self) -> Call:
         """Return the `Call` that is passed to the handler."""
-        operation = self.plan.operation
-        return self._call(operation.sent_key, self.plan.number, self._run)
+        repeatable = bool(self.plan.deduplication_header)
+        transport = self._transport(self.plan.operation.sent_key, is_repeatable=repeatable)
+        return self._call_of_step(transport, self.plan.number, self._begin_step)
 
     def failure_of(self, error: Exception) -> StepFailure | None:
         """Return the step with a policy of its own by which the handler failed; None if it was none."""
         return next((step for failed, step in self._failed if failed in (error, error.__cause__)), None)
+
+    async def finish_steps(self) -> None:
+        """Wait for the steps that run although the handler is over, as `asyncio.gather` leaves them.
+
+        They would go on beside the next attempt, and what they do would be lost.
+        """
+        self._is_over = True
+        while self._active:
+            await next(iter(self._active)).wait()
+
+    async def end_steps(self) -> None:
+        """Cancel the steps that still run, when the attempt has no time to wait for them."""
+        self._is_over = True
+        tasks = {task for task in self._active.values() if task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CANCEL_SECONDS)
 
     async def cut_off(self) -> StepFailure | None:
         """Note that the attempt's time is over; return the step with a policy of its own that was running.
@@ -118,39 +153,65 @@ class Calls:
         Raises:
             StepInterrupted: A step was running that must not run again.
         """
+        await self.end_steps()
         for running in self._running.values():
-            if not running.is_repeatable:
+            if running.ending is None and not running.is_repeatable:
                 name = running.begun.name
-                raise self._stop(StepStoppedError(f"its time was over while step {name} was running"))
-            await self._note_failure(running.begun)
+                raise self._stop_steps(StepStoppedError(f"its time was over while step {name} was running"))
+            # A step that had ended is stored as it ended: it was cut off while that was being stored.
+            await self._note_end(running.begun, running.ending or partial(fail, begun=running.begun))
         return next((running.failure for running in self._running.values() if running.failure), None)
 
-    async def _run(self, step: Step) -> Any:
+    async def _begin_step(self, step: Step) -> Any:
+        if self._is_over:
+            raise StepInterrupted
+        ended = asyncio.Event()
+        self._active[ended] = asyncio.current_task()
+        try:
+            return await self._run_step(step)
+        finally:
+            del self._active[ended]
+            ended.set()
+
+    async def _run_step(self, step: Step) -> Any:
         self._check_name(step.name)
         adapter, policy = _adapter_of(step.function), self._policy_of(step)
         is_repeatable = self._is_repeatable(step)
-        execution = self._execution(step.name, is_repeatable=is_repeatable)
-        begun = await self._changed(step.name, partial(begin, execution=execution))
+        execution = self._execution_of_step(step.name, is_repeatable=is_repeatable)
+        begun = await self._changed_record(step.name, partial(begin, execution=execution))
         if begun.result is not None:
             return adapter.validate_json(begun.result)
         running = self._running[step.name] = _Running(begun, is_repeatable, policy)
+        transport = self._transport(self.plan.operation.step_key(step.name), is_repeatable=is_repeatable)
         try:
-            own = self._call(self.plan.operation.step_key(step.name), begun.attempts, _refuse_steps)
+            own = self._call_of_step(transport, begun.attempts, _refuse_steps)
             result = _result_text(step.name, await step.function(*step.arguments, own))
         except Exception as error:
-            del self._running[step.name]
+            self.errors.append(error)
+            if transport.may_have_acted:
+                del self._running[step.name]
+                raise
             if running.failure is not None:
                 self._failed.append((error, running.failure))
-            await self._note_failure(begun)
+            ending = partial(fail, begun=begun)
+            self._running[step.name] = replace(running, ending=ending)
+            await self._note_end(begun, ending)
+            del self._running[step.name]
             raise
-        stored = await self._changed(step.name, partial(succeed, begun=begun, result=result))
+        ending = partial(succeed, begun=begun, result=result)
+        self._running[step.name] = replace(running, ending=ending)
+        stored = await self._changed_record(step.name, ending)
         del self._running[step.name]
         return adapter.validate_json(stored.result or "null")
 
-    def _call(self, key: str, attempt: int, run_step: Callable[[Step], Awaitable[Any]]) -> Call:
-        transport = _CallTransport(self, key, transport_of(self.plan.dependency))
+    def _transport(self, key: str, *, is_repeatable: bool) -> "_CallTransport":
+        return _CallTransport(self, key, transport_of(self.plan.dependency), is_repeatable=is_repeatable)
+
+    def _call_of_step(
+        self, transport: "_CallTransport", attempt: int, run_step: Callable[[Step], Awaitable[Any]]
+    ) -> Call:
         return Call(
-            key=key,
+            key=transport.key,
             attempt=attempt,
             correlation_id=self.plan.operation.correlation_id,
             client=make_client(self.plan.dependency, transport),
@@ -177,7 +238,7 @@ class Calls:
     def _is_repeatable(self, step: Step) -> bool:
         return bool(self.plan.deduplication_header) if step.repeatable is None else step.repeatable
 
-    def _execution(self, name: str, *, is_repeatable: bool) -> Execution:
+    def _execution_of_step(self, name: str, *, is_repeatable: bool) -> Execution:
         operation = self.plan.operation
         return Execution(
             name=name,
@@ -188,25 +249,27 @@ class Calls:
             dead_letter_id=dead_letter_id_of(operation.to_json()),
         )
 
-    async def _changed(self, name: str, rule: StepRule) -> StepRecord:
+    async def _changed_record(self, name: str, rule: StepRule) -> StepRecord:
         if self.stopped is not None:
             raise StepInterrupted
         try:
             return await self.change(name, rule)
-        except (StepStoppedError, ContendedStepError, AzureError) as error:
-            raise self._stop(error) from error
+        except (StepStoppedError, ContendedError, AzureError) as error:
+            raise self._stop_steps(error) from error
 
-    def _stop(self, error: Exception) -> StepInterrupted:
+    def _stop_steps(self, error: Exception) -> StepInterrupted:
         self.stopped = self.stopped or error
         return StepInterrupted(str(error))
 
-    async def _note_failure(self, begun: StepRecord) -> None:
-        """Store that a step failed in a known way; without it, it counts as one whose process died."""
+    async def _note_end(self, begun: StepRecord, ending: StepRule) -> None:
+        """Store how a step ended, which is known; without it, it counts as one whose process died."""
         try:
-            await self.change(begun.name, partial(fail, begun=begun))
-        except (ContendedStepError, AzureError) as error:
+            await self.change(begun.name, ending)
+        except StepStoppedError as error:
+            raise self._stop_steps(error) from error
+        except (ContendedError, AzureError) as error:
             _log.warning(
-                "the failure of step %s of %s was not noted: %s",
+                "the end of step %s of %s was not noted: %s",
                 begun.name,
                 self.plan.operation.run_id,
                 type(error).__name__,
@@ -215,27 +278,78 @@ class Calls:
 
 
 class _CallTransport(httpx.AsyncBaseTransport):
-    """Sends the requests of one call over the pooled connections; closing it leaves them open."""
+    """Sends the requests of one call over the pooled connections; closing it leaves them open.
 
-    def __init__(self, calls: Calls, key: str, inner: httpx.AsyncBaseTransport) -> None:
+    Attributes:
+        key: The key that every request carries.
+        may_have_acted: See `Calls`; of this call's requests.
+    """
+
+    def __init__(
+        self, calls: Calls, key: str, inner: httpx.AsyncBaseTransport, *, is_repeatable: bool
+    ) -> None:
+        self.key = key
+        self.may_have_acted = False
         self._calls = calls
-        self._key = key
+        self._is_repeatable = is_repeatable
         self._inner = inner
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send one request, with what every request carries unless the handler set that header itself."""
-        for name, value in own_headers(self._calls.plan, self._key).items():
+        for name, value in own_headers(self._calls.plan, self.key).items():
             request.headers.setdefault(name, value)
         progress = SendProgress()
         request.extensions[PROGRESS] = progress
+        # A handler may say of a step that it must not run twice although the dependency deduplicates.
+        is_once = not self._is_repeatable and is_unprotected(request.method, "")
         try:
             answer = await self._inner.handle_async_request(request)
-        except BaseException:
-            self._calls.may_have_acted |= progress.sent and may_repeat_work(self._calls.plan, request)
+        except BaseException as error:
+            if is_once and progress.sent:
+                self._note_failure(error)
             raise
         left = parse_rate_left(answer.headers, now=clock.now())
         self._calls.rate_left = left or self._calls.rate_left
+        if is_once:
+            self._note_status(answer)
+            answer.stream = _WatchedStream(answer.stream, self._note_failure)
         return answer
+
+    def _note_failure(self, error: BaseException) -> None:
+        names = [cls.__name__ for cls in type(error).__mro__]
+        overrides = self._calls.plan.dependency.classify
+        self._note(classify_failure(names, unprotected=True, overrides=overrides).category)
+
+    def _note_status(self, answer: httpx.Response) -> None:
+        hint = parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
+        overrides = self._calls.plan.dependency.classify
+        self._note(
+            classify_status(answer.status_code, retry_hint=hint, unprotected=True, overrides=overrides)
+        )
+
+    def _note(self, category: Category | None) -> None:
+        if category is Category.AMBIGUOUS:
+            self.may_have_acted = self._calls.may_have_acted = True
+
+
+class _WatchedStream(httpx.AsyncByteStream):
+    """The body of an answer; says so when it cannot be read to its end."""
+
+    def __init__(self, inner: Any, note_failure: Callable[[BaseException], None]) -> None:
+        self._inner = inner
+        self._note_failure = note_failure
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for part in self._inner:
+                yield part
+        except (Exception, asyncio.CancelledError) as error:  # not when the reader has enough of it
+            self._note_failure(error)
+            raise
+
+    async def aclose(self) -> None:
+        """Close the answer's body."""
+        await self._inner.aclose()
 
 
 async def _refuse_steps(step: Step) -> Any:

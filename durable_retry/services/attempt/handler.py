@@ -11,8 +11,9 @@ from azure.core.exceptions import AzureError
 from pydantic import ValidationError
 
 from durable_retry import clock
+from durable_retry.engine.base.json_input import plain_json
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.base.validation import InvalidInputError, plain_json
+from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.steps import StepStoppedError
 from durable_retry.engine.retry.classify import (
     Classification,
@@ -22,14 +23,15 @@ from durable_retry.engine.retry.classify import (
 )
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
 from durable_retry.engine.retry.history import AttemptOutcome, StepFailure
-from durable_retry.engine.retry.retry_after import hint_from_handler, parse_retry_after
-from durable_retry.handlers import Handler, Outcome, Throttled, Transient
-from durable_retry.services.attempt.call import Calls, ChangeStep, may_repeat_work
+from durable_retry.engine.retry.retry_after import RetryHint, hint_from_handler, parse_retry_after
+from durable_retry.handler_registry import Handler
+from durable_retry.handlers import Outcome, Throttled, Transient
+from durable_retry.services.attempt.call import Calls, ChangeStep, StepInterrupted, may_repeat_work
 from durable_retry.services.attempt.http_client import EscapedBaseUrlError
 from durable_retry.services.attempt.http_request import Plan, error_line
-from durable_retry.services.submit import event_problems
-from durable_retry.stores.operation_writes import count_start
-from durable_retry.stores.steps import change_step
+from durable_retry.services.operations.submit import event_problems
+from durable_retry.stores.operations.steps import change_step
+from durable_retry.stores.operations.writes import count_start
 from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER
 from durable_retry.telemetry.spans import fields_of
 
@@ -54,7 +56,7 @@ async def attempt_handler(plan: Plan, handler: Handler, change: ChangeStep | Non
     """Run a handler once and return the outcome; whatever it raises becomes an outcome.
 
     Args:
-        plan: Of the attempt.
+        plan: The plan of the attempt.
         handler: What to run.
         change: Keeps its steps; None means in Azure Tables.
 
@@ -65,7 +67,10 @@ async def attempt_handler(plan: Plan, handler: Handler, change: ChangeStep | Non
     in_tables = partial(change_step, operation.operation_id, operation.remembered_run)
     calls = Calls(plan, change or in_tables)
     try:
-        outcome = await _attempt(plan, handler, calls)
+        try:
+            outcome = await _attempt_handler(plan, handler, calls)
+        finally:
+            await calls.end_steps()
     except BaseException:
         if calls.stopped is None:
             raise
@@ -77,26 +82,39 @@ async def attempt_handler(plan: Plan, handler: Handler, change: ChangeStep | Non
     raise calls.stopped
 
 
-async def _attempt(plan: Plan, handler: Handler, calls: Calls) -> AttemptOutcome:
+async def _attempt_handler(plan: Plan, handler: Handler, calls: Calls) -> AttemptOutcome:
     try:
         given = handler.input_model.model_validate(plan.operation.input)
         async with asyncio.timeout(plan.limit.seconds_left) as limit:
-            returned = await handler.function(given, calls.call())
-        return plan.outcome(result=_result(returned))
+            try:
+                returned = await handler.function(given, calls.call())
+            except (Exception, StepInterrupted):
+                await calls.finish_steps()
+                raise
+            await calls.finish_steps()
+        return plan.outcome(result=_result_document(returned))
     except (ValidationError, EscapedBaseUrlError) as error:
         return plan.outcome(category=Category.MALFORMED, error=error_line(error, plan.dependency))
     except httpx.HTTPStatusError as error:
-        return _refused_by_dependency(plan, error, calls.failure_of(error))
+        outcome = _refused_by_dependency(plan, error, calls.failure_of(error))
     except Exception as error:  # noqa: BLE001 - any other error of a handler is transient: docs/handlers.md
         step = await calls.cut_off() if limit.expired() else calls.failure_of(error)
-        if isinstance(error, TimeoutError) and calls.may_have_acted:
-            return _cut_off(plan)
-        return _raised(plan, handler, error, step)
+        outcome = _outcome_of_error(plan, handler, error, step)
+    if calls.may_have_acted:
+        return _unknown(outcome)
+    hints = filter(None, [outcome.retry_hint, *map(_hint_of, calls.errors)])
+    return replace(outcome, retry_hint=max(hints, key=lambda hint: hint.delay_seconds, default=None))
 
 
-def _cut_off(plan: Plan) -> AttemptOutcome:
-    error = "its time was over while the dependency had not answered a request that it does not deduplicate"
-    return plan.outcome(category=Category.AMBIGUOUS, error=error)
+def _unknown(outcome: AttemptOutcome) -> AttemptOutcome:
+    """Return the outcome of a handler that failed after a request that may have acted, by whatever it raised.
+
+    What the handler raised says nothing of the request, and the next attempt would send it again.
+    """
+    if outcome.is_our_bug or outcome.category is Category.AMBIGUOUS:
+        return outcome  # No attempt follows.
+    error = f"a request that must not be sent twice may have taken effect, then: {outcome.error}"
+    return replace(outcome, category=Category.AMBIGUOUS, error=error, retry_hint=None, step=None)
 
 
 def _refused_by_dependency(
@@ -104,7 +122,7 @@ def _refused_by_dependency(
 ) -> AttemptOutcome:
     """Return the outcome of an answer on which the handler called `raise_for_status`, as for a request."""
     status_code = error.response.status_code
-    hint = parse_retry_after(error.response.headers, status_code=status_code, now=clock.now())
+    hint = _hint_of(error)
     category = classify_status(
         status_code,
         retry_hint=hint,
@@ -120,7 +138,9 @@ def _refused_by_dependency(
     )
 
 
-def _raised(plan: Plan, handler: Handler, error: Exception, step: StepFailure | None) -> AttemptOutcome:
+def _outcome_of_error(
+    plan: Plan, handler: Handler, error: Exception, step: StepFailure | None
+) -> AttemptOutcome:
     names = [cls.__name__ for cls in type(error).__mro__]
     if isinstance(error, _BUGS) and not plan.dependency.classify.keys() & set(names):
         _log.error(
@@ -132,17 +152,25 @@ def _raised(plan: Plan, handler: Handler, error: Exception, step: StepFailure | 
         )
         line = f"bug in handler {handler.name}: {error_line(error, plan.dependency)}"
         return plan.outcome(category=Category.MALFORMED, error=line, is_our_bug=True)
-    classified = _classified(plan, error, names)
-    seconds = error.retry_after if isinstance(error, Transient | Throttled) else None
+    classified = _classify_error(plan, error, names)
     return plan.outcome(
         category=classified.category,
         error=error_line(error, plan.dependency),
-        retry_hint=None if seconds is None else hint_from_handler(seconds),
+        retry_hint=_hint_of(error),
         step=step,
     )
 
 
-def _classified(plan: Plan, error: Exception, names: list[str]) -> Classification:
+def _hint_of(error: Exception) -> RetryHint | None:
+    """Return the wait that an error asks for: that of the answer which it is about, or the handler's own."""
+    if isinstance(error, httpx.HTTPStatusError):
+        answer = error.response
+        return parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
+    seconds = error.retry_after if isinstance(error, Transient | Throttled) else None
+    return None if seconds is None else hint_from_handler(seconds)
+
+
+def _classify_error(plan: Plan, error: Exception, names: list[str]) -> Classification:
     """Classify a failure: that of a request by the table of requests, others by what the handler raised.
 
     Every attempt of a handler counts: what it sent before it failed is not known here.
@@ -155,7 +183,7 @@ def _classified(plan: Plan, error: Exception, names: list[str]) -> Classificatio
     return classify_failure(names, unprotected=unprotected, overrides=overrides)
 
 
-def _result(returned: Any) -> dict[str, Any]:
+def _result_document(returned: Any) -> dict[str, Any]:
     """Return a handler's success as plain JSON, its writes and events beside the value for the commit.
 
     Raises:

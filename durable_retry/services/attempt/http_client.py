@@ -7,230 +7,26 @@ connection that the peer closed, so taking one is a `pop`.
 
 import asyncio
 import json
-import socket
 import ssl
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from http.cookiejar import DefaultCookiePolicy
-from typing import Any, Final, override
-from weakref import WeakKeyDictionary
+from typing import Any, Final
 
 import httpx
-from aiohappyeyeballs import start_connection
 
+from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.text import Secret
-from durable_retry.engine.dependency import Dependency
-from durable_retry.services.attempt.http_connection import HttpConnection, limit
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.services.attempt.http_pool import PROGRESS, PooledTransport, SendProgress
 from durable_retry.telemetry import spans
-
-PROGRESS: Final = "durable_retry.send_progress"
-"""Name of the request extension that holds a `SendProgress`."""
-
-_PORTS: Final = {"http": 80, "https": 443}
 
 _URLS_KEPT: Final = 256
 
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 """Requests that say so when their body is empty (RFC 9110, section 8.6)."""
-
-_HAPPY_EYEBALLS_SECONDS: Final = 0.25
-"""RFC 8305, section 5: wait before the next address is tried beside the first."""
-
-
-type _Origin = tuple[str, str, int]
-"""Scheme, host and port: requests to the same origin share connections."""
-
-
-@dataclass(slots=True)
-class SendProgress:
-    """How far one request got.
-
-    Attributes:
-        connecting: Whether a connection was being made; False while none was free in the pool.
-        sent: Whether any byte of the request can have reached the dependency.
-    """
-
-    connecting: bool = False
-    sent: bool = False
-
-    def precise_names(self, error: BaseException) -> list[str]:
-        """Return the exception name that is more precise than the error itself, if there is one.
-
-        The time limit of a whole attempt ends it at any point, and a lost connection does not say whether the
-        request was sent.
-        """
-        if self.sent or not isinstance(error, TimeoutError | httpx.ReadError | httpx.RemoteProtocolError):
-            return []
-        return ["ConnectTimeout"] if self.connecting else ["PoolTimeout"]
-
-
-class PooledTransport(httpx.AsyncBaseTransport):
-    """Sends requests over HTTP/1.1 connections that are kept alive, for one event loop.
-
-    Attributes:
-        tls: For https.
-        max_connections: Per transport; a request waits for a free one.
-        max_idle: Connections that are kept for later; the others are closed after use.
-        idle_seconds: An idle connection is closed after this. Many servers close after 5 s, and a request
-            that crosses the close is lost.
-    """
-
-    def __init__(
-        self,
-        tls: ssl.SSLContext | None = None,
-        *,
-        max_connections: int = 100,
-        max_idle: int = 20,
-        idle_seconds: float = 4.5,
-    ) -> None:
-        self.tls = tls
-        self.max_idle = max_idle
-        self.idle_seconds = idle_seconds
-        self._slots = asyncio.Semaphore(max_connections)
-        self._idle: dict[_Origin, deque[HttpConnection]] = {}
-        self._busy: set[HttpConnection] = set()
-        self._sweep: asyncio.TimerHandle | None = None
-        self._is_closed = False
-
-    @override
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request; its response holds a connection until it is closed.
-
-        Raises:
-            httpx.TransportError: The subclasses that httpx's own transport raises.
-        """
-        origin = _origin(request.url)
-        limits = request.extensions.get("timeout", {})
-        progress = request.extensions.get(PROGRESS) or SendProgress()
-        async with limit(limits.get("pool"), httpx.PoolTimeout):
-            await self._slots.acquire()
-        connection: HttpConnection | None = None
-        try:
-            connection = self._take_idle(origin)
-            if connection is None:
-                progress.connecting = True
-                connection = await self._connect(origin, limits.get("connect"))
-            self._busy.add(connection)
-            progress.sent = True
-            response = await connection.send(request)
-        except BaseException as error:
-            progress.sent = progress.sent and not isinstance(error, httpx.LocalProtocolError)
-            self.release(origin, connection)
-            raise
-        assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - made by `send`
-        response.stream = _Returning(response.stream, self, origin, connection)
-        return response
-
-    @override
-    async def aclose(self) -> None:
-        """Close all connections."""
-        self._is_closed = True
-        if self._sweep is not None:
-            self._sweep.cancel()
-        for connection in (*self._busy, *(each for idle in self._idle.values() for each in idle)):
-            connection.close()
-        self._idle.clear()
-
-    def _take_idle(self, origin: _Origin) -> HttpConnection | None:
-        idle = self._idle.get(origin)
-        oldest_allowed = asyncio.get_running_loop().time() - self.idle_seconds
-        while idle:
-            # The one used last: it is the least likely to be closed by the peer just now.
-            connection = idle.pop()
-            if connection.is_open and connection.idle_since >= oldest_allowed:
-                return connection
-            connection.close()
-        return None
-
-    async def _connect(self, origin: _Origin, seconds: float | None) -> HttpConnection:
-        scheme, host, port = origin
-        options: dict[str, Any] = {"ssl": self._tls(), "server_hostname": host} if scheme == "https" else {}
-        try:
-            async with limit(seconds, httpx.ConnectTimeout):
-                loop = asyncio.get_running_loop()
-                addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-                # Not the loop's `happy_eyeballs_delay`: uvloop, on which the Azure worker runs, has none.
-                connected = await start_connection(addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_SECONDS)
-                _, connection = await loop.create_connection(
-                    lambda: HttpConnection(self._lost), sock=connected, **options
-                )
-        except (OSError, UnicodeError) as error:  # an SSLError is an OSError
-            raise httpx.ConnectError(str(error) or type(error).__name__) from error
-        return connection
-
-    def _tls(self) -> ssl.SSLContext:
-        if self.tls is None:
-            raise httpx.UnsupportedProtocol("this client has no TLS context")
-        return self.tls
-
-    def release(self, origin: _Origin, connection: HttpConnection | None) -> None:
-        """Take a connection back after its exchange; None when none was made."""
-        self._slots.release()
-        if connection is None:
-            return
-        self._busy.discard(connection)
-        idle = self._idle.setdefault(origin, deque())
-        if connection.is_open and not self._is_closed and len(idle) < self.max_idle:
-            idle.append(connection)
-            self._sweep_later()
-        else:
-            connection.close()
-
-    def _lost(self, connection: HttpConnection) -> None:
-        """Forget a connection that the peer closed; idle ones only, a busy one is released by its request."""
-        for idle in self._idle.values():
-            if connection in idle:
-                idle.remove(connection)
-
-    def _sweep_later(self) -> None:
-        """Close idle connections when their time is over, with one timer for all."""
-        if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(self.idle_seconds, self._close_expired)
-
-    def _close_expired(self) -> None:
-        self._sweep = None
-        oldest_allowed = asyncio.get_running_loop().time() - self.idle_seconds
-        for idle in self._idle.values():
-            while idle and idle[0].idle_since <= oldest_allowed:
-                idle.popleft().close()
-        if any(self._idle.values()):
-            self._sweep_later()
-
-
-class _Returning(httpx.AsyncByteStream):
-    """A response body that gives its connection back to the pool when it is closed."""
-
-    def __init__(
-        self,
-        body: httpx.AsyncByteStream,
-        transport: PooledTransport,
-        origin: _Origin,
-        connection: HttpConnection,
-    ) -> None:
-        self._body = body
-        self._transport = transport
-        self._origin = origin
-        self._connection: HttpConnection | None = connection
-
-    @override
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return aiter(self._body)
-
-    @override
-    async def aclose(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await self._body.aclose()
-            self._transport.release(self._origin, connection)
-
-
-def _origin(url: httpx.URL) -> _Origin:
-    if url.scheme not in _PORTS:
-        raise httpx.UnsupportedProtocol(f"neither http nor https: {url.scheme!r}")
-    return url.scheme, url.raw_host.decode("ascii"), url.port or _PORTS[url.scheme]
 
 
 _NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=[])
@@ -253,7 +49,7 @@ class _Pooled:
     limits: dict[str, float | None]
 
 
-_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Pooled]] = WeakKeyDictionary()
+_pools: Final = LoopOwned[dict[str, _Pooled]](dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,9 +109,9 @@ class EscapedBaseUrlError(ValueError):
     """A path that leads out of the dependency's base URL; the intake checks for it first."""
 
 
-def _pooled(dependency: Dependency) -> _Pooled:
+def _pooled_client(dependency: Dependency) -> _Pooled:
     """Return the running loop's client and connections of a dependency, making them at first use."""
-    pool = _pools.setdefault(asyncio.get_running_loop(), {})
+    pool = _pools.get()
     known = pool.get(dependency.name)
     if known is None or known.made_for is not dependency:
         transport = TracedTransport(_transports(dependency))
@@ -329,12 +125,12 @@ def _pooled(dependency: Dependency) -> _Pooled:
 
 def transport_of(dependency: Dependency) -> httpx.AsyncBaseTransport:
     """Return what the running loop's pooled client of a dependency sends with."""
-    return _pooled(dependency).transport
+    return _pooled_client(dependency).transport
 
 
 async def close_clients() -> None:
     """Close the running loop's clients; for tests and benchmarks, the host just ends the process."""
-    for pooled in _pools.pop(asyncio.get_running_loop(), {}).values():
+    for pooled in _pools.take().values():
         await pooled.transport.aclose()
 
 
@@ -344,13 +140,13 @@ def target_url(dependency: Dependency, path: str) -> httpx.URL:
     Raises:
         EscapedBaseUrlError: It leads elsewhere.
     """
-    url = _joined(dependency.base_url, path)
+    url = _joined_url(dependency.base_url, path)
     require_below(dependency, url)
     return url
 
 
 @lru_cache(maxsize=_URLS_KEPT)
-def _joined(base_url: str, path: str) -> httpx.URL:
+def _joined_url(base_url: str, path: str) -> httpx.URL:
     return httpx.URL(f"{base_url}/{path.lstrip('/')}" if path else base_url)
 
 
@@ -360,7 +156,7 @@ def require_below(dependency: Dependency, url: httpx.URL) -> None:
     Raises:
         EscapedBaseUrlError: It leads elsewhere.
     """
-    base = _joined(dependency.base_url, "")
+    base = _joined_url(dependency.base_url, "")
     same_host = (url.scheme, url.host, url.port) == (base.scheme, base.host, base.port)
     prefix = base.path.rstrip("/")
     if not same_host or not (url.path == base.path or url.path.startswith(f"{prefix}/")):
@@ -385,27 +181,27 @@ async def send(
     """
     try:
         async with asyncio.timeout(seconds):
-            return await _exchange(dependency, request, limit_bytes, progress)
+            return await _exchange_request(dependency, request, limit_bytes, progress)
     except TimeoutError as error:
         raise TimeoutError(f"not finished within {seconds:.1f} s") from error
 
 
-async def _exchange(
+async def _exchange_request(
     dependency: Dependency, request: Request, limit_bytes: int, progress: SendProgress
 ) -> BoundedResponse:
-    pooled = _pooled(dependency)
+    pooled = _pooled_client(dependency)
     # Past httpx's client: redirects, cookies and authentication cost a third of a call, and are off.
-    response = await pooled.transport.handle_async_request(_built(pooled, request, progress))
+    response = await pooled.transport.handle_async_request(_httpx_request(pooled, request, progress))
     try:
         # Not `dict(headers)`, which searches all of them for each name.
         headers = dict(response.headers.items())
-        body, is_cut = await _read_up_to(_decoded(response, headers), limit_bytes)
+        body, is_cut = await _read_up_to(_decoded_parts(response, headers), limit_bytes)
     finally:
         await response.aclose()
     return BoundedResponse(response.status_code, headers, body, is_cut)
 
 
-def _built(pooled: _Pooled, request: Request, progress: SendProgress) -> httpx.Request:
+def _httpx_request(pooled: _Pooled, request: Request, progress: SendProgress) -> httpx.Request:
     """Return what httpx's client would build, in a quarter of its time; none of it depends on an answer."""
     own = {name.lower() for name in request.headers}
     headers = [("Host", request.url.netloc.decode())]
@@ -430,7 +226,7 @@ def _built(pooled: _Pooled, request: Request, progress: SendProgress) -> httpx.R
     )
 
 
-def _decoded(response: httpx.Response, headers: dict[str, str]) -> AsyncIterator[bytes]:
+def _decoded_parts(response: httpx.Response, headers: dict[str, str]) -> AsyncIterator[bytes]:
     """Return the body's parts; httpx decompresses a body that the server compressed without being asked."""
     stream = response.stream
     if "content-encoding" in headers or not isinstance(stream, httpx.AsyncByteStream):

@@ -106,13 +106,17 @@ class HttpConnection(asyncio.Protocol):
         exchange = _Exchange(self, is_head=request.method == "HEAD", read_seconds=limits.get("read"))
         self._exchange = exchange
         try:
-            await self._write(head, request.stream, is_chunked=is_chunked, seconds=limits.get("write"))
+            await self._write_request(
+                head, request.stream, is_chunked=is_chunked, seconds=limits.get("write")
+            )
             return await exchange.response(request)
         except BaseException:
             self.finish(reusable=False)
             raise
 
-    async def _write(self, head: bytes, body: Any, *, is_chunked: bool, seconds: float | None) -> None:
+    async def _write_request(
+        self, head: bytes, body: Any, *, is_chunked: bool, seconds: float | None
+    ) -> None:
         if isinstance(body, httpx.ByteStream) and not is_chunked:
             await self._write_now(b"".join([head, *body]), seconds)
             return
@@ -187,7 +191,7 @@ class _Exchange:
             self.fail(httpx.RemoteProtocolError(f"the head has more than {_MAX_HEAD_BYTES} bytes"))
         if self._buffered > _MAX_BUFFERED_BYTES:
             self._connection.pause()
-        self._wake()
+        self._wake_reader()
 
     def on_message_begin(self) -> None:
         """Refuse a second message: it could be taken for the response to the next request."""
@@ -231,7 +235,7 @@ class _Exchange:
         """The peer closed: the end of a body without a length, and too early for any other."""
         if self._head_read and not self._has_length:
             self._complete = True
-        self._wake()
+        self._wake_reader()
 
     def fail_reading(self, error: Exception | None) -> None:
         """The connection is gone."""
@@ -246,12 +250,12 @@ class _Exchange:
         if not self._complete:
             self._error = self._error or error
         self._connection.close()
-        self._wake()
+        self._wake_reader()
 
     async def response(self, request: httpx.Request) -> httpx.Response:
         """Wait for the head."""
         while not self._head_read:
-            await self._more()
+            await self._await_more()
         return httpx.Response(
             self._status,
             headers=self._headers,
@@ -269,7 +273,7 @@ class _Exchange:
             if self._complete:
                 raise StopAsyncIteration
             self._connection.resume()
-            await self._more()
+            await self._await_more()
         chunk = self._chunks.popleft()
         self._buffered -= len(chunk)
         return chunk
@@ -280,14 +284,14 @@ class _Exchange:
         self._connection.finish(reusable=self._complete and self._keeps_alive and not self._is_head)
         del self._parser  # it holds our methods: only the garbage collector would free the two
 
-    async def _more(self) -> None:
+    async def _await_more(self) -> None:
         if self._error is not None:
             raise self._error
         self._arrived = asyncio.get_running_loop().create_future()
         async with limit(self._read_seconds, httpx.ReadTimeout):
             await self._arrived
 
-    def _wake(self) -> None:
+    def _wake_reader(self) -> None:
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_result(None)
 

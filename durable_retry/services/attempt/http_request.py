@@ -3,6 +3,7 @@
 A `Plan` is what an attempt calls, how much time it has, and how its errors are shown.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -10,24 +11,26 @@ from typing import Any, Final
 import httpx
 
 from durable_retry import clock
+from durable_retry.engine.base.json_input import json_problems, read_json
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import MASK, Secret
-from durable_retry.engine.base.validation import InvalidInputError, json_problems, read_json
-from durable_retry.engine.dependency import Dependency
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.operations.completion import VALUES, values_at
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.request import is_unprotected
 from durable_retry.engine.retry.classify import classify_failure, classify_status
-from durable_retry.engine.retry.decide import attempt_seconds
+from durable_retry.engine.retry.constraints import attempt_seconds
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.retry_after import parse_rate_left, parse_retry_after, parse_used_up
 from durable_retry.services.attempt.http_client import (
     BoundedResponse,
     EscapedBaseUrlError,
     Request,
-    SendProgress,
     send,
     target_url,
 )
+from durable_retry.services.attempt.http_pool import SendProgress
 from durable_retry.settings.configuration import app_settings
 
 _SHORTEST_SECRET_CHARS: Final = 6
@@ -67,8 +70,8 @@ class Plan:
     """One attempt about to be made.
 
     Attributes:
-        operation: Whose attempt it is.
-        number: Which one, from 1.
+        operation: The one that is attempted.
+        number: Its number, from 1.
         dependency: What it calls, secrets included.
         limit: How much time it has.
         deduplicated_by: The header on which the receiver recognises a repeated request; None means the one
@@ -124,7 +127,7 @@ def _hidden_of(dependency: Dependency) -> _Hidden:
     """Return these of a dependency; they are computed once, since every attempt uses them several times."""
     known = _hidden.get(dependency.name)
     if known is None or known.made_for is not dependency:
-        known = _Hidden(dependency, _secrets(dependency), _reserved_headers(dependency))
+        known = _Hidden(dependency, _secret_texts(dependency), _reserved_headers(dependency))
         _hidden[dependency.name] = known
     return known
 
@@ -136,7 +139,7 @@ def error_line(error: BaseException, dependency: Dependency) -> str:
     return dependency.masking.text(masked(line, dependency))[:_ERROR_CHARS]
 
 
-def _secrets(dependency: Dependency) -> list[str]:
+def _secret_texts(dependency: Dependency) -> list[str]:
     """Return secret texts, the longest first; of `Bearer abc` also the part after the scheme."""
     values = [value for value in dependency.headers.values() if isinstance(value, Secret)]
     if dependency.auth is not None:
@@ -166,10 +169,19 @@ _KEPT_HEADERS: Final = frozenset(
 _HEADER_CHARS: Final = 1_024
 
 
-def kept_result(answer: BoundedResponse, dependency: Dependency, limit_bytes: int) -> dict[str, Any]:
+def kept_result(
+    answer: BoundedResponse, dependency: Dependency, limit_bytes: int, wanted: Iterable[str] = ()
+) -> dict[str, Any]:
     """Return the `result` of a success: `json` when the whole body is JSON and small enough, else `body`.
 
-    A body that was cut, in reading or here, carries `"truncated": true`.
+    A body that was cut, in reading or here, carries `"truncated": true`. One that is cut here has the wanted
+    parts of its JSON in `values`.
+
+    Args:
+        answer: The answer of the dependency.
+        dependency: The one whose credentials are masked.
+        limit_bytes: The most of the body that is kept.
+        wanted: JSON pointers into the result as it would be without a limit.
     """
     headers = {
         name: masked(value, dependency)[:_HEADER_CHARS]
@@ -181,15 +193,23 @@ def kept_result(answer: BoundedResponse, dependency: Dependency, limit_bytes: in
         return result
     text = masked(answer.body[:limit_bytes].decode("utf-8", errors="replace"), dependency)
     if answer.is_cut or len(answer.body) > limit_bytes:
-        return result | {"body": text, "truncated": True}
-    if _is_declared_json(answer):
-        try:
-            document = read_json(text)
-        except InvalidInputError:
-            return result | {"body": text}
-        if not json_problems(document):
-            return result | {"json": document}
-    return result | {"body": text}
+        cut = result | {"body": text, "truncated": True}
+        if not wanted or answer.is_cut:
+            return cut
+        whole = masked(answer.body.decode("utf-8", errors="replace"), dependency)
+        return cut | {VALUES: values_at(result | _json_of(answer, whole), wanted)}
+    return result | (_json_of(answer, text) or {"body": text})
+
+
+def _json_of(answer: BoundedResponse, text: str) -> dict[str, Any]:
+    """Return `json` of a whole body that is some; empty when it is none."""
+    if not _is_declared_json(answer):
+        return {}
+    try:
+        document = read_json(text)
+    except InvalidInputError:
+        return {}
+    return {} if json_problems(document) else {"json": document}
 
 
 def error_text(answer: BoundedResponse, dependency: Dependency) -> str:
@@ -222,16 +242,16 @@ async def attempt_request(plan: Plan) -> AttemptOutcome:
     try:
         answer = await send(
             plan.dependency,
-            _request(plan),
+            _request_of_plan(plan),
             seconds=plan.limit.seconds_left,
-            limit_bytes=app_settings().read_limit_bytes,
+            limit_bytes=app_settings().response_read_limit_bytes,
             progress=progress,
         )
     except EscapedBaseUrlError as error:
         return plan.outcome(category=Category.MALFORMED, error=str(error))
     except _SEND_FAILURES as error:
-        return _failed(plan, error, progress)
-    return _answered(plan, answer)
+        return _outcome_of_failure(plan, error, progress)
+    return _outcome_of_answer(plan, answer)
 
 
 def needs_marker(plan: Plan) -> bool:
@@ -246,7 +266,7 @@ def _reserved_headers(dependency: Dependency) -> frozenset[str]:
     return frozenset(name.lower() for name in (*secret, *auth, dependency.idempotency.header) if name)
 
 
-def _request(plan: Plan) -> Request:
+def _request_of_plan(plan: Plan) -> Request:
     call = plan.operation.request or {}
     reserved = _hidden_of(plan.dependency).headers
     headers = {name: value for name, value in call["headers"].items() if name.lower() not in reserved}
@@ -272,7 +292,7 @@ def own_headers(plan: Plan, key: str) -> dict[str, str]:
     return headers
 
 
-def _failed(plan: Plan, error: BaseException, progress: SendProgress) -> AttemptOutcome:
+def _outcome_of_failure(plan: Plan, error: BaseException, progress: SendProgress) -> AttemptOutcome:
     classified = classify_failure(
         [*progress.precise_names(error), *(cls.__name__ for cls in type(error).__mro__)],
         unprotected=needs_marker(plan),
@@ -283,7 +303,7 @@ def _failed(plan: Plan, error: BaseException, progress: SendProgress) -> Attempt
     )
 
 
-def _answered(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
+def _outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
     hint = parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
     category = classify_status(
         answer.status_code,
@@ -293,7 +313,8 @@ def _answered(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
     )
     rate_left = parse_rate_left(answer.headers, now=clock.now())
     if category is None:
-        result = kept_result(answer, plan.dependency, app_settings().store_limit_bytes)
+        limit_bytes = app_settings().response_store_limit_bytes
+        result = kept_result(answer, plan.dependency, limit_bytes, plan.operation.wanted or ())
         used_up = parse_used_up(answer.headers, now=clock.now())
         return plan.outcome(
             status_code=answer.status_code, result=result, retry_hint=used_up, rate_left=rate_left

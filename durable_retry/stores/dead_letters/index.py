@@ -1,6 +1,6 @@
 """The index rows and counters of dead letters: each list is one range of row keys in some partitions.
 
-    open, replayed, archived         the partitions of each status, by the id: see `stores.tables`
+    open, replayed, archived         the partitions of each status, by the id: see `stores.storage.tables`
 
     n|<list>|<newest first><id>      one row per list that a dead letter stands in, see `Facets.lists`
     o|<list>|<oldest first><id>      of open ones: the oldest first, of all, by reason and by dependency
@@ -18,175 +18,61 @@ import asyncio
 import json
 import uuid
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Self
-from weakref import WeakKeyDictionary
+from typing import Final
 
-from durable_retry.engine.base.json_forms import DIGITS, from_rfc3339, newest_first, oldest_first, to_rfc3339
-from durable_retry.engine.dead_letters.record import FACETS, DeadLetterRecord, Facets, Status
-from durable_retry.stores import tables
-from durable_retry.stores.tables import partition_of, partitions, partitions_with, quoted
+from durable_retry.concurrency import LoopOwned
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.dead_letters.numbers import (
+    WITHOUT_DEPENDENCY,
+    DeadLetterGroup,
+    DeadLetterSample,
+    DeadLetterSummary,
+    OpenDeadLetters,
+    open_dead_letters,
+)
+from durable_retry.engine.dead_letters.record import (
+    DeadLetterRecord,
+    Status,
+    unreadable_record,
+)
+from durable_retry.errors import StorageRefusedError
+from durable_retry.stores.dead_letters.entries import IndexEntry, due_key, list_prefix, oldest_prefix
+from durable_retry.stores.storage import contents, lists, tables
+from durable_retry.stores.storage.lists import partition_of, partitions, partitions_with
 
 TABLE: Final = "DeadLetterIndex"
 
 AFTER_ALL: Final = "~"
 """Sorts after every character that a key can contain."""
 
-NAMES: Final = ("key", "operation_id", "correlation_id", "detail")
-NAME_CHARS: Final = 300
-"""Characters of each that an index row has."""
-
-_OLDEST_FIRST_LISTS: Final = ("all", "reason=", "dependency=")
-"""Lists of open dead letters that are also kept the oldest first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexEntry:
-    """The fields of a dead letter that its index rows carry.
-
-    Attributes:
-        id: Its id.
-        created_at: Never changes.
-        facets: Fields that filters use; never change.
-        names: Fields of `NAMES` that a search looks into; never change. None in rows of older versions.
-    """
-
-    id: str
-    created_at: datetime
-    facets: Facets
-    names: Mapping[str, str] | None = None
-
-    @classmethod
-    def of(cls, record: DeadLetterRecord) -> Self:
-        """Return the entry of a dead letter."""
-        names = {name: (getattr(record, name) or "")[:NAME_CHARS] for name in NAMES}
-        return cls(id=record.id, created_at=record.created_at, facets=Facets.of(record), names=names)
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """Read what `properties` wrote."""
-        return cls(
-            id=row["dead_letter_id"],
-            created_at=from_rfc3339(row["created_at"]),
-            facets=Facets(**{name: row[name] for name in FACETS}),
-            names=json.loads(row["names"]) if "names" in row else None,
-        )
-
-    @property
-    def position(self) -> str:
-        """Position in every list that begins with the newest; also the cursor that continues behind it."""
-        return f"{newest_first(self.created_at)}{self.id}"
-
-    def properties(self) -> dict[str, str]:
-        """Return the properties of its rows without the keys."""
-        facets = self.facets
-        return {
-            "dead_letter_id": self.id,
-            "created_at": to_rfc3339(self.created_at),
-            "reason": facets.reason,
-            "category": facets.category,
-            "dependency": facets.dependency,
-            "group": facets.group,
-            # As JSON, whose ASCII takes any character that a message can have.
-            **({} if self.names is None else {"names": json.dumps(dict(self.names))}),
-        }
-
-    def keys_under(self, status: Status) -> Iterator[str]:
-        """Return the row keys under a status."""
-        for name in self.facets.lists:
-            yield f"{list_prefix(name)}{self.position}"
-            if status is Status.OPEN and name.startswith(_OLDEST_FIRST_LISTS):
-                yield f"{oldest_prefix(name)}{oldest_first(self.created_at)}{self.id}"
-
-
-def id_at(position: str) -> str:
-    """Return the id of the dead letter at a position, see `IndexEntry.position`."""
-    return position[DIGITS:]
-
-
-def list_prefix(name: str) -> str:
-    """Return the key prefix of a list."""
-    return f"n|{quoted(name)}|"
-
-
-def oldest_prefix(name: str) -> str:
-    """Return the key prefix of a list that begins with the oldest."""
-    return f"o|{quoted(name)}|"
-
-
-def due_key(archived_at: datetime, dead_letter_id: str = "") -> str:
-    """Return the key of an archived dead letter in the order of deletion."""
-    return f"d|{oldest_first(archived_at)}{dead_letter_id}"
-
 
 _ALL: Final = "all"
 _WRITERS: Final = 16
 _WRITER: Final = f"{uuid.uuid4().int % _WRITERS:02d}"
-_DETAIL_CHARS: Final = 300
 
-_locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+_locks: Final = LoopOwned(asyncio.Lock)
 
 _COUNTERS_KEPT: Final = 256
 
 type _Counters = OrderedDict[tuple[str, str], tables.Versioned]
 
-_counters: WeakKeyDictionary[asyncio.AbstractEventLoop, _Counters] = WeakKeyDictionary()
+_counters: Final = LoopOwned[_Counters](OrderedDict)
 """Counter rows as this process wrote them last. A process mostly has its own: to read them again before each
 dead letter was half of its requests. Where another has changed one, storage refuses the old version."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenCount:
-    """Open dead letters of one kind.
-
-    Attributes:
-        count: Number of open ones.
-        oldest_at: Creation time of the oldest; None when there is none.
-    """
-
-    count: int
-    oldest_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """Counts of open dead letters: all, by reason, and by dependency ("" for messages without one)."""
-
-    total: OpenCount
-    by_reason: Mapping[str, OpenCount]
-    by_dependency: Mapping[str, OpenCount]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Open dead letters of one root cause.
-
-    Attributes:
-        group: Its name.
-        count: Number of open ones.
-        first_seen_at: Creation time of the first one ever counted, also when it is closed by now.
-        last_seen_at: Creation time of the latest.
-        sample: `id`, `dependency`, `category`, `reason` and `detail` of the latest.
-    """
-
-    group: str
-    count: int
-    first_seen_at: datetime
-    last_seen_at: datetime
-    sample: Mapping[str, Any]
-
-
 def counter_lock() -> asyncio.Lock:
     """Return the lock of this process's counter rows."""
-    return _locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+    return _locks.get()
 
 
 async def counter_changes(record: DeadLetterRecord, step: int, partition: str) -> list[tables.Change]:
     """Return the counter changes for listing (step 1) or unlisting (step -1) an open dead letter."""
     totals, group = await asyncio.gather(
-        _counter(partition, _totals_key()), _counter(partition, _group_key(record.group))
+        _taken_counter(partition, _totals_key()), _taken_counter(partition, _group_key(record.group))
     )
     keys = {"PartitionKey": partition}
     return [
@@ -195,14 +81,14 @@ async def counter_changes(record: DeadLetterRecord, step: int, partition: str) -
     ]
 
 
-async def _counter(partition: str, key: str) -> tables.Versioned | None:
+async def _taken_counter(partition: str, key: str) -> tables.Versioned | None:
     """Return a counter row to change it; it is known again after `_keep_counters`."""
-    known = _counters.setdefault(asyncio.get_running_loop(), OrderedDict()).pop((partition, key), None)
+    known = _counters.get().pop((partition, key), None)
     return known or await tables.read_version(TABLE, partition, key)
 
 
 def _keep_counters(written: Iterable[tuple[tables.Change, str]]) -> None:
-    known = _counters[asyncio.get_running_loop()]
+    known = _counters.get()
     for change, etag in written:
         if etag:
             known[change[1]["PartitionKey"], change[1]["RowKey"]] = tables.Versioned(change[1], etag)
@@ -210,25 +96,26 @@ def _keep_counters(written: Iterable[tuple[tables.Change, str]]) -> None:
         known.popitem(last=False)
 
 
-async def read_summary() -> Summary:
+async def read_summary(now: datetime) -> DeadLetterSummary:
     """Count open dead letters and find the oldest of each kind, at a cost by the number of kinds.
 
     The oldest is asked for in each partition that has some of the kind, and once for all kinds to which
     everything in a partition belongs: mostly one reason and one dependency fail.
     """
-    page = await tables.merged_rows(TABLE, partitions(Status.OPEN), after="t|", before="t|" + AFTER_ALL)
+    page = await lists.merged_rows(TABLE, partitions(Status.OPEN), after="t|", before="t|" + AFTER_ALL)
     in_partition: dict[str, Counter[str]] = {}
-    for row in page.rows:
-        counts = json.loads(tables.unpacked("counts", row))
-        in_partition.setdefault(row["PartitionKey"], Counter()).update(counts)
+    for partition, counts in contents.readable(TABLE, page.rows, _counts_in):
+        in_partition.setdefault(partition, Counter()).update(counts)
     places = {
-        (partition, name): (partition, _ALL if count == counts[_ALL] else name)
-        for partition, counts in in_partition.items()
-        for name, count in counts.items()
+        (partition, name): (partition, _ALL if count == of_partition[_ALL] else name)
+        for partition, of_partition in in_partition.items()
+        for name, count in of_partition.items()
         if count > 0 and name != _ALL
     }
     asked = sorted(set(places.values()))
-    instants = dict(zip(asked, await asyncio.gather(*(_oldest(*place) for place in asked)), strict=True))
+    instants = dict(
+        zip(asked, await asyncio.gather(*(_oldest_in_partition(*place) for place in asked)), strict=True)
+    )
     totals: Counter[str] = sum(in_partition.values(), Counter())
     oldest: dict[str, list[datetime]] = {}
     for (_, name), place in places.items():
@@ -236,44 +123,60 @@ async def read_summary() -> Summary:
             oldest.setdefault(name, []).append(instant)
             oldest.setdefault(_ALL, []).append(instant)
     found = {
-        name: OpenCount(count=count, oldest_at=min(oldest.get(name, ()), default=None))
+        name: open_dead_letters(count, min(oldest.get(name, ()), default=None), now)
         for name, count in totals.items()
     }
-    return Summary(
-        total=found.get(_ALL, OpenCount(count=0, oldest_at=None)),
+    return DeadLetterSummary(
+        **dict(found.get(_ALL, open_dead_letters(0, None, now))),
         by_reason=_of_kind(found, "reason="),
         by_dependency=_of_kind(found, "dependency="),
     )
 
 
-async def read_groups() -> list[Group]:
+async def read_groups() -> list[DeadLetterGroup]:
     """Return groups with open dead letters, the latest first, at a cost that depends on their number."""
-    page = await tables.merged_rows(TABLE, partitions(Status.OPEN), after="g|", before="g|" + AFTER_ALL)
+    page = await lists.merged_rows(TABLE, partitions(Status.OPEN), after="g|", before="g|" + AFTER_ALL)
     rows_by_group: dict[str, list[tables.Row]] = {}
-    for row in page.rows:
-        rows_by_group.setdefault(row["group"], []).append(row)
-    groups = [_group(name, rows) for name, rows in rows_by_group.items()]
+    for name, row in contents.readable(TABLE, page.rows, _checked_group):
+        rows_by_group.setdefault(name, []).append(row)
+    groups = [_group_of_rows(name, rows) for name, rows in rows_by_group.items()]
     found = (group for group in groups if group.count > 0)
     return sorted(found, key=lambda group: (group.last_seen_at, group.group), reverse=True)
 
 
+def _counts_in(row: tables.Row) -> tuple[str, Counter[str]]:
+    counts = json.loads(contents.unpacked("counts", row))
+    return row["PartitionKey"], Counter({str(name): int(count) for name, count in counts.items()})
+
+
+def _checked_group(row: tables.Row) -> tuple[str, tables.Row]:
+    _group_of_rows(row["group"], [row])
+    return str(row["group"]), row
+
+
 def _totals_after(stored: tables.Versioned | None, entry: IndexEntry, step: int) -> tables.Row:
-    counts = Counter({} if stored is None else json.loads(tables.unpacked("counts", stored.row)))
+    counts: Counter[str] = Counter()
+    if stored is not None:
+        # A row that nobody can read must not keep dead letters from being kept: its writer counts anew.
+        for _, known in contents.readable(TABLE, [stored.row], _counts_in):
+            counts.update(known)
     for name in (_ALL, f"reason={entry.facets.reason}", f"dependency={entry.facets.dependency}"):
         counts[name] += step
     left = {name: count for name, count in counts.items() if count != 0}
-    return {"RowKey": _totals_key(), **tables.packed("counts", json.dumps(left))}
+    return {"RowKey": _totals_key(), **contents.packed("counts", json.dumps(left))}
 
 
 def _group_after(stored: tables.Versioned | None, record: DeadLetterRecord, step: int) -> tables.Row:
-    row: tables.Row = {} if stored is None else stored.row
+    row: tables.Row = {}
+    if stored is not None:
+        row = next((found for _, found in contents.readable(TABLE, [stored.row], _checked_group)), row)
     created_at = to_rfc3339(record.created_at)
     keys = {"RowKey": _group_key(record.group), "group": record.group}
     count = int(row.get("count", 0)) + step
     first_seen_at = min((row.get("first_seen_at", created_at), created_at), key=from_rfc3339)
     last_seen_at = max((row.get("last_seen_at", created_at), created_at), key=from_rfc3339)
     is_latest = last_seen_at == created_at
-    sample = json.dumps(_sample(record)) if is_latest else row["sample"]
+    sample = json.dumps(DeadLetterSample.of(record).to_json()) if is_latest else row["sample"]
     return {
         **keys,
         "count": count,
@@ -283,37 +186,37 @@ def _group_after(stored: tables.Versioned | None, record: DeadLetterRecord, step
     }
 
 
-def _sample(record: DeadLetterRecord) -> dict[str, Any]:
-    return {
-        "id": record.id,
-        "dependency": record.dependency,
-        "category": record.category.value,
-        "reason": record.reason.value,
-        "detail": record.detail[:_DETAIL_CHARS],
-    }
-
-
-async def _oldest(partition: str, name: str) -> list[datetime]:
+async def _oldest_in_partition(partition: str, name: str) -> list[datetime]:
     """Return when the oldest of a kind in a partition was made; nothing when there is none any more."""
     prefix = oldest_prefix(name)
     page = await tables.rows_between(TABLE, partition, after=prefix, before=prefix + AFTER_ALL, limit=1)
-    return [from_rfc3339(row["created_at"]) for row in page.rows]
+    return contents.readable(TABLE, page.rows, lambda row: from_rfc3339(row["created_at"]))
 
 
-def _of_kind(found: Mapping[str, OpenCount], kind: str) -> dict[str, OpenCount]:
-    named = {name.removeprefix(kind): count for name, count in found.items() if name.startswith(kind)}
-    return dict(sorted(named.items()))
+def _of_kind(found: Mapping[str, OpenDeadLetters], kind: str) -> dict[str, OpenDeadLetters]:
+    named = {name.removeprefix(kind): waiting for name, waiting in found.items() if name.startswith(kind)}
+    return {name or WITHOUT_DEPENDENCY: waiting for name, waiting in sorted(named.items())}
 
 
-def _group(name: str, rows: Iterable[tables.Row]) -> Group:
+def _group_of_rows(name: str, rows: Iterable[tables.Row]) -> DeadLetterGroup:
     ordered = sorted(rows, key=lambda row: from_rfc3339(row["last_seen_at"]))
-    return Group(
+    return DeadLetterGroup(
         group=name,
         count=sum(int(row["count"]) for row in ordered),
         first_seen_at=min(from_rfc3339(row["first_seen_at"]) for row in ordered),
         last_seen_at=from_rfc3339(ordered[-1]["last_seen_at"]),
-        sample=json.loads(ordered[-1]["sample"]),
+        sample=read_or(lambda: _stored_sample(ordered[-1]["sample"]), _unreadable_sample),
     )
+
+
+def _stored_sample(text: str) -> DeadLetterSample:
+    # Not strict, since strict pydantic takes names for enums from its own JSON reader alone.
+    return DeadLetterSample.model_validate(json.loads(text), strict=False)
+
+
+def _unreadable_sample(why: str) -> DeadLetterSample:
+    """Return what stands for the sample of a group; the group's list has all of its dead letters."""
+    return DeadLetterSample.of(unreadable_record("", why, status=Status.OPEN, reason=None, created_at=None))
 
 
 def _totals_key() -> str:
@@ -347,14 +250,14 @@ async def move_to_status(record: DeadLetterRecord) -> None:
         await _list_closed(record, partition)
     for status in Status:
         if status is not record.status:
-            await _unlist(record, status)
+            await _unlist_record(record, status)
 
 
 async def unlist_archived(entry: IndexEntry, archived_at: datetime) -> None:
     """Remove a deleted dead letter from the lists of archived ones."""
     partition = await _listed_in(entry, Status.ARCHIVED)
     if partition is not None:
-        await _delete(entry, Status.ARCHIVED, partition)
+        await _delete_entry(entry, Status.ARCHIVED, partition)
     await drop_due(entry.id, archived_at)
 
 
@@ -366,57 +269,63 @@ async def drop_due(dead_letter_id: str, archived_at: datetime) -> None:
 
 async def due(archived_before: datetime, limit: int) -> list[tuple[IndexEntry, datetime]]:
     """Return dead letters archived before an instant with the archiving time of each, the oldest first."""
-    page = await tables.merged_rows(
+    page = await lists.merged_rows(
         TABLE, partitions(Status.ARCHIVED), after="d|", before=due_key(archived_before), limit=limit
     )
-    return [(IndexEntry.from_row(row), from_rfc3339(row["archived_at"])) for row in page.rows]
+    return contents.readable(
+        TABLE, page.rows, lambda row: (IndexEntry.from_row(row), from_rfc3339(row["archived_at"]))
+    )
 
 
 async def _list_open(record: DeadLetterRecord, partition: str) -> None:
     entry = IndexEntry.of(record)
-    rows = [_row(partition, key, entry) for key in entry.keys_under(Status.OPEN)]
-    await _counted(record, partition, [("create", row) for row in rows], step=1)
+    rows = [_row_of_entry(partition, key, entry) for key in entry.keys_under(Status.OPEN)]
+    await _change_counted(record, partition, [("create", row) for row in rows], step=1)
 
 
 async def _list_closed(record: DeadLetterRecord, partition: str) -> None:
     entry = IndexEntry.of(record)
-    rows = [_row(partition, key, entry) for key in entry.keys_under(record.status)]
+    rows = [_row_of_entry(partition, key, entry) for key in entry.keys_under(record.status)]
     if record.archived_at is not None:
         # Not removed when the dead letter is restored; the removal compares the archiving time.
-        due_row = _row(partition, due_key(record.archived_at, record.id), entry)
+        due_row = _row_of_entry(partition, due_key(record.archived_at, record.id), entry)
         rows.append({**due_row, "archived_at": to_rfc3339(record.archived_at)})
     await tables.transact(TABLE, [("upsert", row) for row in rows])
 
 
-async def _unlist(record: DeadLetterRecord, status: Status) -> None:
+async def _unlist_record(record: DeadLetterRecord, status: Status) -> None:
     entry = IndexEntry.of(record)
     partition = await _listed_in(entry, status)
     if partition is None:
         return
     if status is Status.OPEN:
         keys = entry.keys_under(status)
-        await _counted(record, partition, [("delete", _keys(partition, key)) for key in keys], step=-1)
+        await _change_counted(
+            record, partition, [("delete", _keys_of_row(partition, key)) for key in keys], step=-1
+        )
     else:
-        await _delete(entry, status, partition)
+        await _delete_entry(entry, status, partition)
 
 
-async def _delete(entry: IndexEntry, status: Status, partition: str) -> None:
-    changes: list[tables.Change] = [("delete", _keys(partition, key)) for key in entry.keys_under(status)]
+async def _delete_entry(entry: IndexEntry, status: Status, partition: str) -> None:
+    changes: list[tables.Change] = [
+        ("delete", _keys_of_row(partition, key)) for key in entry.keys_under(status)
+    ]
     try:
         await tables.transact(TABLE, changes)
-    except tables.StorageRefusedError:
+    except StorageRefusedError:
         if await _is_listed(entry, partition):
             raise
 
 
-async def _counted(
+async def _change_counted(
     record: DeadLetterRecord, partition: str, changes: Sequence[tables.Change], *, step: int
 ) -> None:
     """Change the rows of an open dead letter and the counters in one transaction. Idempotent.
 
     Args:
-        record: Whose rows.
-        partition: Of the rows and the counters.
+        record: The dead letter whose rows change.
+        partition: The partition of the rows and the counters.
         changes: Creations or deletions; storage refuses them when they were made before.
         step: 1 or -1.
     """
@@ -429,7 +338,7 @@ async def _counted(
                 if etags is not None:
                     _keep_counters(zip(counts, etags[len(changes) :], strict=False))
                     return
-            except tables.StorageRefusedError:
+            except StorageRefusedError:
                 pass  # Either done before, or another process changed the counters; checked below.
             if await _is_listed(entry, partition) is (step > 0):
                 return
@@ -448,9 +357,9 @@ async def _is_listed(entry: IndexEntry, partition: str) -> bool:
     return await tables.read(TABLE, partition, f"{list_prefix('all')}{entry.position}") is not None
 
 
-def _row(partition: str, key: str, entry: IndexEntry) -> tables.Row:
-    return {**_keys(partition, key), **entry.properties()}
+def _row_of_entry(partition: str, key: str, entry: IndexEntry) -> tables.Row:
+    return {**_keys_of_row(partition, key), **entry.properties()}
 
 
-def _keys(partition: str, key: str) -> tables.Row:
+def _keys_of_row(partition: str, key: str) -> tables.Row:
     return {"PartitionKey": partition, "RowKey": key}

@@ -14,21 +14,16 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final
 
-from durable_retry.engine.base.json_forms import newest_first
+from durable_retry.engine.base.instants import newest_first
 from durable_retry.engine.base.text import may_mention, mentions
+from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import FACETS, DeadLetterRecord, Facets, Status
-from durable_retry.stores import tables
-from durable_retry.stores.dead_letters.index import (
-    AFTER_ALL,
-    NAME_CHARS,
-    NAMES,
-    TABLE,
-    id_at,
-    list_prefix,
-)
+from durable_retry.stores.dead_letters.entries import NAME_CHARS, NAMES, id_at, list_prefix
+from durable_retry.stores.dead_letters.index import AFTER_ALL, TABLE
 from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
-from durable_retry.stores.tables import SHARDS, partitions
+from durable_retry.stores.storage import tables
+from durable_retry.stores.storage.lists import SHARDS, partitions
 
 _ROUNDS: Final = 5
 """Maximum reads per page. A filter that matches little returns a short page with a cursor."""
@@ -61,6 +56,9 @@ class DeadLetterSearch:
 
     def may_match(self, dead_letter_id: str, row: tables.Row) -> bool:
         """Return whether a dead letter may match, as far as its index row shows."""
+        return read_or(lambda: self._may_match(dead_letter_id, row), lambda _: True)
+
+    def _may_match(self, dead_letter_id: str, row: tables.Row) -> bool:
         text = row.get("names")
         if text is None:
             return True  # Of an older version.
@@ -68,15 +66,20 @@ class DeadLetterSearch:
         # Nearly every row is refused here, before its names are parsed.
         if self.words is not None and not may_mention(self.words, text, *more):
             return False
-        return self._fits(more, json.loads(text), NAME_CHARS)
+        return self._fits_entry(more, json.loads(text), NAME_CHARS)
 
     def matches(self, record: DeadLetterRecord) -> bool:
-        """Return whether a dead letter matches; of its detail the beginning counts, as in the index."""
+        """Return whether a dead letter matches; of its detail the beginning counts, as in the index.
+
+        When nobody can read a dead letter, only the index has what to compare.
+        """
+        if record.unreadable is not None:
+            return True
         names = {name: getattr(record, name) or "" for name in NAMES}
         names["detail"] = names["detail"][:NAME_CHARS]
-        return self._fits((record.id, record.reason.value), names, None)
+        return self._fits_entry((record.id, record.reason.value), names, None)
 
-    def _fits(self, more: tuple[str, str], names: Mapping[str, str], chars: int | None) -> bool:
+    def _fits_entry(self, more: tuple[str, str], names: Mapping[str, str], chars: int | None) -> bool:
         return (
             (self.key is None or self.key[:chars] == names["key"])
             and (self.correlation_id is None or self.correlation_id[:chars] == names["correlation_id"])
@@ -95,15 +98,17 @@ async def list_dead_letters(
     Args:
         wanted: The filter.
         limit: Maximum to return; a shorter page may have a cursor.
-        cursor: Of the previous page; None for the first.
+        cursor: The cursor of the previous page; None for the first.
         search: What else must be true of them. Words that are the id of one give that one, at once.
     """
     if search.words is not None and (named := await find_dead_letter(search.words)) is not None:
         return RecordPage([named] if _is_named(wanted, search, named) else [], None)
     records: list[DeadLetterRecord] = []
-    unread: Collection[str] = _partitions(wanted)
+    unread: Collection[str] = _partitions_of_filter(wanted)
     for _ in range(_ROUNDS):
-        entries, cursor, unread = await _entries(wanted, search, unread, limit - len(records), cursor)
+        entries, cursor, unread = await _entries_of_partitions(
+            wanted, search, unread, limit - len(records), cursor
+        )
         found = await find_dead_letters(entry.id for entry in entries)
         records.extend(
             record
@@ -124,14 +129,16 @@ async def count_dead_letters(wanted: DeadLetterFilter, *, one_page: bool = False
         wanted: The filter.
         one_page: Whether to count among the newest 999 of each partition only, which is one read each.
     """
-    counts = await asyncio.gather(*(_count(wanted, each, one_page) for each in _partitions(wanted)))
+    counts = await asyncio.gather(
+        *(_count_in_partition(wanted, each, one_page) for each in _partitions_of_filter(wanted))
+    )
     return sum(counts)
 
 
-async def _count(wanted: DeadLetterFilter, partition: str, one_page: bool) -> int:  # noqa: FBT001 - private
+async def _count_in_partition(wanted: DeadLetterFilter, partition: str, one_page: bool) -> int:  # noqa: FBT001 - private
     count, cursor = 0, None
     while True:
-        found, following = await _range(wanted, partition, limit=_MANY_ROWS, cursor=cursor)
+        found, following = await _read_range(wanted, partition, limit=_MANY_ROWS, cursor=cursor)
         count += sum(_has_facets(wanted, one) for one in found)
         if following is None or one_page:
             return count
@@ -152,15 +159,15 @@ class _Listed:
 
     @property
     def id(self) -> str:
-        """Of the dead letter."""
+        """The id of the dead letter."""
         return id_at(self.position)
 
 
 def _has_facets(wanted: DeadLetterFilter, one: _Listed) -> bool:
-    return wanted.is_exact or wanted.matches(Facets(**{name: one.row[name] for name in FACETS}))
+    return wanted.is_exact or wanted.matches(Facets(**{name: str(one.row.get(name, "")) for name in FACETS}))
 
 
-async def _entries(
+async def _entries_of_partitions(
     wanted: DeadLetterFilter,
     search: DeadLetterSearch,
     among: Collection[str],
@@ -176,7 +183,7 @@ async def _entries(
     rows = limit if wanted.is_exact and is_any else _MANY_ROWS // SHARDS
     more = () if is_any else ("names", "reason")
     pages = await asyncio.gather(
-        *(_range(wanted, each, limit=rows, cursor=cursor, more=more) for each in among)
+        *(_read_range(wanted, each, limit=rows, cursor=cursor, more=more) for each in among)
     )
     lists = [found for found, _ in pages]
     # Behind the end of a list that was cut the order is not complete.
@@ -199,7 +206,7 @@ async def _entries(
         for each, (found, following) in zip(among, pages, strict=True)
         if following is not None or (found and found[-1].position > last)
     ]
-    return _once(chosen), None if is_end else last, unread
+    return _without_duplicates(chosen), None if is_end else last, unread
 
 
 type _Range = tuple[list[_Listed], str | None]
@@ -214,12 +221,12 @@ def _is_all(pages: Iterable[_Range], seen: int) -> bool:
     )
 
 
-def _once(chosen: Iterable[_Listed]) -> list[_Listed]:
+def _without_duplicates(chosen: Iterable[_Listed]) -> list[_Listed]:
     """Remove duplicates: a dead letter that is being moved is in two lists."""
     return list({one.id: one for one in chosen}.values())
 
 
-async def _range(
+async def _read_range(
     wanted: DeadLetterFilter,
     partition: str,
     *,
@@ -243,7 +250,7 @@ async def _range(
     return [_Listed(row["RowKey"].removeprefix(prefix), row) for row in page.rows], page.cursor
 
 
-def _partitions(wanted: DeadLetterFilter) -> list[str]:
+def _partitions_of_filter(wanted: DeadLetterFilter) -> list[str]:
     statuses = tuple(Status) if wanted.status is None else (wanted.status,)
     return [partition for status in statuses for partition in partitions(status)]
 

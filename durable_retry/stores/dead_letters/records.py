@@ -10,104 +10,41 @@ An intent is written before a dead letter changes and deleted after; a crash lea
 Keeping is idempotent: the id is derived from what failed. If the row exists, only the index is updated.
 """
 
-import asyncio
 import json
 import re
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final
 
-from durable_retry import clock
-from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.concurrency import map_bounded
+from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import OPERATION, DeadLetterReason
+from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     Replay,
     Status,
     WrongStatusError,
-    failed_again,
     of_message,
     of_operation,
-    replayed,
     shortened,
+    unreadable_record,
 )
-from durable_retry.stores import tables
+from durable_retry.engine.dead_letters.transitions import failed_again, replayed
+from durable_retry.engine.facts import DeadLetterKept
+from durable_retry.errors import (
+    ContendedError,
+    NoSuchDeadLetterError,
+    StorageRefusedError,
+    UnreadableDeadLetterError,
+)
+from durable_retry.facts import report
 from durable_retry.stores.dead_letters import index as dead_letter_index
-from durable_retry.stores.dead_letters.index import AFTER_ALL
-from durable_retry.stores.dead_letters.index import TABLE as INDEX_TABLE
-
-_PARTITION: Final = "intent"
-
-
-class Purpose(StrEnum):
-    """The change that was begun."""
-
-    MOVE = "move"
-    REPLAY = "replay"
-
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """One intent; a dead letter may have several.
-
-    Attributes:
-        dead_letter_id: Whose.
-        purpose: The change.
-        key: Row key.
-        begun_at: When it was written; stored as `announced_at`.
-    """
-
-    dead_letter_id: str
-    purpose: Purpose
-    key: str
-    begun_at: datetime
-
-
-async def begin_change(dead_letter_id: str, purpose: Purpose) -> Intent:
-    """Write an intent before a dead letter changes."""
-    intent = Intent(dead_letter_id, purpose, f"{dead_letter_id}|{uuid.uuid4()}", clock.now())
-    row = {
-        "PartitionKey": _PARTITION,
-        "RowKey": intent.key,
-        "dead_letter_id": dead_letter_id,
-        "purpose": purpose.value,
-        "announced_at": to_rfc3339(intent.begun_at),
-    }
-    await tables.merge(INDEX_TABLE, row)
-    return intent
-
-
-async def finish_change(intent: Intent) -> None:
-    """Delete an intent after every step of its change is done."""
-    await tables.delete(INDEX_TABLE, _PARTITION, intent.key)
-
-
-async def left_over(limit: int) -> list[Intent]:
-    """Return at most `limit` intents."""
-    page = await tables.rows_between(INDEX_TABLE, _PARTITION, limit=limit)
-    return [_intent(row) for row in page.rows]
-
-
-async def intents_of(dead_letter_id: str) -> list[Intent]:
-    """Return the intents of one dead letter."""
-    begin, end = f"{dead_letter_id}|", f"{dead_letter_id}|{AFTER_ALL}"
-    page = await tables.rows_between(INDEX_TABLE, _PARTITION, after=begin, before=end)
-    return [_intent(row) for row in page.rows]
-
-
-def _intent(row: tables.Row) -> Intent:
-    return Intent(
-        row["dead_letter_id"],
-        Purpose(row["purpose"]),
-        row["RowKey"],
-        from_rfc3339(row["announced_at"]),
-    )
-
+from durable_retry.stores.dead_letters.intents import Intent, Purpose, begin_change, finish_change
+from durable_retry.stores.storage import contents, tables
 
 TABLE: Final = "DeadLetters"
 
@@ -118,14 +55,6 @@ _READS_AT_ONCE: Final = 16
 
 type RecordChange = Callable[[DeadLetterRecord], DeadLetterRecord]
 """Returns the changed dead letter, or raises when the change is not allowed."""
-
-
-class NoSuchDeadLetterError(LookupError):
-    """No dead letter has this id."""
-
-
-class ContendedError(Exception):
-    """Other processes kept changing the same dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +78,18 @@ async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
     """
     dead_letter_id = dead_letter_id_of(entry["operation"], entry.get("event_id"))
     record = of_operation(dead_letter_id, entry, now)
-    await _keep(record)
+    await _keep_record(record)
     if record.replay_of is not None:
-        await _link(record.replay_of, record)
+        await _link_to_parent(record.replay_of, record)
+    if "event_id" not in entry:
+        report(DeadLetterKept(entry["operation"], _error_in(entry)))
     return dead_letter_id
+
+
+def _error_in(entry: Mapping[str, Any]) -> str:
+    """Return the last attempt's error, the reason and the detail of a dead letter, a line each."""
+    errors = [attempt["error"] for attempt in entry["attempts"][-1:] if attempt["error"]]
+    return "\n".join((*errors, entry["reason"], entry["detail"]))
 
 
 def dead_letter_id_of(operation: Mapping[str, Any], event_id: str | None = None) -> str:
@@ -160,10 +97,10 @@ def dead_letter_id_of(operation: Mapping[str, Any], event_id: str | None = None)
 
     Args:
         operation: JSON form of its `OperationInput`.
-        event_id: Of the event that failed in place of the operation; None when it is the operation.
+        event_id: The id of the event that failed in place of the operation; None when it is the operation.
     """
     failed = event_id or operation["operation_id"]
-    return _id(failed, operation["replay_of"] or "", operation["created_at"])
+    return _dead_letter_id(failed, operation["replay_of"] or "", operation["created_at"])
 
 
 async def keep_message(
@@ -174,11 +111,11 @@ async def keep_message(
     Returns:
         The dead letter's id, the same when the same message comes again.
     """
-    dead_letter_id = _id(source, message_id, text)
+    dead_letter_id = _dead_letter_id(source, message_id, text)
     record = of_message(
         dead_letter_id, text, source=source, message_id=message_id, reason=reason, detail=detail, now=now
     )
-    await _keep(record)
+    await _keep_record(record)
     return dead_letter_id
 
 
@@ -199,20 +136,14 @@ async def keep_unreadable(operation_id: str, given: Any, detail: str, now: datet
 
 
 async def find_dead_letter(dead_letter_id: str) -> DeadLetterRecord | None:
-    """Return a dead letter, or None when there is none of this id."""
-    stored = await _read(dead_letter_id)
+    """Return a dead letter, or None when there is none of this id; `unreadable` where nobody can read it."""
+    stored = await _read_stored(dead_letter_id)
     return None if stored is None else stored.record
 
 
 async def find_dead_letters(ids: Iterable[str]) -> list[DeadLetterRecord | None]:
     """Return several dead letters in the order of their ids, None for each that does not exist."""
-    slots = asyncio.Semaphore(_READS_AT_ONCE)
-
-    async def find(dead_letter_id: str) -> DeadLetterRecord | None:
-        async with slots:
-            return await find_dead_letter(dead_letter_id)
-
-    return list(await asyncio.gather(*(find(dead_letter_id) for dead_letter_id in ids)))
+    return await map_bounded(find_dead_letter, ids, _READS_AT_ONCE)
 
 
 async def change_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadLetterRecord:
@@ -220,20 +151,25 @@ async def change_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadL
 
     Raises:
         NoSuchDeadLetterError: There is none of this id.
+        UnreadableDeadLetterError: Nobody can read it.
         ContendedError: Other processes kept changing it.
         StorageRefusedError: The changed dead letter is too large; nothing is changed then.
         Exception: Whatever `change` raises; nothing is changed then.
     """
     changed: DeadLetterRecord | None = None
-    for _ in range(_TRIES):
-        stored = await _existing(dead_letter_id)
-        if stored.record == changed:
-            # The client repeats a request whose answer got lost, and then its own change is in its way.
-            return changed
-        changed = change(stored.record)
-        if await tables.replace_version(TABLE, _row(changed), stored.etag):
-            return changed
-    raise ContendedError(dead_letter_id)
+
+    def rule(record: DeadLetterRecord | None) -> DeadLetterRecord:
+        nonlocal changed
+        # The client repeats a request whose answer got lost, and then its own change is in its way.
+        if changed is None or record != changed:
+            changed = change(_existing_record(dead_letter_id, record))
+        return changed
+
+    if _ID.fullmatch(dead_letter_id) is None:
+        raise NoSuchDeadLetterError(dead_letter_id)
+    return await tables.change_row(
+        TABLE, _keys(dead_letter_id), rule, read=_record_or_stand_in, write=_row_of_record
+    )
 
 
 async def move_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadLetterRecord:
@@ -241,6 +177,7 @@ async def move_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadLet
 
     Raises:
         NoSuchDeadLetterError: There is none of this id.
+        UnreadableDeadLetterError: Nobody can read it.
         ContendedError: Other processes kept changing it.
         StorageRefusedError: The changed dead letter is too large; nothing is changed then.
         Exception: Whatever `change` raises; nothing is changed then.
@@ -260,15 +197,21 @@ async def begin_move(
 
     Raises:
         NoSuchDeadLetterError: There is none of this id.
+        UnreadableDeadLetterError: Nobody can read it.
         ContendedError: Other processes kept changing it.
         StorageRefusedError: The changed dead letter is too large; nothing is changed then.
         Exception: Whatever `change` raises; nothing is changed then.
     """
-    change((await _existing(dead_letter_id)).record)  # refuse before writing anything
+    change(await existing_dead_letter(dead_letter_id))  # refuse before writing anything
     intent = await begin_change(dead_letter_id, purpose)
     try:
         changed = await change_dead_letter(dead_letter_id, change)
-    except (WrongStatusError, NoSuchDeadLetterError, tables.StorageRefusedError):
+    except (
+        WrongStatusError,
+        NoSuchDeadLetterError,
+        UnreadableDeadLetterError,
+        StorageRefusedError,
+    ):
         # Nothing was changed. After any other error the row may have changed, so the intent stays.
         await finish_change(intent)
         raise
@@ -285,7 +228,9 @@ async def settle(record: DeadLetterRecord) -> None:
     for _ in range(_TRIES):
         await dead_letter_index.move_to_status(record)
         now = await find_dead_letter(record.id)
-        if now is None or (now.status, now.archived_at) == (record.status, record.archived_at):
+        if now is None or now.unreadable is not None:
+            return
+        if (now.status, now.archived_at) == (record.status, record.archived_at):
             return
         record = now
     raise ContendedError(record.id)
@@ -293,35 +238,39 @@ async def settle(record: DeadLetterRecord) -> None:
 
 async def remove_archived(dead_letter_id: str, archived_at: datetime) -> bool:
     """Delete a dead letter; False when it is no longer archived since that instant."""
-    stored = await _read(dead_letter_id)
+    stored = await _read_stored(dead_letter_id)
     if stored is None:
         return True
-    if (stored.record.status, stored.record.archived_at) != (Status.ARCHIVED, archived_at):
+    record = stored.record
+    # Of one that nobody can read the index alone knows since when.
+    since = archived_at if record.unreadable is not None else record.archived_at
+    if (record.status, since) != (Status.ARCHIVED, archived_at):
         return False
     return await tables.delete_version(TABLE, dead_letter_id, _ROW_KEY, stored.etag)
 
 
-async def _keep(record: DeadLetterRecord) -> None:
+async def _keep_record(record: DeadLetterRecord) -> None:
     try:
-        is_new = await tables.insert_if_absent(TABLE, _row(record))
-    except tables.StorageRefusedError as error:
+        is_new = await tables.insert_if_absent(TABLE, _row_of_record(record))
+    except StorageRefusedError as error:
         record = shortened(record, str(error))
-        is_new = await tables.insert_if_absent(TABLE, _row(record))
+        is_new = await tables.insert_if_absent(TABLE, _row_of_record(record))
     if is_new:
         await dead_letter_index.list_open(record)
         return
     # An earlier execution may have crashed between the two writes; its row keeps its creation time.
-    await settle((await _existing(record.id)).record)
+    with suppress(UnreadableDeadLetterError):  # It is kept all the same, and shown as what it is.
+        await settle(await existing_dead_letter(record.id))
 
 
-async def _link(parent_id: str, failed: DeadLetterRecord) -> None:
+async def _link_to_parent(parent_id: str, failed: DeadLetterRecord) -> None:
     """Record a failed replay at the dead letter that was replayed; no error when its row was deleted.
 
     The parent is still open when the answer of the replay's start was lost; the failed replay shows that it
     was started, so the parent becomes `replayed` first. A row that has no room for it stays as it was; the
     new dead letter names its parent anyway.
     """
-    with suppress(NoSuchDeadLetterError, tables.StorageRefusedError):
+    with suppress(NoSuchDeadLetterError, UnreadableDeadLetterError, StorageRefusedError):
         with suppress(WrongStatusError):
             await move_dead_letter(parent_id, lambda record: replayed(record, _replay_by(failed)))
         await change_dead_letter(parent_id, lambda record: failed_again(record, failed.id))
@@ -336,36 +285,56 @@ def _replay_by(failed: DeadLetterRecord) -> Replay:
     )
 
 
-async def _existing(dead_letter_id: str) -> Stored:
-    stored = await _read(dead_letter_id)
-    if stored is None:
+async def existing_dead_letter(dead_letter_id: str) -> DeadLetterRecord:
+    """Return a dead letter to act on it.
+
+    Raises:
+        NoSuchDeadLetterError: There is none of this id.
+        UnreadableDeadLetterError: Nobody can read it.
+    """
+    return _existing_record(dead_letter_id, await find_dead_letter(dead_letter_id))
+
+
+def _existing_record(dead_letter_id: str, record: DeadLetterRecord | None) -> DeadLetterRecord:
+    if record is None:
         raise NoSuchDeadLetterError(dead_letter_id)
-    return stored
+    if record.unreadable is not None:
+        raise UnreadableDeadLetterError(record.unreadable)
+    return record
 
 
-async def _read(dead_letter_id: str) -> Stored | None:
+async def _read_stored(dead_letter_id: str) -> Stored | None:
     known = _ID.fullmatch(dead_letter_id)
     found = await tables.read_version(TABLE, dead_letter_id, _ROW_KEY) if known else None
-    if found is None:
-        return None
-    return Stored(
-        DeadLetterRecord.from_json(json.loads(tables.unpacked("document", found.row))),
-        found.etag,
-    )
+    return None if found is None else Stored(_record_or_stand_in(found.row), found.etag)
 
 
-def _row(record: DeadLetterRecord) -> tables.Row:
+def _record_or_stand_in(row: tables.Row) -> DeadLetterRecord:
+    def unreadable(why: str) -> DeadLetterRecord:
+        known = {name: row.get(name) for name in ("status", "reason", "created_at")}
+        return unreadable_record(row["PartitionKey"], why, **known)
+
+    return read_or(lambda: _record_of_row(row), unreadable)
+
+
+def _record_of_row(row: tables.Row) -> DeadLetterRecord:
+    return DeadLetterRecord.from_json_text(contents.unpacked("document", row))
+
+
+def _keys(dead_letter_id: str) -> tables.Row:
+    return {"PartitionKey": dead_letter_id, "RowKey": _ROW_KEY}
+
+
+def _row_of_record(record: DeadLetterRecord) -> tables.Row:
     document = record.to_json()
-    return {
-        "PartitionKey": record.id,
-        "RowKey": _ROW_KEY,
+    return _keys(record.id) | {
         "reason": document["reason"],
         "status": document["status"],
         "created_at": document["created_at"],
-        **tables.packed("document", json.dumps(document)),
+        **contents.packed("document", json.dumps(document)),
     }
 
 
-def _id(*parts: str) -> str:
+def _dead_letter_id(*parts: str) -> str:
     digest = sha256("\x00".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
     return f"dl-{digest[:32]}"

@@ -9,35 +9,49 @@ is checked and put on the queue `operations`, which delivers it until it is star
 is away.
 """
 
-import json
 import re
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 import azure.functions as func
 
 from durable_retry import clock
-from durable_retry.engine.base.json_forms import TRACEPARENT, TRACESTATE, TraceContext
-from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
+from durable_retry.binding import TaskHub
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE, TraceContext
+from durable_retry.engine.operations.document import AcceptedOperation, OperationDocument
+from durable_retry.engine.operations.envelope import ParsedEnvelope, parse_envelope
 from durable_retry.engine.operations.operation import (
     OperationInput,
-    ScopedKey,
-    content_of,
-    event_scope,
-    explicit_scope,
-    visible,
 )
-from durable_retry.engine.operations.request import (
-    EventName,
-    OperationRequest,
-    ParsedEnvelope,
-    parse_envelope,
-    parse_key,
+from durable_retry.engine.operations.request import OperationRequest, parse_key
+from durable_retry.errors import MessageRefusedError
+from durable_retry.http.answers import (
+    REPLAYED,
+    RETRY_LATER_SECONDS,
+    TOO_LARGE,
+    KeyReusedError,
+    json_answer,
+    problem,
 )
-from durable_retry.services.intake import http_admission
-from durable_retry.services.submit import (
+from durable_retry.http.callers import Caller
+from durable_retry.http.parameters import KEY, PREFER
+from durable_retry.http.routes import (
+    AWAY,
+    KEY_REUSED,
+    OK,
+    RouteAnswer,
+    Routes,
+    accepted,
+    header,
+    read_body,
+    tenant_of,
+    url_of,
+)
+from durable_retry.services.operations.control import end_within, ended_document
+from durable_retry.services.operations.submit import (
     KeyReused,
     Naming,
     Replayed,
@@ -48,32 +62,8 @@ from durable_retry.services.submit import (
     resolve,
     submit,
 )
-from durable_retry.settings.configuration import app_settings, masking_of
-from durable_retry.stores.operations import whole_document_of, with_parts
-from durable_retry.stores.queues import MessageRefusedError, send_message
-from durable_retry.stores.task_hub import wait_for_operation
-from durable_retry.triggers.http.answers import (
-    REPLAYED,
-    RETRY_LATER_SECONDS,
-    TOO_LARGE,
-    KeyReusedError,
-    json_answer,
-    problem,
-)
-from durable_retry.triggers.http.callers import Caller
-from durable_retry.triggers.http.documents import AcceptedOperation, OperationDocument
-from durable_retry.triggers.http.parameters import KEY, PREFER
-from durable_retry.triggers.http.routes import (
-    AWAY,
-    KEY_REUSED,
-    OK,
-    RouteAnswer,
-    Routes,
-    accepted,
-    header,
-    read_body,
-    url_of,
-)
+from durable_retry.services.queue import enqueue
+from durable_retry.services.sources import http_admission
 
 routes = Routes("operations")
 
@@ -84,8 +74,6 @@ ENQUEUE: Final = "enqueue_operation"
 
 _POLL_SECONDS: Final = 1
 _ENQUEUE: Final = "/enqueue"
-_ENQUEUE_SOURCE: Final = f"/api/operations{_ENQUEUE}"
-"""The event source of an envelope that is made here."""
 
 _ATTRIBUTES: Final = ("specversion", "id", "source", "type", "correlationid", TRACEPARENT, TRACESTATE)
 
@@ -98,7 +86,7 @@ def read_submission(request: func.HttpRequest) -> Submission:
         InvalidInputError: With every mistake; pointers lead into what was posted.
     """
     naming = Naming(tenant=tenant_of(request), key=key_of(request))
-    return parse(_envelope(request), naming, trace_of(request))
+    return parse(_read_envelope(request), naming, trace_of(request))
 
 
 MAX_WAIT_SECONDS: Final = 30
@@ -122,19 +110,13 @@ def key_of(request: func.HttpRequest) -> str | None:
     return None if text is None else parse_key(text)
 
 
-def tenant_of(request: func.HttpRequest) -> str:
-    """Return the caller's tenant from the header that the app settings name; "" when there is one tenant."""
-    name = app_settings().tenant_header
-    return "" if name is None else (header(request, name) or "")
-
-
 def trace_of(request: func.HttpRequest) -> TraceContext | None:
     """Return the caller's trace context from its headers; None when the request is not traced."""
     traceparent = header(request, TRACEPARENT)
     return None if traceparent is None else TraceContext.read(traceparent, header(request, TRACESTATE))
 
 
-def _envelope(request: func.HttpRequest) -> ParsedEnvelope:
+def _read_envelope(request: func.HttpRequest) -> ParsedEnvelope:
     """Read the body, which may be a CloudEvent of either form."""
     document = read_body(request)
     if header(request, "ce-specversion") is None:
@@ -168,7 +150,7 @@ def _envelope(request: func.HttpRequest) -> ParsedEnvelope:
     ),
     errors=(KEY_REUSED, AWAY),
 )
-async def submit_operation(req: func.HttpRequest, who: Caller, hub: str) -> func.HttpResponse:
+async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> func.HttpResponse:
     """Submit an operation."""
     submission = read_submission(req)
     operation = resolve(submission, source=SOURCE, now=clock.now())
@@ -179,7 +161,7 @@ async def submit_operation(req: func.HttpRequest, who: Caller, hub: str) -> func
         result = await submit(hub, operation, is_new_key=submission.is_new_key)
     if isinstance(result, Started):
         admission.monitor.note_start(operation)
-    return await _answer(req, hub, operation, result)
+    return await _answer_to_submission(req, hub, operation, result)
 
 
 @routes.post(
@@ -194,63 +176,38 @@ async def submit_operation(req: func.HttpRequest, who: Caller, hub: str) -> func
 )
 async def enqueue_operation(req: func.HttpRequest) -> func.HttpResponse:
     """Put an operation on the queue, also while the task hub is away."""
-    posted = read_submission(req)
-    submission = replace(posted, name=_name_in_queue(posted.name))
-    operation = resolve(submission, source=QUEUE_SOURCE, now=clock.now())
     try:
-        await send_message(OPERATIONS_QUEUE, json.dumps(message_of(submission)))
+        operation = await enqueue(read_submission(req), clock.now())
     except MessageRefusedError as error:
         return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), type_=TOO_LARGE)
     url = f"{url_of(req).removesuffix(_ENQUEUE)}/{operation.operation_id}"
-    return _accepted(operation, url, OperationState.PENDING.value, {"Retry-After": str(RETRY_LATER_SECONDS)})
+    return _accepted_answer(operation, url, OperationState.PENDING, {"Retry-After": str(RETRY_LATER_SECONDS)})
 
 
-async def _answer(
-    request: func.HttpRequest, hub: str, operation: OperationInput, result: SubmitResult
+async def _answer_to_submission(
+    request: func.HttpRequest, hub: TaskHub, operation: OperationInput, result: SubmitResult
 ) -> func.HttpResponse:
     match result:
         case KeyReused():
             raise KeyReusedError
         case Replayed(document, finished=True):
-            # The fingerprint says that it is the request that ran.
-            whole = document | content_of(operation.to_json(), masking_of(operation.dependency))
-            return json_answer(await with_parts(whole), headers=REPLAYED)
+            return json_answer(await ended_document(operation, document), headers=REPLAYED)
         case Replayed(document):
-            state, headers = document["status"], REPLAYED
+            state, headers = OperationState(document["status"]), REPLAYED
         case Started():
-            state, headers = OperationState.PENDING.value, {}
+            state, headers = OperationState.PENDING, {}
     seconds = preferred_wait_seconds(request)
-    if seconds > 0 and (ended := await wait_for_operation(hub, operation.operation_id, seconds)) is not None:
+    if seconds > 0 and (ended := await end_within(hub, operation.operation_id, seconds)) is not None:
         applied = {**headers, "Preference-Applied": f"wait={seconds:.0f}"}
-        return json_answer(await with_parts(whole_document_of(ended)), headers=applied)
+        return json_answer(ended, headers=applied)
     url = f"{url_of(request)}/{operation.operation_id}"
-    return _accepted(operation, url, state, {"Retry-After": str(_POLL_SECONDS), **headers})
+    return _accepted_answer(operation, url, state, {"Retry-After": str(_POLL_SECONDS), **headers})
 
 
-def _accepted(operation: OperationInput, url: str, state: str, headers: dict[str, str]) -> func.HttpResponse:
-    body = {"operation_id": operation.operation_id, "key": operation.key, "status": state, "status_url": url}
-    return json_answer(body, HTTPStatus.ACCEPTED, {"Location": url, **headers})
-
-
-def message_of(submission: Submission) -> dict[str, Any]:
-    """Return the message that the queue's function names in the same way.
-
-    A storage queue has no headers: an event's name and the trace context travel in an envelope.
-    """
-    envelope, name = submission.envelope or ParsedEnvelope({}), submission.name
-    body = dict(envelope.payload)
-    event = envelope.event
-    if event is None or name.scope == explicit_scope(""):
-        body["key"], event = name.key, EventName(_ENQUEUE_SOURCE, name.key)
-        if submission.trace is None:
-            return body
-    attributes = {"specversion": "1.0", "id": event.id, "source": event.source, "type": "operation"}
-    trace = {} if submission.trace is None else submission.trace.to_json()
-    return {**attributes, **trace, "data": body}
-
-
-def _name_in_queue(name: ScopedKey) -> ScopedKey:
-    """Keep tenants apart: a message does not say whose it is, so its key has to."""
-    if name.scope in {explicit_scope(""), event_scope("")}:
-        return name
-    return ScopedKey(explicit_scope(""), visible(f"{name.scope}/{name.key}"))
+def _accepted_answer(
+    operation: OperationInput, url: str, state: OperationState, headers: dict[str, str]
+) -> func.HttpResponse:
+    answer = AcceptedOperation(
+        operation_id=operation.operation_id, key=operation.key, status=state, status_url=url
+    )
+    return json_answer(answer, HTTPStatus.ACCEPTED, {"Location": url, **headers})

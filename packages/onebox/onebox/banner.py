@@ -50,7 +50,7 @@ def differences(catalogue: Catalogue, outputs: Collection[str]) -> Iterator[str]
 
     Args:
         catalogue: The app's functions.
-        outputs: Which output bindings can be sent.
+        outputs: The output bindings that can be sent.
     """
     if not len(catalogue):
         yield "the app has no functions: onebox serves those of `app`, a FunctionApp or DFApp"

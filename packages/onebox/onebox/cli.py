@@ -10,11 +10,11 @@ import threading
 from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 
-from onebox import CannotStartError, __version__
+from onebox import CannotStartError, HostEndedError, __version__
 from onebox.data_folder import DataFolder
-from onebox.environment import HIGHEST_PORT, STORAGE
+from onebox.environment import DEVELOPMENT_STORAGE, HIGHEST_PORT, STORAGE
 from onebox.first_app import write_first_app
-from onebox.host import Host, Options
+from onebox.host import ENDED, Host, Options
 from onebox.http.access import is_loopback
 from onebox.logs import set_up_logs
 from onebox.storage.account import open_account, storage_lines
@@ -90,7 +90,7 @@ def _add_storage(parser: argparse.ArgumentParser) -> None:
 
 
 def main() -> None:
-    """Run a command; exit code 0 after a stop by signal, 1 when it cannot start."""
+    """Run a command; exit code 0 after a stop by signal, 1 when it cannot start, 3 when its workers crash."""
     _open_standard_streams()
     arguments = build_parser().parse_args()
     set_up_logs(verbose=getattr(arguments, "verbose", False))
@@ -105,6 +105,8 @@ def main() -> None:
                 _start(arguments)
     except CannotStartError as obstacle:
         _leave(f"onebox: {obstacle}\n", 1)
+    except HostEndedError as ended:
+        _leave(f"onebox: {ended}; here the Functions host ends, too, and the platform starts it\n", ENDED)
     _leave("", 0)
 
 
@@ -149,7 +151,7 @@ async def _serve_storage(folder: Path, choice: PortChoice) -> None:
     data = DataFolder(folder)
     data.take()
     try:
-        environ = {**os.environ, STORAGE.name: "UseDevelopmentStorage=true"}
+        environ = {**os.environ, STORAGE.name: DEVELOPMENT_STORAGE}
         account = await open_account(environ, data.azurite, choice, join=False)
         lines = [*storage_lines(account), "", f"{STORAGE.name}={environ[STORAGE.name]}"]
         sys.stdout.write("\n".join([*lines, "", ""]))

@@ -1,22 +1,20 @@
 """The composition root: builds every component of one loaded app and connects them."""
 
 import asyncio
-import logging
 import os
 import random
-import secrets
 from dataclasses import replace
 from typing import Final, Protocol
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from onebox import CannotStartError
 from onebox.clock import Clock
 from onebox.data_folder import DataFolder
-from onebox.environment import SEMANTICS, AppSettings
+from onebox.durable_task import DurableTask
+from onebox.environment import QUEUES, AppSettings
 from onebox.faults import HostFaults, no_faults
-from onebox.host_json import DurableTask, HostJson, Http, Queues
+from onebox.host_json import HostJson, Http, Queues
 from onebox.http.access import Browsers, Keys
 from onebox.http.functions import Endpoint, HttpFunctions, endpoints
 from onebox.http.management import ManagementApi
@@ -25,7 +23,8 @@ from onebox.http.server import Admin, Application
 from onebox.http.streams import StreamedAnswers
 from onebox.hub import Hub, HubSettings
 from onebox.hub.invoker import Invoker
-from onebox.hub.settings import AzureTerms, Versioning
+from onebox.hub.settings import Versioning
+from onebox.semantics import azure_terms
 from onebox.storage.account import StorageAccount
 from onebox.storage.blobs import Blobs
 from onebox.storage.queues import StorageQueues
@@ -43,9 +42,6 @@ from onebox.worker.remote import NoInputs, RemoteInvoker, RemoteRunner, RemoteSt
 from onebox.worker.runner import FunctionRunner, Runner
 from onebox.worker.streams import Streams, http_streams
 
-_LOG = logging.getLogger("onebox")
-
-_SEEDS: Final = 1_000_000
 # The answer is sent within a few passes of the event loop. But where cores are few, the kernel lets a client
 # on this machine read it only once this thread sleeps, not while it runs what the client has started.
 # The event loop's timers count whole milliseconds: of 1 ms hardly anything may be left.
@@ -65,7 +61,11 @@ class Trigger(Protocol):
 
 
 class Components:
-    """All components of one app, not started."""
+    """All components of one app, not started.
+
+    An app runs on another task hub where `start_hub` and `stop_hub` are overridden, and the class handed to
+    `Host`: `runner` runs the functions of the `catalogue`, and `inputs` take what `clients` describes.
+    """
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Components:
             self.settings, self.storage_queues, self.blobs, extensions.queues, clock
         )
         self.outputs = Outputs(storage_outputs.senders)
-        self._azure = azure_terms(self.settings)
+        self._azure = azure_terms(self.settings, self._durable.storage_provider)
         asked = _hub_settings(self._durable, stop_seconds)
         limits = replace(asked, azure=self._azure, chains=processes is None)
         self.hub = Hub(data.hub, self.invoker, clock, limits, faults, socket=data.socket)
@@ -152,7 +152,9 @@ class Components:
             found,
             ManualTriggers(self.retrying, self.inputs, self._clock),
             storage=self.account.described,
-            trouble=lambda: self.hub.trouble or ("" if processes is None else processes.trouble),
+            trouble=lambda: (
+                self.hub.trouble or self.account.trouble or ("" if processes is None else processes.trouble)
+            ),
             workers=None if processes is None else processes.described,
             clock=self._clock,
         )
@@ -188,10 +190,16 @@ class Components:
         Args:
             base_url: Where HTTP is served.
         """
-        await self.hub.start(lambda: self._serve_clients(self._clients(base_url)))
+        await self.hub.start(lambda: self._serve_clients(self.clients(base_url, self.hub.grpc_address)))
+
+    async def stop_hub(self) -> None:
+        """Stop the task hub, once nothing fetches work."""
+        await self.hub.stop()
 
     async def start_triggers(self) -> None:
-        """Start queue listeners and timers."""
+        """Create the queues that were asked for, and start queue listeners and timers."""
+        for name in QUEUES.get(os.environ).split():
+            await self.storage_queues.open(self.settings.connection(None, where=QUEUES.name), name).create()
         for each in self.triggers:
             each.start()
 
@@ -202,17 +210,23 @@ class Components:
 
     async def close(self) -> None:
         """Stop the task hub, and let go of connections to storage."""
-        await self.hub.stop()
+        await self.stop_hub()
         self.storage_queues.close()
         await self.blobs.close()
 
-    def _clients(self, base_url: str) -> DurableClients:
+    def clients(self, base_url: str, rpc_address: str) -> DurableClients:
+        """Return what durable clients of the app are given.
+
+        Args:
+            base_url: Where HTTP is served.
+            rpc_address: The task hub's gRPC service, `host:port`.
+        """
         hub_name = self.settings.expand(
             self._durable.hub_name, where="host.json extensions.durableTask.hubName"
         )
         most = self._durable.max_grpc_message_size_in_bytes or 0
         urls = DurableUrls(base_url, hub_name, self._keys.system)
-        return DurableClients(urls, self.hub.grpc_address, most, starts_are_atomic=self._azure is None)
+        return DurableClients(urls, rpc_address, most, starts_are_atomic=self._azure is None)
 
     async def _serve_clients(self, clients: DurableClients) -> None:
         """Give durable clients, also those in worker processes, and the management API their addresses."""
@@ -234,29 +248,6 @@ class Components:
         self.application.webhooks[WEBHOOK_PATH] = answer
 
 
-def azure_terms(settings: AppSettings) -> AzureTerms | None:
-    """Return the weaker terms that the environment asks for; None for the task hub's own.
-
-    Raises:
-        CannotStartError: It asks for something else.
-    """
-    asked = settings.get(SEMANTICS.name)
-    if not asked:
-        return None
-    name, _, seed = asked.partition(":")
-    if name != "azure" or not (seed or "0").isdecimal():
-        raise CannotStartError(
-            f"{SEMANTICS.name} must be azure, or azure: and a whole number; it is {asked!r}"
-        )
-    terms = AzureTerms(int(seed) if seed else secrets.randbelow(_SEEDS))
-    _LOG.warning(
-        "the task hub has the weaker terms of Azure Storage: again with %s=azure:%d",
-        SEMANTICS.name,
-        terms.seed,
-    )
-    return terms
-
-
 def _hub_settings(durable: DurableTask, stop_seconds: float) -> HubSettings:
     default = HubSettings()
     return HubSettings(
@@ -268,6 +259,7 @@ def _hub_settings(durable: DurableTask, stop_seconds: float) -> HubSettings:
             durable.default_version, durable.version_match_strategy, durable.version_failure_strategy
         ),
         replaceable=durable.replaceable,
+        drops_entity_messages=durable.drops_entity_messages,
         head_start_seconds=_HEAD_START_SECONDS,
         stop_seconds=stop_seconds,
     )

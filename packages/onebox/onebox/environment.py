@@ -49,12 +49,22 @@ SCRIPT: Final = Variable("PYTHON_SCRIPT_FILE_NAME", "The file that declares the 
 BLOB_PORT: Final = Variable("AZURITE_BLOB_PORT", "Azurite's port for blobs.", "10000")
 QUEUE_PORT: Final = Variable("AZURITE_QUEUE_PORT", "Azurite's port for queues.", "10001")
 TABLE_PORT: Final = Variable("AZURITE_TABLE_PORT", "Azurite's port for tables.", "10002")
+ACCOUNTS: Final = Variable(
+    "AZURITE_ACCOUNTS",
+    "`devstoreaccount1:KEY`, the key of Azurite's account in base64. Not set: a random key for each data "
+    "folder; with `--join-storage` Azurite's well-known one.",
+)
 BODY_LIMIT: Final = Variable(
     "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT", "The largest body of a request that is taken, in bytes.", "104857600"
 )
+QUEUES: Final = Variable(
+    "ONEBOX_QUEUES",
+    "Storage queues that are created at the start, with spaces between, as infrastructure does in Azure.",
+)
 SEMANTICS: Final = Variable(
     "ONEBOX_SEMANTICS",
-    "`azure` gives the task hub the weaker terms of Azure Storage, by chance; `azure:7` with the seed 7.",
+    "`azure` gives the task hub the weaker terms of Azure Storage, by chance; `azure:7` with the seed 7. "
+    "`,died=0.05`, `,unanswered=0.01` and `,hidden=60` may follow ([terms](onebox.md#azures-weaker-terms)).",
 )
 PROCESSES: Final = Variable(
     "FUNCTIONS_WORKER_PROCESS_COUNT",
@@ -72,7 +82,9 @@ VARIABLES: Final = (
     BLOB_PORT,
     QUEUE_PORT,
     TABLE_PORT,
+    ACCOUNTS,
     BODY_LIMIT,
+    QUEUES,
     SEMANTICS,
     PROCESSES,
     CACHES,

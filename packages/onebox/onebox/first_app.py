@@ -43,7 +43,8 @@ _HOST_JSON = """{
   "version": "2.0",
   "extensions": {
     "durableTask": {
-      "hubName": "FirstHub"
+      "hubName": "FirstHub",
+      "entityMessageReorderWindowInMinutes": 0
     }
   },
   "extensionBundle": {

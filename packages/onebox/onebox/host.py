@@ -15,7 +15,7 @@ from typing import Any
 
 from azure_functions_runtime import get_threadpool_executor
 
-from onebox import CannotStartError
+from onebox import CannotStartError, HostEndedError
 from onebox.banner import banner, differences
 from onebox.clock import Clock, SystemClock
 from onebox.composition import Components
@@ -35,6 +35,9 @@ from onebox.worker.processes import WorkerProcesses
 from onebox.worker.runner import watch_runtime_logger
 
 _LOG = logging.getLogger("onebox")
+
+ENDED = 3
+"""The exit code after `HostEndedError`."""
 
 # The promise is to be gone within 10 s of the signal: each phase has its share, the last resort is below it.
 _DRAIN_SECONDS = 3
@@ -73,17 +76,26 @@ class Options:
 class Host:
     """One app, served until a signal asks to stop."""
 
-    def __init__(self, options: Options, clock: Clock | None = None, faults: HostFaults = no_faults) -> None:
+    def __init__(
+        self,
+        options: Options,
+        clock: Clock | None = None,
+        faults: HostFaults = no_faults,
+        components: type[Components] = Components,
+    ) -> None:
         self._options = options
+        self._components = components
         self._clock = clock or SystemClock()
         self._faults = faults
         self._stopping = asyncio.Event()
+        self._ended = ""
 
     async def serve(self) -> None:
         """Start everything, serve, and stop everything.
 
         Raises:
             CannotStartError: Something the user has to change stands in the way.
+            HostEndedError: All worker processes have crashed too often, where the Functions host ends, too.
         """
         self._watch_signals()
         data = DataFolder(self._options.data)
@@ -101,6 +113,8 @@ class Host:
             _LOG.info("stopped during the start")
         finally:
             data.release()
+        if self._ended:
+            raise HostEndedError(self._ended)
 
     def _open_account(self, data: DataFolder) -> Coroutine[Any, Any, StorageAccount]:
         options = self._options
@@ -154,8 +168,17 @@ class Host:
     def _ask_to_stop(self) -> None:
         if self._stopping.is_set():
             _exit_now(130)
+        self._begin_to_stop(0)
+
+    def _end(self, why: str) -> None:
+        """Stop as at a signal, because no worker process is left."""
+        if not self._stopping.is_set():
+            self._ended = why
+            self._begin_to_stop(ENDED)
+
+    def _begin_to_stop(self, code: int) -> None:
         self._stopping.set()
-        last_resort = threading.Timer(_LAST_RESORT_SECONDS, _exit_now, [0])
+        last_resort = threading.Timer(_LAST_RESORT_SECONDS, _exit_now, [code])
         last_resort.daemon = True
         last_resort.start()
 
@@ -172,7 +195,7 @@ class Host:
             else:
                 catalogue = processes.catalogue
             keys = Keys.kept_in(data.keys) if self._options.auth else Keys(None)
-            components = Components(
+            components = self._components(
                 catalogue,
                 host_json,
                 data,
@@ -199,7 +222,14 @@ class Host:
         count = process_count(os.environ)
         if not count:
             return None
-        processes = WorkerProcesses(count, self._options.app, host_json.function_timeout, self._clock)
+        here = asyncio.get_running_loop()  # the processes are watched on the other one
+        processes = WorkerProcesses(
+            count,
+            self._options.app,
+            host_json.function_timeout,
+            self._clock,
+            given_up=lambda why: here.call_soon_threadsafe(self._end, why),
+        )
         await self._unless_stopped(loop.run(processes.start()))
         return processes
 
@@ -223,6 +253,8 @@ class Host:
             serving = asyncio.wrap_future(loop.submit(server.serve()))
             await _first_of(self._stopping, serving)
             _LOG.info("stopping")
+            if self._ended:
+                components.hub.die()
             components.admin.state = "Stopping"
             components.application.accepting = False
             server.stop()

@@ -5,86 +5,23 @@ know is a mistake worth stopping for: the host would ignore it in silence.
 Source of names and defaults: "host.json reference for Azure Functions 2.x and later", Microsoft Learn.
 """
 
-import re
 from collections.abc import Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from onebox import CannotStartError
+from onebox.durable_task import DurableTask
 from onebox.environment import read_settings_file
-from onebox.hub.model import TERMINAL, Status
-from onebox.hub.settings import VersionFailure, VersionMatch
+from onebox.host_section import Limit, Section, Timeout, TimeSpan
 
-_TIMESPAN = re.compile(
-    r"(?P<sign>-)?(?:(?P<days>\d+)\.)?(?P<hours>\d{1,2}):(?P<minutes>\d{1,2})(?::(?P<seconds>\d{1,2}(?:\.\d{1,7})?))?"
-)
-_UNLIMITED = "-1"
 _LEAST_POLLING = timedelta(milliseconds=100)
 
 
-def parse_timespan(text: str) -> timedelta:
-    """Parse `[-][d.]hh:mm[:ss[.fffffff]]`.
-
-    Args:
-        text: Hours below 24, minutes and seconds below 60.
-
-    Returns:
-        The duration, to the microsecond.
-
-    Raises:
-        ValueError: It has another form, or a part is out of range.
-    """
-    match = _TIMESPAN.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a TimeSpan: write [d.]hh:mm:ss, as in 00:00:30")
-    hours, minutes, seconds = int(match["hours"]), int(match["minutes"]), float(match["seconds"] or 0)
-    if hours > 23 or minutes > 59 or seconds >= 60:  # noqa: PLR2004 # the clock's own numbers
-        raise ValueError(f"{text!r} is not a TimeSpan: hours go to 23, minutes and seconds to 59")
-    span = timedelta(days=int(match["days"] or 0), hours=hours, minutes=minutes, seconds=seconds)
-    return -span if match["sign"] else span
-
-
-def _read_timespan(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError("write a TimeSpan in quotes, [d.]hh:mm:ss")  # noqa: TRY004 # pydantic wants ValueError
-    return parse_timespan(value)
-
-
-def _read_timeout(value: object) -> object:
-    return None if value in {_UNLIMITED, None} else _read_timespan(value)
-
-
-def _read_limit(value: object) -> object:
-    return None if value == -1 else value
-
-
-Limit = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_read_limit)]
-TimeSpan = Annotated[timedelta, BeforeValidator(_read_timespan), Field(ge=timedelta())]
-Timeout = Annotated[timedelta | None, BeforeValidator(_read_timeout)]
-
-
-class _Section(BaseModel):
-    """A table of host.json: camelCase keys in any case, unknown ones refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fold_key_case(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        known = {
-            (field.alias or name).lower(): field.alias or name for name, field in cls.model_fields.items()
-        }
-        return {known.get(key.lower(), key): item for key, item in value.items()}
-
-
-class Queues(_Section):
+class Queues(Section):
     """How storage-queue triggers poll and retry.
 
     Attributes:
@@ -111,7 +48,7 @@ class Queues(_Section):
         return self.batch_size // 2 if self.new_batch_threshold is None else self.new_batch_threshold
 
 
-class Http(_Section):
+class Http(Section):
     """How HTTP triggers are reached.
 
     Attributes:
@@ -128,46 +65,6 @@ class Http(_Section):
     dynamic_throttles_enabled: bool = False
     hsts: Any = None
     custom_headers: dict[str, str] = Field(default_factory=dict)
-
-
-class DurableTask(_Section):
-    """The Durable extension's settings: those below act, the rest belongs to storage that onebox replaces."""
-
-    hub_name: str = Field("TestHubName", pattern=r"^[A-Za-z%][A-Za-z0-9%_.-]*$")
-    max_concurrent_activity_functions: int | None = Field(None, ge=1)
-    max_concurrent_orchestrator_functions: int | None = Field(None, ge=1)
-    max_concurrent_entity_functions: int | None = Field(None, ge=1)
-    max_entity_operation_batch_size: int | None = Field(None, ge=1)
-    max_grpc_message_size_in_bytes: int | None = Field(None, ge=0)
-    grpc_http_client_timeout: str | None = None
-    default_version: str | None = None
-    version_match_strategy: VersionMatch = VersionMatch.CURRENT_OR_OLDER
-    version_failure_strategy: VersionFailure = VersionFailure.REJECT
-    overridable_existing_instance_states: Literal["NonRunningStates", "AnyState"] = "NonRunningStates"
-    storage_provider: Any = None
-    tracing: Any = None
-    notifications: Any = None
-    http_settings: Any = None
-    extended_sessions_enabled: Any = None
-    extended_session_idle_timeout_in_seconds: Any = None
-    max_orchestration_actions: Any = None
-    entity_message_reorder_window_in_minutes: Any = None
-    rollback_entity_operations_on_exceptions: Any = None
-    store_inputs_in_orchestration_history: Any = None
-    throw_status_exceptions_on_raise_event: Any = None
-    use_app_lease: Any = None
-    app_lease_options: Any = None
-    use_graceful_shutdown: Any = None
-    local_rpc_endpoint_enabled: Any = None
-    disable_http_management_apis: Any = None
-    log_replay_events: Any = None
-    log_terse_exception_messages: Any = None
-    worker_dispatcher_options: Any = None
-
-    @property
-    def replaceable(self) -> frozenset[Status]:
-        """Statuses in which an instance gives way to a new one of its id."""
-        return frozenset(Status) if self.overridable_existing_instance_states == "AnyState" else TERMINAL
 
 
 class Extensions(BaseModel):
@@ -188,7 +85,7 @@ class Extensions(BaseModel):
         return {names.get(key.lower(), key): item for key, item in value.items()}
 
 
-class HostJson(_Section):
+class HostJson(Section):
     """The whole file.
 
     Attributes:
@@ -252,11 +149,18 @@ def _describe(mistakes: ValidationError) -> str:
 def _suggestion(location: tuple[int | str, ...]) -> str:
     """Return what an unknown key may have been meant to be; "" when nothing is near."""
     *parents, wrong = location
-    model: Any = HostJson
+    model: type[BaseModel] = HostJson
     for parent in parents:
-        model = next(
-            each.annotation for name, each in model.model_fields.items() if parent in {name, each.alias}
-        )
+        field = next(each for name, each in model.model_fields.items() if parent in {name, each.alias})
+        model = _section_of(field.annotation)
     known = [field.alias or name for name, field in model.model_fields.items()]
     near = get_close_matches(str(wrong), known, n=1)
     return f", did you mean {near[0]}?" if near else ""
+
+
+def _section_of(annotation: Any) -> type[BaseModel]:
+    """Return the class of a table that may be absent (`Section | None`) or not."""
+    section: type[BaseModel] = next(
+        each for each in (annotation, *get_args(annotation)) if each is not type(None) and not get_args(each)
+    )
+    return section

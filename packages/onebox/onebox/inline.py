@@ -1,4 +1,4 @@
-"""Which work may run on an event loop's own thread: that costs least, but blocks the loop meanwhile."""
+"""The work that may run on an event loop's own thread: that costs least, but blocks the loop meanwhile."""
 
 from typing import Final
 

@@ -124,6 +124,24 @@ class Api:
             raise UnreachableError(f"{self.url} has no health document: {document.get('detail')}")
         return document
 
+    def host_status(self, master_key: str | None) -> Any:
+        """Return what the Functions host says of itself; None when it asks for another key.
+
+        Args:
+            master_key: Opens `/admin`; None tries the function key, which Core Tools and onebox take.
+
+        Raises:
+            UnreachableError: There is no answer.
+        """
+        import httpx  # noqa: PLC0415 - as above
+
+        headers = {} if master_key is None else {_FUNCTION_KEY_HEADER: master_key}
+        root = httpx.URL(self._client.base_url).copy_with(path="/admin/host/status")
+        answer = self._request("GET", str(root), headers=headers)
+        return (
+            answer.json() if answer.is_success and "json" in answer.headers.get("content-type", "") else None
+        )
+
     def pages(self, *path: str, limit: int | None, most_pages: int | None = None, **query: Any) -> Any:
         """Return a list document with the items of as many pages as the limit needs.
 
@@ -143,9 +161,11 @@ class Api:
         return {"items": items, "next_cursor": cursor}
 
     def _send(self, method: str, path: tuple[str, ...], **request: Any) -> httpx.Response:
+        return self._request(method, "/".join(quote(segment, safe="") for segment in path), **request)
+
+    def _request(self, method: str, route: str, **request: Any) -> httpx.Response:
         import httpx  # noqa: PLC0415 - as above
 
-        route = "/".join(quote(segment, safe="") for segment in path)
         try:
             return self._client.request(method, route, **request)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:

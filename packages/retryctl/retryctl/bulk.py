@@ -15,6 +15,10 @@ from retryctl.screen import Screen, bar, cell, span, table
 _PATH: Final = "bulk-actions"
 _FINISHED: Final = frozenset({"completed", "cancelled", "failed"})
 
+ENDS: Final = ("succeeded", "failed_again", "under_way", "refused")
+ENDS_HEADERS: Final = ("SUCCEEDED", "FAILED AGAIN", "UNDER WAY", "REFUSED")
+"""How what was started has ended; the first three are null where an older version started it."""
+
 ACTIONS: Final = ("replay", "archive", "cancel", "retry-now")
 FILTERS: Final = ("status", "reason", "category", "dependency", "group", "created_after", "created_before")
 
@@ -48,9 +52,9 @@ def start(api: Api, args: Namespace, screen: Screen) -> int:
 def list_actions(api: Api, args: Namespace, screen: Screen) -> int:
     """List bulk actions, newest first."""
     document = api.pages(_PATH, limit=args.limit)
-    names = ("action_id", "action", "status", "matched", "done", "failed", "remaining", "created_at", "by")
+    names = ("action_id", "action", "status", "matched", *ENDS, "remaining", "created_at", "by")
     rows = [[each[name] for name in names] for each in document["items"]]
-    headers = ("ID", "ACTION", "STATUS", "MATCHED", "DONE", "FAILED", "REMAINING", "CREATED", "BY")
+    headers = ("ID", "ACTION", "STATUS", "MATCHED", *ENDS_HEADERS, "REMAINING", "CREATED", "BY")
     screen.show_list(document, "action_id", table(headers, rows))
     return errors.OK
 
@@ -112,18 +116,21 @@ def follow_progress(
         text: Makes the text of the document.
 
     Returns:
-        `OK` when all was done and nothing failed.
+        `OK` when all was done and nothing failed, or failed again.
     """
     document: dict[str, Any] = {}
     for document in watching.follow(lambda: api.get(*path), _FINISHED, screen, _progress):
         screen.show_change(document, text(document) if document["status"] in _FINISHED else "")
-    is_complete = document["status"] == "completed" and not document["failed"]
+    has_failed = document["failed"] or document["failed_again"]
+    is_complete = document["status"] == "completed" and not has_failed
     return errors.OK if is_complete else errors.FAILED
 
 
 def _progress(document: Mapping[str, Any]) -> str:
     done = document["matched"] - document["remaining"]
     line = f"{bar(done, document['matched'])}  {done} of {document['matched']}  {document['status']}"
+    if document["under_way"]:
+        line += f", {document['under_way']} under way"
     if document["waiting_until"] is None:
         return line
     return f"{line}, looks again in {span(round(watching.seconds_until(document['waiting_until']), 1))}"
@@ -137,8 +144,9 @@ def counts_text(document: Mapping[str, Any], head: str, done: str) -> str:
         head: Begins the first line.
         done: Key of the count of finished items.
     """
-    names = ("matched", done, "skipped", "failed", "remaining")
-    counts = ", ".join(f"{document[name]} {name}" for name in names)
+    names = ("matched", done, *ENDS[:-1], "skipped", "failed", "remaining")
+    known = [name for name in names if document[name] is not None]
+    counts = ", ".join(f"{document[name]} {name.replace('_', ' ')}" for name in known)
     failures = [f"  {each['id']}: {cell(each['detail'])}" for each in document["failures"]]
     return "\n".join([f"{head}: {counts}", *failures])
 

@@ -40,7 +40,7 @@ def main(
         The exit code, see `retryctl.errors`.
     """
     args = build_parser().parse_args(argv)
-    url = args.url or URL.get(environ)
+    url = getattr(args, "app_url", None) or args.url or URL.get(environ)
     function_key = args.function_key or KEY.get(environ) or None
     form: Form = "json" if args.json else "ids" if args.ids else "text"
     screen = Screen(out or sys.stdout, err or sys.stderr, form)

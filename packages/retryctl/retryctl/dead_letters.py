@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from retryctl import errors
 from retryctl.api import Api
-from retryctl.bulk import counts_text, follow_progress, show_items
+from retryctl.bulk import ENDS, ENDS_HEADERS, counts_text, follow_progress, show_items
 from retryctl.documents import parse_json
 from retryctl.operations import attempt_text
 from retryctl.screen import Screen, cell, facts, span, table
@@ -120,9 +120,9 @@ def start_replay(api: Api, args: Namespace, screen: Screen) -> int:
 def list_replays(api: Api, args: Namespace, screen: Screen) -> int:
     """List bulk replays, newest first."""
     document = api.pages(*_REPLAYS, limit=args.limit)
-    names = ("replay_id", "status", "matched", "replayed", "failed", "remaining", "created_at", "note")
+    names = ("replay_id", "status", "matched", *ENDS, "remaining", "created_at", "note")
     rows = [[each[name] for name in names] for each in document["items"]]
-    headers = ("REPLAY", "STATUS", "MATCHED", "REPLAYED", "FAILED", "REMAINING", "CREATED", "NOTE")
+    headers = ("REPLAY", "STATUS", "MATCHED", *ENDS_HEADERS, "REMAINING", "CREATED", "NOTE")
     screen.show_list(document, "replay_id", table(headers, rows))
     return errors.OK
 

@@ -165,13 +165,15 @@ def _limit(seconds: float) -> str:
 
 
 def _circuit_text(document: Mapping[str, Any]) -> str:
+    first, latest = document["first_opened_at"], document["opened_at"]
     text = facts(
         (
             ("dependency", document["dependency"]),
             ("state", document["state"]),
             ("calls", f"{document['calls']}, {document['failures']} failed, {document['slow_calls']} slow"),
             ("ratio", _percent(document["failure_ratio"])),
-            ("opened", document["opened_at"]),
+            ("opened", first),
+            ("opened again", None if latest == first else latest),
             ("tries again", document["retry_at"]),
             ("paused until", document["throttled_until"]),
             ("waiting", document["waiting"]),

@@ -5,7 +5,17 @@ from argparse import SUPPRESS, Action, ArgumentParser, Namespace, _SubParsersAct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from retryctl import __version__, bulk, dead_letters, dependencies, operations, outbox, search, workflows
+from retryctl import (
+    __version__,
+    bulk,
+    dead_letters,
+    dependencies,
+    doctor,
+    operations,
+    outbox,
+    search,
+    workflows,
+)
 from retryctl.api import KEY, URL, Api
 from retryctl.screen import Screen
 
@@ -349,6 +359,13 @@ def _add_workflows(commands: Commands) -> None:
 def _add_dependencies(commands: Commands) -> None:
     _command(commands, "dependencies", dependencies.list_dependencies, "list dependencies and their policies")
     _command(commands, "health", dependencies.health, "show whether the app can accept operations")
+    words = "check a running app part by part, and name the first that fails with what to do"
+    doctor_ = _command(commands, "doctor", doctor.doctor, words)
+    doctor_.add_argument("app_url", nargs="?", metavar="URL", help="of the app; in place of --url")
+    words = "of the Functions host, which shows its version by /admin"
+    doctor_.add_argument("--master-key", metavar="KEY", help=words)
+    words = "how long to wait for each part (default: 60)"
+    doctor_.add_argument("--part-seconds", type=float, default=60.0, metavar="SECONDS", help=words)
     words = "show attempts, failures, retries, durations and openings of the last minutes"
     command = _command(commands, "metrics", dependencies.metrics, words)
     command.add_argument("dependency", nargs="?", help="default: every one")

@@ -46,6 +46,11 @@ class Screen:
         elif text:
             self._write(text)
 
+    def line(self, text: str) -> None:
+        """Write a line before the document that ends the command; none where JSON is asked for."""
+        if self._form != "json":
+            self._write(text)
+
     def note(self, text: str) -> None:
         """Write a line to standard error."""
         print(f"retryctl: {text}", file=self._err)

@@ -298,13 +298,18 @@ def test_the_key_of_a_batch_or_a_saga_is_generated_and_shown_too(kind: str, tmp_
                 "replay_id": "replay-1",
                 "status": "completed",
                 "matched": 3,
-                "replayed": 2,
-                "failed": 1,
+                "succeeded": 1,
+                "failed_again": 1,
+                "under_way": None,
+                "refused": 1,
                 "remaining": 0,
                 "created_at": "2026-11-21T09:00:00Z",
                 "note": None,
             },
-            "replay-1  completed  3        2         1       0          2026-11-21T09:00:00Z  -",
+            (
+                "replay-1  completed  3        1          1             -          1        0          "
+                "2026-11-21T09:00:00Z  -"
+            ),
         ),
         (
             ["replays", "items", "replay-1"],

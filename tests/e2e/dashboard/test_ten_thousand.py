@@ -14,10 +14,10 @@ import pytest
 from azure.data.tables import TableServiceClient
 from playwright.sync_api import Browser, expect
 
-from bench.views import take_out_of_archives
 from durable_retry.engine.base.names import OperationState
-from durable_retry.stores import storage_clients
-from durable_retry.stores.operation_index import OperationEntry, OperationList, write_entries_at_end
+from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries_at_end
+from durable_retry.stores.storage import clients as storage_clients
+from onebox.hub.archive import unpack
 from tests.e2e.dashboard.conftest import SETTINGS
 from tests.support.app import System, dead_letter
 from tests.support.azurite import Storage
@@ -74,6 +74,17 @@ def crowded(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: 
     system.client.close()
     assert system.server.stop() == 0
     storage.server.stop()
+
+
+def take_out_of_archives(hub: sqlite3.Connection) -> None:
+    """Give back to what onebox has packed since its end its columns, which copies are made of."""
+    found = hub.execute("SELECT id, packed FROM instances JOIN archives ON seq = archive").fetchall()
+    for id_, packed in found:
+        parts = unpack(packed)
+        hub.execute(
+            "UPDATE instances SET archive = NULL, input = ?, output = ?, custom_status = ? WHERE id = ?",
+            (parts.input, parts.output, parts.custom_status, id_),
+        )
 
 
 def entries_of(document: dict[str, Any]) -> Iterator[tuple[OperationList, OperationEntry]]:

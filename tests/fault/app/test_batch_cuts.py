@@ -5,6 +5,7 @@ ended, and every bad item has exactly one dead letter. A failing seed is in the 
 """
 
 import asyncio
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -14,8 +15,9 @@ from activities.workflows import batch_close, batch_step
 from durable_retry.engine.base.names import DeadLetterReason, OperationState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows import BatchProgress
+from durable_retry.engine.workflows.shapes import BatchProgress
 from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.task_hub import TaskHub
 from durable_retry.stores.workflows import Batch, Item, document_of_batch, find_batch, keep_batch
 from orchestrators.workflows import batch
 from tests.fault.app.workflow_items import PartHub
@@ -42,7 +44,7 @@ def a_batch(batch_id: str, total: int = TOTAL) -> Batch:
         total=total,
         max_concurrency=CONCURRENCY,
         tolerated_failures=2,
-        created_at="2026-11-21T09:00:00Z",
+        created_at=datetime(2026, 11, 21, 9, tzinfo=UTC),
     )
 
 
@@ -57,7 +59,8 @@ def lived(batch_id: str, cuts: Cuts, rng: Random, *, twice: bool, cut_ratio: flo
     stored = a_batch(batch_id)
     hub = PartHub(fate, rng, cut_ratio)
     steps = Steps(
-        {"batch_step": lambda given: batch_step(given, "hub"), "batch_close": batch_close}, twice=twice
+        {"batch_step": lambda given: batch_step(given, TaskHub("hub")), "batch_close": batch_close},
+        twice=twice,
     )
     progress = BatchProgress(total=TOTAL, max_concurrency=CONCURRENCY)
     given = {"batch_id": batch_id, "progress": progress.to_json()}
@@ -77,7 +80,7 @@ def lived(batch_id: str, cuts: Cuts, rng: Random, *, twice: bool, cut_ratio: flo
 async def document(batch_id: str) -> dict[str, Any]:
     stored = await find_batch(batch_id)
     assert stored is not None
-    return await document_of_batch(stored)
+    return (await document_of_batch(stored)).to_json()
 
 
 async def bad_letters(batch_id: str) -> list[str]:

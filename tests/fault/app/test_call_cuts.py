@@ -10,8 +10,9 @@ import pytest
 
 from activities.workflows import look_at_call, start_call
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.config import parse_config
+from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
+from durable_retry.stores.task_hub import TaskHub
 from orchestrators.workflows import call_operation
 from tests.fault.app.workflow_items import PartHub
 from tests.support.cuts import Activity, PartStage, Steps, on_the_clock_of
@@ -26,8 +27,8 @@ def lived(seed: int, document: dict[str, Any], *, slow: bool = False) -> tuple[d
     fate = OperationState.SUCCEEDED if seed % 2 else OperationState.DEAD_LETTERED
     hub = PartHub(lambda _: fate, rng, cut_ratio=0.2)
     answers: dict[str, Activity] = {
-        "start_call": lambda given: start_call(given, "hub"),
-        "look_at_call": lambda given: look_at_call(given, "hub"),
+        "start_call": lambda given: start_call(given, TaskHub("hub")),
+        "look_at_call": lambda given: look_at_call(given, TaskHub("hub")),
     }
     steps = Steps(answers, twice=seed % 3 == 0)
     stage = PartStage(call_operation, "call-1", {"document": document}, steps.answer)

@@ -17,13 +17,14 @@ from azure.storage.queue import QueueClient
 
 from activities.operation import commit
 from activities.outbox import outbox_give_up, outbox_pending, publish
-from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.base.names import DeadLetterReason, EventState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import DeadLetterRecord
-from durable_retry.engine.outbox import EventState
+from durable_retry.engine.outbox import OutboxEvent
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.outbox import events_of, mark_pending
-from durable_retry.stores.outbox_index import list_ended, list_notes, read_note
+from durable_retry.stores.outbox.events import events_of, mark_pending
+from durable_retry.stores.outbox.index import list_ended, list_notes, read_note
+from durable_retry.stores.task_hub import TaskHub
 from orchestrators.outbox import outbox
 from tests.support.azurite import Storage
 from tests.support.builders import NOON
@@ -39,15 +40,15 @@ def no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     async def read_record(_hub: str, _operation_id: str) -> None:
         return None
 
-    monkeypatch.setattr("activities.operation.read_record", read_record)
+    monkeypatch.setattr("durable_retry.services.operations.ends.read_record", read_record)
 
 
 ACTIVITIES: dict[str, Activity] = {
     "outbox_pending": outbox_pending,
-    "publish": lambda request: publish(request, "hub"),
+    "publish": lambda request: publish(request, TaskHub("hub")),
     "outbox_give_up": outbox_give_up,
 }
-COMMIT: dict[str, Activity] = {"commit": lambda success: commit(success, "hub")}
+COMMIT: dict[str, Activity] = {"commit": lambda success: commit(success, TaskHub("hub"))}
 ROWS = {"table": "Orders", "partition_key": "customer-1", "row_key": "order-1", "values": {}, "mode": "merge"}
 
 type Place = Literal["own", "beside a handler's writes"]
@@ -82,7 +83,7 @@ def ids_in(storage: Storage, queue: str) -> list[str]:
         return [json.loads(message.content)["id"] for message in client.peek_messages(32)]
 
 
-async def ended(state: EventState) -> list[dict[str, Any]]:
+async def ended(state: EventState) -> list[OutboxEvent]:
     items, cursor = await list_ended(state, 200, None)
     while cursor is not None:
         more, cursor = await list_ended(state, 200, cursor)
@@ -106,8 +107,8 @@ async def state_of(operation_id: str) -> dict[str, Any]:
     letters = await dead_letters()
     return {
         "states": [event.state.value for event in await events_of(operation_id)],
-        "listed as sent": sorted(e["event_id"] for e in sent if e["operation_id"] == operation_id),
-        "listed as failed": sorted(e["event_id"] for e in failed if e["operation_id"] == operation_id),
+        "listed as sent": sorted(e.event_id for e in sent if e.operation_id == operation_id),
+        "listed as failed": sorted(e.event_id for e in failed if e.operation_id == operation_id),
         "note": await read_note(operation_id),
         "dead letters": [letter.reason.value for letter in letters if letter.key == f"{operation_id}.2"],
     }

@@ -7,12 +7,12 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from durable_retry.engine.base.names import ENDED_EVENT, Category, OperationState
+from durable_retry.engine.base.names import ENDED_EVENT, Category, DeadLetterReason, OperationState
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
-from durable_retry.services.submit import KeyReused, Replayed, Started, SubmitResult
+from durable_retry.services.operations.submit import KeyReused, Replayed, Started, SubmitResult
 from tests.support.builders import NOON
 from tests.support.cuts import CutError, PartStage
 
@@ -21,7 +21,7 @@ type Fate = Callable[[OperationInput], OperationState]
 
 @dataclass
 class PartHub:
-    """Takes operations over as `services.submit.submit` does.
+    """Takes operations over as `services.operations.submit.submit` does.
 
     Attributes:
         fate: How each operation ends.
@@ -86,7 +86,12 @@ class PartHub:
 
     def _document(self, operation: OperationInput, state: OperationState) -> dict[str, Any]:
         failed = state is OperationState.DEAD_LETTERED
-        letter = {"id": "dl-1", "category": Category.BUSINESS_RULE.value, "reason": "RejectedByDependency"}
+        letter = {
+            "id": "dl-1",
+            "category": Category.BUSINESS_RULE.value,
+            "reason": DeadLetterReason.REJECTED_BY_DEPENDENCY.value,
+            "detail": "rejected",
+        }
         status = OperationStatus(
             operation=operation,
             state=state,

@@ -1,4 +1,5 @@
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -6,7 +7,7 @@ import pytest
 from azure.core.exceptions import ServiceRequestError
 from pydantic import BaseModel
 
-from durable_retry import handlers as handler_registry
+from durable_retry import handler_registry
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import CallHealth
 from durable_retry.engine.pace import RateLeft
@@ -24,10 +25,15 @@ from durable_retry.handlers import (
     operation_handler,
 )
 from durable_retry.services.attempt.attempt import health_shown_by, make_attempt
-from durable_retry.stores import storage_clients, tables
+from durable_retry.services.attempt.http_client import sending_over
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.storage import tables
 from tests.support.builders import an_operation
 from tests.support.tables import TablesInMemory
 from tests.support.target import Target
+
+SHORT = httpx.Timeout(5, read=0.1)
+"""For an answer; a request that was not sent would have no effect."""
 
 
 class ShipOrder(BaseModel):
@@ -146,6 +152,38 @@ async def test_what_was_answered_may_be_repeated_when_the_time_is_over_later(key
     assert (await run(ship, dependency="unsafe", timeouts=limits)).category is Category.TRANSIENT
 
 
+@pytest.mark.parametrize("raised", [Transient("away"), Rejected("no"), ValueError("what")])
+async def test_what_may_have_taken_effect_stays_unknown_whatever_the_handler_raises(
+    raised: Exception,
+) -> None:
+    async def ship(_order: ShipOrder, call: Call) -> None:
+        try:
+            await call.client.post("/hang/9", params={"seconds": 5}, timeout=SHORT)
+        except httpx.TimeoutException:
+            raise raised from None
+
+    assert (await run(ship, dependency="unsafe")).category is Category.AMBIGUOUS
+    assert (await run(ship)).category is not Category.AMBIGUOUS
+
+
+class BrokenBody(httpx.AsyncByteStream):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"{"
+        raise httpx.ReadError("lost")
+
+
+async def test_an_answer_of_which_the_body_is_cut_off_may_have_taken_effect() -> None:
+    async def ship(_order: ShipOrder, call: Call) -> None:
+        try:
+            await call.client.post("/echo")
+        except httpx.ReadError:
+            raise Transient("away") from None
+
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=BrokenBody()))
+    with sending_over(lambda _: transport):
+        assert (await run(ship, dependency="unsafe")).category is Category.AMBIGUOUS
+
+
 async def test_the_client_calls_nobody_else() -> None:
     async def ship(_order: ShipOrder, call: Call) -> None:
         await call.client.get("http://127.0.0.1:9/elsewhere")
@@ -217,6 +255,7 @@ async def test_models_writes_and_events_travel_as_json() -> None:
     ("make", "pointer"),
     [
         (lambda: Outcome(object()), "/value"),
+        (lambda: Outcome(json.loads("[" * 49 + "]" * 49)), "/value/0/0"),
         (lambda: Outcome(1, events=[Event.to_queue("No Queue", "shipped")]), "/queue"),
         (lambda: Outcome(1, events=[Event.to_webhook("nobody", "/", "shipped")]), "/events/0/dependency"),
         (lambda: Outcome(1, events=[Event.to_queue("azure-webjobs-x", "shipped")]), "/events/0/queue"),
@@ -311,5 +350,5 @@ async def test_storage_that_does_not_answer_holds_no_handler_up(monkeypatch: pyt
     async def ship(_order: ShipOrder, _call: Call) -> int:
         return 1
 
-    monkeypatch.setattr(tables, "_run", away)
+    monkeypatch.setattr(tables, "_run_on_table", away)
     assert (await run(ship)).result == {"value": 1}

@@ -1,6 +1,7 @@
 """Remembered steps: what is run again, by which policy, and what is stored of it."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -8,20 +9,25 @@ from typing import Any
 
 import httpx
 import pytest
-from azure.core.exceptions import ServiceRequestError, ServiceResponseError
+from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError, ServiceResponseError
 from pydantic import BaseModel
 
-from durable_retry import handlers as handler_registry
+from durable_retry import handler_registry
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
-from durable_retry.handlers import Call, Rejected, Transient, operation_handler
+from durable_retry.handlers import Call, Rejected, Throttled, Transient, operation_handler
 from durable_retry.services.attempt.attempt import health_shown_by, make_attempt
-from durable_retry.stores import storage_clients, tables
-from durable_retry.stores.steps import steps_shown
+from durable_retry.services.attempt.call import StepInterrupted
+from durable_retry.stores.operations.steps import steps_shown
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.storage import tables
 from tests.support.builders import an_operation
 from tests.support.tables import TablesInMemory
 from tests.support.target import Target
+
+SHORT = httpx.Timeout(5, read=0.1)
+"""For an answer; a request that was not sent would have no effect."""
 
 
 class Order(BaseModel):
@@ -81,7 +87,7 @@ async def run(function: Function, number: int = 1, **changes: Any) -> AttemptOut
 
 async def seen(run_number: int = 5, state: OperationState = OperationState.RUNNING) -> list[tuple[Any, ...]]:
     steps = await steps_shown("op-test", run_number, state)
-    return [(step["name"], step["status"], step["attempts"], step["result"]) for step in steps]
+    return [(step.name, step.status, step.attempts, step.result) for step in steps]
 
 
 def two_steps(script: Script, **options: Any) -> Function:
@@ -315,7 +321,7 @@ async def test_a_handler_cannot_go_on_behind_our_own_storage(monkeypatch: pytest
             ran.append("caught")
         return "done"
 
-    monkeypatch.setattr(tables, "_run", away)
+    monkeypatch.setattr(tables, "_run_on_table", away)
     with pytest.raises(ServiceRequestError):
         await run(ship)
     assert ran == []
@@ -330,12 +336,15 @@ async def test_no_step_runs_after_one_was_stopped(monkeypatch: pytest.MonkeyPatc
         await call.step("second", nothing)
         return str(results)
 
-    monkeypatch.setattr(tables, "_run", away)
+    monkeypatch.setattr(tables, "_run_on_table", away)
     with pytest.raises(ServiceRequestError):
         await run(ship)
 
 
-async def test_a_write_whose_answer_was_lost_is_recognized(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [ServiceResponseError("lost"), HttpResponseError("503 ServerBusy")])
+async def test_a_write_whose_answer_was_lost_is_recognized(
+    monkeypatch: pytest.MonkeyPatch, error: AzureError
+) -> None:
     script = Script([], [])
     made = tables.insert_if_absent
     lost: list[tables.Row] = []
@@ -344,7 +353,7 @@ async def test_a_write_whose_answer_was_lost_is_recognized(monkeypatch: pytest.M
         stored = await made(table, row)
         if table == "HandlerSteps" and not lost:
             lost.append(row)
-            raise ServiceResponseError("lost")
+            raise error
         return stored
 
     monkeypatch.setattr(tables, "insert_if_absent", losing)
@@ -365,6 +374,177 @@ async def test_a_failure_that_was_not_noted_counts_as_a_process_that_died(
 
     monkeypatch.setattr(tables, "replace_version", failing)
     assert (await run(two_steps(script))).error == "Transient: away"
-    assert "the failure of step mail" in caplog.text
+    assert "the end of step mail" in caplog.text
     assert (await run(two_steps(script), 2)).category is None
     assert (await seen())[1][:3] == ("mail", "succeeded", 1)
+
+
+@pytest.mark.parametrize("raised", [Transient("away"), Rejected("no"), ValueError("what")])
+@pytest.mark.parametrize(("dependency", "repeatable"), [("unsafe", None), ("unsafe", False), ("safe", False)])
+@pytest.mark.parametrize("path", ["/hang/9?seconds=5", "/status/500", "/drop/9"])
+async def test_a_step_whose_request_may_have_acted_is_unknown_whatever_it_raises(
+    raised: Exception, dependency: str, *, repeatable: bool | None, path: str
+) -> None:
+    async def send(call: Call) -> None:
+        ran.append(1)
+        with contextlib.suppress(httpx.HTTPError):
+            await call.client.post(path, timeout=SHORT)
+        raise raised
+
+    async def ship(_order: Order, call: Call) -> None:
+        await call.step("send", send, repeatable=repeatable, retry={"max_attempts": 8})
+
+    ran: list[int] = []
+    outcome = await run(ship, dependency=dependency)
+    assert (outcome.category, outcome.step) == (Category.AMBIGUOUS, None)
+    assert str(raised) in (outcome.error or "")
+    assert await seen(state=OperationState.DEAD_LETTERED) == [("send", "unknown", 1, None)]
+    assert (await run(ship, 2, dependency=dependency)).category is Category.AMBIGUOUS
+    assert ran == [1]
+
+
+async def test_a_step_that_may_be_repeated_is_after_a_request_that_may_have_acted() -> None:
+    async def send(call: Call) -> None:
+        with contextlib.suppress(httpx.HTTPError):
+            await call.client.post("/hang/9?seconds=5", timeout=SHORT)
+        raise Transient("away")
+
+    async def ship(_order: Order, call: Call) -> None:
+        await call.step("send", send, repeatable=True)
+
+    assert (await run(ship, dependency="unsafe")).category is Category.TRANSIENT
+    assert (await seen())[0][1] == "failed"
+
+
+async def test_a_handler_that_finds_out_what_its_request_did_goes_on() -> None:
+    async def send(call: Call) -> None:
+        await call.client.post("/hang/9?seconds=5", timeout=SHORT)
+
+    async def ship(_order: Order, call: Call) -> str:
+        with contextlib.suppress(httpx.TimeoutException):
+            await call.step("send", send)
+        return "it was there"
+
+    assert (await run(ship, dependency="unsafe")).result == {"value": "it was there"}
+
+
+async def test_a_handler_that_is_over_has_no_running_steps() -> None:
+    """`asyncio.gather` leaves the others running when one fails."""
+
+    async def slow(_call: Call) -> str:
+        ran.append("begun")
+        begun.set()
+        await asyncio.sleep(0.05)
+        ran.append("ended")
+        return "booked"
+
+    async def away(_call: Call) -> None:
+        await begun.wait()
+        raise Transient("away")
+
+    async def ship(_order: Order, call: Call) -> None:
+        await asyncio.gather(call.step("mail", away), call.step("book", slow))
+
+    ran, begun = list[str](), asyncio.Event()
+    outcome = await run(ship, dependency="unsafe")
+    assert (outcome.category, outcome.error) == (Category.TRANSIENT, "Transient: away")
+    assert ran == ["begun", "ended"]
+    assert [step[:2] for step in sorted(await seen())] == [("book", "succeeded"), ("mail", "failed")]
+    assert (await run(ship, 2, dependency="unsafe")).category is Category.TRANSIENT
+    assert ran == ["begun", "ended"]
+
+
+@pytest.mark.parametrize(
+    ("dependency", "category"), [("safe", Category.TRANSIENT), ("unsafe", Category.AMBIGUOUS)]
+)
+async def test_a_step_that_outlives_its_handler_is_cut_off_with_the_attempt(
+    dependency: str, category: Category
+) -> None:
+    async def endless(_call: Call) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ran.append("cut off")
+
+    async def ship(_order: Order, call: Call) -> None:
+        left.append(asyncio.create_task(call.step("endless", endless)))
+        await begun.wait()
+
+    ran, begun, left = list[str](), asyncio.Event(), list[asyncio.Task[None]]()
+    limits = Timeouts(connect_seconds=0.3, attempt_seconds=0.3)
+    assert (await run(ship, timeouts=limits, dependency=dependency)).category is category
+    assert (ran, left[0].cancelled()) == (["cut off"], True)
+
+
+@pytest.mark.parametrize(
+    ("raised", "shown"), [(Transient("away"), ("mail", "failed", 1)), (None, ("mail", "succeeded", 1))]
+)
+async def test_a_step_that_ended_is_stored_so_when_the_time_is_over_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception | None, shown: tuple[str, str, int]
+) -> None:
+    """How it ended is known, so it is no step of which nobody knows whether it took effect."""
+    replaced, waiting = tables.replace_version, [asyncio.Event()]
+
+    async def slow(table: str, row: tables.Row, etag: str) -> bool:
+        if waiting:
+            await waiting.pop().wait()
+        return await replaced(table, row, etag)
+
+    async def mail(_call: Call) -> None:
+        if raised is not None:
+            raise raised
+
+    async def ship(_order: Order, call: Call) -> None:
+        await call.step("mail", mail)
+
+    monkeypatch.setattr(tables, "replace_version", slow)
+    limits = Timeouts(connect_seconds=0.3, attempt_seconds=0.3)
+    assert (await run(ship, timeouts=limits, dependency="unsafe")).category is Category.TRANSIENT
+    assert [step[:3] for step in await seen()] == [shown]
+
+
+async def test_of_steps_side_by_side_the_longest_wait_that_is_asked_for_counts() -> None:
+    async def throttled(seconds: float, _call: Call) -> None:
+        raise Throttled(retry_after=seconds)
+
+    async def ship(_order: Order, call: Call) -> None:
+        await asyncio.gather(*(call.step(f"s{seconds}", throttled, seconds) for seconds in (2, 30, 7)))
+
+    hint = (await run(ship)).retry_hint
+    assert hint is not None
+    assert hint.delay_seconds == 30
+
+
+async def test_a_handler_that_is_over_begins_no_step() -> None:
+    async def later(call: Call) -> None:
+        await over.wait()
+        await call.step("late", nothing)
+
+    async def ship(_order: Order, call: Call) -> None:
+        left.append(asyncio.create_task(later(call)))
+
+    over, left = asyncio.Event(), list[asyncio.Task[None]]()
+    assert (await run(ship)).category is None
+    over.set()
+    with pytest.raises(StepInterrupted):
+        await left[0]
+    assert await seen() == []
+
+
+async def test_no_step_runs_behind_an_attempt_that_is_cancelled() -> None:
+    async def endless(_call: Call) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def ship(_order: Order, call: Call) -> None:
+        left.append(asyncio.create_task(call.step("endless", endless)))
+        await asyncio.Event().wait()
+
+    begun, left = asyncio.Event(), list[asyncio.Task[None]]()
+    attempt = asyncio.create_task(run(ship))
+    await begun.wait()
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    assert left[0].cancelled()

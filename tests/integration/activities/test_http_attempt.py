@@ -182,6 +182,17 @@ async def test_the_activity_speaks_plain_json_and_sends_though_no_task_hub_has_i
     assert AttemptOutcome.from_json(answer).status_code == 200
 
 
+async def test_an_attempt_that_is_owed_is_made_after_the_deadline_with_the_time_of_an_attempt(
+    key: str, target: Target
+) -> None:
+    late = clock.now() - timedelta(minutes=5)
+    operation = an_operation(key=key, dependency="safe", deadline_at=late, request=a_get())
+    call = {"operation": operation.to_json(), "attempt": 1, "owed": True}
+    answer = await attempt(call, binding_for(free_port()))
+    assert AttemptOutcome.from_json(answer).status_code == 200
+    assert target.totals()[key] == 1
+
+
 @pytest.mark.usefixtures("storage")
 class TestUnprotected:
     """Requests that the dependency does not deduplicate."""

@@ -236,7 +236,7 @@ def serving(app: Path, workers_own: Path, storage: Storage, **settings: str) -> 
         folder = {"function_app_directory": str(app)}
         begun = host.ask(worker_init_request=rpc.WorkerInitRequest(host_version="4", **folder))
         metadata = host.ask(functions_metadata_request=rpc.FunctionsMetadataRequest(**folder))
-        yield Worker(host, begun, metadata, binding_for(hub_port))
+        yield Worker(host, begun, metadata, binding_for(hub_port).configuration)
     finally:
         host.end()
         process.terminate()

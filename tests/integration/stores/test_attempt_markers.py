@@ -1,13 +1,17 @@
 import asyncio
+from unittest.mock import Mock
 
 import pytest
-from azure.core.exceptions import ServiceResponseError
+from azure.core.exceptions import HttpResponseError, ServiceResponseError
 
-from durable_retry.stores import tables
-from durable_retry.stores.operation_writes import Marked, insert_marker, write_outcome
+from durable_retry.stores.operations import writes
+from durable_retry.stores.operations.writes import Marked, insert_marker, write_outcome
+from durable_retry.stores.storage import tables
 from tests.support.builders import NOON
 
 pytestmark = pytest.mark.usefixtures("storage")
+
+INSERT = tables.insert_if_absent
 
 
 async def test_the_first_execution_of_an_attempt_may_make_it() -> None:
@@ -53,6 +57,54 @@ async def test_an_insert_whose_answer_was_lost_still_allows_this_execution(
         fault.setattr(tables, "insert_if_absent", insert_and_lose_the_answer)
         assert await insert_marker(f"op-lost-{answer}", 1, NOON) is None
     assert await insert_marker(f"op-lost-{answer}", 1, NOON) == Marked(None)
+
+
+UNAVAILABLE = HttpResponseError("ServerBusy", response=Mock(status_code=503))
+
+
+async def insert_and_answer_503(table: str, row: tables.Row) -> bool:
+    assert await INSERT(table, row)
+    raise UNAVAILABLE
+
+
+async def read_503(*_: object) -> None:
+    raise UNAVAILABLE
+
+
+async def test_an_insert_that_is_answered_503_in_every_try_still_allows_this_execution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as fault:
+        fault.setattr(tables, "insert_if_absent", insert_and_answer_503)
+        assert await insert_marker("op-503", 1, NOON) is None
+    assert await insert_marker("op-503", 1, NOON) == Marked(None)
+
+
+async def test_an_execution_that_could_not_read_its_marker_back_leaves_it_to_one_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as fault:
+        fault.setattr(tables, "insert_if_absent", insert_and_answer_503)
+        fault.setattr(tables, "read", read_503)
+        with pytest.raises(HttpResponseError):
+            await insert_marker("op-unread", 1, NOON)
+    marked = await asyncio.gather(*(insert_marker("op-unread", 1, NOON) for _ in range(3)))
+    assert marked.count(None) == 1
+    assert await insert_marker("op-unread", 1, NOON) == Marked(None)
+
+
+async def test_only_so_many_executions_that_sent_nothing_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writes, "_MOST_UNSENT", 1)
+    with monkeypatch.context() as fault:
+        fault.setattr(tables, "insert_if_absent", insert_and_answer_503)
+        fault.setattr(tables, "read", read_503)
+        for name in ("op-forgotten", "op-remembered"):
+            with pytest.raises(HttpResponseError):
+                await insert_marker(name, 1, NOON)
+    assert await insert_marker("op-forgotten", 1, NOON) == Marked(None)
+    assert await insert_marker("op-remembered", 1, NOON) is None
 
 
 async def test_an_insert_that_never_arrived_fails_and_leaves_no_marker(

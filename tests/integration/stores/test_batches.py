@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.services.retention import remove_batches
+from durable_retry.services.upkeep.removal import remove_batches
 from durable_retry.services.workflows import start_batch_items
-from durable_retry.stores import tables
+from durable_retry.stores.storage import rounds, tables
+from durable_retry.stores.task_hub import TaskHub
 from durable_retry.stores.workflows import (
     TABLE,
     Batch,
@@ -37,7 +37,7 @@ def a_batch(batch_id: str, total: int, *, days: int = 0) -> Batch:
         total=total,
         max_concurrency=10,
         tolerated_failures=0,
-        created_at=to_rfc3339(NOON + timedelta(days=days)),
+        created_at=NOON + timedelta(days=days),
     )
 
 
@@ -55,7 +55,7 @@ async def test_large_items_are_stored_whole_however_many_transactions_that_takes
     assert read.operation == items[119].operation
     batch = await find_batch("batch-large")
     assert batch is not None
-    assert (await document_of_batch(batch))["counts"]["pending"] == 120
+    assert (await document_of_batch(batch)).counts.pending == 120
 
 
 async def test_storing_a_batch_again_takes_nothing_back() -> None:
@@ -64,7 +64,7 @@ async def test_storing_a_batch_again_takes_nothing_back() -> None:
     completion = Completion(operation_id="op-0", status=OperationState.SUCCEEDED)
     await note_ended("batch-again", [0], completion)
     await keep_batch(batch, items)
-    assert (await document_of_batch(batch))["items"][0]["status"] == "succeeded"
+    assert (await document_of_batch(batch)).items[0].status == "succeeded"
 
 
 async def test_a_late_execution_does_not_say_running_of_what_has_ended() -> None:
@@ -73,8 +73,8 @@ async def test_a_late_execution_does_not_say_running_of_what_has_ended() -> None
     failed = Completion(operation_id="op-0", status=OperationState.DEAD_LETTERED, error="no")
     await note_ended("batch-late", [0], failed)
     await note_running("batch-late", late)
-    item = (await document_of_batch(a_batch("batch-late", 1)))["items"][0]
-    assert (item["status"], item["error"]) == ("dead_lettered", "no")
+    item = (await document_of_batch(a_batch("batch-late", 1))).items[0]
+    assert (item.status, item.error) == ("dead_lettered", "no")
 
 
 async def test_a_late_look_does_not_say_running_of_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,10 +85,10 @@ async def test_a_late_look_does_not_say_running_of_what_has_ended(monkeypatch: p
 
     monkeypatch.setattr("durable_retry.services.workflows.start_item", still_running)
     await keep_batch(a_batch("batch-look", 1), [an_item(0)])
-    assert await start_batch_items("hub", "batch-look", [0]) == [(0, "op-0")]
+    assert await start_batch_items(TaskHub("hub"), "batch-look", [0]) == [(0, "op-0")]
     await note_ended("batch-look", [0], Completion(operation_id="op-0", status=OperationState.SUCCEEDED))
-    assert await start_batch_items("hub", "batch-look", [0]) == []
-    assert (await document_of_batch(a_batch("batch-look", 1)))["items"][0]["status"] == "succeeded"
+    assert await start_batch_items(TaskHub("hub"), "batch-look", [0]) == []
+    assert (await document_of_batch(a_batch("batch-look", 1))).items[0].status == "succeeded"
 
 
 async def test_a_list_shows_how_a_finished_batch_ended_without_its_items() -> None:
@@ -97,7 +97,7 @@ async def test_a_list_shows_how_a_finished_batch_ended_without_its_items() -> No
 
     async def listed() -> dict[str, Any]:
         documents, _ = await list_batches(200, None)
-        return next(one for one in documents if one["batch_id"] == "batch-listed")
+        return next(one.to_json() for one in documents if one.batch_id == "batch-listed")
 
     running = await listed()
     assert (running["status"], running["counts"]["succeeded"], running["counts"]["pending"]) == (
@@ -130,8 +130,8 @@ async def test_finished_batches_go_after_their_time_and_others_stay() -> None:
         assert stored is not None
         await close_batch(stored, NOON)
 
-    assert await remove_batches(NOON - timedelta(days=7), tables.FIRST) == (1, tables.FIRST)
-    assert await remove_batches(NOON - timedelta(days=7), tables.FIRST) == (0, tables.FIRST)
+    assert await remove_batches(NOON - timedelta(days=7), rounds.FIRST) == (1, rounds.FIRST)
+    assert await remove_batches(NOON - timedelta(days=7), rounds.FIRST) == (0, rounds.FIRST)
 
     assert await find_batch("batch-old") is None
     assert (await tables.rows_between(TABLE, "batch-old")).rows == []

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from durable_retry.services.retention import remove_old_commits
-from durable_retry.stores import tables
-from durable_retry.stores.operation_writes import commit_success
-from durable_retry.stores.outbox import events_of
-from durable_retry.stores.outbox_index import INDEX_TABLE, OUTBOX_TABLE, read_note
-from durable_retry.stores.tables import SHARDS
+from durable_retry.errors import StorageRefusedError
+from durable_retry.services.upkeep.removal import remove_old_commits
+from durable_retry.stores.operations.writes import commit_success
+from durable_retry.stores.outbox.events import events_of
+from durable_retry.stores.outbox.index import INDEX_TABLE, OUTBOX_TABLE, read_note
+from durable_retry.stores.storage import tables
+from durable_retry.stores.storage.lists import SHARDS
 from tests.support.builders import NOON
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -60,7 +61,7 @@ async def test_a_repeated_commit_changes_nothing_and_answers_the_same() -> None:
 
 async def test_a_row_that_must_be_new_and_is_not_refuses_all_of_it() -> None:
     await tables.merge("Orders", {"PartitionKey": "customer-1", "RowKey": "o-4"})
-    with pytest.raises(tables.StorageRefusedError, match="EntityAlreadyExists"):
+    with pytest.raises(StorageRefusedError, match="EntityAlreadyExists"):
         await commit_success("op-4", {"value": 1}, [a_write("o-4", "insert")], [EVENT], NOON)
     assert await tables.read("Orders", "customer-1", "outbox-op-4.1") is None
 
@@ -86,7 +87,7 @@ async def test_a_run_that_lost_its_claim_cannot_commit_behind_a_later_one() -> N
     """It looked at its claim before, and was held up for longer than the later run took."""
     await commit_success("op-10.3", {"value": 1}, [a_write("o-10", amount=3)], [], NOON)
     for outbox_id in ("op-10.2", "op-10"):
-        with pytest.raises(tables.StorageRefusedError, match="run 3 of this key"):
+        with pytest.raises(StorageRefusedError, match="run 3 of this key"):
             await commit_success(outbox_id, {"value": 1}, [a_write("o-10", amount=2)], [EVENT], NOON)
         assert await tables.read("Orders", "customer-1", f"outbox-{outbox_id}.1") is None
     assert await amount_of("o-10") == 3
@@ -97,7 +98,7 @@ async def test_a_run_that_lost_its_claim_cannot_commit_behind_a_later_one() -> N
 
 async def test_runs_that_commit_at_the_same_time_end_with_the_latest() -> None:
     async def committed(run: int) -> None:
-        with suppress(tables.StorageRefusedError):
+        with suppress(StorageRefusedError):
             write = a_write("o-11", amount=run)
             await commit_success(f"op-11.{run}", {"value": run}, [write], [], NOON)
 
@@ -115,7 +116,7 @@ async def test_the_fence_of_a_later_run_outlives_the_commit_of_an_earlier_one() 
     await commit_success("op-12.2", {"value": 1}, [a_write("o-12", amount=2)], [], NOON)
     await commit_success("op-12.3", {"value": 1}, [a_write("o-12", amount=3)], [], late)
     await removed_before(NOON + timedelta(days=1))
-    with pytest.raises(tables.StorageRefusedError, match="run 3 of this key"):
+    with pytest.raises(StorageRefusedError, match="run 3 of this key"):
         await commit_success("op-12.2", {"value": 1}, [a_write("o-12", amount=2)], [], NOON)
     await removed_before(late + timedelta(days=1))
     assert await tables.read("Orders", "customer-1", "fence-op-12") is None
@@ -128,8 +129,8 @@ async def test_a_fence_costs_no_request_of_its_own(monkeypatch: pytest.MonkeyPat
         made.append(table)
         return await run(table, action)
 
-    run = tables._run
-    monkeypatch.setattr(tables, "_run", counted)
+    run = tables._run_on_table
+    monkeypatch.setattr(tables, "_run_on_table", counted)
     await commit_success("op-13.2", {"value": 1}, [a_write("o-13", amount=2)], [], NOON)
     assert made == [INDEX_TABLE, "Orders"]
 

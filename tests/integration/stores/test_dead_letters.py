@@ -7,34 +7,28 @@ import pytest
 
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.dead_letters.document import DeadLetterDocument
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import (
-    DeadLetterRecord,
-    Replay,
-    Status,
-    WrongStatusError,
-    archived,
-    noted,
-    replayed,
-    restored,
-)
-from durable_retry.settings.catalogue import MAX_BODY_BYTES
-from durable_retry.stores import tables
+from durable_retry.engine.dead_letters.record import DeadLetterRecord, Replay, Status, WrongStatusError
+from durable_retry.engine.dead_letters.transitions import archived, noted, replayed, restored
+from durable_retry.errors import StorageRefusedError
+from durable_retry.settings.app import AppSettings
 from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.dead_letters import list as dead_letter_list
 from durable_retry.stores.dead_letters import records as dead_letters
-from durable_retry.stores.dead_letters.index import IndexEntry, read_groups, read_summary
+from durable_retry.stores.dead_letters.entries import IndexEntry
+from durable_retry.stores.dead_letters.index import read_groups, read_summary
+from durable_retry.stores.dead_letters.intents import left_over
 from durable_retry.stores.dead_letters.list import DeadLetterSearch, count_dead_letters, list_dead_letters
 from durable_retry.stores.dead_letters.records import (
     change_dead_letter,
     find_dead_letter,
     keep_message,
     keep_operation,
-    left_over,
     move_dead_letter,
     settle,
 )
-from durable_retry.stores.tables import StorageRefusedError
+from durable_retry.stores.storage import lists, tables
 from tests.support.builders import NOON, an_entry
 from tests.support.tables import refuse_large_rows, use_own_tables
 
@@ -75,7 +69,7 @@ async def listed(wanted: DeadLetterFilter, limit: int = 50) -> list[str | None]:
 
 
 async def test_an_operation_is_kept_with_all_that_a_person_needs() -> None:
-    document = (await keep(1)).shown(MASKED)
+    document = DeadLetterDocument.of(await keep(1), MASKED).to_json()
     assert document["request"]["path"] == "/charges"
     assert document["first_failed_at"] == "2026-11-21T12:00:00Z"
     assert document["status"] == "open"
@@ -89,7 +83,7 @@ async def test_keeping_it_again_changes_nothing_but_what_is_missing() -> None:
     assert record is not None
     assert record.created_at == NOON
     assert await listed(DeadLetterFilter()) == ["op-1"]
-    assert (await read_summary()).total.count == 1
+    assert (await read_summary(NOON)).open == 1
 
 
 async def test_a_crash_between_row_and_lists_is_made_up_by_the_repetition(
@@ -102,7 +96,7 @@ async def test_a_crash_between_row_and_lists_is_made_up_by_the_repetition(
     assert await listed(DeadLetterFilter()) == []
     await keep_operation(an_entry("op-1"), NOON + timedelta(seconds=9))
     assert await listed(DeadLetterFilter()) == ["op-1"]
-    assert (await read_summary()).total.oldest_at == NOON
+    assert (await read_summary(NOON)).oldest_at == NOON
 
 
 async def test_a_message_is_kept_with_its_raw_text() -> None:
@@ -116,7 +110,7 @@ async def test_a_message_is_kept_with_its_raw_text() -> None:
     )
     record = await find_dead_letter(dead_letter_id)
     assert record is not None
-    assert record.shown(MASKED)["message"] == "not json ?"
+    assert DeadLetterDocument.of(record, MASKED).message == "not json ?"
 
 
 @pytest.fixture
@@ -138,7 +132,8 @@ async def test_what_storage_refuses_is_kept_with_its_beginning() -> None:
 
 @pytest.mark.usefixtures("rows_of_a_mebibyte")
 async def test_the_largest_body_of_the_settings_fits_in_any_alphabet() -> None:
-    body = "\u00e9" * (int(MAX_BODY_BYTES.most or 0) // 2)
+    (most,) = (each.most for each in AppSettings.described() if each.name == "MAX_BODY_BYTES")
+    body = "\u00e9" * (int(most or 0) // 2)
     big = {"method": "POST", "path": "/x", "query": {}, "headers": {}, "body": body}
     assert not (await keep(1, request=big)).is_cut
 
@@ -211,7 +206,7 @@ async def test_counting_reads_a_page_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(dead_letter_list, "_MANY_ROWS", 2)
     assert await count_dead_letters(DeadLetterFilter(status=Status.OPEN)) == 5
     assert set(limits) == {2}
-    assert len(limits) >= tables.SHARDS
+    assert len(limits) >= lists.SHARDS
 
 
 async def test_a_group_is_a_filter_too() -> None:
@@ -234,9 +229,9 @@ async def test_the_summary_counts_open_ones_and_knows_the_oldest() -> None:
     records = [await keep(number) for number in range(3)]
     await keep(5, dependency="stock", reason="DeadlineExceeded")
     await move_dead_letter(records[0].id, lambda kept: archived(kept, NOON))
-    summary = await read_summary()
-    assert (summary.total.count, summary.total.oldest_at) == (3, NOON + timedelta(seconds=1))
-    assert {name: waiting.count for name, waiting in summary.by_reason.items()} == {
+    summary = await read_summary(NOON)
+    assert (summary.open, summary.oldest_at) == (3, NOON + timedelta(seconds=1))
+    assert {name: waiting.open for name, waiting in summary.by_reason.items()} == {
         "DeadlineExceeded": 1,
         "RejectedByDependency": 2,
     }
@@ -246,10 +241,10 @@ async def test_the_summary_counts_open_ones_and_knows_the_oldest() -> None:
 async def test_a_restored_dead_letter_counts_again() -> None:
     record = await keep(0)
     await move_dead_letter(record.id, lambda kept: archived(kept, NOON))
-    assert (await read_summary()).total.count == 0
+    assert (await read_summary(NOON)).open == 0
     assert await read_groups() == []
     await move_dead_letter(record.id, restored)
-    assert (await read_summary()).total.count == 1
+    assert (await read_summary(NOON)).open == 1
     assert [group.count for group in await read_groups()] == [1]
     assert await listed(DeadLetterFilter(status=Status.OPEN)) == ["op-0"]
 
@@ -259,7 +254,7 @@ async def test_a_group_shows_count_first_last_and_a_sample() -> None:
     (group,) = await read_groups()
     assert (group.count, group.first_seen_at) == (3, NOON)
     assert group.last_seen_at == NOON + timedelta(seconds=4)
-    assert group.sample["id"] == records[1].id
+    assert group.sample.id == records[1].id
 
 
 async def test_what_a_change_refuses_is_left_as_it_was() -> None:
@@ -285,7 +280,7 @@ async def test_a_crash_in_the_middle_of_a_move_leaves_an_intent_and_no_wrong_lis
     assert moved is not None
     await dead_letters.settle(moved)
     assert await listed(DeadLetterFilter(status=Status.ARCHIVED)) == ["op-0"]
-    assert (await read_summary()).total.count == 0
+    assert (await read_summary(NOON)).open == 0
 
 
 async def test_a_change_whose_answer_got_lost_counts_as_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,7 +363,7 @@ async def test_who_is_open_though_its_replay_has_failed_was_replayed() -> None:
 
 async def test_many_at_once_are_all_counted() -> None:
     await asyncio.gather(*(keep(number) for number in range(40)))
-    assert (await read_summary()).total.count == 40
+    assert (await read_summary(NOON)).open == 40
     assert [group.count for group in await read_groups()] == [40]
 
 
@@ -377,33 +372,33 @@ async def test_writers_of_other_processes_count_into_the_same_sum(monkeypatch: p
     await keep(1)
     monkeypatch.setattr("durable_retry.stores.dead_letters.index._WRITER", "other")
     await move_dead_letter(record.id, lambda kept: archived(kept, NOON))
-    assert (await read_summary()).total.count == 1
+    assert (await read_summary(NOON)).open == 1
     assert [group.count for group in await read_groups()] == [1]
 
 
 async def test_counters_that_nobody_else_has_changed_are_not_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dead_letter_index, "partition_of", lambda *_: tables.partitions(Status.OPEN)[0])
+    monkeypatch.setattr(dead_letter_index, "partition_of", lambda *_: lists.partitions(Status.OPEN)[0])
     await keep(0)
     with monkeypatch.context() as patched:
         patched.setattr(tables, "read_version", _crash)
         await keep_operation(an_entry("op-1"), NOON)
-    assert (await read_summary()).total.count == 2
+    assert (await read_summary(NOON)).open == 2
     assert [group.count for group in await read_groups()] == [2]
 
 
 async def test_counters_that_another_process_has_changed_are_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dead_letter_index, "partition_of", lambda *_: tables.partitions(Status.OPEN)[0])
+    monkeypatch.setattr(dead_letter_index, "partition_of", lambda *_: lists.partitions(Status.OPEN)[0])
     await keep(0)
-    known = dead_letter_index._counters[asyncio.get_running_loop()]
+    known = dead_letter_index._counters.get()
     old = known.copy()
     await keep(1)
     known.update(old)
     await keep(2)
-    assert (await read_summary()).total.count == 3
+    assert (await read_summary(NOON)).open == 3
     assert [group.count for group in await read_groups()] == [3]
 
 
@@ -411,8 +406,8 @@ async def test_no_more_counters_are_known_than_there_is_room_for(monkeypatch: py
     monkeypatch.setattr(dead_letter_index, "_COUNTERS_KEPT", 3)
     for number in range(4):
         await keep(number)
-    assert len(dead_letter_index._counters[asyncio.get_running_loop()]) <= 3
-    assert (await read_summary()).total.count == 4
+    assert len(dead_letter_index._counters.get()) <= 3
+    assert (await read_summary(NOON)).open == 4
 
 
 async def _crash(*_: Any) -> None:
@@ -427,20 +422,20 @@ async def test_a_search_that_takes_many_reads_asks_no_list_again_that_has_ended(
         if number in {1, 4}:
             await move_dead_letter(record.id, lambda each: archived(each, NOON))
     asked: list[str] = []
-    read = dead_letter_list._range
+    read = dead_letter_list._read_range
 
     async def counted(wanted: DeadLetterFilter, partition: str, **more: Any) -> Any:
         asked.append(partition)
         return await read(wanted, partition, **more)
 
-    monkeypatch.setattr(dead_letter_list, "_range", counted)
-    monkeypatch.setattr(dead_letter_list, "_MANY_ROWS", tables.SHARDS)
+    monkeypatch.setattr(dead_letter_list, "_read_range", counted)
+    monkeypatch.setattr(dead_letter_list, "_MANY_ROWS", lists.SHARDS)
     everyone = DeadLetterSearch(words="op-")
     page = await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None, search=everyone)
     assert [record.operation_id for record in page.records] == [f"op-{5 - number}" for number in range(6)]
-    replayed = tables.partitions(Status.REPLAYED)
-    assert [asked.count(partition) for partition in replayed] == [1] * tables.SHARDS
-    assert len(asked) > 3 * tables.SHARDS
+    replayed = lists.partitions(Status.REPLAYED)
+    assert [asked.count(partition) for partition in replayed] == [1] * lists.SHARDS
+    assert len(asked) > 3 * lists.SHARDS
 
 
 async def test_what_older_versions_listed_in_one_partition_is_found_counted_and_moved(
@@ -452,7 +447,7 @@ async def test_what_older_versions_listed_in_one_partition_is_found_counted_and_
         await move_dead_letter(old[0].id, lambda each: archived(each, NOON))
     new = await keep(6)
     await settle(old[1])
-    assert (await read_summary()).total.count == 6
+    assert (await read_summary(NOON)).open == 6
     assert await listed(DeadLetterFilter(status=Status.OPEN), limit=2) == [
         "op-6",
         "op-5",
@@ -463,6 +458,6 @@ async def test_what_older_versions_listed_in_one_partition_is_found_counted_and_
     ]
     for each in (*old[1:], new):
         await move_dead_letter(each.id, lambda record: archived(record, NOON))
-    assert (await read_summary()).total.count == 0
+    assert (await read_summary(NOON)).open == 0
     assert await count_dead_letters(DeadLetterFilter(status=Status.ARCHIVED)) == 7
     assert len(await dead_letter_index.due(NOON + timedelta(days=1), 10)) == 7

@@ -8,11 +8,17 @@ import pytest
 from azure.core.exceptions import ServiceResponseError
 
 from durable_retry import clock
-from durable_retry.engine.metrics import summed
-from durable_retry.services.metrics import FOLDED_AFTER, fold_metrics, metrics_between, remove_old_metrics
-from durable_retry.stores import metrics, tables
-from durable_retry.stores.metrics import MetricsWriter, read_cells, read_folded_until
-from durable_retry.telemetry.minutes import Minutes
+from durable_retry.console.metrics import store as metrics
+from durable_retry.console.metrics.figures import summed
+from durable_retry.console.metrics.minutes import Minutes
+from durable_retry.console.metrics.series import (
+    FOLDED_AFTER,
+    fold_metrics,
+    metrics_between,
+    remove_old_metrics,
+)
+from durable_retry.console.metrics.store import MetricsWriter, read_cells, read_folded_until
+from durable_retry.stores.storage import tables
 from scripts.processes import eventually
 
 pytestmark = pytest.mark.usefixtures("any_tables")
@@ -57,7 +63,7 @@ def minutes_after(*numbers: int) -> list[datetime]:
 
 async def attempts_by_point(begin: datetime, end: datetime, *names: str) -> list[tuple[str, int]]:
     found = await metrics_between(names or ("payments",), begin, end, end)
-    return [(point["at"][11:16], point["attempts"]) for point in found["points"] if point["attempts"]]
+    return [(f"{point.at:%H:%M}", point.attempts) for point in found.points if point.attempts]
 
 
 async def test_minutes_of_two_workers_add_up_and_are_written_as_often_as_wanted() -> None:
@@ -81,8 +87,8 @@ async def test_a_range_over_midnight_and_two_dependencies() -> None:
     begin, end = minutes_after(119, 121)
     assert await attempts_by_point(begin, end, "payments") == [("23:59", 1), ("00:00", 1)]
     found = await metrics_between(("other", "payments"), begin, end, end)
-    assert found["total"]["attempts"] == 3
-    assert [(one["dependency"], one["attempts"]) for one in found["dependencies"]] == [
+    assert found.total.attempts == 3
+    assert [(one.dependency, one.attempts) for one in found.dependencies] == [
         ("other", 1),
         ("payments", 2),
     ]
@@ -98,8 +104,8 @@ async def test_folding_keeps_every_figure_and_leaves_one_row_for_an_hour() -> No
     assert await fold_metrics(EVENING + HOUR + FOLDED_AFTER, 60.0) > 0
     assert await read_folded_until(end) == EVENING + HOUR
     folded = await metrics_between(("other", "payments"), EVENING, end, end)
-    assert folded["step_seconds"] == 300
-    assert (folded["total"], folded["dependencies"]) == (before["total"], before["dependencies"])
+    assert folded.step_seconds == 300
+    assert (folded.total, folded.dependencies) == (before.total, before.dependencies)
     page = await tables.rows_between(metrics.TABLE, "2026-03-04")
     hours = [row["RowKey"] for row in page.rows if not row["RowKey"].startswith("m|payments|23")]
     assert hours == ["h|other|22", "h|payments|22"]

@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.services.submit import submit
+from durable_retry.services.operations.submit import submit
 from durable_retry.stores import task_hub as instance_pages
-from durable_retry.stores.operations import (
+from durable_retry.stores.operations.status import (
     OperationPreview,
     find_status,
     scan_operations,
 )
-from durable_retry.stores.task_hub import client_for, read_operation, wait_for_operation
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
 
@@ -21,7 +20,7 @@ COUNT, ROWS = 45, 20
 
 
 async def finished(hub: TaskHubStage, operation_id: str) -> None:
-    assert await wait_for_operation(hub.binding, operation_id, WAIT_SECONDS) is not None
+    assert await hub.binding.wait_for_end(operation_id, WAIT_SECONDS) is not None
 
 
 async def seen(hub: TaskHubStage, **wanted: Any) -> dict[str, OperationPreview]:
@@ -40,7 +39,7 @@ async def test_a_scan_reads_every_page(task_hub: TaskHubStage, monkeypatch: pyte
 
 async def test_a_scan_can_leave_out_what_is_older_and_what_is_younger(task_hub: TaskHubStage) -> None:
     await submit(task_hub.binding, an_operation(deadline_in=None))
-    instance = await read_operation(task_hub.binding, "op-test")
+    instance = await task_hub.binding.read_instance("op-test")
     assert instance is not None
     assert await seen(task_hub, created_after=instance.created_at + timedelta(seconds=1)) == {}
     assert await seen(task_hub, created_before=instance.created_at) == {}
@@ -59,7 +58,7 @@ async def test_a_preview_agrees_with_the_status_document(task_hub: TaskHubStage)
             task_hub.binding, an_operation(deadline_in=None, operation_id=operation_id), is_new_key=True
         )
         await until_waiting(task_hub, operation_id)
-    await (await client_for(task_hub.binding)).terminate_orchestration("op-killed")
+    await (await task_hub.binding.client()).terminate_orchestration("op-killed")
     await finished(task_hub, "op-killed")
 
     previews = await seen(task_hub)

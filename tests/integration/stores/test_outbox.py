@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.outbox import EventState
-from durable_retry.services.retention import remove_sent_events
-from durable_retry.stores import tables
-from durable_retry.stores.operation_writes import commit_success
-from durable_retry.stores.outbox import (
+from durable_retry.engine.base.names import EventState
+from durable_retry.services.upkeep.removal import remove_sent_events
+from durable_retry.stores.operations.writes import commit_success
+from durable_retry.stores.outbox.events import (
     events_of,
     find_event,
     list_pending,
@@ -17,14 +16,16 @@ from durable_retry.stores.outbox import (
     mark_sent,
     pending_of,
 )
-from durable_retry.stores.outbox_index import (
+from durable_retry.stores.outbox.index import (
     OUTBOX_TABLE,
     OutboxLocation,
     list_ended,
     own_location,
     read_note,
 )
-from durable_retry.stores.tables import SHARDS
+from durable_retry.stores.storage import tables
+from durable_retry.stores.storage.lists import SHARDS
+from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -74,7 +75,7 @@ async def test_pending_events_are_listed_page_by_page_and_never_parted_wrongly()
     while True:
         items, cursor = await list_pending(2, cursor)
         assert len(items) <= 2
-        seen += [item["event_id"] for item in items]
+        seen += [item.event_id for item in items]
         if cursor is None:
             break
     wanted = [f"op-page-{letter}.{number}" for letter in "abc" for number in (1, 2, 3)]
@@ -115,7 +116,8 @@ async def test_sent_events_go_after_their_time_and_failed_and_younger_ones_stay(
 
     for expected in (3, 0):
         removed = [
-            await remove_sent_events("", NOON - timedelta(days=7), each, None) for each in range(SHARDS)
+            await remove_sent_events(TaskHub(""), NOON - timedelta(days=7), each, None)
+            for each in range(SHARDS)
         ]
         assert sum(removed) == expected
 
@@ -125,5 +127,5 @@ async def test_sent_events_go_after_their_time_and_failed_and_younger_ones_stay(
     assert await tables.read("Kept", "customer-8", "commit-op-mixed") is not None
     assert await tables.read("Kept", "customer-8", "order") is not None
     listed, _ = await list_ended(EventState.SENT, 200, None)
-    assert {"op-old", "op-mixed"}.isdisjoint(item["operation_id"] for item in listed)
-    assert "op-young" in {item["operation_id"] for item in listed}
+    assert {"op-old", "op-mixed"}.isdisjoint(item.operation_id for item in listed)
+    assert "op-young" in {item.operation_id for item in listed}

@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 import pytest
 from azure.core.exceptions import AzureError
 
-from durable_retry.settings.catalogue import STORAGE
-from durable_retry.stores import queues, storage_clients, tables
-from durable_retry.stores.metrics import TABLE as METRICS
-from durable_retry.stores.operation_index import OperationList, buckets
-from durable_retry.stores.storage_clients import run_in_pool
+from durable_retry.console.metrics.store import TABLE as METRICS
+from durable_retry.settings.storage_account import STORAGE
+from durable_retry.stores.operations.index import OperationList, buckets
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.storage import queues, tables
+from durable_retry.stores.storage.clients import run_in_pool
 from scripts.processes import ROOT
 from tests.support.azurite import Storage
 
@@ -44,7 +45,7 @@ class SlowStorage:
 async def slow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SlowStorage]:
     storage = SlowStorage(threading.Event())
     monkeypatch.setattr(tables, "with_table", storage.answer)
-    monkeypatch.setattr(queues, "_send", storage.answer)
+    monkeypatch.setattr(queues, "_send_message", storage.answer)
     monkeypatch.setattr(storage_clients, "WAIT_SECONDS", 0.05)
     yield storage
     storage.go.set()
@@ -98,10 +99,10 @@ async def test_a_cancelled_call_holds_its_thread_until_it_ends(slow: SlowStorage
 
 AT_THE_END = """
 from datetime import UTC, datetime
-from durable_retry.stores.metrics import WRITER
-from durable_retry.stores.operation_index import OperationEntry, OperationList
-from durable_retry.stores import operation_notes
-from durable_retry.telemetry.minutes import MINUTES
+from durable_retry.console.metrics.store import WRITER
+from durable_retry.stores.operations.index import OperationEntry, OperationList
+from durable_retry.stores.operations import notes as operation_notes
+from durable_retry.console.metrics.minutes import MINUTES
 
 WRITER.begin()
 for name in ("payments", "mail"):
@@ -114,14 +115,14 @@ class Loop:
     is_closed = lambda self: False
 
 writer = operation_notes._Writer(held=entries)
-operation_notes._writers[loop := Loop()] = writer
+operation_notes._writers.values[loop := Loop()] = writer
 """
 
 
 async def test_a_process_that_ends_writes_what_it_holds_without_a_complaint(storage: Storage) -> None:
     ended = subprocess.run(  # noqa: ASYNC221 - our own script, and nothing else goes on
         [sys.executable, "-c", AT_THE_END],
-        env={**os.environ, STORAGE.name: storage.connection_string},
+        env={**os.environ, STORAGE: storage.connection_string},
         cwd=ROOT,
         capture_output=True,
         text=True,

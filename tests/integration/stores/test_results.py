@@ -9,10 +9,12 @@ import pytest
 from azure.core.exceptions import AzureError, HttpResponseError
 
 from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.errors import StorageRefusedError
 from durable_retry.services.attempt import attempt
-from durable_retry.stores import results, storage_clients, tables
-from durable_retry.stores.results import remove_results, store_apart, with_stored
-from durable_retry.stores.tables import StorageRefusedError
+from durable_retry.stores.operations import results
+from durable_retry.stores.operations.results import remove_results, store_apart, with_stored
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.storage import whole_tables
 from tests.support.builders import NOON, an_operation
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -93,7 +95,7 @@ async def test_results_of_an_earlier_version_are_read_and_removed_where_they_are
 
 async def days() -> list[str]:
     """Return the tables of days that there are."""
-    return await tables.tables_between(f"{results.TABLE}0", f"{results.TABLE}:")
+    return await whole_tables.tables_between(f"{results.TABLE}0", f"{results.TABLE}:")
 
 
 async def test_a_result_is_kept_for_ever_where_histories_are() -> None:
@@ -125,4 +127,4 @@ async def test_a_day_that_is_being_dropped_already_is_no_error(
 
     monkeypatch.setattr(storage_clients, "table_service", Service)
     with pytest.raises(HttpResponseError) if raises else nullcontext():
-        await tables.drop_table("OperationResults20261124")
+        await whole_tables.drop_table("OperationResults20261124")

@@ -14,10 +14,10 @@ from durable_retry.engine.circuit import (
     ManualControlMessage,
     ReportMessage,
 )
-from durable_retry.engine.dependency import Dependency
-from durable_retry.stores.circuit import CircuitEntity, SharedCircuit
-from durable_retry.stores.circuit_cache import circuit_of, close_circuits
-from durable_retry.stores.task_hub import TaskHubUnavailableError
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.stores.circuit.cache import circuit_of, close_circuits
+from durable_retry.stores.circuit.entity import CircuitEntity, SharedCircuit
 from scripts.processes import free_port
 from tests.support.builders import NOON
 from tests.support.circuit import BUDGET, SETTINGS, Desk

@@ -17,7 +17,8 @@ from azure.core.exceptions import ClientAuthenticationError
 from azure.storage.queue import QueueServiceClient
 
 from durable_retry.settings import storage_account
-from durable_retry.stores import queues, storage_clients, tables
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.storage import queues, tables
 from tests.support.azurite import Storage
 from tests.support.certificates import make_self_signed
 
@@ -61,7 +62,7 @@ def account(secure_storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Iterato
     settings = {f"{service}ServiceUri": url for service, url in secure_storage.urls.items()}
     for name, value in (settings | {"credential": "managedidentity", "clientId": CLIENT_ID}).items():
         monkeypatch.setenv(f"AzureWebJobsStorage__{name}", value)
-    caches = (storage_account.credential_of, storage_clients.table_service, queues._service)
+    caches = (storage_account.credential_of, storage_clients.table_service, queues._queue_service)
     for cached in caches:
         cached.cache_clear()
     yield

@@ -1,10 +1,14 @@
 """Versions and ranges of rows, on real tables."""
 
+import asyncio
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
+from azure.core.exceptions import ServiceResponseError
 
-from durable_retry.stores import tables
+from durable_retry.errors import ContendedError
+from durable_retry.stores.storage import tables
 
 pytestmark = pytest.mark.usefixtures("any_tables")
 
@@ -65,3 +69,54 @@ async def test_more_rows_than_the_service_gives_at_once_are_all_read() -> None:
         assert await tables.transact("Many", changes)
     assert len((await tables.rows_between("Many", "p")).rows) == 1_100
     assert len((await tables.rows_between("Many", "p", limit=1_050)).rows) == 1_050
+
+
+def count_of(found: tables.Row) -> int:
+    return int(found["count"])
+
+
+def with_count(count: int) -> tables.Row:
+    return {"count": count}
+
+
+async def counted(table: str, key: str) -> int:
+    def rule(count: int | None) -> int:
+        return (count or 0) + 1
+
+    return await tables.change_row(table, row(key), rule, read=count_of, write=with_count)
+
+
+async def test_changes_at_once_are_made_one_after_the_other() -> None:
+    assert sorted(await asyncio.gather(*(counted("Counts", "a") for _ in range(4)))) == [1, 2, 3, 4]
+
+
+async def test_a_rule_that_changes_nothing_writes_nothing() -> None:
+    await counted("Unchanged", "a")
+    seen = await version_of("Unchanged", "a")
+    assert await tables.change_row("Unchanged", row("a"), lambda _: 1, read=count_of, write=with_count) == 1
+    assert await version_of("Unchanged", "a") == seen
+
+
+async def test_a_row_that_others_keep_changing_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    await counted("Contended", "a")
+    monkeypatch.setattr(tables, "replace_version", AsyncMock(return_value=False))
+    with pytest.raises(ContendedError, match="Contended"):
+        await counted("Contended", "a")
+
+
+async def test_a_change_whose_answer_is_lost_meets_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    insert = tables.insert_if_absent
+
+    async def losing(table: str, made: tables.Row) -> bool:
+        await insert(table, made)
+        raise ServiceResponseError("the answer is lost")
+
+    monkeypatch.setattr(tables, "insert_if_absent", losing)
+    seen: list[int | None] = []
+
+    def rule(count: int | None) -> int:
+        seen.append(count)
+        return 1
+
+    assert await tables.change_row("Lost", row("a"), rule, read=count_of, write=with_count) == 1
+    assert seen == [None, 1]

@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from durable_retry.stores import tables
+from durable_retry.errors import StorageRefusedError
+from durable_retry.stores.storage import contents, tables
 
 pytestmark = pytest.mark.usefixtures("any_tables")
 
@@ -45,15 +46,15 @@ async def test_a_transaction_is_made_wholly_or_not_at_all() -> None:
 
 async def test_a_change_that_can_never_be_made_is_refused_and_says_why() -> None:
     elsewhere = {"PartitionKey": "q", "RowKey": "b"}
-    with pytest.raises((tables.StorageRefusedError, ValueError)):
+    with pytest.raises((StorageRefusedError, ValueError)):
         await tables.transact("Refused", [("create", row("a")), ("create", elsewhere)])
-    with pytest.raises(tables.StorageRefusedError, match="ResourceNotFound"):
+    with pytest.raises(StorageRefusedError, match="ResourceNotFound"):
         await tables.transact("Refused", [("create", row("c")), ("delete", row("not there"))])
 
 
 async def test_long_texts_come_back_whole() -> None:
     text = "\u00e4\U0001f600" * 30_000
-    await tables.merge("Long", row("a", **tables.packed("document", text)))
+    await tables.merge("Long", row("a", **contents.packed("document", text)))
     kept = await tables.read("Long", "p", "a")
     assert kept is not None
-    assert tables.unpacked("document", kept) == text
+    assert contents.unpacked("document", kept) == text

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
+from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.attempt import attempt
-from durable_retry.services.submit import KeyReused, Replayed, Started, submit
-from durable_retry.stores import task_hub as hub_store
-from durable_retry.stores.operations import document_of, find_status
-from durable_retry.stores.task_hub import TaskHubUnavailableError
+from durable_retry.services.operations.submit import KeyReused, Replayed, Started, submit
+from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.status import document_of, find_status
+from durable_retry.stores.task_hub import TaskHub, close_clients
 from scripts.processes import free_port
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage, binding_for
@@ -19,7 +20,7 @@ WAIT_SECONDS = 20
 
 
 async def finished(hub: TaskHubStage, operation_id: str) -> dict[str, object]:
-    instance = await hub_store.wait_for_operation(hub.binding, operation_id, WAIT_SECONDS)
+    instance = await hub.binding.wait_for_end(operation_id, WAIT_SECONDS)
     assert instance is not None
     return document_of(instance)
 
@@ -28,7 +29,7 @@ async def until_recorded(hub: TaskHubStage) -> None:
     """Wait for the record, which is completed by a signal after the orchestration ended."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
-            record = await hub_store.read_record(hub.binding, "op-test")
+            record = await read_record(hub.binding, "op-test")
             if record is not None and record.document is not None:
                 return
             await asyncio.sleep(0.02)
@@ -66,7 +67,7 @@ async def test_of_fifty_at_once_one_starts_and_one_attempt_is_made(task_hub: Tas
 async def test_a_purged_operation_is_answered_from_its_record(task_hub: TaskHubStage) -> None:
     await submit(task_hub.binding, an_operation(deadline_in=None))
     document = await finished(task_hub, "op-test")
-    client = await hub_store.client_for(task_hub.binding)
+    client = await task_hub.binding.client()
     await until_recorded(task_hub)
     await client.purge_orchestration("op-test")
     assert await find_status(task_hub.binding, "op-test") == document
@@ -80,7 +81,7 @@ async def test_an_unknown_operation_has_no_status(task_hub: TaskHubStage) -> Non
 async def test_a_terminated_operation_counts_as_cancelled(task_hub: TaskHubStage) -> None:
     task_hub.answer = failing(99)
     await submit(task_hub.binding, an_operation(deadline_in=None))
-    client = await hub_store.client_for(task_hub.binding)
+    client = await task_hub.binding.client()
     await client.terminate_orchestration("op-test")
     assert (await finished(task_hub, "op-test"))["status"] == "cancelled"
 
@@ -90,13 +91,13 @@ async def test_a_task_hub_that_is_away_has_an_error_of_its_own() -> None:
     with pytest.raises(TaskHubUnavailableError, match="UNAVAILABLE"):
         await submit(hub, an_operation(deadline_in=None))
     with pytest.raises(TaskHubUnavailableError):
-        await hub_store.check(hub)
-    await hub_store.close_clients()
+        await hub.check()
+    await close_clients()
 
 
 async def test_one_client_serves_a_loop(task_hub: TaskHubStage) -> None:
-    first = await hub_store.client_for(task_hub.binding)
-    assert await hub_store.client_for(task_hub.binding) is first
+    first = await task_hub.binding.client()
+    assert await task_hub.binding.client() is first
 
 
 async def test_a_large_operation_is_read_from_its_instance(
@@ -123,13 +124,13 @@ async def test_a_process_reads_a_large_operation_once_and_remembers_some(
     monkeypatch.setattr(attempt, "_read", OrderedDict())
     monkeypatch.setattr(attempt, "_MOST_READ", 1)
     reads: list[str] = []
-    read_operation = hub_store.read_operation
+    read_instance = TaskHub.read_instance
 
-    async def counted(hub: str, operation_id: str) -> Any:
+    async def counted(hub: TaskHub, operation_id: str) -> Any:
         reads.append(operation_id)
-        return await read_operation(hub, operation_id)
+        return await read_instance(hub, operation_id)
 
-    monkeypatch.setattr(attempt, "read_operation", counted)
+    monkeypatch.setattr(TaskHub, "read_instance", counted)
     digests = {}
     for name in ("op-1", "op-2"):
         operation = an_operation(operation_id=name, deadline_in=None)

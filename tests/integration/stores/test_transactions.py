@@ -7,7 +7,8 @@ import pytest
 from azure.core import MatchConditions
 from azure.data.tables import TableClient, UpdateMode
 
-from durable_retry.stores import tables
+from durable_retry.errors import StorageRefusedError
+from durable_retry.stores.storage import tables
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -52,7 +53,7 @@ async def test_a_changed_row_refuses_the_whole_transaction() -> None:
     assert seen is not None
     await tables.merge("Written", row("version", x=2))
     condition = {"etag": seen.etag, "match_condition": MatchConditions.IfNotModified}
-    with pytest.raises(tables.StorageRefusedError, match="UpdateConditionNotSatisfied"):
+    with pytest.raises(StorageRefusedError, match="UpdateConditionNotSatisfied"):
         await tables.transact(
             "Written", [("create", row("beside")), ("update", row("version", x=3), dict(condition))]
         )

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import OUTBOX, OUTBOX_PENDING, PUBLISH, WAKE_WAITING
+from durable_retry.engine.base.names import OUTBOX, OUTBOX_PENDING, PUBLISH, WAKE_WAITING, EventState
 from durable_retry.engine.circuit import ManualAction, ManualControl, ManualControlMessage, Refused
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.outbox import EventState, StoredEvent
+from durable_retry.engine.outbox import StoredEvent
 from durable_retry.engine.retry.loop import blocked_to_json
-from durable_retry.stores.circuit import start_release, waiting_page
-from durable_retry.stores.task_hub import close_clients, read_operation, start_instance, start_operation
+from durable_retry.stores.circuit.entity import start_release, waiting_page
+from durable_retry.stores.task_hub import TaskHub, close_clients
 from orchestrators import wake_waiting as release_waiting
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage, task_hub_stage
@@ -37,7 +37,7 @@ async def waiting(hub: TaskHubStage, dependency: str, operations: int) -> list[s
     """Start operations and return their ids once all of them wait."""
     ids = [f"op-{dependency}-{number}" for number in range(operations)]
     for each in ids:
-        await start_operation(hub.binding, _operation(each, dependency))
+        await hub.binding.start_operation(_operation(each, dependency))
     await until_all(hub, ids, "waiting_circuit")
     return ids
 
@@ -54,14 +54,14 @@ async def until_all(hub: TaskHubStage, ids: list[str], state: str) -> None:
 
 
 async def state_of(hub: TaskHubStage, operation_id: str) -> str | None:
-    instance = await read_operation(hub.binding, operation_id)
+    instance = await hub.binding.read_instance(operation_id)
     return None if instance is None or instance.custom_status is None else instance.custom_status["status"]
 
 
 async def test_a_circuit_closed_by_hand_lets_go_of_whoever_waits_for_it_and_of_nobody_else(
     task_hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("activities.wake_waiting.PAGES_PER_STEP", 1)
+    monkeypatch.setattr("durable_retry.services.circuits.PAGES_PER_STEP", 1)
     monkeypatch.setattr("durable_retry.stores.task_hub.LIGHT_ROWS", ROWS)
     monkeypatch.setattr(release_waiting, "SETTLE", timedelta(milliseconds=10))
     monkeypatch.setattr(release_waiting, "BETWEEN_PASSES", timedelta(milliseconds=10))
@@ -114,7 +114,7 @@ async def test_a_circuit_closed_by_hand_lets_the_webhooks_of_an_outbox_go(
     with task_hub_stage(parts=True) as stage:
         stage.answer = answer
         hub = stage.binding
-        await start_instance(hub, OUTBOX, "outbox-op-1", {"operation_id": "op-1"}, again=False)
+        await hub.start_instance(OUTBOX, "outbox-op-1", {"operation_id": "op-1"}, again=False)
         async with asyncio.timeout(WAIT_SECONDS):
             while await _blocked_lanes(hub) != ["mail", "payments"]:  # noqa: ASYNC110 # asks over gRPC
                 await asyncio.sleep(0.05)
@@ -133,7 +133,7 @@ def _an_event(number: int, dependency: str) -> StoredEvent:
     )
 
 
-async def _blocked_lanes(hub: str) -> list[str]:
-    instance = await read_operation(hub, "outbox-op-1")
+async def _blocked_lanes(hub: TaskHub) -> list[str]:
+    instance = await hub.read_instance("outbox-op-1")
     shown = {} if instance is None else instance.custom_status or {}
     return sorted(shown.get("waiting_circuit", {}))

@@ -17,6 +17,7 @@ EXPORT = """
 import logging, os, sys
 sys.path.insert(0, ".")
 logging.basicConfig(level=logging.INFO, stream=sys.stdout)
+from durable_retry.engine.facts import AttemptEnded, OperationEnded
 from durable_retry.settings.telemetry import receivers_in
 from durable_retry.telemetry import start_telemetry
 start_telemetry(receivers_in(os.environ))
@@ -25,9 +26,9 @@ from durable_retry.telemetry import events, spans
 from tests.support.builders import an_outcome
 from tests.support.telemetry import CALLED, an_end
 with spans.attempt(CALLED, 1) as span:
-    spans.attempt_ended(span, an_outcome(), events.FAILURE)
-    events.attempted(CALLED, an_outcome())
-events.operation_ended(an_end(), CALLED.trace)
+    spans.attempt_ended(span, an_outcome())
+    events.attempted(AttemptEnded(CALLED, an_outcome(), was_held=False))
+events.operation_ended(OperationEnded(an_end(), CALLED.trace))
 for provider in (trace.get_tracer_provider(), metrics.get_meter_provider(), _logs.get_logger_provider()):
     provider.shutdown()
 os._exit(0)  # The exporter's own threads go on otherwise.

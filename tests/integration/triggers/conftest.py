@@ -9,9 +9,9 @@ from typing import Any
 import azure.functions as func
 import pytest
 
-from durable_retry.engine.config import parse_config
+from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
-from durable_retry.stores.task_hub import close_clients
+from durable_retry.stores.task_hub import TaskHub, close_clients
 from scripts.processes import free_port
 from tests.support.hub import TaskHubStage, binding_for, task_hub_stage
 
@@ -38,13 +38,12 @@ class App:
         functions: By name.
         parameters: Of all paths.
         bodies: By function.
-        hub: Configuration of the durable client.
     """
 
     functions: dict[str, Any]
     parameters: Mapping[str, str] = field(default_factory=dict)
     bodies: Mapping[str, Any] = field(default_factory=dict)
-    hub: str = field(default_factory=lambda: binding_for(free_port()))
+    hub: TaskHub = field(default_factory=lambda: binding_for(free_port()))
 
     async def answers(self, names: set[str]) -> dict[str, tuple[int, str]]:
         """Call some functions, and return the status and the kind of problem of each."""
@@ -71,7 +70,7 @@ class App:
             body=json.dumps(self.bodies[name]).encode() if name in self.bodies else b"",
         )
         bindings = {each.name for each in self.functions[name].get_bindings()}
-        given = {"hub": self.hub} if "hub" in bindings else {}
+        given = {"hub": self.hub.configuration} if "hub" in bindings else {}
         answer: func.HttpResponse = await self.functions[name].get_user_function()(req=request, **given)
         return answer
 

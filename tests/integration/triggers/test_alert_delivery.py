@@ -12,14 +12,9 @@ from typing import Any
 import pytest
 
 from durable_retry import clock
-from durable_retry.engine.alerts import Alert, HealthMetric, Silence, Thresholds, alert_changes
-from durable_retry.engine.base.text import Secret
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import archived
-from durable_retry.engine.outbox import signature
-from durable_retry.services import alerts
-from durable_retry.settings.maintenance import Format, MaintenanceSettings, Receiver
-from durable_retry.stores.alerts import (
+from durable_retry.console.alerts import watch as alerts
+from durable_retry.console.alerts.rules import Alert, HealthMetric, Silence, alert_changes
+from durable_retry.console.alerts.store import (
     KEPT_INCIDENTS,
     change_alert,
     delete_silence,
@@ -31,6 +26,11 @@ from durable_retry.stores.alerts import (
     write_change,
     write_silence,
 )
+from durable_retry.engine.base.text import Secret
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.transitions import archived
+from durable_retry.engine.outbox import signature
+from durable_retry.settings.alerts import AlertSettings, Format, Receiver
 from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.dead_letters.records import keep_operation, move_dead_letter
 from tests.support.builders import an_entry
@@ -95,13 +95,16 @@ def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 
 
 def settle_on(monkeypatch: pytest.MonkeyPatch, *receivers: Receiver, **thresholds: float) -> None:
-    chosen = MaintenanceSettings(
-        thresholds=Thresholds(**({"dead_letters": 1, "dead_letter_age_seconds": 0} | thresholds)),
-        receivers=receivers,
-        signing_keys=(SECRET,),
-        site_host="app.example.com",
+    changed = {"dead_letters": 1, "dead_letter_age_seconds": 0} | thresholds
+    chosen = AlertSettings.model_validate(
+        {f"alert_{name}": value for name, value in changed.items()}
+        | {
+            "alert_webhook_url": receivers,
+            "alert_webhook_secret": (SECRET,),
+            "website_hostname": "app.example.com",
+        }
     )
-    monkeypatch.setattr(alerts, "maintenance_settings", lambda: chosen)
+    monkeypatch.setattr(alerts, "alert_settings", lambda: chosen)
 
 
 async def keep(number: int) -> str:

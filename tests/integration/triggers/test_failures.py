@@ -10,23 +10,19 @@ from durabletask import task
 from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
-from durable_retry.engine.base.names import OPERATION
+from durable_retry.engine.base.names import BATCH, ENDED_EVENT, OPERATION, REPLAY, SAGA
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.services.failures import TERMINATED_WITHIN, sweep_failed, sweep_terminated
-from durable_retry.services.operation_index import purge_others
-from durable_retry.services.submit import submit
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.operation import start_input
+from durable_retry.services.operations.submit import Replayed, submit
+from durable_retry.services.upkeep.failures import TERMINATED_WITHIN, Recovery, recover
+from durable_retry.services.upkeep.histories import purge_others
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.operations import find_status
-from durable_retry.stores.tables import FIRST
-from durable_retry.stores.task_hub import (
-    client_for,
-    close_clients,
-    purge_history,
-    read_operation,
-    read_record,
-    start_instance,
-    wait_for_operation,
-)
+from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.status import MOST_RESTARTS, document_of, find_status
+from durable_retry.stores.storage.rounds import FIRST
+from durable_retry.stores.task_hub import close_clients
+from orchestrators.operation import operation as operation_orchestrator
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage, task_hub_stage
 from tests.support.tables import use_own_tables
@@ -38,9 +34,16 @@ NOW = datetime.now(UTC)
 
 
 def failing_outright(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any]:
-    """Fail as an orchestrator does whose history does not fit the code."""
+    """Fail as an orchestrator does whose history does not fit the code, after it asked for an attempt."""
+    ctx.set_custom_status({"status": "running"})
     yield ctx.create_timer(timedelta(milliseconds=1))
     raise RuntimeError("the history does not fit")
+
+
+def failing_at_once(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any]:
+    """Fail before the first attempt."""
+    yield ctx.create_timer(timedelta(milliseconds=1))
+    raise RuntimeError("it cannot even begin")
 
 
 @pytest.fixture(autouse=True)
@@ -51,8 +54,8 @@ def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 
 
 async def failed(hub: TaskHubStage, instance_id: str, given: dict[str, Any]) -> None:
-    await start_instance(hub.binding, OPERATION, instance_id, given, again=False)
-    instance = await wait_for_operation(hub.binding, instance_id, 20)
+    await hub.binding.start_instance(OPERATION, instance_id, given, again=False)
+    instance = await hub.binding.wait_for_end(instance_id, 20)
     assert instance is not None
     assert instance.runtime_status is OrchestrationStatus.FAILED
 
@@ -73,12 +76,12 @@ async def purged(hub: TaskHubStage, started_before: datetime) -> int:
 
 async def swept(hub: TaskHubStage, instance_id: str) -> None:
     """Sweep until the record of the key is complete and the instance purged."""
-    assert await sweep_failed(hub.binding, NOW) == 1
+    assert await recover(hub.binding, NOW) == {Recovery.DEAD_LETTER: 1}
     async with asyncio.timeout(60):
         while not await is_complete(hub, instance_id):  # noqa: ASYNC110 # asks over gRPC
             await asyncio.sleep(0.05)
-    assert await sweep_failed(hub.binding, NOW) == 0
-    assert await read_operation(hub.binding, instance_id) is None
+    assert await recover(hub.binding, NOW) == {Recovery.PURGED: 1}
+    assert await hub.binding.read_instance(instance_id) is None
 
 
 async def test_a_failed_orchestration_becomes_a_dead_letter_before_it_is_purged() -> None:
@@ -114,11 +117,11 @@ async def test_of_an_operation_that_cannot_be_read_the_dead_letter_has_the_input
 
 async def test_orchestrations_of_the_app_around_the_engine_are_left_to_it() -> None:
     with task_hub_stage(instead={"theirs": failing_outright}) as hub:
-        client = await client_for(hub.binding)
+        client = await hub.binding.client()
         await client.schedule_new_orchestration("theirs", instance_id="outbox-1")
-        assert await wait_for_operation(hub.binding, "outbox-1", 20) is not None
+        assert await hub.binding.wait_for_end("outbox-1", 20) is not None
         assert await purged(hub, datetime.now(UTC) + timedelta(days=1)) == 0
-        assert await read_operation(hub.binding, "outbox-1") is not None
+        assert await hub.binding.read_instance("outbox-1") is not None
         await close_clients()
 
 
@@ -139,22 +142,128 @@ async def test_an_operation_terminated_through_the_platform_is_cancelled_for_its
         async with asyncio.timeout(60):
             while await read_record(hub.binding, "op-test") is None:  # noqa: ASYNC110 # asks over gRPC
                 await asyncio.sleep(0.05)
-        await (await client_for(hub.binding)).terminate_orchestration("op-test")
-        await wait_for_operation(hub.binding, "op-test", 20)
+        await (await hub.binding.client()).terminate_orchestration("op-test")
+        await hub.binding.wait_for_end("op-test", 20)
 
         late = datetime.now(UTC) + TERMINATED_WITHIN + timedelta(minutes=1)
-        assert await sweep_terminated(hub.binding, late) == 0
-        assert await sweep_terminated(hub.binding, datetime.now(UTC)) == 1
+        assert await recover(hub.binding, late) == {Recovery.NONE: 1}
+        assert await recover(hub.binding, datetime.now(UTC)) == {Recovery.CANCELLED: 1}
         async with asyncio.timeout(60):
             while not await is_complete(hub, "op-test"):  # noqa: ASYNC110 # asks over gRPC
                 await asyncio.sleep(0.05)
-        assert await sweep_terminated(hub.binding, datetime.now(UTC)) == 0
+        assert await recover(hub.binding, datetime.now(UTC)) == {Recovery.NONE: 1}
 
-        await purge_history(hub.binding, "op-test")
+        await hub.binding.purge_instance("op-test")
         document = await find_status(hub.binding, "op-test")
         record = await read_record(hub.binding, "op-test")
         assert document is not None
         assert record is not None
         assert (document["status"], document["dead_letter"]) == ("cancelled", None)
         assert record.expires_at is not None
+        await close_clients()
+
+
+async def status_of(hub: TaskHubStage, operation_id: str) -> str:
+    instance = await hub.binding.read_instance(operation_id)
+    document = await find_status(hub.binding, operation_id) if instance is None else document_of(instance)
+    assert document is not None
+    return str(document["status"])
+
+
+async def test_an_operation_that_failed_before_its_first_attempt_is_started_anew() -> None:
+    fails = [True]
+
+    def failing_once(ctx: task.OrchestrationContext, input_: Any) -> Generator[Any, Any, Any]:
+        if fails:
+            yield from failing_at_once(ctx, input_)
+        return (yield from operation_orchestrator(ctx, input_))
+
+    with task_hub_stage(instead={OPERATION: failing_once}) as hub:
+        operation = an_operation(created_at=datetime.now(UTC), deadline_at=None)
+        await failed(hub, "op-test", start_input(operation))
+        assert await status_of(hub, "op-test") == "pending"
+        repeated = await submit(hub.binding, operation)
+        assert isinstance(repeated, Replayed)
+        assert not repeated.finished
+        fails.clear()
+        assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
+        await hub.binding.wait_for_end("op-test", 20)
+        assert await status_of(hub, "op-test") == "succeeded"
+        assert (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records == []
+        await close_clients()
+
+
+async def test_an_operation_that_always_fails_before_its_first_attempt_ends_as_a_dead_letter() -> None:
+    with task_hub_stage(instead={OPERATION: failing_at_once}) as hub:
+        await failed(hub, "op-test", start_input(an_operation()))
+        for _ in range(MOST_RESTARTS):
+            assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
+            await hub.binding.wait_for_end("op-test", 20)
+        await swept(hub, "op-test")
+        (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
+        assert "the orchestration failed 6 times: " in letter.detail
+        assert "it cannot even begin" in letter.detail
+        assert await status_of(hub, "op-test") == "dead_lettered"
+        await close_clients()
+
+
+@pytest.mark.parametrize("is_terminated", [False, True], ids=["failed", "terminated"])
+async def test_who_waits_for_an_operation_learns_of_its_end(is_terminated: bool) -> None:  # noqa: FBT001
+    def waiting(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
+        return (yield ctx.wait_for_external_event(ENDED_EVENT))
+
+    def never_ending(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
+        ctx.set_custom_status({"status": "running"})
+        return (yield ctx.wait_for_external_event("never"))
+
+    ends = never_ending if is_terminated else failing_outright
+    with task_hub_stage(instead={OPERATION: ends, SAGA: waiting}) as hub:
+        await hub.binding.start_instance(SAGA, "saga-1", {}, again=False)
+        given = start_input(an_operation(reports_to="saga-1"))
+        await hub.binding.start_instance(OPERATION, "op-test", given, again=False)
+        if is_terminated:
+            await (await hub.binding.client()).terminate_orchestration("op-test")
+        await hub.binding.wait_for_end("op-test", 20)
+        await recover(hub.binding, NOW)
+        saga = await hub.binding.wait_for_end("saga-1", 20)
+        assert saga is not None
+        assert saga.output is not None
+        ended = Completion.from_json(saga.output)
+        assert ended.operation_id == "op-test"
+        assert ended.status == ("cancelled" if is_terminated else "dead_lettered")
+        await close_clients()
+
+
+@pytest.mark.parametrize(
+    ("name", "instance_id"), [(SAGA, "saga-1"), (BATCH, "batch-1"), (REPLAY, "replay-1")]
+)
+async def test_what_runs_several_operations_is_started_anew_where_its_history_began(
+    name: str, instance_id: str
+) -> None:
+    with task_hub_stage(instead={name: failing_at_once}) as hub:
+        await hub.binding.start_instance(name, instance_id, {"progress": {"at": 7}}, again=False)
+        for number in range(MOST_RESTARTS):
+            await hub.binding.wait_for_end(instance_id, 20)
+            assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
+            anew = await hub.binding.read_instance(instance_id)
+            assert anew is not None
+            assert (anew.input["progress"], anew.input["restarts"]) == ({"at": 7}, number + 1)
+        await hub.binding.wait_for_end(instance_id, 20)
+        assert await recover(hub.binding, NOW) == {Recovery.DEAD_LETTER: 1}
+        assert await recover(hub.binding, NOW) == {Recovery.DEAD_LETTER: 1}
+        assert await recover(hub.binding, NOW + timedelta(hours=1)) == {Recovery.NONE: 1}
+        (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
+        assert (letter.source, letter.reason) == (name, "AmbiguousOutcome")
+        assert "it cannot even begin" in letter.detail
+        await close_clients()
+
+
+async def test_a_run_that_is_cut_off_is_continued_by_the_next_one() -> None:
+    with task_hub_stage(instead={OPERATION: failing_at_once, SAGA: failing_at_once}) as hub:
+        await hub.binding.start_instance(SAGA, "saga-1", {"saga": {}}, again=False)
+        await failed(hub, "op-test", start_input(an_operation()))
+        await hub.binding.wait_for_end("saga-1", 20)
+        assert await recover(hub.binding, NOW, seconds=0) == {Recovery.STARTED_ANEW: 1}
+        assert await recover(hub.binding, NOW, seconds=0) == {}
+        assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
         await close_clients()

@@ -8,17 +8,19 @@ import azure.functions as func
 import pytest
 
 from durable_retry import clock
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.dead_letters.bulk_replay import BulkItem, ItemOutcome
-from durable_retry.services.retention import remove_listed
+from durable_retry.console.bulk import replay_routes as replays
+from durable_retry.console.bulk.shapes import BulkItem, ItemOutcome
+from durable_retry.console.bulk.store import keep_items
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.services.upkeep.removal import remove_listed
 from durable_retry.stores import workflows as lists
-from durable_retry.stores.bulk_replay import keep_items
-from durable_retry.stores.tables import FIRST, rows_between
-from durable_retry.stores.task_hub import client_for
+from durable_retry.stores.storage.rounds import FIRST
+from durable_retry.stores.storage.tables import rows_between
+from durable_retry.stores.task_hub import TaskHub
 from durable_retry.stores.workflows import BULK_ACTION, list_created, note_created
 from durable_retry.stores.workflows import REPLAY as REPLAY_LIST
 from durable_retry.stores.workflows import SAGA as SAGA_LIST
-from durable_retry.triggers.http import replays, workflows
+from durable_retry.triggers.http import workflows
 from tests.support.hub import TaskHubStage
 from tests.support.tables import use_own_tables
 
@@ -40,7 +42,7 @@ def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     use_own_tables(request.node.name, monkeypatch)
 
 
-async def call(route: Any, hub: str, body: Any = None, key: str = "", **params: str) -> Any:
+async def call(route: Any, hub: TaskHub, body: Any = None, key: str = "", **params: str) -> Any:
     request = func.HttpRequest(
         "POST",
         "http://localhost/api/x",
@@ -86,7 +88,7 @@ async def test_one_whose_history_was_purged_is_not_shown_and_upkeep_removes_it(
 ) -> None:
     kept_id = (await call(submit, hub.binding, body))[name]
     instance_id = (await call(submit, hub.binding, body))[name]
-    client = await client_for(hub.binding)
+    client = await hub.binding.client()
     await client.terminate_orchestration(instance_id)
     await client.wait_for_orchestration_completion(instance_id, timeout=60)
     await client.purge_orchestration(instance_id)
@@ -108,7 +110,7 @@ async def test_upkeep_leaves_entries_that_are_young(hub: TaskHubStage) -> None:
     assert await removed(hub.binding, BULK_ACTION, clock.now() - timedelta(hours=1)) == 0
 
 
-async def removed(hub: str, kind: str, created_before: datetime) -> int:
+async def removed(hub: TaskHub, kind: str, created_before: datetime) -> int:
     count, following = await remove_listed(hub, kind, created_before, FIRST)
     assert following == FIRST
     return count

@@ -5,19 +5,18 @@ from hashlib import sha256
 
 import pytest
 
-from durable_retry.services import retention
-from durable_retry.services.maintenance import (
+from durable_retry.services.operations.submit import submit
+from durable_retry.services.upkeep import removal as retention
+from durable_retry.services.upkeep.removal import MARKERS_KEPT, remove_attempt_markers
+from durable_retry.services.upkeep.rounds import (
     ROUND_EVERY,
     RetentionKind,
     RetentionPart,
     remove_past,
     run_maintenance,
 )
-from durable_retry.services.retention import MARKERS_KEPT, remove_attempt_markers
-from durable_retry.services.submit import submit
-from durable_retry.stores import tables
-from durable_retry.stores.operation_writes import Marked, insert_marker, marked_runs, write_outcome
-from durable_retry.stores.task_hub import wait_for_operation
+from durable_retry.stores.operations.writes import Marked, insert_marker, marked_runs, write_outcome
+from durable_retry.stores.storage import rounds
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
 
@@ -31,23 +30,23 @@ def markers_of_its_own(
 ) -> None:
     suffix = sha256(request.node.name.encode()).hexdigest()[:16]
     assert storage is not None
-    monkeypatch.setattr("durable_retry.stores.operation_writes.TABLE", f"Markers{suffix}")
+    monkeypatch.setattr("durable_retry.stores.operations.writes.TABLE", f"Markers{suffix}")
 
 
 async def names() -> list[str]:
-    return [run.name for run in (await marked_runs(tables.FIRST, 1_000))[0]]
+    return [run.name for run in (await marked_runs(rounds.FIRST, 1_000))[0]]
 
 
 async def removed(hub: TaskHubStage) -> int:
-    number, following = await remove_attempt_markers(hub.binding, NOW - MARKERS_KEPT, tables.FIRST)
-    assert following == tables.FIRST
+    number, following = await remove_attempt_markers(hub.binding, NOW - MARKERS_KEPT, rounds.FIRST)
+    assert following == rounds.FIRST
     return number
 
 
 async def test_markers_go_when_the_operation_has_ended_and_they_are_old(hub: TaskHubStage) -> None:
     hub.answer = failing(0)
     await submit(hub.binding, an_operation(operation_id="op-ended", created_at=NOW, deadline_at=None))
-    assert await wait_for_operation(hub.binding, "op-ended", 20) is not None
+    assert await hub.binding.wait_for_end("op-ended", 20) is not None
     for run, attempt, marked_at in (
         ("op-ended", 1, OLD - timedelta(days=3)),
         ("op-ended", 2, OLD),
@@ -77,7 +76,7 @@ async def test_of_an_operation_that_retries_for_ever_the_old_markers_go_and_the_
     for attempt in (1, 2, 3):
         await insert_marker("op-endless", attempt, OLD)
     assert await removed(hub) == 2
-    assert [tuple(run.marked) for run in (await marked_runs(tables.FIRST, 10))[0]] == [(3,)]
+    assert [tuple(run.marked) for run in (await marked_runs(rounds.FIRST, 10))[0]] == [(3,)]
     assert await insert_marker("op-endless", 3, NOW) == Marked(None)
 
 
@@ -85,7 +84,7 @@ async def test_a_young_marker_stays_and_the_old_ones_before_it_go(hub: TaskHubSt
     await insert_marker("op-both", 1, OLD)
     await insert_marker("op-both", 2, NOW)
     assert await removed(hub) == 1
-    assert [tuple(run.marked) for run in (await marked_runs(tables.FIRST, 10))[0]] == [(2,)]
+    assert [tuple(run.marked) for run in (await marked_runs(rounds.FIRST, 10))[0]] == [(2,)]
 
 
 async def test_an_outcome_that_was_noted_too_late_goes_as_well(hub: TaskHubStage) -> None:
@@ -104,8 +103,8 @@ async def test_each_step_is_bounded_and_goes_on_behind_the_last(
         await insert_marker("op-b-many", attempt, OLD)
     await insert_marker("op-c-last", 1, OLD)
     steps: list[int] = []
-    after = tables.FIRST
-    while not steps or after != tables.FIRST:
+    after = rounds.FIRST
+    while not steps or after != rounds.FIRST:
         number, after = await remove_attempt_markers(hub.binding, NOW - MARKERS_KEPT, after)
         steps.append(number)
     assert max(steps) <= 3
@@ -133,10 +132,11 @@ async def test_a_round_goes_on_where_it_stopped_and_begins_once_an_hour(
 
 
 async def test_each_part_removes_what_is_between_its_bounds(hub: TaskHubStage) -> None:
-    runs = [f"op-{digit:x}{digit:x}" for digit in range(16)]
+    digits = "234567abcdefghijklmnopqrstuvwxyz"  # Of base32, in the order of row keys.
+    runs = [f"op-{digit}{digit}" for digit in digits]
     for run in runs:
         await insert_marker(run, 1, OLD)
     for shard in range(4):
-        assert await names() == runs[4 * shard :]
+        assert await names() == runs[8 * shard :]
         await remove_past(hub.binding, RetentionPart(RetentionKind.MARKERS, shard), NOW, 60)
     assert await names() == []

@@ -3,12 +3,13 @@ from typing import Any
 
 import pytest
 
-from durable_retry.services.intake import http_admission
+from durable_retry.console.finding.operation_routes import list_operations
+from durable_retry.engine.operations.document import ListedOperation
+from durable_retry.services.sources import http_admission
 from durable_retry.settings.configuration import app_settings
 from durable_retry.triggers.http.operations import (
     cancel_operation,
     get_operation,
-    list_operations,
     retry_operation_now,
 )
 from durable_retry.triggers.http.submissions import submit_operation
@@ -229,6 +230,7 @@ async def test_an_operation_shows_its_request_without_credentials_and_lists_leav
     assert listed == {name: value for name, value in shown.items() if name != "request"}
 
 
+@pytest.mark.usefixtures("storage", "indexed")
 async def test_a_traced_operation_shows_its_trace_and_where_it_is_looked_at(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,5 +242,8 @@ async def test_a_traced_operation_shows_its_trace_and_where_it_is_looked_at(
     shown = (await call(get_operation, hub.binding, operation_id=traced.body["operation_id"])).body
     app_settings.cache_clear()
     assert shown["trace_url"] == f"https://traces.example.com/{trace_id}?x=1"
+    (listed,) = (await call(list_operations, hub.binding)).body["items"]
+    assert listed["trace_id"] == trace_id
+    assert listed.keys() <= ListedOperation.model_fields.keys()
     untraced = await submitted(hub, CALL | {"key": "evt-2"}, Prefer="wait=20")
     assert "trace_id" not in untraced.body

@@ -5,12 +5,13 @@ from typing import Any, Final
 
 import pytest
 
-from durable_retry.engine.config import parse_config
+from durable_retry.api import table
+from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.http.routes import AWAY
 from durable_retry.settings.configuration import using
-from durable_retry.stores import queues, storage_clients
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.storage import queues
 from durable_retry.stores.task_hub import close_clients
-from durable_retry.triggers.http.api import table
-from durable_retry.triggers.http.routes import AWAY
 from scripts.processes import free_port
 from tests.integration.triggers.conftest import DEPENDENCIES, App
 from tests.support.azurite import use_account
@@ -24,6 +25,7 @@ PARAMETERS: Final = {
     "saga_id": "saga-unknown",
     "replay_id": f"replay-{0:032x}",
     "action_id": f"bulk-{0:032x}",
+    "diagnosis_id": f"diagnosis-{0:032x}",
     "silence_id": f"silence-{0:032x}",
     "dependency": "payments",
 }

@@ -7,9 +7,8 @@ import azure.functions as func
 import pytest
 from azure.storage.queue import QueueClient
 
-from durable_retry.stores.task_hub import read_operation
 from durable_retry.triggers.http.submissions import enqueue_operation, submit_operation
-from tests.integration.triggers.test_intake import CALL, EVENT, arrival, make
+from tests.integration.triggers.test_sources import CALL, EVENT, arrival, make
 from tests.support.azurite import Storage
 from tests.support.http import Answered, call
 from tests.support.hub import TaskHubStage
@@ -48,7 +47,7 @@ async def test_a_key_goes_before_the_events_name(hub: TaskHubStage) -> None:
 
 async def test_an_event_brings_its_correlation_id(hub: TaskHubStage) -> None:
     answer = await submitted(hub, CALL, **HEADERS, **{"ce-correlationid": "order%2042"})
-    instance = await read_operation(hub.binding, answer.body["operation_id"])
+    instance = await hub.binding.read_instance(answer.body["operation_id"])
     assert instance is not None
     assert instance.input["operation"]["correlation_id"] == "order 42"
 
@@ -99,7 +98,7 @@ async def test_what_is_no_operation_is_not_put_on_the_queue() -> None:
 
 @pytest.mark.usefixtures("hub", "storage")
 async def test_tenants_do_not_meet_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("durable_retry.triggers.http.submissions.app_settings", _TenantSettings)
+    monkeypatch.setattr("durable_retry.http.routes.app_settings", _TenantSettings)
     keys = {(await enqueued(CALL | {"key": "k"}, {"x-tenant": name})).body["key"] for name in ("a", "b")}
     assert len(keys) == 2
 

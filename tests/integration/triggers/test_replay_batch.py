@@ -7,19 +7,20 @@ from typing import Any
 
 import pytest
 
-from activities.bulk_replay import bulk_batch, replay_batch, replay_page
+from activities.bulk import bulk_batch, bulk_ends, replay_batch, replay_page
 from durable_retry import clock
-from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.console.bulk.ends import items_page
+from durable_retry.console.bulk.replay import RECHECK, held_until
+from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import CircuitState, ManualAction, ManualControl, ManualControlMessage
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import Status, archived
+from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import ReplayBody
-from durable_retry.services import replay as replay_start
-from durable_retry.services.bulk_actions import items_page
-from durable_retry.services.bulk_replay import RECHECK, held_until
-from durable_retry.services.replay import replay_dead_letter
-from durable_retry.stores.circuit import CircuitEntity
+from durable_retry.engine.dead_letters.transitions import archived
+from durable_retry.services.dead_letters.replay import replay_dead_letter
+from durable_retry.services.operations.submit import submit
+from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import (
@@ -28,8 +29,9 @@ from durable_retry.stores.dead_letters.records import (
     keep_operation,
     move_dead_letter,
 )
-from durable_retry.stores.task_hub import start_instance, wait_for_operation
-from tests.support.builders import an_entry, failing
+from durable_retry.stores.operations.status import find_status
+from durable_retry.stores.task_hub import TaskHub
+from tests.support.builders import an_entry, an_operation, failing
 from tests.support.cuts import CutError, Cuts, Mode
 from tests.support.hub import TaskHubStage
 from tests.support.tables import use_own_tables
@@ -117,14 +119,15 @@ async def test_a_batch_that_is_cut_at_the_start_is_all_done_when_it_is_made_agai
 ) -> None:
     hub.answer = failing(0)
     ids = await kept(3)
+    real = TaskHub.start_operation
 
     async def cut(*given: Any, **more: Any) -> bool:
         if after:
-            await start_instance(*given, **more)
+            await real(*given, **more)
         raise CutError
 
     with monkeypatch.context() as crash:
-        crash.setattr(replay_start, "start_instance", cut)
+        crash.setattr(TaskHub, "start_operation", cut)
         with pytest.raises(CutError):
             await batch(hub, ids)
     await check_all_done(hub, ids)
@@ -133,13 +136,13 @@ async def test_a_batch_that_is_cut_at_the_start_is_all_done_when_it_is_made_agai
 async def check_all_done(hub: TaskHubStage, ids: list[str]) -> None:
     """Make the batch again, as a host does: each is started, once, and on no list of open ones."""
     assert (await batch(hub, ids))["replayed"] == len(ids)
-    assert (await read_summary()).total.count == 0
+    assert (await read_summary(clock.now())).open == 0
     assert (
         await list_dead_letters(DeadLetterFilter(status=Status.OPEN), limit=10, cursor=None)
     ).records == []
     for record in await find_dead_letters(ids):
         assert record is not None
-        instance = await wait_for_operation(hub.binding, record.operation_id or "", 20)
+        instance = await hub.binding.wait_for_end(record.operation_id or "", 20)
         assert instance is not None
         attempts = [given for _, given in hub.activities if given["operation"]["replay_of"] == record.id]
         assert len(attempts) == len(record.replays) == 1
@@ -165,7 +168,8 @@ async def test_what_is_gone_put_away_or_cannot_run_holds_nothing_up(hub: TaskHub
 
 
 async def items(hub: TaskHubStage, replay_id: str = "replay-1") -> list[dict[str, Any]]:
-    return (await items_page(hub.binding, replay_id, limit=50, cursor=None))[0]
+    page = await items_page(hub.binding, replay_id, limit=50, cursor=None)
+    return [item.to_json() for item in page.items]
 
 
 async def test_the_items_say_what_became_of_each_replay_the_latest_first(hub: TaskHubStage) -> None:
@@ -175,28 +179,112 @@ async def test_the_items_say_what_became_of_each_replay_the_latest_first(hub: Ta
         hub.answer = failing(number, Category.MALFORMED, 422)
         asked = {"replay_id": "replay-1", "ids": [dead_letter_id], "note": None}
         await replay_batch(asked | {"now": to_rfc3339(began + timedelta(seconds=number))}, hub.binding)
-        await wait_for_operation(hub.binding, f"op-{'bad' if number else 'good'}-0", 20)
+        await hub.binding.wait_for_end(f"op-{'bad' if number else 'good'}-0", 20)
     late, early = await items(hub)
     assert (early["id"], early["status"], early["failed_again"]) == (good, "succeeded", None)
     assert (late["id"], late["operation_id"], late["status"]) == (bad, "op-bad-0", "dead_lettered")
     assert late["failed_again"] is not None
     assert early["at"] == to_rfc3339(began)
-    page, cursor = await items_page(hub.binding, "replay-1", limit=1, cursor=None)
-    rest, end = await items_page(hub.binding, "replay-1", limit=1, cursor=cursor)
-    assert ([*page, *rest], end) == ([late, early], None)
+    page = await items_page(hub.binding, "replay-1", limit=1, cursor=None)
+    rest = await items_page(hub.binding, "replay-1", limit=1, cursor=page.next_cursor)
+    assert [item.to_json() for item in (*page.items, *rest.items)] == [late, early]
+    assert rest.next_cursor is None
+
+
+async def ends(hub: TaskHubStage, **more: str) -> tuple[int, int, int]:
+    counted = await bulk_ends({"replay_id": "replay-1", "cursor": None, **more}, hub.binding)
+    assert counted["cursor"] is None
+    return counted["succeeded"], counted["failed_again"], counted["under_way"]
+
+
+async def test_ends_are_counted_as_they_come_and_outlive_the_operations(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        operation_id = given.get("operation_id") or given.get("operation", {}).get("operation_id", "")
+        if "bad" in operation_id:
+            return failing(1, Category.MALFORMED, 422)(name, given)
+        return failing(1 if "slow" in operation_id else 0)(name, given)
+
+    hub.answer = answer
+    ids = [
+        dead_letter_id for name in ("bad", "good", "slow") for dead_letter_id in await kept(2, f"op-{name}")
+    ]
+    await batch(hub, ids)
+    for name in ("bad-0", "bad-1", "good-0", "good-1"):
+        await hub.binding.wait_for_end(f"op-{name}", 20)
+    assert await ends(hub) == (2, 2, 2)
+
+    async def gone(*_: str) -> None:
+        return None
+
+    monkeypatch.setattr("durable_retry.console.bulk.ends.part_of", gone)
+    monkeypatch.setattr("durable_retry.console.bulk.ends.find_status", gone)
+    assert await ends(hub) == (4, 2, 0)
+
+
+async def test_a_replay_whose_run_does_not_show_yet_is_under_way(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub still shows the run that the dead letter came from."""
+    hub.answer = failing(0)
+    (dead_letter_id,) = await kept(1)
+    await batch(hub, [dead_letter_id])
+
+    async def first_run(*_: str) -> dict[str, Any]:
+        return {"status": "dead_lettered", "dead_letter": {"id": dead_letter_id}}
+
+    monkeypatch.setattr("durable_retry.console.bulk.ends.find_status", first_run)
+    assert await ends(hub) == (0, 0, 1)
+
+
+async def test_what_a_batch_did_before_it_was_cut_short_counts_as_done(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away, *ids = await kept(3)
+    await move_dead_letter(away, lambda record: archived(record, clock.now(), "bob"))
+    hub.answer = failing(9)
+    await submit(hub.binding, an_operation(created_at=clock.now(), deadline_at=None))
+    async with asyncio.timeout(60):
+        while (await find_status(hub.binding, "op-test") or {}).get("status") != "waiting_retry":  # noqa: ASYNC110 # asks over gRPC
+            await asyncio.sleep(0.02)
+    asked: dict[str, Any] = {"note": None, "by": "ada", "now": to_rfc3339(clock.now())}
+    archive = asked | {"replay_id": "bulk-1", "action": "archive", "ids": [away, *ids]}
+    cancel = asked | {"replay_id": "bulk-2", "action": "cancel", "ids": ["op-test"]}
+
+    async def cut(*_: Any) -> None:
+        raise CutError
+
+    for request in (archive, cancel):
+        with monkeypatch.context() as cut_short, suppress(CutError):
+            cut_short.setattr("durable_retry.console.bulk.actions.keep_items", cut)
+            await bulk_batch(request, hub.binding)
+    await hub.binding.wait_for_end("op-test", 20)
+    step = await bulk_batch(archive, hub.binding)
+    assert (step["replayed"], step["skipped"]) == (2, 1)
+    outcomes = {each["id"]: each["outcome"] for each in await items(hub, "bulk-1")}
+    assert outcomes == {away: "skipped", **dict.fromkeys(ids, "done")}
+    assert (await bulk_batch(cancel, hub.binding))["replayed"] == 1
+    assert (await bulk_batch(cancel | {"by": "bob"}, hub.binding))["skipped"] == 1
+
+
+async def test_what_was_archived_is_over(hub: TaskHubStage) -> None:
+    asked = {"replay_id": "replay-1", "action": "archive", "ids": await kept(2), "note": None, "by": None}
+    await bulk_batch(asked | {"now": to_rfc3339(clock.now())}, hub.binding)
+    assert await ends(hub, action="archive") == (2, 0, 0)
 
 
 async def test_an_item_whose_operation_was_replayed_once_more_shows_its_own_end(hub: TaskHubStage) -> None:
     (first,) = await kept(1)
     hub.answer = failing(1, Category.MALFORMED, 422)
     await batch(hub, [first])
-    await wait_for_operation(hub.binding, "op-0", 20)
+    await hub.binding.wait_for_end("op-0", 20)
     record = await find_dead_letter(first)
     assert record is not None
     second = await keep_operation(an_entry("op-0") | {"operation": record.replays[-1].operation}, clock.now())
     hub.answer = failing(0)
     await replay_dead_letter(hub.binding, second, ReplayBody(), clock.now())
-    await wait_for_operation(hub.binding, "op-0", 20)
+    await hub.binding.wait_for_end("op-0", 20)
     (item,) = await items(hub)
     assert (item["status"], item["failed_again"]) == ("dead_lettered", second)
 

@@ -11,33 +11,29 @@ import pytest
 
 from activities.outbox import outbox_give_up, outbox_pending
 from durable_retry import clock
-from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.base.names import Category, DeadLetterReason, EventState
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status, of_message
 from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.outbox import EventState, StoredEvent
-from durable_retry.services import replay as replay_start
-from durable_retry.services import replay as replaying
-from durable_retry.services.maintenance import finish_left_over
+from durable_retry.engine.outbox import OutboxEvent
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.services.dead_letters import replay as replaying
+from durable_retry.services.dead_letters.replay import KeyTakenError, replay_dead_letter, replays_of
+from durable_retry.services.operations.submit import submit
 from durable_retry.services.outbox import resend
-from durable_retry.services.replay import KeyTakenError, replay_dead_letter, replays_of
-from durable_retry.services.submit import submit
-from durable_retry.stores import tables
+from durable_retry.services.upkeep.rounds import finish_left_over
 from durable_retry.stores.dead_letters.index import read_groups, read_summary
+from durable_retry.stores.dead_letters.intents import left_over
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.dead_letters.records import (
-    find_dead_letter,
-    keep_message,
-    keep_operation,
-    left_over,
-)
-from durable_retry.stores.operation_writes import commit_success
-from durable_retry.stores.operations import find_status
-from durable_retry.stores.outbox import events_of
-from durable_retry.stores.task_hub import TaskHubUnavailableError, start_instance, wait_for_operation
-from durable_retry.triggers.http.replays import replay_one_dead_letter
+from durable_retry.stores.dead_letters.records import find_dead_letter, keep_message, keep_operation
+from durable_retry.stores.operations.status import find_status
+from durable_retry.stores.operations.writes import commit_success
+from durable_retry.stores.outbox.events import events_of
+from durable_retry.stores.storage import tables
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.triggers.http.dead_letters import replay_one_dead_letter
 from tests.support.builders import an_entry, an_operation, failing
 from tests.support.hub import TaskHubStage
 from tests.support.tables import refuse_large_rows, use_own_tables
@@ -63,7 +59,7 @@ async def failed(hub: TaskHubStage, name: str = "one", **changes: Any) -> DeadLe
         operation_id=f"op-{name}", key=f"key-{name}", created_at=clock.now(), deadline_at=None
     )
     await submit(hub.binding, operation)
-    await wait_for_operation(hub.binding, operation.operation_id, 20)
+    await hub.binding.wait_for_end(operation.operation_id, 20)
     hub.answer = failing(0)
     entry = an_entry(operation.operation_id)
     dead_letter_id = await keep_operation(entry | {"operation": operation.to_json()} | changes, clock.now())
@@ -77,7 +73,7 @@ async def found(dead_letter_id: str) -> DeadLetterRecord:
 
 
 async def ended(hub: TaskHubStage, operation_id: str) -> dict[str, Any]:
-    instance = await wait_for_operation(hub.binding, operation_id, 20)
+    instance = await hub.binding.wait_for_end(operation_id, 20)
     assert instance is not None
     assert instance.output is not None
     return instance.output
@@ -115,12 +111,12 @@ async def test_an_operation_shows_its_replays_and_who_asked_for_them(hub: TaskHu
     assert document is not None
     assert (document["submitted_by"], document["replay_of"]) == ("ada", record.id)
     (shown,) = await replays_of(document)
-    assert (shown["dead_letter_id"], shown["reason"], shown["status"]) == (
+    assert (shown.dead_letter_id, shown.reason, shown.status) == (
         record.id,
         "RejectedByDependency",
         "succeeded",
     )
-    assert (shown["by"], shown["note"], shown["failed_again"]) == ("ada", "again", None)
+    assert (shown.by, shown.note, shown.failed_again) == ("ada", "again", None)
 
 
 async def test_a_replay_that_failed_again_is_shown_behind_the_one_of_its_dead_letter(
@@ -138,7 +134,7 @@ async def test_a_replay_that_failed_again_is_shown_behind_the_one_of_its_dead_le
     document = await find_status(hub.binding, "op-one")
     assert document is not None
     shown = await replays_of(document)
-    assert [(each["dead_letter_id"], each["status"], each["failed_again"]) for each in shown] == [
+    assert [(each.dead_letter_id, each.status, each.failed_again) for each in shown] == [
         (second_id, "succeeded", None),
         (first.id, "dead_lettered", second_id),
     ]
@@ -178,7 +174,7 @@ async def test_a_task_hub_that_is_gone_leaves_the_dead_letter_open(
         raise TaskHubUnavailableError("gone")
 
     with monkeypatch.context() as outage:
-        outage.setattr(replay_start, "start_instance", gone)
+        outage.setattr(TaskHub, "start_operation", gone)
         with pytest.raises(TaskHubUnavailableError):
             await replay(hub, record)
     assert await found(record.id) == record
@@ -229,7 +225,7 @@ async def test_a_crash_at_any_request_to_storage_ends_in_one_replay(
             await replay(hub, record)
         await _check_one_replay(hub, record)
     assert number > 10
-    assert (await read_summary()).total.count == 0
+    assert (await read_summary(clock.now())).open == 0
     assert await read_groups() == []
 
 
@@ -238,7 +234,7 @@ async def test_a_crash_around_the_start_ends_in_one_replay(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, *, after: bool
 ) -> None:
     record = await failed(hub)
-    real = start_instance
+    real = TaskHub.start_operation
 
     async def cut(*given: Any, **more: Any) -> bool:
         if after:
@@ -246,7 +242,7 @@ async def test_a_crash_around_the_start_ends_in_one_replay(
         raise CutError
 
     with monkeypatch.context() as crash:
-        crash.setattr(replay_start, "start_instance", cut)
+        crash.setattr(TaskHub, "start_operation", cut)
         with pytest.raises(CutError):
             await replay(hub, record)
     await finish_left_over(hub.binding, clock.now() + timedelta(hours=1))
@@ -292,7 +288,7 @@ async def test_a_crash_around_the_resend_of_an_event_ends_in_one_resend(
     operation_id = f"op-event-{after}"
     hub.answer = failing(0)
     await submit(hub.binding, an_operation(operation_id=operation_id, created_at=clock.now()))
-    await wait_for_operation(hub.binding, operation_id, 20)
+    await hub.binding.wait_for_end(operation_id, 20)
     record = await found(await an_undeliverable_event(operation_id))
     real = resend
 
@@ -307,7 +303,7 @@ async def test_a_crash_around_the_resend_of_an_event_ends_in_one_resend(
             await replay(hub, record)
     times: list[str] = []
 
-    async def counted(hub: str, event_id: str, now: datetime) -> StoredEvent:
+    async def counted(hub: TaskHub, event_id: str, now: datetime) -> OutboxEvent:
         times.append(event_id)
         return await real(hub, event_id, now)
 
@@ -327,7 +323,7 @@ async def _replayed_with_cut(
     hub: TaskHubStage, record: DeadLetterRecord, number: int, crash: pytest.MonkeyPatch, *, after: bool
 ) -> bool:
     """Replay and die at the `number`-th request to storage; False when there are fewer."""
-    real, seen = tables._run, 0
+    real, seen = tables._run_on_table, 0
 
     async def run(table: str, action: Any) -> Any:
         nonlocal seen
@@ -341,7 +337,7 @@ async def _replayed_with_cut(
             if is_last:
                 raise CutError
 
-    crash.setattr(tables, "_run", run)
+    crash.setattr(tables, "_run_on_table", run)
     try:
         await replay(hub, record)
     except CutError:

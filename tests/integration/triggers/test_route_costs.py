@@ -17,17 +17,18 @@ from azure.core.pipeline import AsyncPipeline, Pipeline
 from grpc.aio import _channel
 
 from durable_retry import clock
-from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.config import parse_config
-from durable_retry.engine.dead_letters.bulk_replay import BulkActionBody, BulkItem, ItemOutcome
-from durable_retry.services import overview
-from durable_retry.services.bulk_actions import start_bulk_action
-from durable_retry.services.submit import submit
+from durable_retry.console.bulk.actions import start_bulk_action
+from durable_retry.console.bulk.shapes import BulkActionBody, BulkItem, ItemOutcome
+from durable_retry.console.bulk.store import keep_items
+from durable_retry.console.overview import sharing
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import Category
+from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.services.operations.submit import submit
 from durable_retry.settings.configuration import using
-from durable_retry.stores.bulk_replay import keep_items
 from durable_retry.stores.dead_letters.records import keep_operation
-from durable_retry.stores.operation_notes import write_noted
-from durable_retry.stores.task_hub import close_clients
+from durable_retry.stores.operations.notes import write_noted
+from durable_retry.stores.task_hub import TaskHub, close_clients
 from scripts.processes import ROOT
 from tests.integration.triggers.conftest import DEPENDENCIES, App
 from tests.support.azurite import Storage, use_account
@@ -118,27 +119,27 @@ async def app(
         using(parse_config(DEPENDENCIES, {})),
         clock.reading(lambda: noon),
     ):
-        stage.answer = failing(0)
+        stage.answer = failing(1, Category.MALFORMED, 422)
         yield App(functions, hub=stage.binding)
         await close_clients()
 
 
-async def store(hub: str, name: str, count: int) -> None:
-    """Store as many operations, each with a dead letter."""
+async def store(hub: TaskHub, name: str, count: int) -> None:
+    """Store as many operations, and let each end as a dead letter, as its status says then."""
     for number in range(count):
-        operation = an_operation(
-            operation_id=f"op-{name}-{number}",
-            key=f"{name}-{number}",
-            correlation_id=f"order-{name}-{number}",
-            source="http",
-            created_at=clock.now(),
-        )
+        operation_id, error = f"op-{name}-{number}", f"no such amount {number}"
+        shown: dict[str, Any] = {"key": f"{name}-{number}", "correlation_id": f"order-{name}-{number}"}
+        shown |= {"source": "http", "created_at": clock.now()}
+        operation = an_operation(operation_id=operation_id, **shown)
         await submit(hub, operation, is_new_key=True)
-        await keep_operation(an_entry(f"op-{name}-{number}", error=f"no such amount {number}"), clock.now())
+        await keep_operation(an_entry(operation_id, error=error, **shown), clock.now())
+    client = await hub.client()
+    for number in range(count):
+        await client.wait_for_orchestration_completion(f"op-{name}-{number}", timeout=30)
     await write_noted()
 
 
-async def started_action(hub: str) -> str:
+async def started_action(hub: TaskHub) -> str:
     body = BulkActionBody(action="archive", ids=["dl-none"])
     action_id = await start_bulk_action(hub, body, None, matched=1, now=clock.now(), by=None)
     done = ItemOutcome.DONE
@@ -165,7 +166,7 @@ async def costs(app: App) -> dict[str, tuple[int, int]]:
 
 
 async def asked_by(app: App, function: str, params: dict[str, str]) -> Asked:
-    overview._shared.clear()  # As if nobody had asked a moment ago.
+    sharing._shared.values.clear()  # As if nobody had asked a moment ago.
     with counting() as asked:
         document = await app.document(function, **params)
     assert "errors" not in document, document

@@ -12,18 +12,17 @@ from durable_retry import clock
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.dead_letters.record import Replay
 from durable_retry.engine.operations.steps import Execution, begin
-from durable_retry.services import retention
-from durable_retry.services.maintenance import run_maintenance
-from durable_retry.services.retention import MARKERS_KEPT, remove_steps
-from durable_retry.services.submit import submit
-from durable_retry.stores import tables
+from durable_retry.services.operations.submit import submit
+from durable_retry.services.upkeep import removal as retention
+from durable_retry.services.upkeep.removal import MARKERS_KEPT, remove_steps
+from durable_retry.services.upkeep.rounds import run_maintenance
 from durable_retry.stores.dead_letters.records import (
     change_dead_letter,
     dead_letter_id_of,
     keep_operation,
 )
-from durable_retry.stores.steps import change_step, steps_shown
-from durable_retry.stores.task_hub import wait_for_operation
+from durable_retry.stores.operations.steps import change_step, steps_shown
+from durable_retry.stores.storage import rounds
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
 from tests.support.tables import use_own_tables
@@ -37,7 +36,7 @@ def own_tables(request: pytest.FixtureRequest, storage: object, monkeypatch: pyt
     assert storage is not None
     use_own_tables(request.node.name, monkeypatch)
     suffix = sha256(request.node.name.encode()).hexdigest()[:16]
-    monkeypatch.setattr("durable_retry.stores.steps.TABLE", f"Steps{suffix}")
+    monkeypatch.setattr("durable_retry.stores.operations.steps.TABLE", f"Steps{suffix}")
 
 
 async def remember(operation_id: str, changed_at: datetime = OLD, letter: str = "dl-none") -> None:
@@ -54,7 +53,7 @@ async def left(operation_id: str) -> int:
 
 
 async def removed(hub: TaskHubStage) -> int:
-    return (await remove_steps(hub.binding, NOW - MARKERS_KEPT, NOW, tables.FIRST))[0]
+    return (await remove_steps(hub.binding, NOW - MARKERS_KEPT, NOW, rounds.FIRST))[0]
 
 
 async def letter_of(operation_id: str, **changes: Any) -> str:
@@ -68,14 +67,14 @@ async def letter_of(operation_id: str, **changes: Any) -> str:
 async def test_steps_stay_as_long_as_the_record_of_their_key(hub: TaskHubStage) -> None:
     hub.answer = failing(0)
     await submit(hub.binding, an_operation(operation_id="op-ended", created_at=NOW, deadline_at=None))
-    assert await wait_for_operation(hub.binding, "op-ended", 20) is not None
+    assert await hub.binding.wait_for_end("op-ended", 20) is not None
     await remember("op-ended")
     await remember("op-gone")
     await remember("op-young", NOW)
     await run_maintenance(hub.binding, NOW)
     assert [await left(each) for each in ("op-ended", "op-gone", "op-young")] == [2, 0, 2]
     later = NOW + timedelta(days=3)
-    assert (await remove_steps(hub.binding, later - MARKERS_KEPT, later, tables.FIRST))[0] == 2
+    assert (await remove_steps(hub.binding, later - MARKERS_KEPT, later, rounds.FIRST))[0] == 2
 
 
 async def test_steps_stay_as_long_as_a_dead_letter_may_be_replayed_with_them(hub: TaskHubStage) -> None:
@@ -97,5 +96,5 @@ async def test_a_bounded_number_is_looked_at_each_time(
     monkeypatch.setattr(retention, "STEPS_PER_STEP", 3)
     for name in ("op-a", "op-b"):
         await remember(name)
-    assert await remove_steps(hub.binding, NOW - MARKERS_KEPT, NOW, tables.FIRST) == (1, "op-a")
-    assert await remove_steps(hub.binding, NOW - MARKERS_KEPT, NOW, "op-a") == (1, tables.FIRST)
+    assert await remove_steps(hub.binding, NOW - MARKERS_KEPT, NOW, rounds.FIRST) == (1, "op-a")
+    assert await remove_steps(hub.binding, NOW - MARKERS_KEPT, NOW, "op-a") == (1, rounds.FIRST)

@@ -11,7 +11,7 @@ import pytest
 from durabletask.entities import EntityInstanceId
 
 from durable_retry import clock
-from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD, OPERATION, OperationState
 from durable_retry.engine.circuit import Refused
 from durable_retry.engine.operations.operation import OperationInput
@@ -20,6 +20,7 @@ from durable_retry.engine.retry.history import History
 from durable_retry.engine.retry.loop import blocked_to_json
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.stores import task_hub as hub
+from durable_retry.stores.operations.key_record import complete_record, read_record
 from orchestrators import operation as orchestrator
 from tests.replay.with_a_wait import with_a_wait
 from tests.support.builders import an_operation, failing
@@ -66,11 +67,11 @@ def operation_in(state: str, number: int) -> OperationInput:
 
 
 async def held_by_another(stage: TaskHubStage, operation: OperationInput) -> None:
-    client = await hub.client_for(stage.binding)
+    client = await stage.binding.client()
     claim = {"owner": "another", "fingerprint": operation.fingerprint, "now": to_rfc3339(clock.now())}
     await client.signal_entity(EntityInstanceId(IDEMPOTENCY_RECORD, operation.operation_id), "claim", claim)
     async with asyncio.timeout(60):
-        while await hub.read_record(stage.binding, operation.operation_id) is None:  # noqa: ASYNC110 # asks over gRPC
+        while await read_record(stage.binding, operation.operation_id) is None:  # noqa: ASYNC110 # asks over gRPC
             await asyncio.sleep(0.05)
 
 
@@ -85,12 +86,12 @@ async def let_go(stage: TaskHubStage, operation: OperationInput) -> None:
         "now": to_rfc3339(clock.now()),
         "ttl_seconds": 3600.0,
     }
-    await hub.complete_record(stage.binding, operation.operation_id, completion)
+    await complete_record(stage.binding, operation.operation_id, completion)
 
 
 async def is_there(stage: TaskHubStage, dependency: Dependency, operation: OperationInput) -> bool:
     """Whether an operation is in the state of its name."""
-    instance = await hub.read_operation(stage.binding, operation.operation_id)
+    instance = await stage.binding.read_instance(operation.operation_id)
     assert instance is not None
     state = operation.operation_id.rpartition("-")[2]
     shown = (instance.custom_status or {}).get("status")
@@ -112,18 +113,18 @@ async def test_old_and_new_operations_end_side_by_side_and_so_after_the_way_back
         batch = [operation_in(state, number) for state in STATES]
         await held_by_another(stage, batch[-1])
         for operation in batch:
-            assert await hub.start_operation(stage.binding, operation)
+            assert await stage.binding.start_operation(operation)
         for operation in batch:
             async with asyncio.timeout(60):
                 while not await is_there(stage, dependency, operation):  # noqa: ASYNC110 # asks over gRPC
                     await asyncio.sleep(0.05)
         started += [(name, operation) for operation in batch]
     dependency.goes_on.set()
-    client = await hub.client_for(stage.binding)
+    client = await stage.binding.client()
     for name, operation in started:
         if operation.operation_id.endswith("claim"):
             await let_go(stage, operation)
-        instance = await hub.wait_for_operation(stage.binding, operation.operation_id, 30)
+        instance = await stage.binding.wait_for_end(operation.operation_id, 30)
         state = await client.get_orchestration_state(operation.operation_id)
         assert instance is not None
         assert state is not None

@@ -12,13 +12,26 @@ import pytest
 from durabletask.client import EntityQuery
 
 from durable_retry import clock
-from durable_retry.engine.alerts import Thresholds
+from durable_retry.console.alerts import watch as alerts
+from durable_retry.console.alerts.store import known_alerts
+from durable_retry.console.alerts.watch import check_alerts, read_health_metrics
+from durable_retry.engine.circuit import (
+    Breaker,
+    CircuitState,
+    ManualAction,
+    ManualControl,
+    ManualControlMessage,
+)
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import Status, archived, restored
-from durable_retry.engine.operations.operation import operation_id_for
-from durable_retry.services import alerts, maintenance, retention
-from durable_retry.services.alerts import check_alerts, read_health_metrics
-from durable_retry.services.maintenance import (
+from durable_retry.engine.dead_letters.record import Status
+from durable_retry.engine.dead_letters.transitions import archived, restored
+from durable_retry.engine.operations.naming import operation_id_for
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.services.dead_letters.replay import finish_replay
+from durable_retry.services.operations.submit import submit
+from durable_retry.services.upkeep import removal as retention
+from durable_retry.services.upkeep import rounds as maintenance
+from durable_retry.services.upkeep.rounds import (
     ROUND_EVERY,
     RetentionKind,
     RetentionPart,
@@ -27,29 +40,16 @@ from durable_retry.services.maintenance import (
     remove_past,
     run_maintenance,
 )
-from durable_retry.services.replay import finish_replay
-from durable_retry.services.submit import submit
-from durable_retry.settings.maintenance import MaintenanceSettings, Webhook
-from durable_retry.stores import tables
-from durable_retry.stores.alerts import known_alerts
+from durable_retry.settings.alerts import AlertSettings, Thresholds, Webhook
+from durable_retry.settings.upkeep import RetentionSettings
+from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.index import due
+from durable_retry.stores.dead_letters.intents import Intent, Purpose, begin_change, left_over
 from durable_retry.stores.dead_letters.list import count_dead_letters
-from durable_retry.stores.dead_letters.records import (
-    Intent,
-    Purpose,
-    begin_change,
-    find_dead_letter,
-    keep_operation,
-    left_over,
-    move_dead_letter,
-)
-from durable_retry.stores.task_hub import (
-    TaskHubUnavailableError,
-    client_for,
-    read_operation,
-    read_record,
-    wait_for_operation,
-)
+from durable_retry.stores.dead_letters.records import find_dead_letter, keep_operation, move_dead_letter
+from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.storage import tables
+from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import an_entry, an_operation, failing
 from tests.support.hub import TaskHubStage
 from tests.support.tables import use_own_tables
@@ -57,7 +57,11 @@ from tests.support.tables import use_own_tables
 pytestmark = pytest.mark.usefixtures("storage")
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-ONE_AT_MOST = Thresholds(dead_letters=1, dead_letter_age_seconds=0, outbox_lag_seconds=0)
+ONE_AT_MOST: dict[str, Any] = {
+    "alert_dead_letters": 1,
+    "alert_dead_letter_age_seconds": 0,
+    "alert_outbox_lag_seconds": 0,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -68,9 +72,11 @@ def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 
 
 def settle_on(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
-    chosen = MaintenanceSettings(**({"thresholds": ONE_AT_MOST} | settings))
-    monkeypatch.setattr(alerts, "maintenance_settings", lambda: chosen)
-    monkeypatch.setattr(maintenance, "maintenance_settings", lambda: chosen)
+    of_alerts = {name: value for name, value in settings.items() if name.startswith("alert_")}
+    of_retention = {name: value for name, value in settings.items() if name not in of_alerts}
+    chosen, kept = AlertSettings(**(ONE_AT_MOST | of_alerts)), RetentionSettings(**of_retention)
+    monkeypatch.setattr(alerts, "alert_settings", lambda: chosen)
+    monkeypatch.setattr(maintenance, "retention_settings", lambda: kept)
 
 
 async def keep(number: int) -> str:
@@ -82,10 +88,10 @@ async def test_an_alert_is_sent_once_and_again_when_it_clears(
 ) -> None:
     settle_on(monkeypatch)
     first, _ = await keep(1), await keep(2)
-    with caplog.at_level(logging.WARNING, logger="durable_retry.services.alerts"):
+    with caplog.at_level(logging.WARNING, logger="durable_retry.console.alerts.watch"):
         assert [alert.condition for alert in await check_alerts(hub.binding, NOW)] == ["dead_letters"]
     assert [record.getMessage() for record in caplog.records] == [
-        "alert dead_letters raised: 2.0, threshold 1"
+        "alert dead_letters raised: 2.0, threshold 1.0"
     ]
     assert await check_alerts(hub.binding, NOW + timedelta(minutes=1)) == []
     await move_dead_letter(first, lambda record: archived(record, NOW))
@@ -96,7 +102,12 @@ async def test_an_alert_is_sent_once_and_again_when_it_clears(
 
 async def test_age_and_circuits_are_metrics_too(hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch) -> None:
     thresholds = Thresholds(dead_letters=0, dead_letter_age_seconds=3600)
-    settle_on(monkeypatch, thresholds=thresholds)
+    settle_on(
+        monkeypatch,
+        alert_dead_letters=0,
+        alert_dead_letter_age_seconds=3600,
+        alert_outbox_lag_seconds=thresholds.outbox_lag_seconds,
+    )
     await keep(1)
     (alert,) = await check_alerts(hub.binding, NOW)
     assert (alert.condition, alert.value) == ("dead_letter_age_seconds", 86_400)
@@ -107,17 +118,63 @@ async def test_age_and_circuits_are_metrics_too(hub: TaskHubStage, monkeypatch: 
     }
 
 
+async def test_a_task_hub_that_is_away_is_an_alert_and_hides_nothing(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle_on(monkeypatch, alert_circuit_open_seconds=60)
+    circuit = CircuitEntity(hub.binding, "payments")
+    action = ManualAction(ManualControl.OPEN, NOW, by="ada", reason="maintenance")
+    await circuit.control(ManualControlMessage(action))
+    async with asyncio.timeout(20):
+        while (await circuit.read()).state is CircuitState.CLOSED:  # noqa: ASYNC110 # asks over gRPC
+            await asyncio.sleep(0.02)
+    began = datetime.now(UTC) + timedelta(minutes=5)
+
+    async def changes(minute: int) -> list[tuple[str, str]]:
+        found = await check_alerts(hub.binding, began + timedelta(minutes=minute))
+        return [(alert.condition, alert.state) for alert in found]
+
+    assert await changes(0) == [("circuit_open_seconds:payments", "raised")]
+
+    async def gone(*_: Any) -> None:
+        raise TaskHubUnavailableError("gone")
+
+    with monkeypatch.context() as outage:
+        for question in ("read_instance", "read_entity"):
+            outage.setattr(TaskHub, question, gone)
+        await keep(1)
+        await keep(2)
+        assert await changes(1) == [("dead_letters", "raised")]
+        assert await changes(2) == [("task_hub_away_seconds", "raised")]
+        assert await changes(3) == []
+    assert await changes(4) == [("task_hub_away_seconds", "cleared")]
+
+
+async def test_a_circuit_that_cannot_be_read_silences_no_alert(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle_on(monkeypatch)
+    await keep(1)
+    await keep(2)
+
+    async def damaged(_circuit: CircuitEntity) -> tuple[Breaker, str]:
+        return Breaker(), "KeyError: 'state'"
+
+    monkeypatch.setattr(CircuitEntity, "readable", damaged)
+    assert [alert.condition for alert in await check_alerts(hub.binding, NOW)] == ["dead_letters"]
+
+
 async def test_a_webhook_is_an_operation_with_a_key_of_the_alert(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle_on(monkeypatch, webhook=Webhook("payments", "/alerts"))
+    settle_on(monkeypatch, alert_webhook=Webhook("payments", "/alerts"))
     hub.answer = failing(0)
     await keep(1)
     await keep(2)
     # The task hub has a clock of its own, and the operation a deadline.
     (alert,) = await check_alerts(hub.binding, datetime.now(UTC))
     operation_id = operation_id_for("source:watch", alert.id)
-    await wait_for_operation(hub.binding, operation_id, 20)
+    await hub.binding.wait_for_end(operation_id, 20)
     (call,) = [given for name, given in hub.activities if name == "attempt"]
     assert call["operation"]["key"] == alert.id
     assert call["operation"]["request"]["json"] == alert.document()
@@ -126,7 +183,7 @@ async def test_a_webhook_is_an_operation_with_a_key_of_the_alert(
 async def test_an_alert_that_could_not_be_sent_is_sent_by_the_next_run(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle_on(monkeypatch, webhook=Webhook("payments", "/alerts"))
+    settle_on(monkeypatch, alert_webhook=Webhook("payments", "/alerts"))
     await keep(1)
     await keep(2)
 
@@ -140,14 +197,14 @@ async def test_an_alert_that_could_not_be_sent_is_sent_by_the_next_run(
     assert (delivery.state, delivery.detail) == ("pending", "the task hub did not take it")
     assert await check_alerts(hub.binding, NOW + timedelta(minutes=1)) == []
     alert = (await known_alerts())["dead_letters"]
-    assert await read_operation(hub.binding, operation_id_for("source:watch", alert.id)) is not None
+    assert await hub.binding.read_instance(operation_id_for("source:watch", alert.id)) is not None
     assert [each.state for each in alert.deliveries.values()] == ["sent"]
 
 
 async def test_archived_dead_letters_go_after_their_time_and_others_stay(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle_on(monkeypatch, archived_for=timedelta(days=30), history_for=None)
+    settle_on(monkeypatch, dead_letter_retention_days=30, history_retention_days=0)
     old, young, back, opened = [await keep(number) for number in range(4)]
     for dead_letter_id in (old, back):
         await move_dead_letter(dead_letter_id, lambda record: archived(record, NOW - timedelta(days=31)))
@@ -162,7 +219,7 @@ async def test_archived_dead_letters_go_after_their_time_and_others_stay(
 
 async def many_archived(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep five, archived long ago, of which a step removes two."""
-    settle_on(monkeypatch, archived_for=timedelta(days=30), history_for=None)
+    settle_on(monkeypatch, dead_letter_retention_days=30, history_retention_days=0)
     for module in (retention, maintenance):
         monkeypatch.setattr(module, "DEAD_LETTERS_PER_STEP", 2)
     for number in range(5):
@@ -188,7 +245,7 @@ async def test_what_a_look_leaves_is_removed_by_an_orchestration(
     with clock.reading(clock.now, lambda: next(seconds)):
         await look_at(hub.binding, RetentionKind.DEAD_LETTERS, NOW)
     assert await count_dead_letters(DeadLetterFilter()) == 3
-    ended = await wait_for_operation(hub.binding, part.instance_id, 20)
+    ended = await hub.binding.wait_for_end(part.instance_id, 20)
     assert ended is not None
     steps = [given for name, given in hub.activities if name == "remove_past"]
     assert steps == [{"kind": "dead_letters", "shard": 0}] * 3
@@ -211,9 +268,7 @@ async def test_a_step_that_fails_ends_the_orchestration_and_the_next_look_starts
         with clock.reading(clock.now, partial(next, itertools.count(step=maintenance.LOOK_SECONDS))):
             await look_at(hub.binding, RetentionKind.DEAD_LETTERS, NOW)
         assert (
-            await wait_for_operation(
-                hub.binding, RetentionPart(RetentionKind.DEAD_LETTERS, 0).instance_id, 20
-            )
+            await hub.binding.wait_for_end(RetentionPart(RetentionKind.DEAD_LETTERS, 0).instance_id, 20)
             is not None
         )
         assert len(hub.activities) == calls
@@ -222,7 +277,7 @@ async def test_a_step_that_fails_ends_the_orchestration_and_the_next_look_starts
 async def test_a_crash_in_the_middle_of_a_removal_is_made_up(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle_on(monkeypatch, history_for=None)
+    settle_on(monkeypatch, history_retention_days=0)
     dead_letter_id = await keep(0)
     await move_dead_letter(dead_letter_id, lambda record: archived(record, NOW - timedelta(days=31)))
     with monkeypatch.context() as crash:
@@ -238,16 +293,16 @@ async def test_a_crash_in_the_middle_of_a_removal_is_made_up(
 async def test_finished_histories_go_after_their_time(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle_on(monkeypatch, archived_for=None, history_for=timedelta(days=7))
+    settle_on(monkeypatch, dead_letter_retention_days=0, history_retention_days=7)
     hub.answer = failing(0)
     operation = an_operation(operation_id="op-old", created_at=NOW, deadline_at=None)
     await submit(hub.binding, operation)
-    await wait_for_operation(hub.binding, "op-old", 20)
+    await hub.binding.wait_for_end("op-old", 20)
     started_at = datetime.now(UTC)
     await run_maintenance(hub.binding, started_at + timedelta(days=6))
-    assert await read_operation(hub.binding, "op-old") is not None
+    assert await hub.binding.read_instance("op-old") is not None
     await run_maintenance(hub.binding, started_at + timedelta(days=8))
-    assert await read_operation(hub.binding, "op-old") is None
+    assert await hub.binding.read_instance("op-old") is None
 
 
 async def test_an_intent_that_cannot_be_finished_does_not_hold_up_the_others(
@@ -258,7 +313,7 @@ async def test_an_intent_that_cannot_be_finished_does_not_hold_up_the_others(
         await begin_change(dead_letter_id, Purpose.MOVE)
     real = finish_replay
 
-    async def broken(binding: str, intent: Intent) -> None:
+    async def broken(binding: TaskHub, intent: Intent) -> None:
         if intent.dead_letter_id == bad:
             raise KeyError("operation")
         await real(binding, intent)
@@ -272,7 +327,7 @@ async def test_expired_records_leave_nothing_in_the_task_hub(hub: TaskHubStage) 
     hub.answer = failing(0)
     operation = an_operation(operation_id="op-short", created_at=NOW, deadline_at=None, ttl_seconds=0)
     await submit(hub.binding, operation)
-    await wait_for_operation(hub.binding, "op-short", 20)
+    await hub.binding.wait_for_end("op-short", 20)
     until, removed = NOW + timedelta(days=1), False
     async with asyncio.timeout(60):
         while not removed:
@@ -287,11 +342,11 @@ async def test_expired_records_leave_nothing_in_the_task_hub(hub: TaskHubStage) 
 async def test_a_record_goes_with_the_history_of_its_operation(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle_on(monkeypatch, archived_for=None, history_for=timedelta(days=7))
+    settle_on(monkeypatch, dead_letter_retention_days=0, history_retention_days=7)
     hub.answer = failing(0)
     operation = an_operation(operation_id="op-kept", created_at=NOW, deadline_at=None, ttl_seconds=86_400)
     await submit(hub.binding, operation)
-    await wait_for_operation(hub.binding, "op-kept", 20)
+    await hub.binding.wait_for_end("op-kept", 20)
     async with asyncio.timeout(20):
         record = await read_record(hub.binding, "op-kept")
         while record is None or record.document is None:
@@ -301,11 +356,11 @@ async def test_a_record_goes_with_the_history_of_its_operation(
     await run_maintenance(hub.binding, ended_at + timedelta(days=6))
     assert await read_record(hub.binding, "op-kept") == record
     await run_maintenance(hub.binding, ended_at + timedelta(days=8))
-    assert await read_operation(hub.binding, "op-kept") is None
+    assert await hub.binding.read_instance("op-kept") is None
     assert "op-kept" not in str(await entities(hub))
 
 
 async def entities(hub: TaskHubStage) -> list[Any]:
     """Return all entities that the task hub has, also those that hold nothing."""
-    client = await client_for(hub.binding)
+    client = await hub.binding.client()
     return list(await client.get_all_entities(EntityQuery(include_transient=True)))

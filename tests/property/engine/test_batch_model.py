@@ -5,7 +5,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable_retry.engine.workflows import BatchProgress, BatchState, batch_state_of, counts_of
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.workflows.document import batch_state_of, counts_of
+from durable_retry.engine.workflows.shapes import BatchProgress, BatchState
 
 
 @st.composite
@@ -52,7 +54,7 @@ def test_a_verdict_comes_last_and_counts_what_did_not_succeed(
         + ["cancelled"] * cancelled
         + ["running"] * running
     )
-    verdict = batch_state_of(counts_of(statuses), tolerated)
+    verdict = batch_state_of(counts_of(map(OperationState, statuses)), tolerated)
     if running:
         assert verdict is BatchState.RUNNING
     else:

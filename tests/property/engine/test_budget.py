@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from durable_retry.engine.circuit import Breaker, ReportBuffer, Snapshot, snapshot_of
-from durable_retry.engine.circuit.report import Reporters
+from durable_retry.engine.circuit.reporters import Reporters
 from durable_retry.engine.circuit.retry_budget import (
     CREDIT_SECONDS,
     LOAN_SECONDS,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from durable_retry.engine.circuit import CallHealth, ReportBuffer
-from durable_retry.engine.circuit.report import QUIET_CALLS
+from durable_retry.engine.circuit.reporters import QUIET_CALLS
 from tests.support.builders import after
 from tests.support.circuit import Desk, with_settings
 

@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable_retry.engine.operations.operation import event_name, source_name
-from durable_retry.engine.operations.request import EventName, parse_operation
+from durable_retry.engine.operations.envelope import EventName
+from durable_retry.engine.operations.naming import event_name, source_name
+from durable_retry.engine.operations.request import parse_operation
 
 ANY_TEXT = st.text(st.characters(), max_size=40)
 

@@ -7,7 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable_retry.engine.limits import Limiter, LimitSettings, Slot, SlotRequest, acquire, limits_at
+from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acquire
+from durable_retry.engine.limits.settings import LimitSettings, limits_at
 from durable_retry.engine.pace import RateLeft, quota_of
 from tests.support.builders import NOON
 

@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from durable_retry.engine.base.json_input import read_json
 from durable_retry.engine.base.validation import (
     InvalidInputError,
     header_name_problem,
@@ -16,11 +17,10 @@ from durable_retry.engine.base.validation import (
     pointed_at,
     pointer_of,
     pointer_problem,
-    read_json,
 )
-from durable_retry.engine.config import ConfigError, parse_config
+from durable_retry.engine.config.dependencies_file import ConfigError, parse_config
 from durable_retry.engine.dead_letters.record import failure_group
-from durable_retry.engine.operations.operation import operation_id_for
+from durable_retry.engine.operations.naming import operation_id_for
 from durable_retry.engine.operations.request import canonical_json, fingerprint, parse_key, parse_operation
 from durable_retry.engine.operations.status import MAX_BYTES, fitted_status, size_bytes
 from durable_retry.engine.retry.history import History

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.workflows import (
+from durable_retry.engine.workflows.document import saga_document
+from durable_retry.engine.workflows.shapes import (
     Do,
     Effect,
     Over,
@@ -19,7 +20,6 @@ from durable_retry.engine.workflows import (
     SagaState,
     SagaStep,
     Undo,
-    saga_document,
 )
 from tests.support.builders import NOON, an_operation
 
@@ -141,6 +141,6 @@ def test_its_status_is_that_of_its_parts(plan: tuple[Saga, dict[str, str]]) -> N
     else:
         assert ended.state is SagaState.COMPENSATION_FAILED
     document = saga_document(ended, NOON)
-    named = [*document["stands"], *document["undone"], *document["unknown"]]
+    named = [*document.stands, *document.undone, *document.unknown]
     left = {step.name for step in ended.steps if step.effect is not Effect.NONE}
     assert sorted(named) == sorted(left)

@@ -12,19 +12,20 @@ from durable_retry.engine.base.names import FORM, Category, DeadLetterReason
 from durable_retry.engine.circuit import Refused
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.backoff import backoff, bounds_of, ceiling_seconds, preview
+from durable_retry.engine.retry.backoff import backoff, bounds_of, ceiling_seconds
+from durable_retry.engine.retry.constraints import latest_start
 from durable_retry.engine.retry.decide import (
     DeadLetter,
     Done,
     Wait,
     after_attempt,
-    latest_start,
     overdue,
     record,
     while_blocked,
 )
 from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from durable_retry.engine.retry.preview import preview
 from durable_retry.engine.retry.retry_after import RetryHint
 from tests.support.builders import NOON, a_record, after, an_operation, an_outcome
 
@@ -182,8 +183,8 @@ def test_only_counted_attempts_are_counted(
 
 
 @given(operations)
-def test_an_attempt_is_made_before_the_deadline_only(operation: OperationInput) -> None:
-    late = overdue(operation, History(), NOON)
+def test_an_attempt_after_the_first_is_made_before_the_deadline_only(operation: OperationInput) -> None:
+    late = overdue(operation, History(attempt_count=1), NOON, NOON, FORM)
     if late is None:
         assert operation.deadline_at is None or operation.deadline_at > NOON
     else:

@@ -6,13 +6,16 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
+from azure.core.exceptions import ResourceExistsError
 from azure.storage.queue import QueueClient, TextBase64EncodePolicy
 
+from onebox.storage.azurite import ACCOUNT_KEY
 from onebox.storage.blobs import BlobAccount, signed_headers
 from onebox.storage.ports import StoragePorts
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port, free_storage_ports
@@ -68,6 +71,11 @@ class OneboxProcess:
         self.client.close()
         return self.server.stop()
 
+    @property
+    def connection_string(self) -> str:
+        """Of its Azurite, once it has started."""
+        return self.ports.connection_with((self.data / "azurite" / ACCOUNT_KEY).read_text())
+
     def queue(self, name: str) -> QueueClient:
         """A queue of its Azurite, in the encoding that triggers expect."""
         return self._opened(name, message_encode_policy=TextBase64EncodePolicy())
@@ -78,14 +86,16 @@ class OneboxProcess:
 
     def blob(self, path: str) -> bytes | None:
         """The content of a blob of its Azurite, `container/name`; None when it is not there."""
-        account = BlobAccount.from_connection_string(self.ports.connection_string)
+        account = BlobAccount.from_connection_string(self.connection_string)
         url = f"{account.endpoint}/{path}"
         headers = signed_headers(account, "GET", url, now=datetime.now(UTC))
         answer = httpx.get(url, headers=headers, verify=PLAIN_HTTP)
         return answer.content if answer.status_code == httpx.codes.OK else None
 
     def _opened(self, name: str, **options: Any) -> QueueClient:
-        queue = QueueClient.from_connection_string(self.ports.connection_string, name, **options)
+        queue = QueueClient.from_connection_string(self.connection_string, name, **options)
+        with suppress(ResourceExistsError):
+            queue.create_queue()  # as the infrastructure does: a trigger does not
         self._queues.append(queue)
         return queue
 

@@ -12,6 +12,7 @@ import pytest
 
 from bench.peers import systems
 from bench.peers.benchmark import HEALTHY, Call, Work, outcome
+from bench.peers.client import run
 from bench.peers.systems import Running, family
 from bench.peers.target import Connection, Ledger
 
@@ -40,6 +41,33 @@ def test_a_retry_is_late_from_the_answer_before_it_and_the_wait() -> None:
     assert found.cpu_seconds == {"worker": 0.1, "client": 0.15}
 
 
+class Recorder:
+    """A client that notes what it was asked for."""
+
+    def __init__(self) -> None:
+        self.submitted: list[str] = []
+        self.read: list[str] = []
+
+    def submit(self, key: str, _path: str) -> str:
+        self.submitted.append(key)
+        return key
+
+    def result(self, handle: str) -> None:
+        self.read.append(handle)
+
+
+def test_clients_share_the_jobs_and_every_result_is_read_back() -> None:
+    clients = [Recorder(), Recorder(), Recorder()]
+    answer = run([*clients], Work("run", 7).paths(), 0.0)
+    assert [client.submitted for client in clients] == [
+        ["run-0", "run-3", "run-6"],
+        ["run-1", "run-4"],
+        ["run-2", "run-5"],
+    ]
+    assert sorted(clients[0].read) == [f"run-{number}" for number in range(7)]
+    assert len(answer["submit_seconds"]) == 7
+
+
 def test_the_target_fails_the_first_calls_of_a_key() -> None:
     ledger = Ledger()
     answers = [ledger.answer(path)[0] for path in ("/fails/2/a",) * 3 + ("/fails/0/b",)]
@@ -48,16 +76,16 @@ def test_the_target_fails_the_first_calls_of_a_key() -> None:
     assert all(earlier[1] <= earlier[2] <= later[1] for earlier, later in pairwise(ledger.log))
 
 
-def test_a_later_call_is_refused_each_time_with_the_seconds_to_wait() -> None:
+def test_a_call_that_is_to_be_refused_gets_its_status_each_time() -> None:
     written = bytearray()
     connection = Connection(ledger := Ledger())
     transport = Mock(spec=asyncio.Transport)
     transport.write.side_effect = written.extend
     connection.connection_made(transport)
-    connection.data_received(b"GET /later/7200/a HTTP/1.1\r\n\r\n" * 2)
-    assert written.count(b"HTTP/1.1 503 ") == written.count(b"\r\nRetry-After: 7200\r\n") == 2
+    connection.data_received(b"GET /refuses/400/a HTTP/1.1\r\n\r\n" * 2)
+    assert written.count(b"HTTP/1.1 400 ") == 2
     connection.data_received(b"GET /fails/0/b HTTP/1.1\r\n\r\n")
-    assert (written.count(b"HTTP/1.1 200 "), written.count(b"Retry-After")) == (1, 2)
+    assert written.count(b"HTTP/1.1 200 ") == 1
     assert ledger.calls == {"a": 2, "b": 1}
 
 

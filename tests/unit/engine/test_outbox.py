@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.json_forms import TraceContext
+from durable_retry.engine.base.names import EventState
 from durable_retry.engine.base.text import Secret
-from durable_retry.engine.dependency import WebhookSecretError, signing_key
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.config.dependency import WebhookSecretError, signing_key
 from durable_retry.engine.outbox import (
     Delivery,
-    EventState,
+    OutboxEvent,
     StoredEvent,
     due_of,
     envelope_of,
@@ -27,6 +28,7 @@ from durable_retry.engine.outbox import (
     operation_id_of,
     signature,
     signed_headers,
+    unreadable_event,
 )
 from durable_retry.engine.retry.loop import RetryState
 from durable_retry.engine.retry.policy import PRESETS
@@ -127,7 +129,7 @@ def test_a_delivery_travels_as_json() -> None:
 
 
 def test_the_list_shows_an_event_without_its_data() -> None:
-    shown = an_event(queue="events").to_json()
+    shown = an_event(queue="events").listed().to_json()
     assert (shown["event_id"], shown["operation_id"], shown["queue"]) == (
         "op-sample.1",
         "op-sample",
@@ -220,3 +222,29 @@ def test_a_secret_that_is_not_base64_cannot_sign_and_is_not_shown() -> None:
     with pytest.raises(WebhookSecretError) as raised:
         signing_key(Secret("whsec_this is not base64"))
     assert "this is" not in str(raised.value)
+
+
+def test_an_event_that_cannot_be_read_is_shown_with_its_id_and_why() -> None:
+    shown = unreadable_event("e-1", EventState.PENDING, NOON, "no JSON")
+    assert (shown.event_id, shown.state, shown.created_at) == ("e-1", EventState.PENDING, NOON)
+    assert shown.unreadable == "no JSON"
+    assert shown.detail == "This event cannot be read: no JSON"
+
+
+LISTED = {
+    "event_id": "e-1",
+    "operation_id": None,
+    "type": "a",
+    "state": "pending",
+    "queue": "q",
+    "dependency": None,
+    "path": None,
+    "detail": None,
+    "created_at": "2026-11-21T09:00:00Z",
+}
+
+
+def test_a_listed_event_is_one_or_an_error() -> None:
+    assert OutboxEvent.read(LISTED).to_json().items() >= LISTED.items()
+    with pytest.raises(ValueError, match="state"):
+        OutboxEvent.read(LISTED | {"state": "gone"})

@@ -4,7 +4,8 @@ from azure.durable_functions.testing import execute_entity
 
 from durable_retry import clock
 from durable_retry.app import harden_runtime
-from durable_retry.engine.limits import LimitSettings, SlotRequest
+from durable_retry.engine.limits.limiter import SlotRequest
+from durable_retry.engine.limits.settings import LimitSettings
 from entities.call_limiter import CallLimiter
 from tests.support.builders import NOON
 

@@ -6,7 +6,8 @@ import pytest
 from azure.durable_functions.testing import EntitySignalAction, EntityTestResult, execute_entity
 
 from durable_retry import clock
-from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import CIRCUIT_BREAKER, CIRCUIT_OPENINGS, MANUAL_CONTROL, PERMIT, REPORT
 from durable_retry.engine.circuit import (
     CallHealth,
@@ -25,6 +26,7 @@ from durable_retry.engine.circuit import (
     answer_from_json,
     breaker_from_json,
 )
+from durable_retry.engine.circuit.openings import Opening
 from entities.circuit_breaker import CircuitBreaker, CircuitOpenings, blueprint
 from tests.support.builders import after
 from tests.support.circuit import BUDGET, SETTINGS, Desk
@@ -174,7 +176,9 @@ class Archive:
             self.state = kept.serialized_state
 
     def view(self) -> list[dict[str, Any]]:
-        return [] if self.state is None else Openings.from_json(json.loads(self.state)).to_view()
+        kept = Openings() if self.state is None else Openings.from_json(json.loads(self.state))
+        shown: list[dict[str, Any]] = Page[Opening](items=kept.items[::-1]).to_json()["items"]
+        return shown
 
 
 def test_every_opening_is_kept_once_with_its_evidence() -> None:

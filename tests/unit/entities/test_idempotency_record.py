@@ -6,7 +6,7 @@ from azure.durable_functions.testing import execute_entity
 from azure.durable_functions.testing.entity import EntitySignalAction
 
 from durable_retry.app import harden_runtime
-from durable_retry.settings.maintenance import MaintenanceSettings
+from durable_retry.settings.upkeep import RetentionSettings
 from entities import idempotency_record
 from entities.idempotency_record import IdempotencyRecord
 
@@ -35,7 +35,7 @@ def test_a_finished_key_answers_with_its_document() -> None:
 @pytest.fixture
 def kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        idempotency_record, "maintenance_settings", lambda: MaintenanceSettings(history_for=None)
+        idempotency_record, "retention_settings", lambda: RetentionSettings(history_retention_days=0)
     )
 
 

@@ -34,6 +34,8 @@ MODELS = {
     "Microsoft.Storage/storageAccounts/blobServices/containers": ("storage", "BlobContainer"),
     "Microsoft.Storage/storageAccounts/fileServices": ("storage", "FileServiceProperties"),
     "Microsoft.Storage/storageAccounts/fileServices/shares": ("storage", "FileShare"),
+    "Microsoft.Storage/storageAccounts/queueServices": ("storage", "QueueServiceProperties"),
+    "Microsoft.Storage/storageAccounts/queueServices/queues": ("storage", "StorageQueue"),
     "Microsoft.Web/serverfarms": ("web", "AppServicePlan"),
     "Microsoft.Web/sites": ("web", "Site"),
     "Microsoft.Web/sites/config": ("web", "StringDictionary"),

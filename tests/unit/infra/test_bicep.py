@@ -72,6 +72,8 @@ def test_resources_have_the_properties_of_their_types(file: BicepFile) -> None:
         ("storage", "allowSharedKeyAccess: true", "allowSharedKeyAccess: 'true'"),
         ("storage", "isPrivate ? 'Disabled'", "isPrivate ? 'Off'"),
         ("app", "minTlsVersion:", "minTls:"),
+        ("app", "perInstanceConcurrency:", "httpPerInstanceConcurrency:"),
+        ("app", "perInstanceConcurrency: httpPerInstanceConcurrency", "perInstanceConcurrency: '100'"),
         ("app", "linuxFxVersion:", "linuxVersion:"),
         ("app", "userAssignedIdentityResourceId:", "identity:"),
         ("app", "virtualNetworkSubnetId: empty", "subnetId: empty"),

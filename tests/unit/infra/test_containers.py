@@ -8,7 +8,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped] # ships no types, and one small file is read
 
 from durable_retry.engine.base.names import OPERATIONS_QUEUE
-from durable_retry.settings.catalogue import CATALOGUE
+from durable_retry.settings.catalogue import GROUPS
 from durable_retry.settings.storage_account import IdentityAccount, SurroundingIdentity, storage_account
 from scripts.package import deployed_files
 
@@ -57,7 +57,7 @@ def test_every_port_is_the_one_that_the_image_listens_on() -> None:
 
 
 def test_every_setting_is_one_that_somebody_reads() -> None:
-    catalogued = {setting.name for settings in CATALOGUE.values() for setting in settings}
+    catalogued = {setting.name for group in GROUPS for setting in group.described()}
     of_dependencies = set(re.findall(r"\$\{(\w+)\}", (ROOT / "dependencies.toml").read_text()))
     assert OBJECTS["ConfigMap"]["data"].keys() <= catalogued | of_dependencies | {
         "AzureFunctionsWebHost__hostid"

@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from scripts.sizing import measured, mixed
+from scripts.sizing import IDLE_REQUESTS_PER_MINUTE, measured, mixed
 from tests.unit.infra.test_bicep import ROLES
 
 ROOT = Path(__file__).parents[3]
@@ -48,14 +48,17 @@ def test_the_worked_example_adds_up() -> None:
     assert f"{TIMER_RUNS:,}" in PAGE
     executions = 1_000_000 * (0.95 * 7 + 0.05 * 11) + TIMER_RUNS
     gigabyte_seconds = (1_000_000 / 20 + TIMER_RUNS) * 2
-    requests = 1_000_000 * mixed(measured(BENCHMARKS)).requests
+    requests = round(1_000_000 * mixed(measured(BENCHMARKS)).requests)
+    polls = IDLE_REQUESTS_PER_MINUTE * 30 * 24 * 60
     assert f"{executions:,.0f}" in PAGE
     assert row_of(PAGE, "storage requests")[1] == f"{requests:,.0f}"
+    assert row_of(PAGE, "requests while idle")[1] == f"{polls:,}"
     assert f"{gigabyte_seconds:,.0f}" in PAGE
     items = {
         "executions": (executions - 250_000) * 0.40 / 1_000_000,
         "memory": (gigabyte_seconds - 100_000) * 0.000026,
         "storage requests": requests * 0.004 / 10_000,
+        "requests while idle": polls * 0.004 / 10_000,
         "telemetry": 5 * 2.76,
         "the always-ready instance": 2 * 30 * 24 * 3_600 * 0.000004,
     }

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import CIRCUIT_EVENT
 from durable_retry.engine.circuit import (
     Breaker,
@@ -19,7 +19,7 @@ from durable_retry.engine.circuit import (
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
 from tests.support.builders import NOON, Activities, an_operation, failing
-from tests.support.stage import Stage
+from tests.support.stage import Stage, dying
 
 BREAK_OVER = NOON + timedelta(seconds=30)
 OPEN = Refused(base=BREAK_OVER, waiting=40, until=BREAK_OVER, reason="the circuit is open: 9 of 10 failed")
@@ -194,3 +194,19 @@ def test_a_wait_for_the_circuit_can_be_cancelled() -> None:
     stage.run_until_waiting()
     stage.raise_event("cancel", {})
     assert stage.run_until_waiting()["status"] == "cancelled"
+
+
+def test_a_circuit_whose_worker_dies_is_asked_again() -> None:
+    stage = Stage(an_operation(), blocked(PROBE))
+    stage.dead_batches = dying("permit", 2)
+    assert stage.run()["status"] == "succeeded"
+    assert stage.now == NOON + timedelta(seconds=6)
+    assert [name for name, _ in stage.circuit_calls] == ["permit"]
+
+
+def test_a_circuit_that_always_fails_does_not_take_its_dependency_down() -> None:
+    stage = Stage(an_operation(), blocked(PROBE))
+    stage.dead_batches = dying("permit", 99)
+    assert stage.run()["status"] == "succeeded"
+    assert stage.now == NOON + timedelta(seconds=30)
+    assert (stage.circuit_calls, admissions(stage)[-1]["permit"]["permitted"]) == ([], True)

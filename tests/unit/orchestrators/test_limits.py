@@ -3,11 +3,14 @@
 from datetime import timedelta
 from typing import Any
 
-from durable_retry.engine.base.json_forms import from_rfc3339
-from durable_retry.engine.limits import Limiter, LimitSettings, NeedsSlot, SlotRequest, acquire
+from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.limits.limiter import Limiter, SlotRequest, acquire
+from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.retry.loop import AdmissionState, blocked_to_json
+from durable_retry.engine.retry.policy import Timeouts
+from orchestrators.steps import ENTITY_CALLS
 from tests.support.builders import NOON, Activities, an_operation, failing
-from tests.support.stage import Stage
+from tests.support.stage import Stage, dying
 
 ONE_AT_ONCE = LimitSettings(max_concurrency=1)
 ONE_IN_TEN_SECONDS = LimitSettings(rate_per_second=0.1)
@@ -81,3 +84,37 @@ def test_a_limiter_that_fails_does_not_stop_calls() -> None:
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
     stage.limiter = {"clock": "nonsense"}
     assert stage.run()["status"] == "succeeded"
+
+
+def test_a_limiter_whose_worker_dies_is_asked_again() -> None:
+    stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
+    stage.dead_batches = dying("acquire", 2)
+    assert stage.run()["status"] == "succeeded"
+    assert stage.now == NOON + timedelta(seconds=6)
+    assert [name for name, _ in stage.limiter_calls] == ["acquire", "give_back"]
+    (slot,) = [
+        given["ticket"]["slot"] for name, given in stage.activities if given.get("ticket", {}).get("slot")
+    ]
+    assert slot["lease_id"] == f"{stage.operation.operation_id}:1"
+
+
+def test_a_limiter_that_always_fails_does_not_hold_its_dependency_up_for_ever() -> None:
+    stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
+    stage.dead_batches = dying("acquire", 99)
+    assert stage.run()["status"] == "succeeded"
+    assert (stage.now, stage.entity_calls) == (NOON + timedelta(seconds=30), 1 + ENTITY_CALLS)
+
+
+def test_a_limiter_that_fails_is_not_asked_again_beyond_the_last_useful_start() -> None:
+    soon = an_operation(deadline_at=NOON + timedelta(seconds=9), timeouts=Timeouts(connect_seconds=2))
+    stage = Stage(soon, limited(ONE_AT_ONCE, failing(0)))
+    stage.dead_batches = dying("acquire", 99)
+    assert stage.run()["status"] == "succeeded"
+    assert stage.now == NOON + timedelta(seconds=6)
+
+
+def test_a_history_of_form_3_goes_on_without_a_limiter_that_failed_once() -> None:
+    stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)), form=3)
+    stage.dead_batches = dying("acquire", 1)
+    assert stage.run()["status"] == "succeeded"
+    assert (stage.now, stage.entity_calls) == (NOON, 2)

@@ -12,7 +12,7 @@ from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from orchestrators.run import STEPS_PER_HISTORY
 from tests.support.builders import NOON, Activities, an_operation, failing, outcome
-from tests.support.stage import Stage
+from tests.support.stage import Stage, dying
 
 HEALTHY_TURNS = 3
 TURNS_PER_FAILURE = 2
@@ -586,3 +586,62 @@ def test_an_attempt_that_did_not_find_a_large_operation_gets_it() -> None:
     assert stage.run()["status"] == "succeeded"
     assert ["digest" in given for _, given in stage.activities] == [True, False]
     assert stage.activities[-1][1]["operation"]["request"] == LARGE.request
+
+
+@pytest.mark.parametrize("times", [1, 4, 19])
+def test_a_claim_whose_worker_dies_is_made_again(times: int) -> None:
+    stage = Stage(an_operation(deadline_at=None), failing(0))
+    stage.dead_batches = dying("claim", times)
+    document = stage.run()
+    assert (document["status"], document["attempt_count"]) == ("succeeded", 1)
+    assert stage.entity_calls == times + 1
+    assert stage.record["document"] == document
+
+
+def test_a_key_that_cannot_be_claimed_ends_in_a_dead_letter_that_says_that_nothing_was_sent() -> None:
+    stage = Stage(an_operation(deadline_at=None), failing(0))
+    stage.dead_batches = dying("claim", 99)
+    document = stage.run()
+    assert (document["attempt_count"], stage.made("attempt")) == (0, 0)
+    assert document["dead_letter"]["category"] == "transient"
+    assert document["dead_letter"]["detail"].startswith("nothing was sent: 20 claims of the key failed")
+    assert "Invocation of function 'idempotency_record' failed" in document["dead_letter"]["detail"]
+    assert stage.record["document"] == document
+
+
+def test_a_key_that_cannot_be_claimed_by_the_deadline_ends_then() -> None:
+    stage = Stage(an_operation(deadline_at=NOON + timedelta(seconds=100)), failing(0))
+    stage.dead_batches = dying("claim", 99)
+    document = stage.run()
+    assert document["dead_letter"]["reason"] == "DeadlineExceeded"
+    assert stage.now == NOON + timedelta(seconds=126)
+
+
+def test_an_operation_that_nobody_could_try_before_its_deadline_is_tried_once() -> None:
+    stage = Stage(an_operation(deadline_at=NOON - timedelta(minutes=4)), failing(9))
+    document = stage.run()
+    assert (document["attempt_count"], stage.made("attempt")) == (1, 1)
+    assert [given["owed"] for name, given in stage.activities if name == "attempt"] == [True]
+    assert document["dead_letter"]["reason"] == "DeadlineExceeded"
+    assert "nothing here worked on the operation before its deadline" in document["dead_letter"]["detail"]
+
+
+def test_an_operation_that_nobody_could_try_before_its_deadline_may_still_succeed() -> None:
+    stage = Stage(an_operation(deadline_at=NOON - timedelta(minutes=4)), failing(0))
+    assert stage.run()["status"] == "succeeded"
+
+
+def test_a_retry_that_nobody_made_before_the_deadline_is_not_made_and_says_why() -> None:
+    stage = Stage(an_operation(deadline_at=NOON + timedelta(minutes=1)), failing(9))
+    stage.run_until_waiting()
+    stage.now = NOON + timedelta(minutes=5)
+    document = stage.run()
+    assert stage.made("attempt") == 1
+    assert document["dead_letter"]["reason"] == "DeadlineExceeded"
+    assert "for 290 s nothing here worked on the operation" in document["dead_letter"]["detail"]
+
+
+def test_a_history_of_form_3_ends_an_operation_that_was_never_tried_as_it_did() -> None:
+    stage = Stage(an_operation(deadline_at=NOON - timedelta(minutes=4)), failing(0), form=3)
+    assert stage.run()["dead_letter"]["reason"] == "DeadlineExceeded"
+    assert stage.made("attempt") == 0

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.names import Category, EventState
 from durable_retry.engine.circuit import CircuitSettings
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.limits import LimitSettings, NeedsSlot
-from durable_retry.engine.outbox import EventState, StoredEvent, event_id_for
+from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
+from durable_retry.engine.outbox import StoredEvent, event_id_for
 from durable_retry.engine.retry.loop import NeedsProbe, blocked_to_json
 from orchestrators.outbox import outbox
 from tests.support.builders import NOON, PAYMENTS, after, outcome
@@ -163,7 +163,7 @@ def test_a_webhook_beyond_the_share_takes_a_slot_and_gives_it_back() -> None:
     assert [name for name, _ in stage.limiter_calls] == ["acquire", "give_back"]
     assert world.attempts == [("1", 1), ("1", 1)]
     assert [each["asks_for_slot"] for each in world.admissions] == [True, True]
-    assert world.admissions[1]["slot"] == {"lease_id": "op-1.1:1"}
+    assert world.admissions[1]["slot"]["lease_id"] == "op-1.1:1"
 
 
 def test_a_long_wait_keeps_a_short_history() -> None:

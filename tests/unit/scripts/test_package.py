@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from scripts.package import ROOT, deployed_files, host_json, main, merged, write
+from durable_retry.stores.task_hub import LIGHT_ROWS
+from scripts.package import (
+    PATCHES,
+    ROOT,
+    UNPROVEN,
+    OldBundleError,
+    check_bundle,
+    deployed_files,
+    host_json,
+    main,
+    merged,
+    write,
+)
 
 
 def durable(text: bytes) -> dict[str, Any]:
@@ -29,6 +41,23 @@ def test_the_scheduler_changes_where_orchestrations_are_kept_and_nothing_else() 
     for document in (storage, scheduler):
         del document["extensions"]["durableTask"]["storageProvider"]
     assert storage == scheduler
+
+
+@pytest.mark.parametrize("backend", PATCHES)
+def test_entity_messages_are_not_taken_for_duplicates_on_any_backend(backend: str) -> None:
+    assert durable(host_json(backend))["entityMessageReorderWindowInMinutes"] == 0
+
+
+def test_what_a_dead_host_had_fetched_rests_for_a_minute() -> None:
+    provider = durable(host_json("storage"))["storageProvider"]
+    names = ("controlQueueVisibilityTimeout", "workItemQueueVisibilityTimeout")
+    assert [provider[name] for name in names] == ["00:01:00", "00:01:00"]
+
+
+@pytest.mark.parametrize("backend", PATCHES)
+def test_a_page_of_the_longest_statuses_fits_a_message(backend: str) -> None:
+    longest = 6 * 16 * 1024  # Each of 8 Ki UTF-16 units and more written as \\uXXXX, with room to spare.
+    assert durable(host_json(backend))["maxGrpcMessageSizeInBytes"] > LIGHT_ROWS * longest
 
 
 @pytest.mark.parametrize(
@@ -67,3 +96,26 @@ def test_what_exists_is_not_written_over(
         main()
     assert "exists already" in capsys.readouterr().err
     assert (tmp_path / "app.zip").read_text() == "mine"
+
+
+@pytest.mark.parametrize("version", ["[4.0.0, 5.0.0)", "[4.37.9, 5.0.0)", "[3.99.0, 5.0.0)", "4.*", None])
+def test_a_host_json_that_lets_in_an_old_bundle_is_refused(version: str | None) -> None:
+    with pytest.raises(OldBundleError, match=r"must begin with \[4\.38"):
+        check_bundle(json.dumps({"extensionBundle": {"version": version}}).encode())
+
+
+@pytest.mark.parametrize("version", ["[4.38.0, 5.0.0)", "[4.40.1, 5.0.0)", "[5.0.0, 6.0.0)"])
+def test_a_host_json_with_a_newer_bundle_is_taken(version: str) -> None:
+    check_bundle(json.dumps({"extensionBundle": {"version": version}}).encode())
+
+
+@pytest.mark.parametrize("backend", ["storage", "scheduler"])
+def test_a_package_says_what_it_needs_and_of_which_backend_nobody_knows(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["package", "--backend", backend, str(tmp_path / "app.zip")])
+    main()
+    said = capsys.readouterr().err
+    assert "4.1038" in said
+    assert "4.14" in said
+    assert (UNPROVEN["scheduler"] in said) == (backend == "scheduler")

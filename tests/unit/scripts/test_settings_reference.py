@@ -10,12 +10,7 @@ import pytest
 
 import onebox.environment
 import retryctl.api
-from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
-from durable_retry.engine.circuit.states import CircuitSettings
-from durable_retry.engine.config import DependencyTable
-from durable_retry.engine.dependency import IdempotencySettings
-from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
-from durable_retry.settings.catalogue import CATALOGUE
+from durable_retry.settings.catalogue import GROUPS
 from scripts.processes import ROOT
 from scripts.settings_reference import PLATFORM, REFERENCE, reference
 
@@ -27,17 +22,18 @@ READERS = sorted(
     and not {"tests", "node_modules"} & set(parts)
 )
 CATALOGUES = {
-    "durable_retry/settings/catalogue.py",
+    *(f"{group.__module__.replace('.', '/')}.py" for group in GROUPS),
     "packages/onebox/onebox/environment.py",
     "packages/retryctl/retryctl/api.py",
 }
 COMPUTED = {
-    "durable_retry/settings/intake.py": "names with a tail: KEY_POINTERS_KAFKA, connections by identity",
+    "durable_retry/settings/group.py": "reads what the groups declare",
+    "durable_retry/settings/sources.py": "names with a tail: KEY_POINTERS_KAFKA, connections by identity",
 }
 """Files that go through the environment by names that they make, and why."""
 
 KNOWN = (
-    {setting.name for group in CATALOGUE.values() for setting in group}
+    {setting.name for group in GROUPS for setting in group.described()}
     | {variable.name for variable in onebox.environment.VARIABLES + retryctl.api.VARIABLES}
     | set(PLATFORM)
 )
@@ -58,11 +54,30 @@ def reads(source: str) -> Iterator[ast.expr]:
                 yield name
 
 
+def is_name_of(value: ast.expr | None) -> bool:
+    """Whether an expression asks a group of settings for a name."""
+    return isinstance(value, ast.Call) and ast.unparse(value.func).endswith(".name_of")
+
+
+def constants_in(source: str) -> Iterator[str]:
+    """Give the constants of a file that hold the name of a setting."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            is_known = isinstance(node.value, ast.Constant) and node.value.value in KNOWN
+            if is_known or is_name_of(node.value):
+                yield node.target.id
+
+
 def unknown_in(source: str) -> list[str]:
     """List the reads whose name is neither that of a catalogued setting nor known as text."""
     found = []
+    names_of_settings = set(constants_in(source))
     for name in reads(source):
-        is_catalogued = isinstance(name, ast.Attribute) and name.attr == "name"
+        is_catalogued = (
+            (isinstance(name, ast.Attribute) and name.attr == "name")
+            or is_name_of(name)
+            or (isinstance(name, ast.Name) and name.id in names_of_settings)
+        )
         is_known = isinstance(name, ast.Constant) and name.value in KNOWN
         if not (is_catalogued or is_known):
             found.append(ast.unparse(name))
@@ -71,12 +86,20 @@ def unknown_in(source: str) -> list[str]:
 
 def declared_in(source: str) -> set[str]:
     """Give the names of the settings that a file declares."""
-    return {
+    fields = {
+        node.target.id
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value.func) == "setting"
+    }
+    return fields | {
         str(node.args[0].value)
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
-        and node.func.id in {"Text", "Number", "WholeNumber", "Variable"}
+        and node.func.id == "Variable"
         and node.args
         and isinstance(node.args[0], ast.Constant)
     }
@@ -104,7 +127,9 @@ def test_settings_are_declared_in_the_catalogues_only_and_every_one_is_in_the_re
     }
     assert set(declared) == CATALOGUES
     text = reference()
-    assert [name for names in declared.values() for name in names if f"| `{name}` |" not in text] == []
+    fields = {field: group.name_of(field) for group in GROUPS for field in group.model_fields}
+    every = [fields.get(name, name) for names in declared.values() for name in names]
+    assert [name for name in every if f"| `{name}` |" not in text] == []
 
 
 @pytest.mark.parametrize(
@@ -131,26 +156,6 @@ def test_local_settings_and_the_shipped_dependencies_name_known_settings() -> No
     local = set(json.loads((ROOT / "local.settings.example.json").read_text())["Values"])
     shipped = set(re.findall(r"\$\{(\w+)\}", (ROOT / "dependencies.toml").read_text())) - {"NAME"}
     assert local | shipped <= KNOWN
-
-
-@pytest.mark.parametrize(
-    ("table", "inside"),
-    [
-        ("timeouts", Timeouts()),
-        ("retry", RetryPolicy()),
-        ("circuit", CircuitSettings()),
-        ("retry_budget", RetryBudgetSettings()),
-        ("idempotency", IdempotencySettings()),
-    ],
-)
-def test_the_defaults_of_a_table_are_those_that_hold(table: str, inside: object) -> None:
-    model = DependencyTable(base_url="http://localhost").model_dump()[table]
-    held = {key: value for key, value in model.items() if key != "preset"}
-    assert held == {key: _as_written(getattr(inside, key)) for key in held}
-
-
-def _as_written(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def test_the_scan_sees_the_code() -> None:

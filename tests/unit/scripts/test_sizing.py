@@ -11,8 +11,12 @@ import pytest
 from scripts.processes import ROOT
 from scripts.sizing import (
     ACCOUNT_PER_SECOND,
+    COUNTED_REQUESTS,
     HEADROOM,
+    IDLE_REQUESTS_PER_MINUTE,
     INSTANCE_OPERATIONS,
+    MEASURED_REQUESTS,
+    PLAIN_REQUESTS,
     RATES,
     RECORD,
     UPKEEP,
@@ -46,7 +50,17 @@ def test_the_page_has_the_assumptions_of_the_model() -> None:
     assert f"| upkeep | {UPKEEP} |" in PAGE
     total = COSTS["succeeds at once"].requests
     assert f"Of the {total:.0f} requests" in PAGE
-    assert f"{RECORD} keep the record" in " ".join(PAGE.split())
+    text = " ".join(PAGE.split())
+    assert f"{RECORD} keep the record" in text
+    assert f"{MEASURED_REQUESTS} storage requests" in text
+    assert f"one activity took {PLAIN_REQUESTS}" in text
+    assert f"about {IDLE_REQUESTS_PER_MINUTE} storage requests a minute" in text
+
+
+def test_the_operation_that_was_measured_costs_what_was_measured() -> None:
+    measured_one = COSTS["succeeds at once"]
+    assert sum(measured_one.steps().values()) == COUNTED_REQUESTS
+    assert measured_one.until_it_ends == MEASURED_REQUESTS
 
 
 def test_an_operation_that_succeeds_at_once_is_counted_by_hand() -> None:
@@ -60,7 +74,12 @@ def test_an_operation_that_succeeds_at_once_is_counted_by_hand() -> None:
         "activities": 3,
         "the app's tables": 0,
     }
-    assert cost.requests == 36 + 12
+    assert cost.requests == 32 + 13
+
+
+def test_the_apps_own_requests_are_taken_as_they_are() -> None:
+    cost = Cost(turns=3, activities=1, entities=2, tables=10)
+    assert cost.until_it_ends == MEASURED_REQUESTS + 10
 
 
 @pytest.mark.parametrize("name", ["turns", "activities", "entities", "tables"])

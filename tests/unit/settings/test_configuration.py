@@ -1,39 +1,50 @@
 """App settings, host.json's limits, and the file of dependencies."""
 
 import io
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from durable_retry.engine.base.validation import Problem
-from durable_retry.engine.config import Config, ConfigError
-from durable_retry.handlers import HandlerSetupError
+from durable_retry.engine.config.dependencies_file import Config, ConfigError
+from durable_retry.handler_registry import HandlerSetupError
 from durable_retry.settings import configuration
+from durable_retry.settings.alerts import alert_settings
+from durable_retry.settings.app import AppSettings
 from durable_retry.settings.configuration import (
-    AppSettings,
     Registration,
     api_path,
+    check_reorder_window,
+    dependencies_path,
     find_app_root,
     function_timeout_seconds,
+    handler_modules,
     platform_queue_prefixes,
-    read_settings,
     use_registration,
 )
-from durable_retry.settings.maintenance import maintenance_settings
-from durable_retry.settings.setting import SettingsError
+from durable_retry.settings.group import SettingsError
+
+
+@pytest.fixture(autouse=True)
+def no_registration() -> Iterator[None]:
+    use_registration(Registration())
+    yield
+    use_registration(Registration())
 
 
 def test_nothing_set_gives_the_contracts_defaults() -> None:
-    settings = read_settings({})
-    assert settings.dependencies_file.name == "dependencies.toml"
+    settings = AppSettings.read({})
+    assert dependencies_path(settings).name == "dependencies.toml"
     assert settings.max_body_bytes == 64 * 1024
-    assert settings.tenant_header is None
-    assert settings.handler_modules == ()
+    assert settings.tenant_header == ""
+    assert handler_modules(settings) == ()
 
 
 def test_every_bad_number_is_named_at_once() -> None:
     with pytest.raises(SettingsError) as caught:
-        read_settings({"MAX_BODY_BYTES": "64k", "RESPONSE_READ_LIMIT_BYTES": "0", "HANDLERS": "a"})
+        AppSettings.read({"MAX_BODY_BYTES": "64k", "RESPONSE_READ_LIMIT_BYTES": "0", "HANDLERS": "a"})
     assert [problem.pointer for problem in caught.value.problems] == [
         "MAX_BODY_BYTES",
         "RESPONSE_READ_LIMIT_BYTES",
@@ -42,7 +53,7 @@ def test_every_bad_number_is_named_at_once() -> None:
 
 def test_a_body_that_no_dead_letter_could_hold_stops_the_start() -> None:
     with pytest.raises(SettingsError, match=r"MAX_BODY_BYTES.*at most 131072, not '1048576'"):
-        read_settings({"MAX_BODY_BYTES": "1048576"})
+        AppSettings.read({"MAX_BODY_BYTES": "1048576"})
 
 
 @pytest.mark.parametrize(
@@ -50,23 +61,23 @@ def test_a_body_that_no_dead_letter_could_hold_stops_the_start() -> None:
 )
 def test_a_trace_url_that_leads_to_no_trace_is_named(url: str) -> None:
     with pytest.raises(SettingsError, match=r"TRACE_URL.*\{trace_id\}"):
-        read_settings({"TRACE_URL": url})
+        AppSettings.read({"TRACE_URL": url})
 
 
 def test_a_trace_url_has_a_place_for_the_trace() -> None:
-    assert read_settings({"TRACE_URL": "https://x/{trace_id}"}).trace_url == "https://x/{trace_id}"
+    assert AppSettings.read({"TRACE_URL": "https://x/{trace_id}"}).trace_url == "https://x/{trace_id}"
 
 
 def test_handlers_are_added_to_the_apps_own() -> None:
-    own = Registration(handlers=("orders.handlers", "shipping"))
-    settings = read_settings({"HANDLERS": " billing.handlers, shipping ,"}, own)
-    assert settings.handler_modules == ("orders.handlers", "shipping", "billing.handlers")
+    use_registration(Registration(handlers=("orders.handlers", "shipping")))
+    settings = AppSettings.read({"HANDLERS": " billing.handlers, shipping ,"})
+    assert handler_modules(settings) == ("orders.handlers", "shipping", "billing.handlers")
 
 
 def test_the_file_of_dependencies_is_the_settings_then_the_apps_then_the_default() -> None:
-    own = Registration(dependencies_file="services.toml")
-    assert read_settings({}, own).dependencies_file.name == "services.toml"
-    assert read_settings({"DEPENDENCIES_FILE": "other.toml"}, own).dependencies_file.name == "other.toml"
+    use_registration(Registration(dependencies_file="services.toml"))
+    assert dependencies_path(AppSettings.read({})).name == "services.toml"
+    assert dependencies_path(AppSettings.read({"DEPENDENCIES_FILE": "other.toml"})).name == "other.toml"
 
 
 @pytest.mark.parametrize(
@@ -102,15 +113,12 @@ def test_the_api_is_below_the_prefix_of_the_host_and_that_of_the_app(
 ) -> None:
     (tmp_path / "host.json").write_text(host)
     use_registration(Registration(route_prefix=chosen))
-    try:
-        assert api_path(tmp_path / "host.json") == path
-    finally:
-        use_registration(Registration())
+    assert api_path(tmp_path / "host.json") == path
 
 
 def test_an_absolute_path_of_dependencies_is_taken_as_it_is(tmp_path: Path) -> None:
-    settings: AppSettings = read_settings({"DEPENDENCIES_FILE": str(tmp_path / "d.toml")})
-    assert settings.dependencies_file == tmp_path / "d.toml"
+    settings = AppSettings.read({"DEPENDENCIES_FILE": str(tmp_path / "d.toml")})
+    assert dependencies_path(settings) == tmp_path / "d.toml"
 
 
 @pytest.mark.parametrize(
@@ -155,6 +163,31 @@ def test_the_task_hubs_queues_go_by_its_name(
     assert platform_queue_prefixes(environ, tmp_path / "host.json") == (prefix, "azure-webjobs-")
 
 
+OVER_WINDOW = "AzureFunctionsJobHost__extensions__durableTask__entityMessageReorderWindowInMinutes"
+
+
+@pytest.mark.parametrize(
+    ("durable_task", "environ", "is_refused"),
+    [
+        ("{}", {}, True),
+        ('{"entityMessageReorderWindowInMinutes": 30}', {}, True),
+        ('{"entityMessageReorderWindowInMinutes": 0}', {}, False),
+        ('{"entityMessageReorderWindowInMinutes": 0}', {OVER_WINDOW: "5"}, True),
+        ("{}", {OVER_WINDOW: "0"}, False),
+    ],
+)
+def test_a_window_in_which_entity_calls_are_dropped_is_refused(
+    tmp_path: Path,
+    durable_task: str,
+    environ: dict[str, str],
+    is_refused: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    (tmp_path / "host.json").write_text(f'{{"extensions": {{"durableTask": {durable_task}}}}}')
+    refusal = pytest.raises(SettingsError, match="entityMessageReorderWindowInMinutes: must be 0")
+    with refusal if is_refused else nullcontext():
+        check_reorder_window(environ, tmp_path / "host.json")
+
+
 GOOD = '[dependencies.payments]\nbase_url = "http://127.0.0.1:9"\n'
 HANDLER = """
 from pydantic import BaseModel
@@ -172,9 +205,9 @@ async def lonely(order, call):
 def start(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, *modules: str) -> str:
     """Load the app with a file of this text, and return what is printed."""
     (folder / "dependencies.toml").write_text(text)
-    settings = AppSettings(dependencies_file=folder / "dependencies.toml", handler_modules=modules)
+    settings = AppSettings(dependencies_file=str(folder / "dependencies.toml"), handlers=",".join(modules))
     monkeypatch.setattr(configuration, "app_settings", lambda: settings)
-    monkeypatch.setattr("durable_retry.handlers._handlers", {})
+    monkeypatch.setattr("durable_retry.handler_registry._handlers", {})
     monkeypatch.setattr(configuration, "_config", None)
     stderr = io.StringIO()
     try:
@@ -233,7 +266,7 @@ def test_mistakes_in_the_file_are_listed_beside_a_wrong_time_limit(
 
 
 def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    settings = AppSettings(dependencies_file=tmp_path / "missing.toml", handler_modules=())
+    settings = AppSettings(dependencies_file=str(tmp_path / "missing.toml"))
     monkeypatch.setattr(configuration, "app_settings", lambda: settings)
     with pytest.raises(SettingsError, match=r"missing\.toml"):
         configuration.load_app(io.StringIO())
@@ -241,7 +274,7 @@ def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_a_wrong_alert_threshold_stops_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ALERT_DEAD_LETTERS", "many")
-    maintenance_settings.cache_clear()
+    alert_settings.cache_clear()
     assert "ALERT_DEAD_LETTERS: must be a number" in start(monkeypatch, tmp_path, GOOD)
 
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 from azure.identity import DefaultAzureCredential, ManagedIdentityCredential
 
-from durable_retry.settings.setting import SettingsError
+from durable_retry.settings.group import SettingsError
 from durable_retry.settings.storage_account import (
     ConnectionString,
     Identity,
@@ -166,8 +166,8 @@ def test_an_identity_has_one_credential(identity: Identity, kind: type) -> None:
 def test_a_connection_string_pays_for_no_identity() -> None:
     program = (
         "import sys\n"
-        "from durable_retry.stores import queues, storage_clients\n"
-        "storage_clients.table_service(), queues._service()\n"
+        "from durable_retry.stores.storage import clients, queues\n"
+        "clients.table_service(), queues._queue_service()\n"
         "sys.exit('azure.identity' in sys.modules)\n"
     )
     environ = os.environ | {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}

@@ -2,18 +2,23 @@
 
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import AsyncMock
 
 import azure.functions as func
 import grpc
 import pytest
+from durabletask.client import OrchestrationState, OrchestrationStatus
 from grpc.aio import AioRpcError, Metadata
 
 from durable_retry.engine.base.names import OperationState
-from durable_retry.stores import task_hub as hub_client
-from durable_retry.stores.circuit import wake
-from durable_retry.stores.task_hub import InstanceEndedError, TaskHubUnavailableError, raise_event
+from durable_retry.errors import InstanceEndedError, TaskHubUnavailableError
+from durable_retry.services.operations import control
+from durable_retry.stores.circuit.entity import wake
+from durable_retry.stores.operations.status import document_of
+from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http import operations
 
+HUB = TaskHub("hub")
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 
 
@@ -33,10 +38,10 @@ class Backend:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> Backend:
-    async def client_for(_hub: str) -> Backend:
+    async def client(_hub: TaskHub) -> Backend:
         return backend
 
-    monkeypatch.setattr(hub_client, "client_for", client_for)
+    monkeypatch.setattr(TaskHub, "client", client)
     return backend
 
 
@@ -46,20 +51,20 @@ async def test_an_event_for_an_ended_instance_is_no_outage(
 ) -> None:
     use(monkeypatch, Backend(code, "op-1"))
     with pytest.raises(InstanceEndedError):
-        await raise_event("hub", "op-1", "cancel", {"n": 1})
+        await HUB.raise_event("op-1", "cancel", {"n": 1})
 
 
 async def test_a_hub_that_is_away_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, Backend(grpc.StatusCode.UNAVAILABLE, "op-1"))
     with pytest.raises(TaskHubUnavailableError):
-        await raise_event("hub", "op-1", "cancel", {"n": 1})
+        await HUB.raise_event("op-1", "cancel", {"n": 1})
 
 
 async def test_an_operation_that_ended_does_not_keep_the_others_of_its_page_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     backend = use(monkeypatch, Backend(grpc.StatusCode.FAILED_PRECONDITION, "op-1"))
-    await wake("hub", "payments", ["op-0", "op-1", "op-2"], AT)
+    await wake(HUB, "payments", ["op-0", "op-1", "op-2"], AT)
     assert backend.woken == ["op-0", "op-2"]
 
 
@@ -68,12 +73,60 @@ async def test_cancelling_an_operation_that_ends_at_that_moment_is_a_conflict(
 ) -> None:
     use(monkeypatch, Backend(grpc.StatusCode.FAILED_PRECONDITION, "op-1"))
 
-    async def running(_hub: str, operation_id: str) -> dict[str, Any]:
+    async def running(_hub: TaskHub, operation_id: str) -> dict[str, Any]:
         return {"operation_id": operation_id, "status": OperationState.RUNNING.value, "dead_letter": None}
 
-    monkeypatch.setattr(operations, "find_status", running)
+    monkeypatch.setattr(control, "find_status", running)
     request = func.HttpRequest(
         "POST", "http://localhost/api/x", route_params={"operation_id": "op-1"}, body=b""
     )
-    answer = await operations.cancel_operation(request, "hub")
+    answer = await operations.cancel_operation(request, HUB)
     assert answer.status_code == 409
+
+
+class Showing:
+    """A durable client that shows one instance."""
+
+    def __init__(self, **parts: Any) -> None:
+        failed = OrchestrationStatus.FAILED
+        shown: dict[str, Any] = {
+            "serialized_input": None,
+            "serialized_output": None,
+            "serialized_custom_status": None,
+        }
+        shown |= parts
+        self.state = OrchestrationState("op-1", "operation", failed, AT, AT, failure_details=None, **shown)
+
+    async def get_orchestration_state(self, _instance_id: str, **_: Any) -> OrchestrationState:
+        return self.state
+
+
+@pytest.mark.parametrize("text", ["text", "[1]", "[" * 9_000, "5"], ids=["text", "list", "deep", "number"])
+async def test_whatever_an_instance_holds_it_can_be_read(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """On Azure Storage the output of a failed instance is plain text; anyone may start one with any input."""
+    shown = Showing(serialized_input=text, serialized_output=text, serialized_custom_status=text)
+    monkeypatch.setattr(TaskHub, "client", AsyncMock(return_value=shown))
+    instance = await HUB.read_instance("op-1")
+    assert instance is not None
+    assert (instance.input, instance.custom_status, instance.output) == ({"text": text}, None, None)
+    assert instance.failure == text
+    assert document_of(instance)["status"] == "dead_lettered"
+
+
+@pytest.mark.parametrize(
+    ("status", "is_purged"),
+    [("COMPLETED", True), ("FAILED", True), ("TERMINATED", True), ("RUNNING", False), ("PENDING", False)],
+)
+async def test_an_instance_that_was_started_again_is_not_purged(
+    monkeypatch: pytest.MonkeyPatch,
+    status: str,
+    is_purged: bool,  # noqa: FBT001 - an outcome
+) -> None:
+    """On Azure Storage a purge by id erases an instance that runs, too."""
+    shown = Showing()
+    shown.state.runtime_status = OrchestrationStatus[status]
+    purge = AsyncMock()
+    monkeypatch.setattr(shown, "purge_orchestration", purge, raising=False)
+    monkeypatch.setattr(TaskHub, "client", AsyncMock(return_value=shown))
+    assert await HUB.purge_instance("op-1") is is_purged
+    assert purge.await_count == is_purged

@@ -8,13 +8,15 @@ import pytest
 from azure.durable_functions.testing import execute_entity
 
 from durable_retry import clock
-from durable_retry.engine.base.json_forms import TraceContext
 from durable_retry.engine.base.names import REPORT, Category
+from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.circuit import ReportMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
+from durable_retry.engine.facts import ActedOn, AttemptEnded, DeliveryEnded, OperationEnded
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState
-from durable_retry.telemetry import events, metrics
+from durable_retry.facts import report
+from durable_retry.telemetry import metrics
 from entities.circuit_breaker import CircuitBreaker
 from tests.support.builders import NOON, an_operation, an_outcome, failing
 from tests.support.circuit import BUDGET, SETTINGS, Desk
@@ -62,6 +64,20 @@ def test_a_wait_that_is_cut_short_counts_as_long_as_it_was(recorded: Recorded) -
     assert waited == (1, 3.0)
 
 
+@pytest.mark.parametrize(("by", "name"), [("ada", "ada"), (None, "nobody by name")])
+def test_what_somebody_asks_of_an_operation_is_logged_with_its_ids(
+    recorded: Recorded,  # noqa: ARG001 - subscribes
+    caplog: pytest.LogCaptureFixture,
+    by: str | None,
+    name: str,
+) -> None:
+    with caplog.at_level(logging.INFO, logger=LOG):
+        report(ActedOn(an_end(), "cancel", by))
+    (record,) = caplog.records
+    assert record.getMessage() == f"operation op-sample (key evt-1): cancel, asked for by {name}"
+    assert vars(record)["durable_retry.operation.id"] == "op-sample"
+
+
 def test_a_dead_letter_is_a_warning(recorded: Recorded, caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage(an_operation(), failing(9, Category.MALFORMED, 400))
     stage.run()
@@ -86,12 +102,13 @@ def test_a_dead_letter_is_a_warning(recorded: Recorded, caplog: pytest.LogCaptur
 def test_attempts_count_by_outcome_and_category(
     recorded: Recorded, outcome: AttemptOutcome, labels: dict[str, str]
 ) -> None:
-    events.attempted(CALLED, outcome)
+    report(AttemptEnded(CALLED, outcome, was_held=False))
     assert recorded.points(metrics.ATTEMPT_DURATION) == [({DEPENDENCY: "payments"} | labels, (1, 0.0125))]
 
 
 def test_the_name_of_a_callers_queue_is_no_label(recorded: Recorded) -> None:
-    events.attempted(replace(CALLED, dependency="queue:theirs-of-many"), an_outcome(None))
+    queued = replace(CALLED, dependency="queue:theirs-of-many")
+    report(DeliveryEnded(queued, an_outcome(None)))
     assert recorded.points(metrics.ATTEMPT_DURATION) == [
         ({DEPENDENCY: "queue", OUTCOME: "success"}, (1, 0.0125))
     ]
@@ -100,9 +117,9 @@ def test_the_name_of_a_callers_queue_is_no_label(recorded: Recorded) -> None:
 def test_an_end_that_cannot_be_recorded_undoes_nothing(
     recorded: Recorded, caplog: pytest.LogCaptureFixture
 ) -> None:
-    events.operation_ended(an_end(created_at="yesterday"), None)
+    report(OperationEnded(an_end(created_at="yesterday"), None))
     assert recorded.spans == ()
-    assert "recording the end of operation" in caplog.text
+    assert "OperationEnded could not be recorded" in caplog.text
 
 
 async def test_calls_that_go_on_without_the_circuit_are_counted(recorded: Recorded) -> None:

@@ -89,7 +89,7 @@ def test_a_hosts_span_is_the_parent_where_the_caller_has_none(recorded: Recorded
 def test_an_attempt_says_how_it_ended(recorded: Recorded) -> None:
     failed = an_outcome(Category.THROTTLED, error="429: slow down")
     with spans.attempt(CALLED, 3) as span:
-        spans.attempt_ended(span, failed, "failure")
+        spans.attempt_ended(span, failed)
     attempted = recorded.span("attempt payments")
     assert attempted.attributes == {
         OPERATION_ID: "op-test",
@@ -109,7 +109,7 @@ def test_an_attempt_says_how_it_ended(recorded: Recorded) -> None:
 
 def test_a_successful_attempt_is_no_error(recorded: Recorded) -> None:
     with spans.attempt(replace(CALLED, dependency="queue:orders"), 1) as span:
-        spans.attempt_ended(span, AttemptOutcome(number=1, started_at=NOON, duration_ms=1.0), "success")
+        spans.attempt_ended(span, AttemptOutcome(number=1, started_at=NOON, duration_ms=1.0))
     attempted = recorded.span("attempt queue")  # a queue's name is the caller's: no name of spans
     assert attempted.status.status_code is StatusCode.UNSET
 

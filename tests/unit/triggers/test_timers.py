@@ -1,8 +1,13 @@
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
+from azure.core.exceptions import AzureError, ServiceRequestError
 
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.triggers import timers
 from durable_retry.triggers.timers import last_fire
 
 NINE = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
@@ -24,3 +29,39 @@ NINE = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 )
 def test_the_hosts_record_says_when_a_timer_fired_last(status: dict[str, Any], last: datetime | None) -> None:
     assert last_fire(status) == last
+
+
+async def fired(timer: Any) -> None:
+    """Run a timer's function as the host does."""
+    context = SimpleNamespace(function_name="retry_watch", retry_context=None)
+    await timer._function._func(SimpleNamespace(), context, hub="hub")
+
+
+@pytest.mark.parametrize(
+    "error", [TaskHubUnavailableError("it is away"), ServiceRequestError("it is away\nin two lines")]
+)
+async def test_a_request_without_an_answer_is_one_line_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    monkeypatch.setattr(timers, "recover", AsyncMock(side_effect=error))
+    monkeypatch.setattr(timers, "EACH_MINUTE", ())
+    await fired(timers.watch)
+    (line,) = caplog.records
+    expected = f"retry_watch: {type(error).__name__}: it is away; the next run goes on"
+    assert (line.levelname, line.getMessage(), line.exc_info) == ("WARNING", expected, None)
+
+
+async def test_alerts_are_checked_also_when_what_failed_could_not_be_followed_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_alerts = AsyncMock()
+    monkeypatch.setattr(timers, "recover", AsyncMock(side_effect=AzureError("away")))
+    monkeypatch.setattr(timers, "EACH_MINUTE", (check_alerts,))
+    await fired(timers.watch)
+    check_alerts.assert_awaited_once()
+
+
+async def test_a_mistake_in_a_timer_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timers, "sweep", AsyncMock(side_effect=KeyError("a bug")))
+    with pytest.raises(KeyError):
+        await fired(timers.outbox_sweeper)

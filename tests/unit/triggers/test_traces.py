@@ -7,13 +7,14 @@ from typing import Any
 import azure.functions as func
 import pytest
 
-from durable_retry.engine.base.json_forms import TraceContext
-from durable_retry.engine.intake import Arrival, read_message
-from durable_retry.engine.operations.request import parse_envelope
-from durable_retry.services.submit import Naming, parse
-from durable_retry.triggers.events.streams import event_hubs_arrivals, kafka_arrivals
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.operations.envelope import parse_envelope
+from durable_retry.engine.sources.arrivals import Arrival, read_message
+from durable_retry.services.operations.submit import Naming, parse
+from durable_retry.services.queue import message_of
 from durable_retry.triggers.http import workflows
-from durable_retry.triggers.http.submissions import message_of, read_submission
+from durable_retry.triggers.http.submissions import read_submission
+from durable_retry.triggers.sources.streams import event_hubs_arrivals, kafka_arrivals
 
 BODY = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}
 EVENT = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order"}

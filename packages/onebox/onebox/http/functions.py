@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import logging
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,13 +66,38 @@ class Endpoint:
 
 
 def endpoints(catalogue: Catalogue, http: Http) -> tuple[Endpoint, ...]:
-    """Return the endpoints in the order in which they are tried.
+    """Return the endpoints in the order in which they are tried: that of the functions' names, case ignored.
+
+    The first that matches a path and its method wins, as in the Functions host (azure-functions-host issue
+    9876), however exact another one is.
 
     Raises:
         RouteError: A template is malformed, or its first segment belongs to the host.
     """
     found = (_endpoint(each, http.route_prefix) for each in catalogue.with_trigger(HTTP_TRIGGER))
-    return tuple(sorted(found, key=lambda each: each.template.precedence))
+    ordered = tuple(sorted(found, key=lambda each: each.function.name.upper()))
+    for hidden, by in shadowed(ordered):
+        _LOG.warning(
+            "%s (%s) is shadowed by %s (%s): as on Azure, routes are tried in the order of the names of "
+            "functions, and the first match wins; constrain a parameter, or rename one of the two",
+            *(hidden.function.name, hidden.template.text, by.function.name, by.template.text),
+        )
+    return ordered
+
+
+def shadowed(ordered: Sequence[Endpoint]) -> list[tuple[Endpoint, Endpoint]]:
+    """Return the endpoints whose requests, of one method at least, go to another that is tried earlier."""
+    pairs = []
+    for index, later in enumerate(ordered):
+        first = next((each for each in ordered[:index] if _takes_from(each, later)), None)
+        if first is not None:
+            pairs.append((later, first))
+    return pairs
+
+
+def _takes_from(first: Endpoint, later: Endpoint) -> bool:
+    is_method_shared = not first.methods or not later.methods or bool(first.methods & later.methods)
+    return is_method_shared and first.template.hides(later.template)
 
 
 def _endpoint(function: Function, prefix: str) -> Endpoint:

@@ -127,11 +127,8 @@ def instance_payload(
 
 
 def output_of(state: InstanceState) -> Any:
-    """Return an instance's output; for a failed one, what went wrong."""
-    if state.failure is not None and state.output is None:
-        failure = pb.TaskFailureDetails.FromString(state.failure)
-        return f"{failure.errorType}: {failure.errorMessage}"
-    return json_value(state.output)
+    """Return an instance's output; for a failed one, the text of what went wrong."""
+    return json_value(state.shown_output)
 
 
 def history_payload(

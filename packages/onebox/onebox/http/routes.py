@@ -1,8 +1,8 @@
 r"""Azure route templates: `orders/{id:int}/{part?}`, `files/{*path}`.
 
-They are ASP.NET Core's: constraints such as `{code:regex(^\d{{3}}$)}`, optional parameters, defaults,
-catch-alls, and an order of precedence: a literal segment, then a constrained parameter, a plain parameter,
-a catch-all. Matching ignores case. Source: "Routing in ASP.NET Core", Microsoft Learn.
+They are ASP.NET Core's: constraints such as `{code:regex(^\d{{3}}$)}`, optional parameters, defaults and
+catch-alls. Matching ignores case. No template is preferred for being more exact: see `functions.endpoints`.
+Source: "Routing in ASP.NET Core", Microsoft Learn.
 """
 
 import functools
@@ -26,10 +26,6 @@ _PARAMETER = re.compile(
     r"(?P<optional>\?)?(?:=(?P<default>[^{}]*))?\}"
 )
 _CONSTRAINT = re.compile(r":(?P<name>[a-zA-Z]+)(?:\((?P<argument>.*?)\))?(?=:[a-zA-Z]|$)")
-
-# Ranks of a segment, best first.
-_LITERAL, _CONSTRAINED, _PLAIN, _CONSTRAINED_CATCH_ALL, _CATCH_ALL = 1, 3, 4, 5, 6
-_MIXED = 2
 
 _INTEGER = re.compile(r"[+-]?\d{1,19}")
 _INT_LIMIT, _LONG_LIMIT = 2**31, 2**63
@@ -141,7 +137,7 @@ class _Parameter:
 class _Segment:
     pattern: re.Pattern[str]
     parameters: tuple[_Parameter, ...]
-    rank: int
+    alone: bool
     catch_all: bool = False
 
     @property
@@ -151,6 +147,10 @@ class _Segment:
     @staticmethod
     def _gives_way(parameter: _Parameter) -> bool:
         return parameter.optional or parameter.default is not None
+
+    @property
+    def takes_anything(self) -> bool:
+        return self.alone and not self.parameters[0].checks
 
     def match(self, text: str) -> dict[str, str] | None:
         found = self.pattern.fullmatch(text)
@@ -188,11 +188,6 @@ class RouteTemplate:
             raise RouteError(f"route {text!r}: a catch-all must come last")
         return cls(stripped, segments)
 
-    @property
-    def precedence(self) -> tuple[int, ...]:
-        """Sort key: the smaller is tried first. A longer template beats its own beginning."""
-        return (*(segment.rank for segment in self.segments), _CATCH_ALL + 1)
-
     @functools.cached_property
     def _lengths(self) -> tuple[int, float]:
         """The fewest and the most segments of a path that can match."""
@@ -204,6 +199,19 @@ class RouteTemplate:
         """Whether a path of so many segments can match."""
         fewest, most = self._lengths
         return fewest <= segments <= most
+
+    def hides(self, other: "RouteTemplate") -> bool:
+        """Whether every path of another template, its optional parts present, matches this one, too."""
+        if not self.takes(len(other.segments)):
+            return False
+        texts = list(_split(other.text)) if other.segments else []
+        for index, (text, segment) in enumerate(zip(texts, other.segments, strict=True)):
+            mine = self.segments[min(index, len(self.segments) - 1)]
+            if mine.takes_anything:
+                continue
+            if segment.parameters or mine.match(unquote(text)) is None:
+                return False
+        return True
 
     def match(self, parts: Sequence[str]) -> dict[str, str] | None:
         """Return the route parameters of a path; None when it does not match.
@@ -255,26 +263,13 @@ def _parse_segment(text: str, template: str) -> _Segment:
     pieces.append(_literal(text[end:], template))
     pattern = re.compile("".join(pieces), re.IGNORECASE)
     alone = len(parameters) == 1 and not pieces[0] and not pieces[-1]
-    return _Segment(
-        pattern, tuple(parameters), _rank(parameters, alone=alone, catch_all=bool(stars)), bool(stars)
-    )
+    return _Segment(pattern, tuple(parameters), alone, bool(stars))
 
 
 def _literal(text: str, template: str) -> str:
     if "{" in text or "}" in text:
         raise RouteError(f"route {template!r}: cannot read {text!r}")
     return re.escape(unquote(text))
-
-
-def _rank(parameters: list[_Parameter], *, alone: bool, catch_all: bool) -> int:
-    if not parameters:
-        return _LITERAL
-    constrained = any(each.checks for each in parameters)
-    if catch_all:
-        return _CONSTRAINED_CATCH_ALL if constrained else _CATCH_ALL
-    if not alone:
-        return _MIXED
-    return _CONSTRAINED if constrained else _PLAIN
 
 
 def _parse_parameter(found: re.Match[str], template: str) -> _Parameter:

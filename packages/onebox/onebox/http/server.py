@@ -145,11 +145,17 @@ class Admin:
         self._tasks: set[asyncio.Task[None]] = set()
         self.state = "Running"
 
-    async def answer(self, request: Request) -> Response:
-        """Answer a request; 404 for what the host does not have."""
+    async def answer(self, request: Request, *, authorised: bool) -> Response:
+        """Answer a request; 404 for what the host does not have.
+
+        Args:
+            request: Its path begins with /admin/.
+            authorised: Whether its caller may administer; without that it is one that anybody may make, and
+                its answer says nothing of where storage is.
+        """
         match request.url.path.lower().strip("/").split("/")[1:]:
             case ["host", "status"] if request.method == "GET":
-                return JSONResponse(self._status())
+                return JSONResponse(self._status(authorised=authorised))
             case ["host", "ping"] if request.method in {"GET", "POST"}:
                 return Response()
             case ["functions"] if request.method == "GET":
@@ -168,7 +174,7 @@ class Admin:
                 return await self._fire(function, request)
         return Response(status_code=404)
 
-    def _status(self) -> Mapping[str, Any]:
+    def _status(self, *, authorised: bool) -> Mapping[str, Any]:
         trouble = self._trouble()
         workers = {} if self._workers is None else {"workers": self._workers()}
         return {
@@ -180,7 +186,7 @@ class Admin:
             "versionDetails": f"onebox {__version__}",
             "instanceId": socket.gethostname(),
             "computerName": socket.gethostname(),
-            "storage": self._storage,
+            **({"storage": self._storage} if authorised else {}),
             "processUptime": round((self._clock.monotonic() - self._started) * 1000),
         }
 
@@ -262,7 +268,7 @@ class Application:
     async def _answer(self, request: Request) -> ASGIApp:
         path = raw_path(request)
         if path.lower().startswith("/admin/"):
-            return await self._admin.answer(request) if self._may_administer(request) else _refused()
+            return await self._administer(request)
         if not self.accepting:
             return _unavailable()
         for prefix, webhook in self.webhooks.items():
@@ -277,9 +283,12 @@ class Application:
             return PlainTextResponse(_HOME)
         return Response(status_code=404)
 
-    def _may_administer(self, request: Request) -> bool:
+    async def _administer(self, request: Request) -> Response:
         """Whoever waits for us to serve may ask whether we do; all else needs the master key."""
-        return request.url.path.lower() in _OPEN or self._keys.let_in(request, Level.ADMIN)
+        authorised = self._keys.let_in(request, Level.ADMIN)
+        if authorised or request.url.path.lower() in _OPEN:
+            return await self._admin.answer(request, authorised=authorised)
+        return _refused()
 
 
 def _is_handshake(request: Request) -> bool:

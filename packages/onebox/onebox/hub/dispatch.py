@@ -233,7 +233,7 @@ class WorkQueue[K]:
         finally:
             del self._running[key]
             again = self._again.pop(key, None)
-            if again is not None:
+            if again is not None and failure is None:  # else the owner says when, and it then sees all
                 self.put(key, again)
             self._fill()
             self._done(key, failure)

@@ -14,6 +14,7 @@ from onebox.hub.database import Transaction, is_entity
 from onebox.hub.dispatch import Key, Timers, WorkQueue
 from onebox.hub.invoker import InvocationLostError, Invoker
 from onebox.hub.model import Effects, Lane, now_us, to_datetime
+from onebox.hub.outage import is_damage
 from onebox.hub.reading import Reader
 from onebox.hub.settings import HubSettings
 from onebox.hub.workers import Workers, log_failure
@@ -54,6 +55,9 @@ class Engine:
 
     All of its memory can be rebuilt from the store (`recover`), which is what a start does, and what happens
     when a commit succeeded but its effects were lost.
+
+    Attributes:
+        dies: Whether the next stop stands for the death of the host (of a meaning on Azure's terms only).
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Engine:
         self._timers = Timers(reader.timers)
         self._ticking: asyncio.Task[None] | None = None
         self.waiters = Waiters()
+        self.dies = False
         self._held: set[str] = set()
         self.writer = Writer(
             db,
@@ -161,13 +166,20 @@ class Engine:
         self._timers.refill()
         targets = self._reader.ready_targets(now_us(self._clock))
         tasks = self._reader.ready_tasks()
+        # What has failed has its own time to be tried again; to wake it here would repeat it without a pause.
         for target, lane in targets:
-            self.wake(target, lane)
+            if target not in self._failures:
+                self.wake(target, lane)
         for seq, lane in tasks:
-            self._activities.put(seq, lane)
+            if seq not in self._failures:
+                self._take_up(seq, lane)
         if targets or tasks:
             _LOGGER.info("taking up %d inboxes and %d activities from the store", len(targets), len(tasks))
         self._timer_moved.set()
+
+    def _take_up(self, seq: int, lane: Lane) -> None:
+        """Have an activity run that was in the store already."""
+        self._activities.put(seq, lane)
 
     def wake(self, key: Key, lane: Lane) -> None:
         """Have somebody look at an instance, an entity or an activity."""
@@ -237,6 +249,9 @@ class Engine:
 
     def _try_again(self, key: Key, error: Exception) -> None:
         """Queue a work item again, later each time, for as long as it takes."""
+        if is_damage(error):
+            self.writer.outage.begin(error)
+            return
         count = min(self._failures[key], _DOUBLINGS)
         self._failures[key] += 1
         delay_us = min(_FIRST_RETRY_US * 2**count, _LONGEST_RETRY_US)
@@ -255,8 +270,12 @@ class Engine:
             try:
                 self._wake_due()
                 next_us = self._timers.next_due_us()
-            except Exception:
+            except Exception as error:
+                if is_damage(error):
+                    self.writer.outage.begin(error)
+                    return
                 _LOGGER.exception("timers could not be handed over, looking at the store anew")
+                self._failures.clear()  # the times of retries may be among what was lost
                 self.recover()
                 next_us = now_us(self._clock) + _FIRST_RETRY_US
             until = None if next_us is None else to_datetime(next_us)

@@ -3,6 +3,7 @@
 `gather` and `conclude` are pure: from messages and the SDK's answer to the changes of one transaction.
 """
 
+import json
 import logging
 import uuid
 from collections.abc import Sequence
@@ -204,6 +205,32 @@ def failed_result(batch: Batch, failure: pb.TaskFailureDetails) -> pb.EntityBatc
     return pb.EntityBatchResult(
         results=[failed] * len(batch.operations), entityState=events.text(batch.entity.state)
     )
+
+
+def conclude_dead(batch: Batch, function: str) -> BatchChanges:
+    """Return the changes of a batch whose function ended without an answer, as DurableTask.Core makes them.
+
+    The state stays and signals are gone. A call is answered with an external event that is named by its
+    request and whose result is plain text; a hub on Azure Storage stored it so (extension 3.14.1).
+    """
+    changes = conclude(batch, None, batch.at_us)
+    text = f"Invocation of function '{function}' failed with an exception."
+    details = {
+        "ErrorType": "FunctionInvocationFailed",
+        "ErrorMessage": text,
+        "StackTrace": None,
+        "InnerFailure": None,
+        "IsNonRetriable": True,
+    }
+    answer = json.dumps(
+        {"result": text, "exceptionType": "entity dispatch failed", "failureDetails": details}
+    )
+    for operation in batch.operations:
+        changes.done.append(operation.message)
+        if operation.caller is not None:
+            raised = events.event_raised(batch.at_us, operation.request.requestId, answer)
+            changes.posts.append(Post(operation.caller, Kind.RESULT, raised, operation.caller_execution_id))
+    return changes
 
 
 def commit_batch(tx: Transaction, changes: BatchChanges) -> None:

@@ -4,7 +4,7 @@ A protobuf message is the concatenation of its fields, so a request is joined fr
 taking them apart: each event is kept with the key and length of an `OrchestratorRequest.pastEvents` element;
 only the key differs in a turn's new ones.
 
-Which event carries what follows `orchestrator_service.proto` and Microsoft's in-memory backend; unlike that
+The members of each event follow `orchestrator_service.proto` and Microsoft's in-memory backend; unlike that
 one, every event bears the time at which it was written.
 """
 

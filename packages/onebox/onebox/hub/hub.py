@@ -149,7 +149,7 @@ class Hub:
         writing = open_writer(self._store_path)
         reading = open_reader(self._store_path)
         self._connections = [reading, writing]
-        self._engine = Engine(
+        self._engine = self._classes.engine(
             db=writing,
             reader=Reader(reading),
             invoker=self._invoker,
@@ -182,6 +182,11 @@ class Hub:
     def serve_locally(self) -> None:
         """Let durable clients of this process call the started hub without gRPC; see `local_channel`."""
         serve_locally(self.grpc_address, self._servicer)
+
+    def die(self) -> None:
+        """Let the next stop be the death of the host: on Azure's terms what it had fetched stays hidden."""
+        if self._engine is not None:
+            self._engine.dies = True
 
     async def settled(self) -> None:
         """Return once nothing can happen before the clock moves or somebody asks for something."""

@@ -209,10 +209,10 @@ def head_from(instance_id: str, row: tuple[object, ...]) -> Head:
     )
 
 
-def purge(tx: Transaction, instance_id: str, *, recursive: bool) -> int:
-    """Erase a finished instance, and with `recursive` the finished ones below; return how many."""
+def purge(tx: Transaction, instance_id: str, *, recursive: bool, finished_only: bool) -> int:
+    """Erase an instance, and with `recursive` the finished ones below; return how many."""
     status = status_of(tx, instance_id)
-    if status is None or not status.is_terminal:
+    if status is None or (finished_only and not status.is_terminal):
         return 0
     below = descendants(tx, instance_id, lambda found: found.is_terminal) if recursive else []
     for doomed in (instance_id, *(child for child, _ in below)):

@@ -14,8 +14,9 @@ class InvocationFailedError(Exception):
 
     From an activity it becomes the task's failure details. From an orchestrator or an entity it means that
     the SDK produced no answer at all (the function could not be loaded, say): the orchestration fails with
-    it, or each operation of the batch does. Any *other* exception says that the invocation itself did not
-    happen (the worker is stopping): the work item is given back and tried again.
+    it, and a batch is answered as one whose worker died. Any *other* exception but `InvocationLostError` says
+    that the invocation itself did not happen (the worker is stopping): the work item is given back and tried
+    again.
     """
 
     def __init__(self, error_type: str, message: str, stack_trace: str | None = None) -> None:
@@ -26,7 +27,11 @@ class InvocationFailedError(Exception):
 
 
 class InvocationLostError(Exception):
-    """Whoever ran an invocation is gone, and nobody knows how far it came: the work item is tried again."""
+    """Whoever ran an invocation is gone, and nobody knows how far it came.
+
+    As on Azure, a turn is tried again, an activity has failed, and of a batch the calls have failed and the
+    signals are gone.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,8 @@ class _Calls:
     """Makes the calls of one channel.
 
     Args:
-        address: Of the hub; looked up at each call, so that a hub that has stopped is unavailable.
+        address: The address of the hub; looked up at each call, so that a hub that has stopped is
+            unavailable.
         options: The client's channel options, of which the limits of a message count.
     """
 
@@ -156,7 +157,7 @@ async def call_serialized(address: str, name: str, request: bytes) -> list[bytes
     """Call a method for a client in another process; return the serialised answers.
 
     Args:
-        address: Of a hub that is served on the running event loop.
+        address: The address of a hub that is served on the running event loop.
         name: The method.
         request: Its message, serialised.
 

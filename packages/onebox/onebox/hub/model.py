@@ -51,7 +51,7 @@ class Kind(StrEnum):
 
 
 class Lane(IntEnum):
-    """Which queue a work item waits in; lower goes first, none starves (see `dispatch`)."""
+    """The queue that a work item waits in; lower goes first, none starves (see `dispatch`)."""
 
     DUE = 0  # woken by a timer: a retry or a deadline
     GOING = 1  # belongs to something that has started

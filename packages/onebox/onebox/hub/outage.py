@@ -20,6 +20,7 @@ _OUTAGE_CODES: Final = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
+_DAMAGE_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _FIRST_PAUSE: Final = timedelta(milliseconds=100)
 _LONGEST_PAUSE: Final = timedelta(seconds=5)
 
@@ -37,16 +38,26 @@ def ignore_outages(*, outage: bool) -> None:
 
 
 def is_outage(error: Exception) -> bool:
-    """Return whether SQLite failed for a reason that can pass, rather than for a mistake in a statement."""
-    if not isinstance(error, sqlite3.OperationalError):
-        return False
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _OUTAGE_CODES  # the rest of the code is a detail
+    """Return whether SQLite failed for the store's sake, rather than for a mistake in a statement."""
+    return _code_of(error) in _OUTAGE_CODES or is_damage(error)
+
+
+def is_damage(error: Exception) -> bool:
+    """Return whether SQLite found the file damaged, or that it is no store: no later try can succeed."""
+    return _code_of(error) in _DAMAGE_CODES
+
+
+def _code_of(error: Exception) -> int:
+    if not isinstance(error, sqlite3.DatabaseError):
+        return 0
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest of the code is a detail
 
 
 class Outage:
     """The present outage, if there is one, and the tries to end it.
 
-    States: none → begun (`begin`, at a failed commit) → none (`end`, at a commit that succeeds).
+    States: none → begun (`begin`, at a failed commit) → none (`end`, at a commit that succeeds). One that
+    damage begins lasts until the process ends.
 
     Args:
         clock: Paces the tries.
@@ -62,10 +73,18 @@ class Outage:
         self._over.set()
         self._trying: asyncio.Task[None] | None = None
         self.reason = ""
+        self.is_lasting = False
 
     def begin(self, error: Exception) -> None:
-        """Note that a commit has failed; the log gets one line per outage."""
-        if self.reason:
+        """Note that a commit has failed, or that the store is damaged; the log gets one line per outage."""
+        if self.is_lasting or (self.reason and not is_damage(error)):
+            return
+        self.is_lasting = is_damage(error)
+        if self.is_lasting:
+            self.reason = f"the task hub's store is damaged: {error}"
+            _LOGGER.error('%s; no work is taken, see docs/onebox.md, "A damaged store"', self.reason)
+            self._over.clear()
+            self._changed(outage=True)
             return
         self.reason = f"the task hub's store cannot be written: {error}"
         _LOGGER.error("%s; no work is taken until it can", self.reason)
@@ -75,7 +94,7 @@ class Outage:
 
     def end(self) -> None:
         """Note that a commit has succeeded."""
-        if not self.reason:
+        if not self.reason or self.is_lasting:
             return
         _LOGGER.warning("the task hub's store can be written again")
         self.reason = ""
@@ -94,9 +113,9 @@ class Outage:
 
     async def _try(self) -> None:
         pause = _FIRST_PAUSE
-        while self.reason:
+        while self.reason and not self.is_lasting:
             due = self._clock.now() + pause
-            while self._clock.now() < due and self.reason:
+            while self._clock.now() < due and self.reason and not self.is_lasting:
                 await self._clock.wait(due, self._over)
             pause = min(2 * pause, _LONGEST_PAUSE)
             try:

@@ -233,3 +233,34 @@ DELETE FROM archives WHERE seq = (SELECT archive FROM instances WHERE id = ?);
 -- name: archive.drop
 -- Erases an archive that no instance has.
 DELETE FROM archives WHERE seq = ?;
+
+-- name: host.alive
+-- The host lives.
+INSERT INTO host_lives (host, alive_us) VALUES (1, ?) ON CONFLICT (host) DO UPDATE SET alive_us = excluded.alive_us;
+
+-- name: host.last_alive
+-- When a host that has not stopped in order was last alive.
+SELECT alive_us FROM host_lives WHERE host = 1;
+
+-- name: host.stopped
+-- The host has stopped in order.
+DELETE FROM host_lives WHERE host = 1;
+
+-- name: message.hide
+-- At start: hides what a dead host had fetched for so long after it arrived, unless that is over.
+UPDATE messages SET delayed = 1, due_us = due_us + ?1 WHERE due_us <= ?2 AND due_us + ?1 > ?3;
+
+-- name: activity.hide
+-- At start: hides as many activities as a dead host had fetched, until an instant; what was hidden when it died stays so.
+INSERT INTO hidden_activities (seq, until_us)
+SELECT seq, ?1 FROM activities WHERE seq NOT IN (SELECT seq FROM hidden_activities WHERE until_us > ?2)
+ORDER BY seq LIMIT ?3
+ON CONFLICT (seq) DO UPDATE SET until_us = excluded.until_us;
+
+-- name: activity.show
+-- At start: forgets activities that are visible again, or are done.
+DELETE FROM hidden_activities WHERE until_us <= ? OR seq NOT IN (SELECT seq FROM activities);
+
+-- name: activity.hidden
+-- At start: until when which activities are hidden.
+SELECT seq, until_us FROM hidden_activities;

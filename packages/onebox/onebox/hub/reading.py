@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import durabletask.internal.orchestrator_service_pb2 as pb
+
 from onebox.hub.archive import unpack, unpacked_state
 from onebox.hub.database import QUERIES, is_entity
 from onebox.hub.events import unpacked
@@ -199,6 +201,14 @@ class InstanceState:
     completed_us: int | None
 
     @property
+    def shown_output(self) -> str | None:
+        """JSON text; of an instance that failed plain text, what went wrong, as on Azure Storage."""
+        if self.failure is None or self.output is not None:
+            return self.output
+        failure = pb.TaskFailureDetails.FromString(self.failure)
+        return f"{failure.errorType}: {failure.errorMessage}"
+
+    @property
     def characters(self) -> int:
         """How large its payloads are."""
         return sum(len(text) for text in (self.input, self.output, self.custom_status) if text)
@@ -217,7 +227,7 @@ class EntityState:
 
 @dataclass(frozen=True, slots=True)
 class InstanceFilter:
-    """Which instances to list; None and empty do not filter. Instants: from inclusive, to exclusive."""
+    """The instances to list; None and empty do not filter. Instants: from inclusive, to exclusive."""
 
     statuses: frozenset[Status] = frozenset()
     created_from_us: int | None = None
@@ -227,7 +237,7 @@ class InstanceFilter:
 
 @dataclass(frozen=True, slots=True)
 class EntityFilter:
-    """Which entities to list, as for instances; without `include_empty`, only those that have a state."""
+    """The entities to list, as for instances; without `include_empty`, only those that have a state."""
 
     id_prefix: str | None = None
     modified_from_us: int | None = None
@@ -262,7 +272,7 @@ class Listing:
         Args:
             wanted: Which.
             limit: None means as long as a page may be.
-            token: Of the page before; None to begin.
+            token: The token of the page before; None to begin.
             with_payloads: Whether inputs and outputs are read; the custom status always is.
         """
         conditions = _Conditions()

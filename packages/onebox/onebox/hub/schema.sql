@@ -77,6 +77,18 @@ CREATE TABLE IF NOT EXISTS activities (
 
 CREATE INDEX IF NOT EXISTS activities_by_instance ON activities (instance_id);
 
+-- On Azure Storage's terms only (see dead_host.py): when the host was last alive, no row after a stop in order; and
+-- the activities that a dead host had fetched, each until it is visible again.
+CREATE TABLE IF NOT EXISTS host_lives (
+    host     INTEGER PRIMARY KEY CHECK (host = 1),
+    alive_us INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE IF NOT EXISTS hidden_activities (
+    seq      INTEGER PRIMARY KEY,
+    until_us INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE IF NOT EXISTS entities (
     id           TEXT PRIMARY KEY,
     state        ANY,               -- null: it has none (never set, or deleted); a long one is packed, a blob

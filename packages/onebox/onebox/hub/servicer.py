@@ -148,7 +148,7 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
     async def PurgeInstances(
         self, request: pb.PurgeInstancesRequest, _: _Context
     ) -> pb.PurgeInstancesResponse:
-        """Erase finished instances: one, several, or those that match a filter."""
+        """Erase one instance or several, whatever they do, or finished ones that match a filter."""
         complete = True
         match request.WhichOneof("request"):
             case "purgeInstanceFilter":
@@ -365,9 +365,8 @@ def orchestration_state(instance: InstanceState, *, with_payloads: bool) -> pb.O
         tags=instance.tags,
     )
     if with_payloads:
-        answer.MergeFrom(
-            pb.OrchestrationState(input=text(instance.input or None), output=text(instance.output or None))
-        )
+        output = text(instance.shown_output or None)
+        answer.MergeFrom(pb.OrchestrationState(input=text(instance.input or None), output=output))
     if instance.scheduled_us is not None:
         answer.scheduledStartTimestamp.CopyFrom(timestamp(instance.scheduled_us))
     if instance.completed_us is not None:

@@ -22,7 +22,7 @@ class _AnyCase(StrEnum):
 
 
 class VersionMatch(_AnyCase):
-    """Which versions are run: all, exactly the app's own, or none newer than it."""
+    """The versions that are run: all, exactly the app's own, or none newer than it."""
 
     NONE = "None"
     STRICT = "Strict"
@@ -41,8 +41,9 @@ class Versioning:
     """The version of the app and what it does with others.
 
     Attributes:
-        default: Of instances started without one, sub-orchestrations too, and the app's own; None for none.
-        match: Which other versions it runs.
+        default: The version of instances started without one, sub-orchestrations too, and the app's own; None
+            for none.
+        match: The other versions that it runs.
         failure: What becomes of the rest.
     """
 
@@ -89,7 +90,11 @@ class AzureTerms:
         overtaken: Messages that come up to a second late.
         doubled: Activities that run twice at once.
         raced: Starts that leave time between the look and the write.
+        died: Activities and batches whose worker dies, before the function has run or after it.
+        unanswered: Messages and activities that are fetched, and whose fetch has no answer.
         skew_seconds: By so much a machine's clock may be wrong, either way.
+        control_hidden_seconds: How long a message that was fetched stays hidden unless it is dealt with.
+        work_hidden_seconds: How long an activity does.
     """
 
     seed: int
@@ -98,7 +103,11 @@ class AzureTerms:
     overtaken: float = 0.1
     doubled: float = 0.02
     raced: float = 0.3
+    died: float = 0.0
+    unanswered: float = 0.0
     skew_seconds: float = 15.0
+    control_hidden_seconds: float = 0.0
+    work_hidden_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -113,6 +122,8 @@ class HubSettings:
         cache_bytes: Serialised history and input kept in memory for live instances (0 keeps none).
         versioning: The app's version, and what it does with instances of another.
         replaceable: Statuses in which an instance gives way to a start under its id that says nothing of it.
+        drops_entity_messages: Whether messages of orchestrations to entities are lost, as on Azure Storage
+            while it orders them and they carry no timestamp.
         azure: The weaker terms of Azure Storage, for tests (see `azure_terms`); None keeps the hub's own.
         chains: Whether what a transaction wakes may run within its group; of no use when the invoker always
             has to be waited for.
@@ -129,6 +140,7 @@ class HubSettings:
     cache_bytes: int = 64 * 1024 * 1024
     versioning: Versioning = field(default_factory=Versioning)
     replaceable: frozenset[Status] = TERMINAL
+    drops_entity_messages: bool = False
     azure: AzureTerms | None = None
     chains: bool = True
     head_start_seconds: float = 0.0

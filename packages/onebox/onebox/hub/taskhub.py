@@ -141,12 +141,19 @@ class TaskHub:
         await self._change(lambda tx: instances.rewind(tx, instance_id, reason))
 
     async def purge(self, ids: Iterable[str], *, recursive: bool) -> int:
-        """Erase finished instances (and entities, by their ids); return how many there were."""
-        doomed = list(ids)
+        """Erase instances, and entities, by their ids; return how many there were.
+
+        As on Azure Storage it does not look at the status: an instance that runs is erased, too.
+        """
+        return await self._erase(list(ids), recursive=recursive, finished_only=False)
+
+    async def _erase(self, doomed: list[str], *, recursive: bool, finished_only: bool) -> int:
 
         def work(tx: Transaction) -> int:
             erased = sum(
-                entities.purge(tx, one) if is_entity(one) else instances.purge(tx, one, recursive=recursive)
+                entities.purge(tx, one)
+                if is_entity(one)
+                else instances.purge(tx, one, recursive=recursive, finished_only=finished_only)
                 for one in doomed
             )
             tx.give_pages_back()
@@ -172,7 +179,8 @@ class TaskHub:
             page = self._listing.instances(
                 replace(wanted, statuses=statuses), _PURGE_PAGE, token, with_payloads=False
             )
-            erased += await self.purge([state.id for state in page.items], recursive=recursive)
+            doomed = [state.id for state in page.items]
+            erased += await self._erase(doomed, recursive=recursive, finished_only=True)
             token = page.token
             if token is None:
                 return erased, True

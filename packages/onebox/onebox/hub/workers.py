@@ -19,13 +19,14 @@ from onebox.hub.entities import (
     BatchChanges,
     commit_batch,
     conclude,
+    conclude_dead,
     failed_result,
     gather,
     request_for,
 )
 from onebox.hub.instances import commit_activity, commit_turn
-from onebox.hub.invoker import InvocationFailedError, Invoker, TurnRequest
-from onebox.hub.model import FencedError, Head, Lane, Message, Status, Task, now_us
+from onebox.hub.invoker import InvocationFailedError, InvocationLostError, Invoker, TurnRequest
+from onebox.hub.model import FencedError, Head, Kind, Lane, Message, Status, Task, now_us
 from onebox.hub.reading import HistoryCache, Live, Reader
 from onebox.hub.settings import HubSettings, VersionFailure
 from onebox.hub.turn import Ended, Renewed, Rewound, Turn, choose, failed_response, interpret
@@ -34,6 +35,10 @@ from onebox.hub.writer import Writer
 _LOGGER = logging.getLogger(__name__)
 # The frames of the loops through which every orchestrator is entered: the SDK's, and ours around it.
 _LOOP_FRAMES = ('durabletask/worker.py"', 'onebox/worker/executors.py"')
+
+
+# What DurableTask.Core's `MessageSorter` orders and deduplicates by the timestamps that the Python SDK omits.
+_SORTED = frozenset({Kind.OPERATION, Kind.LOCK})
 
 
 class NotImmediateError(Exception):
@@ -146,7 +151,21 @@ class Workers:
         new = [opening, *(message.events for message in step.taken)]
         response = await self._run_orchestrator(step.live, new)
         self._faults(FaultPoint.TURN_ANSWERED)
-        return interpret(step.live.head, step.taken, opening, response, step.at_us)
+        turn = interpret(step.live.head, step.taken, opening, response, step.at_us)
+        if self._settings.drops_entity_messages:
+            self._drop_entity_messages(step.live.head, turn)
+        return turn
+
+    def _drop_entity_messages(self, head: Head, turn: Turn) -> None:
+        """Lose what Azure Storage takes for duplicates; it does not sort signals for later, nor unlocks."""
+        kept = [post for post in turn.posts if post.kind not in _SORTED or post.due_us is not None]
+        dropped, turn.posts = len(turn.posts) - len(kept), kept
+        if dropped:
+            _LOGGER.warning(
+                "%d messages of '%s' (%s) to entities are dropped, as on Azure Storage: set "
+                "extensions.durableTask.entityMessageReorderWindowInMinutes to 0 in host.json",
+                *(dropped, head.id, head.name),
+            )
 
     def _must_wait(self, head: Head) -> bool:
         """Whether an instance is left to an app of another version; everything for it stays in its inbox."""
@@ -252,19 +271,26 @@ class Workers:
         return gather(entity, visible, at_us), visible
 
     async def _answer_batch(self, batch: Batch) -> BatchChanges:
-        result = await self._run_entity(batch) if batch.operations else None
+        if not batch.operations:
+            self._faults(FaultPoint.BATCH_ANSWERED)
+            return conclude(batch, None, batch.at_us)
+        try:
+            changes = conclude(batch, await self._run_entity(batch), batch.at_us)
+        except (InvocationFailedError, InvocationLostError) as ended:
+            name = _name_of(batch.entity.id)
+            _LOGGER.error(  # noqa: TRY400 - the frames are ours
+                "a batch of %d for entity '%s' failed: %s", len(batch.operations), name, ended
+            )
+            changes = conclude_dead(batch, name)
         self._faults(FaultPoint.BATCH_ANSWERED)
-        return conclude(batch, result, batch.at_us)
+        return changes
 
     async def _run_entity(self, batch: Batch) -> pb.EntityBatchResult:
         name = _name_of(batch.entity.id)
         if name not in self._entity_names:
             unknown = f"Entity function named '{name}' was not registered!"
             return failed_result(batch, events.failure_details("EntityNotRegisteredError", unknown))
-        try:
-            result = await self._invoker.entity(name, request_for(batch))
-        except InvocationFailedError as failed:
-            return failed_result(batch, _details(failed))
+        result = await self._invoker.entity(name, request_for(batch))
         for action in result.actions:
             if action.HasField("startNewOrchestration"):
                 self._give_version(action.startNewOrchestration)
@@ -300,6 +326,14 @@ class Workers:
         except InvocationFailedError as failed:
             details = _details(failed)
             return lambda at_us, task_id: events.task_failed(at_us, task_id, details)
+        except InvocationLostError as lost:
+            _LOGGER.error(  # noqa: TRY400 - the frames are ours
+                "activity '%s' of '%s' failed: %s", task.name, task.instance_id, lost
+            )
+            dead = events.failure_details(
+                "FunctionInvocationFailed", f"Function '{task.name}' failed with an unhandled exception."
+            )
+            return lambda at_us, task_id: events.task_failed(at_us, task_id, dead)
         return lambda at_us, task_id: events.task_completed(at_us, task_id, result)
 
 

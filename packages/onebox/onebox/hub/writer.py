@@ -173,9 +173,11 @@ class Writer:
             answers_first: Whether the caller goes on before anything runs that `work` wakes.
 
         Raises:
-            StoreUnwritableError: The disk is full, or another process holds the lock.
+            StoreUnwritableError: The disk is full, another process holds the lock, or the store is damaged.
             Exception: What `work` raised (nothing of it is stored), or what the commit raised.
         """
+        if self.outage.is_lasting:
+            raise StoreUnwritableError(self.outage.reason)
         answer = asyncio.get_running_loop().create_future()
         self._waiting.append(_Pending(work, answer, answers_first and self._holds_back))
         self._begin()

@@ -1,15 +1,19 @@
 """The storage account of an app: an emulator of its own, one that is joined, or an external account."""
 
+import asyncio
 import logging
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from azure.core.exceptions import AzureError
+from azure.storage.queue import QueueServiceClient
+
 from onebox import CannotStartError
-from onebox.environment import BLOB_PORT, DEVELOPMENT_STORAGE, QUEUE_PORT, STORAGE, TABLE_PORT
+from onebox.environment import ACCOUNTS, BLOB_PORT, DEVELOPMENT_STORAGE, QUEUE_PORT, STORAGE, TABLE_PORT
 from onebox.storage.azurite import Azurite, PortChoice
-from onebox.storage.ports import StoragePorts, ports_from
+from onebox.storage.ports import WELL_KNOWN_KEY, StoragePorts, key_from, ports_from
 
 _LOG = logging.getLogger("onebox")
 
@@ -33,6 +37,11 @@ class StorageAccount:
         """Kind and endpoints, as `GET /admin/host/status` shows them."""
         return {"kind": self.kind, **self.endpoints}
 
+    @property
+    def trouble(self) -> str:
+        """Why an emulator that was started here does not serve; "" when it does."""
+        return "" if self.emulator is None else self.emulator.trouble
+
     async def stop(self) -> None:
         """Stop the emulator if it was started here."""
         if self.emulator is not None:
@@ -45,35 +54,41 @@ async def open_account(
     """Start or find the account that `AzureWebJobsStorage` names.
 
     Args:
-        environ: App settings; gets the connection string of an emulator that is not on the well-known ports,
-            because an SDK takes development storage to mean those.
+        environ: App settings; those that ask for development storage get the emulator's connection string,
+            because an SDK takes them to mean the well-known ports and key.
         folder: For the emulator's files.
         choice: Where an emulator may listen.
         join: Use the emulator that already listens on the preferred ports instead of starting one.
 
     Raises:
-        CannotStartError: The emulator cannot be started, or there is none to join.
+        CannotStartError: The emulator cannot be started, there is none to join, or it has another key.
     """
-    if STORAGE.get(environ).strip().rstrip(";") != DEVELOPMENT_STORAGE:
+    if not _asks_for_an_emulator(STORAGE.get(environ)):
         return StorageAccount("external", {})
-    preferred = ports_from(environ)
+    preferred, key = ports_from(environ), key_from(environ)
     if join:
-        return _joined(environ, preferred)
+        return await _joined(environ, preferred, key or WELL_KNOWN_KEY)
     if choice is PortChoice.AUTO and _ports_are_set(environ):
         choice = PortChoice.FIXED
-    emulator = Azurite(folder, preferred, choice)
+    emulator = Azurite(folder, preferred, choice, key=key)
     await emulator.start()
-    _publish(environ, emulator.ports)
+    _publish(environ, emulator.connection_string)
     return StorageAccount("own", emulator.ports.endpoints, emulator)
 
 
-def _joined(environ: MutableMapping[str, str], ports: StoragePorts) -> StorageAccount:
+async def _joined(environ: MutableMapping[str, str], ports: StoragePorts, key: str) -> StorageAccount:
     if not ports.all_answer():
         raise CannotStartError(
             f"no storage emulator to join on ports {ports}; start one with `onebox storage`"
         )
+    connection = ports.connection_with(key)
+    if not await asyncio.to_thread(_takes_the_key, connection):
+        raise CannotStartError(
+            f"the storage emulator on ports {ports} refuses the key: set {STORAGE.name} to what "
+            f"`onebox storage` has printed, or {ACCOUNTS.name} for both"
+        )
     _LOG.warning("joined the storage emulator on ports %s: its queues and tables are shared", ports)
-    _publish(environ, ports)
+    _publish(environ, connection)
     return StorageAccount("joined", ports.endpoints)
 
 
@@ -81,9 +96,22 @@ def _ports_are_set(environ: Mapping[str, str]) -> bool:
     return any(environ.get(each.name) for each in (BLOB_PORT, QUEUE_PORT, TABLE_PORT))
 
 
-def _publish(environ: MutableMapping[str, str], ports: StoragePorts) -> None:
-    if ports != StoragePorts():
-        environ[STORAGE.name] = ports.connection_string
+def _takes_the_key(connection: str) -> bool:
+    try:
+        with QueueServiceClient.from_connection_string(connection, retry_total=0) as client:
+            client.get_service_properties()
+    except AzureError:
+        return False
+    return True
+
+
+def _asks_for_an_emulator(value: str) -> bool:
+    return value.strip().rstrip(";") == DEVELOPMENT_STORAGE
+
+
+def _publish(environ: MutableMapping[str, str], connection: str) -> None:
+    asking = [name for name, value in environ.items() if _asks_for_an_emulator(value)]
+    environ.update(dict.fromkeys((STORAGE.name, *asking), connection))
 
 
 def storage_lines(account: StorageAccount) -> Iterator[str]:

@@ -65,7 +65,7 @@ class Blobs:
         """Write a block blob, over what may be there; its container is made when it is missing.
 
         Args:
-            account: Which account.
+            account: The account that is meant.
             path: `container/name`, the name with slashes if need be.
             content: All of it.
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onebox import CannotStartError
-from onebox.environment import BLOB_PORT, HIGHEST_PORT, QUEUE_PORT, TABLE_PORT, Variable
+from onebox.environment import ACCOUNTS, BLOB_PORT, HIGHEST_PORT, QUEUE_PORT, TABLE_PORT, Variable
 
 LOOPBACK = "127.0.0.1"
-_ACCOUNT = "devstoreaccount1"
-# The emulator's well-known key: public, the same everywhere, no secret.
-_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+ACCOUNT = "devstoreaccount1"
+WELL_KNOWN_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""The key that every emulator has unless it is given another: public, so no protection."""
 _KEEP_ALIVE_SECONDS = 130
 """Longer than clients keep idle connections. After Azurite's own 5 s a client may take a connection from its
 pool just as Azurite closes it, and a POST is not sent again."""
@@ -26,9 +26,13 @@ class StoragePorts:
 
     @property
     def connection_string(self) -> str:
-        """What a storage SDK needs to reach the emulator on these ports."""
+        """What a storage SDK needs to reach an emulator on these ports that has the well-known key."""
+        return self.connection_with(WELL_KNOWN_KEY)
+
+    def connection_with(self, key: str) -> str:
+        """Return what a storage SDK needs to reach an emulator on these ports whose account has this key."""
         endpoints = "".join(f"{name.title()}Endpoint={url};" for name, url in self.endpoints.items())
-        return f"DefaultEndpointsProtocol=http;AccountName={_ACCOUNT};AccountKey={_KEY};{endpoints}"
+        return f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={key};{endpoints}"
 
     @property
     def options(self) -> list[str]:
@@ -48,7 +52,7 @@ class StoragePorts:
     def endpoints(self) -> Mapping[str, str]:
         """The URL of each service."""
         services = {"blob": self.blob, "queue": self.queue, "table": self.table}
-        return {name: f"http://{LOOPBACK}:{port}/{_ACCOUNT}" for name, port in services.items()}
+        return {name: f"http://{LOOPBACK}:{port}/{ACCOUNT}" for name, port in services.items()}
 
     def __str__(self) -> str:
         """Return the port numbers as a person reads them."""
@@ -73,6 +77,22 @@ def _port_from(variable: Variable, settings: Mapping[str, str]) -> int:
     if not text.isdecimal() or not 0 < int(text) <= HIGHEST_PORT:
         raise CannotStartError(f"{variable.name} must be a number from 1 to {HIGHEST_PORT}, not {text!r}")
     return int(text)
+
+
+def key_from(settings: Mapping[str, str]) -> str | None:
+    """Return the account's key that AZURITE_ACCOUNTS sets; None when it is not set.
+
+    Raises:
+        CannotStartError: It names no key for the account.
+    """
+    text = ACCOUNTS.get(settings)
+    if not text:
+        return None
+    accounts = (each.strip().split(":") for each in text.split(";"))
+    for name, *keys in accounts:
+        if name == ACCOUNT and keys and keys[0]:
+            return keys[0]
+    raise CannotStartError(f"{ACCOUNTS.name} must be {ACCOUNT}:KEY")
 
 
 def free_ports() -> StoragePorts:

@@ -20,13 +20,15 @@ from urllib.parse import quote, urlsplit
 from urllib.request import getproxies
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
-from azure.storage.queue import QueueClient, QueueMessage
+from azure.storage.queue import LinearRetry, QueueClient, QueueMessage
 
 from onebox.storage.shared_key import SharedKey
 
 Encoding = Literal["base64", "none"]
 
 _THREADS = 8
+_RETRY_SECONDS: Final = 1
+_RETRIES: Final = 3
 _VERSION: Final = "2019-02-02"  # of the service's protocol, as the SDK sends it
 _ANSWER_SECONDS: Final = 20
 
@@ -220,7 +222,10 @@ class StorageQueues:
         """
         key = (connection, name)
         if key not in self._open:
-            client = QueueClient.from_connection_string(connection, name)
+            # The SDK's own first pause is 15 s: a listener would find storage late that is back, and its
+            # thread would outlast a stop.
+            retry = LinearRetry(backoff=_RETRY_SECONDS, retry_total=_RETRIES, random_jitter_range=0)
+            client = QueueClient.from_connection_string(connection, name, retry_policy=retry)
             self._open[key] = StorageQueue(client, self._threads)
         return self._open[key]
 

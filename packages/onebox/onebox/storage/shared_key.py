@@ -24,11 +24,11 @@ class SharedKey:
 
         Args:
             method: The HTTP method.
-            path: Of the URL, percent-encoded.
+            path: The path of the URL, percent-encoded.
             query: The URL's parameters as `name:value`, decoded and sorted.
             headers: Its `x-ms-` headers, names in lower case. Of the other headers that the service signs,
                 the request may have Content-Length alone.
-            length: Of the body, in bytes.
+            length: The length of the body, in bytes.
         """
         # A line per standard header; the service takes an empty line for a length of 0.
         standard = [method, "", "", str(length or ""), *[""] * 8]

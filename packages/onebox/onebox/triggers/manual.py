@@ -94,7 +94,7 @@ def event_data(
     """Return the data and metadata of a Service Bus, Event Hubs or Kafka trigger; None for another one.
 
     Args:
-        function: Whose trigger.
+        function: The function that has the trigger.
         text: The message; for a batch, a JSON array with an item per message.
         now: The enqueued time to claim.
         metadata: Properties by name, in place of invented ones; for a batch also a list with a value per

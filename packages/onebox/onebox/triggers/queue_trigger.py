@@ -2,7 +2,8 @@
 
 A message is hidden for ten minutes and hidden anew while it runs. Success deletes it. Failure shows it again
 `visibilityTimeout` after the end of the run, until it was received `maxDequeueCount` times: then it moves to
-`<queue>-poison`. After a crash at any point the message becomes visible again.
+`<queue>-poison`, which has no poison queue itself: what fails there so often is not delivered again. After a
+crash at any point the message becomes visible again. A trigger does not create its queue.
 Source: QueueListener and QueueProcessor of the WebJobs SDK's storage extension.
 """
 
@@ -11,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from azure.core.exceptions import AzureError
+from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.storage.queue import QueueMessage
 
 from onebox import CannotStartError
@@ -89,7 +90,6 @@ class QueueListener:
         self._listening = asyncio.create_task(self._listen(), name=f"queue {self._queue.name}")
 
     async def _listen(self) -> None:
-        await self._until_created()
         while not self._stopping:
             if await self._fetch():
                 self._backoff.begin_again()
@@ -110,19 +110,12 @@ class QueueListener:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _until_created(self) -> None:
-        while not self._stopping:
-            try:
-                await self._queue.create()
-            except Exception as error:  # noqa: BLE001 # as in _fetch
-                self._note_unreachable(error)
-                await self._pause(self._settings.max_polling_interval)
-            else:
-                return
-
     async def _fetch(self) -> bool:
         try:
             messages = await self._queue.receive(self._settings.batch_size, HIDDEN_SECONDS)
+        except ResourceNotFoundError:
+            self._note_missing()
+            return False
         except Exception as error:  # noqa: BLE001 # the listener must survive any error to try again
             self._note_unreachable(error)
             return False
@@ -154,6 +147,16 @@ class QueueListener:
         if not self._stopping:
             self._wake.clear()
 
+    def _note_missing(self) -> None:
+        """Say once that there is no such queue: as under the host, its trigger does not create it."""
+        if self._reachable:
+            _LOG.warning(
+                "queue %s does not exist and its trigger does not create it; messages are taken as soon as "
+                "somebody has created it",
+                self._queue.name,
+            )
+        self._reachable = False
+
     def _note_unreachable(self, error: Exception) -> None:
         if self._reachable:
             _LOG.warning(
@@ -163,7 +166,8 @@ class QueueListener:
 
     async def _process(self, message: QueueMessage) -> None:
         self._faults(HostPoint.QUEUE_RECEIVED)
-        if (message.dequeue_count or 0) > self._settings.max_dequeue_count and self._poison is not None:
+        if (message.dequeue_count or 0) > self._settings.max_dequeue_count:
+            # Without a poison queue the host leaves it hidden, ten minutes each time, until it expires.
             await self._move_to_poison(message, f"was received {message.dequeue_count} times")
             return
         try:

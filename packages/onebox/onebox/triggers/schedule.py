@@ -7,7 +7,7 @@ from typing import Protocol
 
 from croniter import croniter
 
-from onebox.host_json import parse_timespan
+from onebox.host_section import parse_timespan
 
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")

@@ -6,9 +6,10 @@ management API and the address of the hub.
 
 import base64
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import durabletask.internal.orchestrator_service_pb2 as pb
@@ -88,8 +89,8 @@ class DurableClients:
     """What a `durableClient` binding carries into a function.
 
     Attributes:
-        urls: Of the management API, and the task hub's name; a binding may name another hub, which onebox
-            does not have.
+        urls: The URLs of the management API, and the task hub's name; a binding may name another hub, which
+            onebox does not have.
         rpc_address: The hub's gRPC service, `host:port`.
         max_message_bytes: Largest gRPC message; 0 leaves it to the SDK.
         starts_are_atomic: Whether one transaction looks for an instance and creates it.
@@ -118,6 +119,28 @@ class DurableClients:
             "startsAreAtomic": self.starts_are_atomic,
         }
         return text_datum(json.dumps(content))
+
+
+_MOST_LEVELS: Final = 64
+"""The depth of JSON that an activity takes or returns: `MaxDepth` of Newtonsoft.Json, which the host uses."""
+
+_BRACES: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+
+
+def _require_readable(text: str) -> None:
+    """Refuse JSON that nests deeper than the host reads.
+
+    Raises:
+        InvocationFailedError: It does; the orchestration sees an activity that failed.
+    """
+    if text.count("{") + text.count("[") <= _MOST_LEVELS:
+        return
+    levels = 0
+    for found in _BRACES.finditer(text):
+        levels += (found[0] in "[{") - (found[0] in "]}")
+        if levels > _MOST_LEVELS:
+            detail = f"The reader's MaxDepth of {_MOST_LEVELS} has been exceeded."
+            raise InvocationFailedError("Newtonsoft.Json.JsonReaderException", detail)
 
 
 class HistoryNeededError(Exception):
@@ -226,13 +249,20 @@ class DurableInvoker:
         return answer
 
     async def activity(self, name: str, instance_id: str, task_id: int, input_json: str | None) -> str | None:
-        """Run an activity; see `Invoker.activity`."""
-        datum = json_datum("null" if input_json is None else input_json)
+        """Run an activity; see `Invoker.activity`.
+
+        As under the host, its input and its answer nest 64 levels at most.
+        """
+        given = "null" if input_json is None else input_json
+        _require_readable(given)
+        datum = json_datum(given)
         result = await self._run(_find(self._activities, name), datum, reason=f"{instance_id}#{task_id}")
         self._faults(HostPoint.ACTIVITY_RUN)
-        return (
-            None if result.returned is None or result.returned.value is None else str(result.returned.value)
-        )
+        if result.returned is None or result.returned.value is None:
+            return None
+        answer = str(result.returned.value)
+        _require_readable(answer)
+        return answer
 
     def _code_to_run_here(self, function: Function) -> Callable[..., Any] | None:
         """Return an orchestrator or entity to be run on this thread; None for one that is not."""

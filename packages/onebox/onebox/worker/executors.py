@@ -34,7 +34,7 @@ REPLAYED_FIRST: Final = 50
 """How many turns of an orchestrator that could go on are replayed before any goes on."""
 
 REPLAYED_THEN: Final = 32
-"""Of the turns after those, one in so many is replayed."""
+"""One in so many of the turns after those is replayed."""
 
 _LIMIT_BYTES: Final = 32 * 1024 * 1024
 # Of a generator with its context, beside its history: what an operation of Durable Retry takes.
@@ -91,7 +91,7 @@ class _CachedExecutor:
     """An orchestration between two turns.
 
     Attributes:
-        execution_id: Which execution it is.
+        execution_id: The id of the execution.
         chunks: How many turns' events it had seen before its last turn.
         seen: The new events of its last turn, framed as in the history.
         trace: The trace context under which it runs.

@@ -38,7 +38,7 @@ class RefusedError(Exception):
     """The other side answered with an error.
 
     Attributes:
-        name: Which error; the names are in `wire`.
+        name: The name of the error, see `wire`.
         details: A JSON value.
     """
 

@@ -37,14 +37,14 @@ class Outputs:
 
     @property
     def types(self) -> Collection[str]:
-        """Which bindings a function may have as outputs."""
+        """The bindings that a function may have as outputs."""
         return {*self._senders, *_ANSWERS}
 
     async def send(self, function: Function, result: Result, values: Mapping[str, str] | None = None) -> None:
         """Send every output that the function set; as in the host, the run fails when one cannot be sent.
 
         Args:
-            function: Whose outputs.
+            function: The function that has the outputs.
             result: What it returned.
             values: Values for expressions in the bindings, by lower-case name; None for none.
 

@@ -1,6 +1,7 @@
 """Worker processes: starts them, watches them, starts them again when they end, and stops them.
 
 starting ─► running ─► ended ─(pause, which doubles while they end soon)─► starting
+                         └─(too many crashes)─► gone; when all of them are, the host ends
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import signal
 import socket
 import sys
 import zlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -23,6 +24,7 @@ from onebox import CannotStartError
 from onebox.clock import Clock
 from onebox.worker import wire
 from onebox.worker.child import Configuration
+from onebox.worker.crashes import Crashes
 from onebox.worker.functions import Catalogue
 from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
 from onebox.worker.runner import OUT_OF_TIME
@@ -44,12 +46,16 @@ class _Slot:
     Attributes:
         link: To the process that runs; None while none does.
         restarts: How often the process was started again.
+        is_replaced: Whether it was the host that ended the process, which then is no crash.
+        is_gone: Whether it is not started again.
     """
 
     number: int
     process: asyncio.subprocess.Process | None = None
     link: Link | None = None
     restarts: int = 0
+    is_replaced: bool = False
+    is_gone: bool = False
     pause: timedelta = field(default=_FIRST_PAUSE)
     keeping: asyncio.Task[None] | None = None
 
@@ -63,6 +69,7 @@ class WorkerProcesses:
         function_timeout: How long a function may take; None for no limit.
         clock: Paces restarts.
         load_seconds: How long a process may take to load the app.
+        given_up: Called with the reason when all of them have crashed too often; none is started again.
 
     Attributes:
         handlers: What the processes may call in the host, by method.
@@ -78,6 +85,7 @@ class WorkerProcesses:
         clock: Clock,
         *,
         load_seconds: float = _LOAD_SECONDS,
+        given_up: Callable[[str], object] = lambda _: None,
     ) -> None:
         seconds = None if function_timeout is None else function_timeout.total_seconds()
         verbose = logging.getLogger("onebox").isEnabledFor(logging.DEBUG)
@@ -85,6 +93,8 @@ class WorkerProcesses:
         self._limit_seconds = None if seconds is None else seconds + _REPORT_SECONDS
         self._clock = clock
         self._slots = [_Slot(number) for number in range(count)]
+        self._crashes = Crashes(count, clock)
+        self._given_up = given_up
         self._turns = itertools.count()
         self._available = asyncio.Event()
         self._bound: dict[str, Link] = {}
@@ -169,6 +179,7 @@ class WorkerProcesses:
             if slot.link is link and slot.process is not None and slot.process.returncode is None:
                 _LOG.error("worker process %d is replaced: a function ran out of time", slot.process.pid)
                 link.cut()
+                slot.is_replaced = True
                 slot.process.kill()
 
     def _pick(self, key: str | None) -> Link | None:
@@ -212,7 +223,8 @@ class WorkerProcesses:
         """Start the process of a slot, and wait until it has loaded the app.
 
         Raises:
-            CannotStartError: It cannot load it, or not in time; then it has ended.
+            CannotStartError: It cannot load it.
+            _EndedWhileLoadingError: It has ended before it had, or did not load it in time.
         """
         with TemporaryFile("w+") as dump:
             slot.process, link = await self._spawn(dump.fileno())
@@ -229,7 +241,7 @@ class WorkerProcesses:
                 process, slot.process = slot.process, None
                 ended = _ending(await process.wait())
                 dump.seek(0)
-                raise CannotStartError(self._not_loaded(process.pid, ended, dump.read())) from None
+                raise _EndedWhileLoadingError(self._not_loaded(process.pid, ended, dump.read())) from None
         slot.link = link
         self._available.set()
         return wire.unpack_functions(functions)
@@ -254,14 +266,19 @@ class WorkerProcesses:
         return f"a worker process {ended} while it loaded the app"
 
     async def _keep(self, slot: _Slot) -> None:
-        """Start the process of a slot again whenever it has ended."""
+        """Start the process of a slot again whenever it has ended, until there are too many crashes."""
         started = self._clock.monotonic()
         while True:
             if slot.process is not None:
                 code = await slot.process.wait()
                 if self._clock.monotonic() - started >= _HEALTHY_SECONDS:
                     slot.pause = _FIRST_PAUSE
-                self._note_end(slot, f"worker process {slot.process.pid} {_ending(code)}")
+                what = f"worker process {slot.process.pid} {_ending(code)}"
+                is_crash, slot.is_replaced = not slot.is_replaced, False
+                if self._may_start_again(slot, what, is_crash=is_crash):
+                    _LOG.error("%s; it is started again in %.1f s", what, slot.pause.total_seconds())
+            if slot.is_gone:
+                return
             await self._wait(slot.pause)
             slot.pause = min(2 * slot.pause, _LONGEST_PAUSE)
             slot.restarts += 1
@@ -269,18 +286,27 @@ class WorkerProcesses:
             try:
                 await self._start(slot)
             except CannotStartError as obstacle:
-                self._obstacle = str(obstacle)
                 _LOG.error("%s", obstacle)
+                is_crash = isinstance(obstacle, _EndedWhileLoadingError)
+                self._may_start_again(slot, str(obstacle), is_crash=is_crash)
             else:
                 _LOG.info("worker process %d runs", slot.process.pid if slot.process else 0)
 
-    def _note_end(self, slot: _Slot, what: str) -> None:
+    def _may_start_again(self, slot: _Slot, what: str, *, is_crash: bool) -> bool:
+        """Note the end of a slot's process; return whether another is to be started in its place."""
         slot.process = None
         if slot.link is not None:
             slot.link.cut()
             slot.link = None
-            self._obstacle = what
-            _LOG.error("%s; it is started again in %.1f s", what, slot.pause.total_seconds())
+        self._obstacle = what
+        if is_crash:
+            self._crashes.note()
+            slot.is_gone = self._crashes.are_too_many
+        if slot.is_gone:
+            _LOG.error("%s; after %d crashes it is not started again", what, self._crashes.count)
+            if all(each.is_gone for each in self._slots):
+                self._given_up(f"{what}: after {self._crashes.count} crashes none is started again")
+        return not slot.is_gone
 
     async def _wait(self, pause: timedelta) -> None:
         due = self._clock.now() + pause
@@ -306,6 +332,10 @@ class WorkerProcesses:
             await process.wait()
         if slot.link is not None:
             slot.link.cut()
+
+
+class _EndedWhileLoadingError(CannotStartError):
+    """A process ended before it had loaded the app."""
 
 
 def _same_path() -> list[str]:

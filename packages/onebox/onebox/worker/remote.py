@@ -115,7 +115,7 @@ class RemoteStreams:
 class RemoteInvoker:
     """Runs durable functions in worker processes; an instance stays with one process as long as that runs.
 
-    When the process ends meanwhile, `WorkerLostError` is raised, and the hub runs the work again.
+    When the process ends meanwhile, `WorkerLostError` is raised.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ def client_calls(address: str) -> Handler:
     """Return the handler for calls of durable clients in worker processes.
 
     Args:
-        address: Of the hub, which this process serves.
+        address: The address of the hub, which this process serves.
     """
 
     async def answer(name: str, parts: Sequence[bytes]) -> Content:

@@ -142,7 +142,7 @@ def _users_frames(frame: TracebackType | None) -> TracebackType | None:
 
 @dataclass(frozen=True)
 class Retry:
-    """Which run this is under a runtime retry policy; shown to the function as `context.retry_context`."""
+    """A run's place under a runtime retry policy; shown to the function as `context.retry_context`."""
 
     count: int = 0
     max_count: int = 0

@@ -59,7 +59,7 @@ class Streams(Protocol):
         An answer that is cut off is logged and not completed.
 
         Args:
-            invocation_id: Of the request and its function.
+            invocation_id: The id of the request and its function.
             what: The function's name in the log.
             scope: The request, as ASGI has it.
             channel: To the client.

@@ -1,20 +1,28 @@
 import asyncio
+import os
 import shutil
+import signal
 import socket
+import stat
+import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
+from azure.core.exceptions import ClientAuthenticationError
 from azure.storage.queue import QueueClient
 
 from onebox import CannotStartError
 from onebox.environment import STORAGE
 from onebox.storage import installation
 from onebox.storage.account import open_account
-from onebox.storage.azurite import Azurite, PortChoice
-from onebox.storage.ports import StoragePorts, ports_from
-from scripts.processes import eventually, free_storage_ports
+from onebox.storage.azurite import ACCOUNT_KEY, Azurite, PortChoice
+from onebox.storage.ports import StoragePorts, key_from, ports_from
+from scripts.processes import PLAIN_HTTP, eventually, free_storage_ports
 from tests.support.onebox.process import OneboxProcess
 
 
@@ -39,16 +47,16 @@ def environment(ports: StoragePorts | None = None) -> dict[str, str]:
 async def test_a_second_data_folder_has_storage_of_its_own(
     running: tuple[Azurite, StoragePorts], tmp_path: Path
 ) -> None:
-    _, ports = running
+    azurite, ports = running
     second = Azurite(tmp_path / "other", ports, PortChoice.AUTO)
     await second.start()
     try:
         taken = {ports.blob, ports.queue, ports.table}
         assert not taken & {second.ports.blob, second.ports.queue, second.ports.table}
-        with QueueClient.from_connection_string(ports.connection_string, "mine") as mine:
+        with QueueClient.from_connection_string(azurite.connection_string, "mine") as mine:
             mine.create_queue()
             mine.send_message("mine")
-        with QueueClient.from_connection_string(second.ports.connection_string, "mine") as other:
+        with QueueClient.from_connection_string(second.connection_string, "mine") as other:
             other.create_queue()
             assert other.peek_messages() == []
     finally:
@@ -56,16 +64,49 @@ async def test_a_second_data_folder_has_storage_of_its_own(
     assert ports.all_answer()
 
 
+async def test_only_the_key_that_the_data_folder_keeps_opens_the_account(tmp_path: Path) -> None:
+    environ = environment(free_storage_ports()) | {"MoreStorage": "UseDevelopmentStorage=true;", "Name": "x"}
+    account = await open_account(environ, tmp_path, PortChoice.FIXED, join=False)
+    assert account.emulator is not None
+    try:
+        ports, key = account.emulator.ports, tmp_path / ACCOUNT_KEY
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+        assert environ[STORAGE.name] == environ["MoreStorage"] == ports.connection_with(key.read_text())
+        assert environ["Name"] == "x"
+        with QueueClient.from_connection_string(environ[STORAGE.name], "mine") as mine:
+            mine.create_queue()
+        with (
+            QueueClient.from_connection_string(ports.connection_string, "mine", retry_total=0) as known,
+            pytest.raises(ClientAuthenticationError),
+        ):
+            known.send_message("from a page that knows the well-known key")
+        asked = {"Origin": "https://page.example", "Access-Control-Request-Method": "POST"}
+        async with httpx.AsyncClient(headers=asked, verify=PLAIN_HTTP) as page:
+            for url in ports.endpoints.values():
+                answer = await page.options(f"{url}/mine/messages")
+                assert answer.status_code == 403
+                assert not [name for name in answer.headers if name.startswith("access-control")]
+    finally:
+        await account.stop()
+    again = Azurite(tmp_path, free_storage_ports())
+    await again.start()
+    await again.stop()
+    assert again.key == key.read_text()
+
+
 @pytest.mark.long
 async def test_storage_that_runs_is_joined_when_asked_for_and_said_aloud(
     running: tuple[Azurite, StoragePorts], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _, ports = running
+    azurite, ports = running
     environ = environment(ports)
+    with pytest.raises(CannotStartError, match="refuses the key"):
+        await open_account(environ, tmp_path / "other", PortChoice.AUTO, join=True)
+    environ["AZURITE_ACCOUNTS"] = f"devstoreaccount1:{azurite.key}"
     account = await open_account(environ, tmp_path / "other", PortChoice.AUTO, join=True)
     assert account.kind == "joined"
     assert account.described == {"kind": "joined", **ports.endpoints}
-    assert environ[STORAGE.name] == ports.connection_string
+    assert environ[STORAGE.name] == azurite.connection_string
     assert f"joined the storage emulator on ports {ports}" in caplog.text
     await account.stop()
     assert ports.all_answer()
@@ -109,7 +150,7 @@ async def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
     for round_ in range(2):
         azurite = Azurite(tmp_path / "azurite", free_storage_ports())
         await azurite.start()
-        with QueueClient.from_connection_string(azurite.ports.connection_string, "kept") as queue:
+        with QueueClient.from_connection_string(azurite.connection_string, "kept") as queue:
             if round_ == 0:
                 queue.create_queue()
                 queue.send_message("kept")
@@ -149,6 +190,40 @@ def test_ports_are_the_well_known_ones_unless_settings_differ() -> None:
     for text in ("x", "0", "65536"):
         with pytest.raises(CannotStartError, match="AZURITE_BLOB_PORT must be a number from 1 to 65535"):
             ports_from({"AZURITE_BLOB_PORT": text})
+
+
+def test_a_key_that_is_set_is_taken_and_one_for_another_account_is_no_key() -> None:
+    assert key_from({}) is None
+    assert key_from({"AZURITE_ACCOUNTS": "other:b;devstoreaccount1:a2V5:c"}) == "a2V5"
+    for text in ("other:b", "devstoreaccount1", "devstoreaccount1:"):
+        with pytest.raises(CannotStartError, match="AZURITE_ACCOUNTS must be devstoreaccount1:KEY"):
+            key_from({"AZURITE_ACCOUNTS": text})
+
+
+def test_one_that_dies_is_started_again_and_the_status_says_so_meanwhile(own_onebox: OneboxProcess) -> None:
+    listed = subprocess.run(
+        [shutil.which("pgrep") or "pgrep", "-f", f"azurite.js --location {own_onebox.data}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for pid in map(int, listed.stdout.split()):
+        os.kill(pid, signal.SIGKILL)
+
+    def status() -> dict[str, Any]:
+        answer: dict[str, Any] = own_onebox.client.get("/admin/host/status").json()
+        return answer
+
+    def ended() -> bool:
+        shown = status()
+        return shown["state"] == "Error" and "the storage emulator" in shown["errors"][0]
+
+    eventually(ended, "the status says that storage is away")
+    eventually(lambda: status()["state"] == "Running", "storage is there again")
+    own_onebox.raw_queue("served").send_message("served")
+    began = time.monotonic()
+    assert own_onebox.server.stop() == 0
+    assert time.monotonic() - began < 8  # below the last resort: no thread still waits for storage
 
 
 @pytest.mark.long

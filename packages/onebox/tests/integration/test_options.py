@@ -1,4 +1,5 @@
 import json
+import shutil
 import time
 from pathlib import Path
 from threading import Thread
@@ -8,7 +9,7 @@ import pytest
 from durabletask.client import TaskHubGrpcClient
 
 from scripts.processes import eventually
-from tests.support.onebox.process import OneboxProcess, write_app
+from tests.support.onebox.process import SAMPLE, OneboxProcess, write_app
 
 
 def test_with_auth_each_level_asks_for_its_key(tmp_path: Path) -> None:
@@ -25,10 +26,17 @@ def test_with_auth_each_level_asks_for_its_key(tmp_path: Path) -> None:
         assert client.get("/api/word", params={"code": keys["admin"]}).text == "first"
         assert client.get("/api/word", params={"code": keys["system"]}).status_code == 401
         assert client.get("/admin/functions").status_code == 401
+        assert "storage" not in client.get("/admin/host/status").json()
+        status = client.get("/admin/host/status", params={"code": keys["admin"]}).json()
+        assert status["storage"] == {"kind": "external"}
+        assert client.get("/admin/functions", params={"code": keys["system"]}).status_code == 401
+        assert client.get("/admin/functions", params={"code": keys["function"]}).status_code == 401
         assert client.get("/admin/functions", params={"code": keys["admin"]}).status_code == 200
         api = "/runtime/webhooks/durabletask/instances"
         assert client.get(api).status_code == 401
+        assert client.get(api, params={"code": keys["function"]}).status_code == 401
         assert client.get(api, params={"code": keys["system"]}).json() == []
+        assert client.get(api, params={"code": keys["admin"]}).json() == []
         assert onebox.data.stat().st_mode & 0o777 == 0o700
         with TaskHubGrpcClient(host_address=f"unix:{onebox.data / 'hub.sock'}") as hub:
             assert hub.get_orchestration_state("none") is None
@@ -77,3 +85,26 @@ def test_a_stop_during_a_long_run_takes_less_than_ten_seconds_and_exits_0(own_on
     assert time.monotonic() - began < 10
     assert "Traceback" not in own_onebox.log()
     caller.join()
+
+
+@pytest.mark.parametrize(("limit_bytes", "status"), [(None, 500), (5 * 1024 * 1024, 200)])
+def test_a_client_takes_messages_of_4_mib_unless_host_json_says_otherwise(
+    limit_bytes: int | None, status: int, tmp_path: Path
+) -> None:
+    shutil.copytree(SAMPLE, tmp_path / "app")
+    host_json = tmp_path / "app" / "host.json"
+    settings = json.loads(host_json.read_text())
+    if limit_bytes is not None:
+        settings["extensions"]["durableTask"]["maxGrpcMessageSizeInBytes"] = limit_bytes
+    host_json.write_text(json.dumps(settings))
+    onebox = OneboxProcess(tmp_path, tmp_path / "app")
+    onebox.server.start()
+    try:
+        onebox.start_orchestration("waits", "large", None)
+        onebox.raise_event("large", "go", "x" * 4 * 1024 * 1024)
+        onebox.until("large", "Completed")
+        assert onebox.client.get("/api/status/large").status_code == status
+        if status == httpx.codes.INTERNAL_SERVER_ERROR:
+            onebox.until_logged(r"Received message larger than max \(\d+ vs\. 4194304\)")
+    finally:
+        assert onebox.close() == 0

@@ -56,7 +56,6 @@ async def test_a_message_is_deleted_without_the_sdk_which_says_why_one_cannot_be
     onebox: OneboxProcess,
 ) -> None:
     client = onebox.raw_queue("bare")
-    client.create_queue()
     client.send_message("one")
     client.send_message("two")
     with ThreadPoolExecutor(1) as threads:

@@ -114,10 +114,20 @@ def test_the_log_has_each_line_once_in_the_hosts_form(workers: OneboxProcess) ->
     )
 
 
-def test_an_activity_that_ends_its_process_once_is_run_again(workers: OneboxProcess, tmp_path: Path) -> None:
+def failed(onebox: OneboxProcess, instance_id: str) -> str:
+    state = onebox.until(instance_id, "Completed", "Failed")
+    assert state["runtimeStatus"] == "Failed", state
+    return str(state["output"])
+
+
+def test_an_activity_that_ends_its_process_has_failed_and_is_not_repeated(
+    workers: OneboxProcess, tmp_path: Path
+) -> None:
     restarts = sum(each["restarts"] for each in described(workers))
     start(workers, "one", "exits-once", {"activity": "exits_once", "input": str(tmp_path)})
-    assert output_of(workers, "exits-once") == 2
+    output = failed(workers, "exits-once")
+    assert "Function 'exits_once' failed with an unhandled exception." in output
+    assert len(list(tmp_path.iterdir())) == 1
     workers.until_logged(r"worker process \d+ ended with exit code 7; it is started again in 0\.\d s")
     eventually(lambda: sum(each["restarts"] for each in described(workers)) == restarts + 1, "a new process")
     pids_of(workers)
@@ -128,60 +138,101 @@ def test_the_end_of_a_process_is_noticed_while_a_child_of_it_lives(
 ) -> None:
     start(workers, "one", "forks", {"activity": "forks_and_exits", "input": str(tmp_path)})
     try:
-        assert output_of(workers, "forks") == 2
+        failed(workers, "forks")
     finally:
         (tmp_path / "end").touch()
 
 
-def test_an_activity_that_always_ends_its_process_neither_spins_nor_stops_the_host(
+def test_activities_that_end_their_processes_neither_spin_nor_stop_the_host(
     own_workers: OneboxProcess, tmp_path: Path
 ) -> None:
-    runs = tmp_path / "runs"
-    runs.mkdir()
-    start(own_workers, "one", "exits", {"activity": "exits_always", "input": str(runs)})
-    eventually(lambda: len(list(runs.iterdir())) >= 4, "it is repeated")
-    own_workers.until_logged(r"again in 0\.8 s")  # the pauses double
-    # Through the host's own API: a function that starts it may be in the process that is ended.
-    path = "/runtime/webhooks/durabletask/orchestrators/many/beside"
-    assert own_workers.client.post(path, json={"times": 3, "text": ""}).status_code == 202
+    # Through the host's own API: a function that starts them may be in the process that is ended.
+    orchestrators = "/runtime/webhooks/durabletask/orchestrators"
+    for number in range(4):
+        given = {"activity": "exits_always", "input": str(tmp_path)}
+        accepted = own_workers.client.post(f"{orchestrators}/one/exits-{number}", json=given)
+        assert accepted.status_code == 202
+        failed(own_workers, f"exits-{number}")
+    own_workers.until_logged(r"again in 0\.2 s")  # the pauses double
+    beside = own_workers.client.post(f"{orchestrators}/many/beside", json={"times": 3, "text": ""})
+    assert beside.status_code == 202
     assert output_of(own_workers, "beside")[0] == 3
-    assert own_workers.manage("exits", "terminate").status_code == 202
-    own_workers.until("exits", "Terminated")
-    assert own_workers.client.get("/admin/host/status").json()["state"] in {"Running", "Error"}
 
 
-def test_the_work_of_a_process_that_is_killed_goes_to_another(workers: OneboxProcess, tmp_path: Path) -> None:
+def test_the_third_crash_of_the_one_process_ends_the_host_and_its_work_goes_on_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    onebox = OneboxProcess(tmp_path, APP, FUNCTIONS_WORKER_PROCESS_COUNT="1")
+    onebox.server.start()
+    try:
+        orchestrators = "/runtime/webhooks/durabletask/orchestrators"
+        for number in range(3):
+            given = {"activity": "exits_always", "input": str(tmp_path)}
+            accepted = onebox.client.post(f"{orchestrators}/one/exits-{number}", json=given)
+            assert accepted.status_code == 202
+            onebox.until_logged(rf"(?s)(worker process \d+ ended with exit code \d+;.*){{{number + 1}}}")
+        assert onebox.server.process is not None
+        assert onebox.server.process.wait(timeout=60) == 3
+        assert "; it is started again" in onebox.log()
+        last = onebox.log().splitlines()[-1]
+        assert re.fullmatch(
+            r"onebox: worker process \d+ ended with exit code \d+: after 3 crashes none is started again; "
+            r"here the Functions host ends, too, and the platform starts it",
+            last,
+        )
+        assert "Traceback" not in onebox.log()
+        onebox.server.process = None  # it has ended
+        onebox.server.start()
+        for number in range(3):
+            failed(onebox, f"exits-{number}")
+    finally:
+        onebox.close()
+
+
+def test_the_orchestration_of_a_process_that_is_killed_goes_on_in_another(
+    workers: OneboxProcess, tmp_path: Path
+) -> None:
     (notes := tmp_path / "notes").mkdir()
     given = {"folder": str(notes), "until": str(tmp_path / "until")}
     start(workers, "one", "killed", {"activity": "sleeps", "input": given})
     (first,) = eventually(lambda: list(notes.iterdir()) or None, "it runs")
     os.kill(int(first.name), signal.SIGKILL)
     workers.until_logged(f"worker process {first.name} was ended by SIGKILL")
-    workers.until_logged(r"work on '\d+' failed, again in 0\.1 s: the process at the other end ended\n\[")
-    eventually(lambda: len(list(notes.iterdir())) == 2, "it runs again")
-    (tmp_path / "until").touch()
-    assert output_of(workers, "killed") != int(first.name)
+    workers.until_logged("activity 'sleeps' of 'killed' failed: the process at the other end ended")
+    failed(workers, "killed")
+    assert list(notes.iterdir()) == [first]
     assert int(first.name) not in pids_of(workers)
 
 
 @pytest.mark.long
-def test_processes_that_are_killed_at_random_lose_and_double_nothing(own_workers: OneboxProcess) -> None:
+def test_processes_that_are_killed_at_random_fail_their_batches_and_double_nothing(tmp_path: Path) -> None:
+    # Three bear nine kills before the host ends.
+    onebox = OneboxProcess(tmp_path, APP, FUNCTIONS_WORKER_PROCESS_COUNT="3")
+    onebox.server.start()
+    try:
+        _kill_at_random(onebox)
+    finally:
+        onebox.close()
+
+
+def _kill_at_random(onebox: OneboxProcess) -> None:
     draws = random.Random(15)  # noqa: S311 # draws whom to kill
     killed: set[int] = set()
     for number in range(120):
         path = f"/runtime/webhooks/durabletask/orchestrators/count/added-{number}"
-        assert own_workers.client.post(path, json=f"key-{number % 3}").status_code == 202
+        assert onebox.client.post(path, json=f"key-{number % 3}").status_code == 202
         if number % 20 == 10:
-            running = [each["pid"] for each in described(own_workers) if each["state"] == "Running"]
+            running = [each["pid"] for each in described(onebox) if each["state"] == "Running"]
             for pid in draws.sample(running, min(1, len(running))):
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
-    outputs = [output_of(own_workers, f"added-{number}") for number in range(120)]
-    for key in range(3):  # each addition was seen once, by one orchestration
-        assert sorted(outputs[key::3]) == list(range(1, 41))
+    states = [onebox.until(f"added-{number}", "Completed", "Failed") for number in range(120)]
+    for key in range(3):  # each addition that was stored was seen once, by one orchestration
+        outputs = [each["output"] for each in states[key::3] if each["runtimeStatus"] == "Completed"]
+        assert sorted(outputs) == list(range(1, len(outputs) + 1))
     assert killed
     eventually(
-        lambda: sum(each["restarts"] for each in described(own_workers)) >= len(killed),
+        lambda: sum(each["restarts"] for each in described(onebox)) >= len(killed),
         "each kill is a restart",
     )
 

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from onebox import CannotStartError
-from onebox.host_json import HostJson, parse_timespan, read_host_json
+from onebox.durable_task import DurableTask
+from onebox.host_json import HostJson, read_host_json
+from onebox.host_section import parse_timespan
 from onebox.hub.model import TERMINAL, Status
 
 
@@ -121,3 +123,68 @@ def test_a_strategy_that_there_is_not_is_named(tmp_path: Path) -> None:
     content = {"version": "2.0", "extensions": {"durableTask": {"versionMatchStrategy": "Newest"}}}
     with pytest.raises(CannotStartError, match=r"versionMatchStrategy.*'None', 'Strict' or 'CurrentOrOlder'"):
         read(tmp_path, content)
+
+
+def durable_task(tmp_path: Path, content: dict[str, Any]) -> DurableTask:
+    return read(tmp_path, {"version": "2.0", "extensions": {"durableTask": content}}).extensions.durable_task
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (
+            {"entityMessageReorderWindowInMinute": 0},
+            (
+                "unknown key extensions.durableTask.entityMessageReorderWindowInMinute, "
+                "did you mean entityMessageReorderWindowInMinutes?"
+            ),
+        ),
+        (
+            {"storageProvider": {"controlQueueVisibilityTimout": "00:01:00"}},
+            (
+                "unknown key extensions.durableTask.storageProvider.controlQueueVisibilityTimout, "
+                "did you mean controlQueueVisibilityTimeout?"
+            ),
+        ),
+        (
+            {"notifications": {"eventGrid": {"topicEndpont": "x"}}},
+            (
+                "unknown key extensions.durableTask.notifications.eventGrid.topicEndpont, "
+                "did you mean topicEndpoint?"
+            ),
+        ),
+        ({"entityMessageReorderWindowInMinutes": "off"}, "entityMessageReorderWindowInMinutes: Input should"),
+        ({"entityMessageReorderWindowInMinutes": -1}, "greater than or equal to 0"),
+        ({"extendedSessionsEnabled": "perhaps"}, "extendedSessionsEnabled: Input should be a valid boolean"),
+        ({"storageProvider": {"type": "Azure"}}, "storageProvider.type: Input should be 'AzureStorage'"),
+        (
+            {"storageProvider": {"controlQueueVisibilityTimeout": "00:00:30"}},
+            "storageProvider.controlQueueVisibilityTimeout: Value error, must be at least 00:01:00",
+        ),
+        ({"tracing": {"traceReplayEvents": 7}}, "tracing.traceReplayEvents: Input should be a valid boolean"),
+    ],
+)
+def test_a_mistake_in_the_durable_extensions_settings_is_named(
+    tmp_path: Path, content: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(CannotStartError) as refused:
+        durable_task(tmp_path, content)
+    assert complaint in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "dropped"),
+    [
+        ({}, True),
+        ({"entityMessageReorderWindowInMinutes": 0}, False),
+        ({"storageProvider": {"type": "azurestorage"}}, True),
+        ({"storageProvider": {"type": "azureManaged"}}, False),
+        ({"storageProvider": {"type": "mssql"}}, False),
+    ],
+)
+def test_entity_messages_are_dropped_on_azure_storage_while_there_is_a_window(
+    tmp_path: Path,
+    content: dict[str, Any],
+    dropped: bool,  # noqa: FBT001 - a case
+) -> None:
+    assert durable_task(tmp_path, content).drops_entity_messages is dropped

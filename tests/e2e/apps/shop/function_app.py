@@ -64,6 +64,25 @@ def first_style(context: df.DurableOrchestrationContext) -> Generator[task.Task[
     return charge["status_code"]
 
 
+@app.orchestration_trigger(context_name="context")
+def rounds(
+    context: task.OrchestrationContext, keys: list[str]
+) -> Generator[task.Task[Any], Any, list[str] | None]:
+    """An orchestration that continues as new; the platform gives its child the same id in each round."""
+    key = yield context.call_sub_orchestrator("one_round", input="the same in each round")
+    if len(keys) < 2:
+        context.continue_as_new([*keys, key])
+        return None
+    return [*keys, key]
+
+
+@app.orchestration_trigger(context_name="context")
+def one_round(context: task.OrchestrationContext, _order: str) -> Generator[task.Task[Any], Any, str]:
+    """Call the warehouse in the same way in each round."""
+    charge = yield from durable_retry.call(context, dependency="warehouse", request={"path": "/fail/0"})
+    return str(charge["json"]["key"])
+
+
 @app.route(route="checkouts/{name}", methods=["POST"])
 @app.durable_client_input(client_name="client")
 async def check_out(req: func.HttpRequest, client: df.DurableFunctionsClient) -> func.HttpResponse:

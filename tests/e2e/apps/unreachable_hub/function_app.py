@@ -8,8 +8,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.services import submit as submission
-from durable_retry.stores.task_hub import TaskHubUnavailableError
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.stores.task_hub import TaskHub
 
 ROOT = Path(__file__).parents[4]
 
@@ -23,7 +23,7 @@ def note(key: str, began: datetime) -> None:
         starts.write(f"{key} {began.isoformat()} {datetime.now(UTC).isoformat()}\n")
 
 
-async def refuse(_hub: str, operation: OperationInput, _start_id: str) -> bool:
+async def refuse(_hub: TaskHub, operation: OperationInput, _start_id: str) -> bool:
     """Notes begin and end of the start and fails as an absent task hub does."""
     began = datetime.now(UTC)
     await asyncio.sleep(RUN_SECONDS)
@@ -31,7 +31,7 @@ async def refuse(_hub: str, operation: OperationInput, _start_id: str) -> bool:
     raise TaskHubUnavailableError("the task hub is down, as this test wants it")
 
 
-patch.object(submission, "start_operation", refuse).start()
+patch.object(TaskHub, "start_operation", refuse).start()
 
 spec = importlib.util.spec_from_file_location("the_app", ROOT / "function_app.py")
 assert spec is not None

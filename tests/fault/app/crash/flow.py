@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
-from durable_retry.engine.operations.operation import explicit_scope, operation_id_for
+from durable_retry.engine.operations.naming import explicit_scope, operation_id_for
 from durable_retry.engine.outbox import StoredEvent, number_of, operation_id_of
-from durable_retry.stores.outbox import events_of
-from durable_retry.stores.outbox_index import OUTBOX_TABLE
-from durable_retry.stores.tables import rows_after
+from durable_retry.stores.outbox.events import events_of
+from durable_retry.stores.outbox.index import OUTBOX_TABLE
+from durable_retry.stores.storage.tables import rows_after
 from tests.fault.app.crash.places import Place
 from tests.fault.app.crash.small_app import SmallApp
 from tests.support.http import call

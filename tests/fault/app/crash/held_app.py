@@ -30,7 +30,7 @@ STEPS = {
     "call": ("durable_retry.services.attempt.http_request", "send"),
     "step": ("durable_retry.services.attempt.handler", "change_step"),
     "note": ("durable_retry.services.attempt.attempt", "write_outcome"),
-    "commit": ("activities.operation", "commit_success"),
+    "commit": ("durable_retry.services.operations.ends", "commit_success"),
     "outbox": ("orchestrators.operation", "_start_outbox"),
     "complete": ("entities.idempotency_record", "complete"),
     "pending": ("durable_retry.services.outbox", "pending_of"),

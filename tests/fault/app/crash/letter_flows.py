@@ -4,16 +4,16 @@ import re
 from typing import override
 
 from durable_retry import clock
-from durable_retry.engine.base.names import outbox_instance
-from durable_retry.engine.dead_letters.record import Status, archived
+from durable_retry.console.bulk.replay_routes import start_replay_of_many
+from durable_retry.console.bulk.routes import start_action_on_many
+from durable_retry.engine.base.names import EventState, outbox_instance
+from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import ReplayBody
-from durable_retry.engine.outbox import EventState, outbox_id_of
+from durable_retry.engine.dead_letters.transitions import archived
+from durable_retry.engine.outbox import outbox_id_of
+from durable_retry.services.dead_letters.replay import replay_dead_letter
 from durable_retry.services.outbox import resend
-from durable_retry.services.replay import replay_dead_letter
 from durable_retry.stores.dead_letters.records import find_dead_letter, move_dead_letter
-from durable_retry.stores.task_hub import read_operation
-from durable_retry.triggers.http.bulk_actions import start_action_on_many
-from durable_retry.triggers.http.replays import start_replay_of_many
 from durable_retry.triggers.http.submissions import submit_operation
 from tests.fault.app.crash.flow import Expected, Flow, accepted, body, events_of_operation, operation_id
 from tests.fault.app.crash.places import Place
@@ -161,7 +161,7 @@ class EventReplayed(Resent):
 async def letter_of_operation(app: SmallApp, key: str) -> str:
     """Wait for an operation to fail, and return its dead letter's id."""
     await app.hub.tasks.wait_finished(operation_id(key))
-    instance = await read_operation(app.binding, operation_id(key))
+    instance = await app.binding.read_instance(operation_id(key))
     assert instance is not None
     assert instance.output is not None
     return str(instance.output["dead_letter"]["id"])

@@ -1,7 +1,7 @@
 """The places where an app can be killed: behind every write that it makes outside of its own process.
 
-They are found in the code, so that a new write is a place by itself: whatever `stores.tables` and the durable
-client have that does not only read, a message to a queue, and a request to a dependency.
+They are found in the code, so that a new write is a place by itself: whatever `stores.storage.tables` and the
+durable client have that does not only read, a message to a queue, and a request to a dependency.
 """
 
 import asyncio
@@ -20,10 +20,11 @@ from typing import Any, Final, Literal, override
 from azure.durable_functions import DurableFunctionsClient
 
 from durable_retry.services.attempt import http_client as downstream
-from durable_retry.stores import operation_index, queues, tables
 from durable_retry.stores.dead_letters import index as dead_letter_index
+from durable_retry.stores.operations import index as operation_index
+from durable_retry.stores.storage import lists, queues, tables, whole_tables
 
-_READS: Final = ("read", "rows_", "get_", "list_", "wait_", "close", "packed", "run_in_pool")
+_READS: Final = ("read", "rows_", "get_", "list_", "wait_", "close", "run_in_pool", "change_row")
 """Beginnings of the names of what only reads, and what carries out reads and writes alike."""
 
 _BESIDE: Final = frozenset({operation_index.TABLE, operation_index.NAMES_TABLE})
@@ -118,11 +119,11 @@ class Places:
 
     def watch(self) -> None:
         """Put the places into the app, for as long as the process lives."""
-        dead_letter_index._locks[asyncio.get_running_loop()] = self._lock
+        dead_letter_index._locks.values[asyncio.get_running_loop()] = self._lock
         # A row that is not in the first partition, where older versions had it, is looked for in both. So the
         # number of writes would depend on ids, and these on the time.
-        vars(tables)["crc32"] = lambda _: -1  # the last partition for every id
-        for name, function in _writes_of(tables):
+        vars(lists)["crc32"] = lambda _: -1  # the last partition for every id
+        for name, function in (*_writes_of(tables), *_writes_of(whole_tables)):
             _replace(function, self._recorded(function, name, names_table=True))
         for name, method in _writes_of(DurableFunctionsClient):
             setattr(DurableFunctionsClient, name, self._recorded(method, name))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, override
 
+from durable_retry.stores.task_hub import TaskHub
 from onebox.clock import SystemClock
 from onebox.faults import no_faults
 from onebox.hub import FaultPoints, Hub, HubSettings
@@ -26,14 +27,14 @@ class SmallApp:
 
     Attributes:
         hub: Its task hub.
-        binding: What a `durableClient` binding gives a function.
+        binding: What functions get as `hub`.
         places: Where its writes pass.
         activities: Names of its activities.
         letters: Dead letters by subject.
     """
 
     hub: Hub
-    binding: str
+    binding: TaskHub
     places: Places
     activities: Collection[str]
     letters: dict[str, str] = field(default_factory=dict)
@@ -80,7 +81,7 @@ async def small_app(
     clients = DurableClients(DurableUrls("http://127.0.0.1", "small"), hub.grpc_address)
     inputs.serve_clients(clients.datum())
     try:
-        yield SmallApp(hub, clients.datum().value, places, invoker.activities)
+        yield SmallApp(hub, TaskHub(clients.datum().value), places, invoker.activities)
     finally:
         await hub.stop()
 

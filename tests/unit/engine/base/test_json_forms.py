@@ -1,21 +1,17 @@
 """Codecs that are made of a class's fields: forms, defaults, older and newer writers."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from math import inf
 from typing import Annotated, Any, Literal, Self
 
 import pytest
 
-from durable_retry.engine.base.json_forms import (
-    MAX_TRACESTATE_CHARS,
-    Form,
-    JsonRecord,
-    MsInstant,
-    TraceContext,
-    trace_in,
-)
+from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant, UnreadableRecordError
+from durable_retry.engine.base.trace_context import MAX_TRACESTATE_CHARS, TraceContext, trace_in
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
 
@@ -63,6 +59,12 @@ class Outer(JsonRecord):
     control: Annotated[Colour, Form(name="hand")] = Colour.RED
     added: Annotated[str | None, Form(omits_none=True)] = None
     cached: Annotated[bool, Form(is_stored=False)] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers(JsonRecord):
+    seconds: float = 1.5
+    count: int = 3
 
 
 FULL = Outer(
@@ -126,6 +128,7 @@ def test_none_is_null_and_null_is_none() -> None:
 def test_null_where_a_value_must_be_takes_the_default() -> None:
     assert Outer.from_json({**STORED, "inner": None, "words": None}).inner == Inner()
     assert Outer.from_json({**STORED, "inner": None, "words": None}).words == ()
+    assert Numbers.from_json({"seconds": None, "count": None}) == Numbers()
 
 
 def test_a_member_that_older_code_does_not_know_is_left_out_while_it_is_none() -> None:
@@ -143,14 +146,45 @@ def test_a_field_that_is_not_stored_keeps_its_default() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"at": "yesterday"}, "yesterday"),
-        ({"colour": "green"}, "green"),
-        ({"inner": {"colour": "green"}}, "green"),
+        ({"at": "yesterday"}, "at: .*yesterday"),
+        ({"at": "2026-11-21T12:00:00"}, "at: .*no offset"),
+        ({"at": 5}, "at: .*: 5"),
+        ({"colour": "green"}, "colour: .*'green'"),
+        ({"size": "huge"}, "size: .*'huge'"),
+        ({"inner": {"colour": "green"}}, "inner/colour: .*'green'"),
+        ({"inners": [{}, {"colour": "green"}]}, "inners/1/colour: .*'green'"),
+        ({"by_name": {"n": ["x"]}}, "by_name/n/0: .*'x'"),
+        ({"row": {}}, "row: cannot be read"),
+        ({"stamp": "noon"}, "stamp: cannot be read: .*'noon'"),
     ],
 )
-def test_a_value_of_another_type_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Outer.from_json({**STORED, **changes})
+def test_a_value_of_another_type_is_refused_by_class_and_member(
+    changes: dict[str, Any], message: str
+) -> None:
+    for read in (Outer.from_json, lambda stored: Outer.from_json_text(json.dumps(stored))):
+        with pytest.raises(UnreadableRecordError, match=f"^this is no stored Outer: {message}"):
+            read({**STORED, **changes})
+
+
+@pytest.mark.parametrize("stored", [None, [], "text", 7])
+def test_what_is_no_object_is_refused(stored: Any) -> None:
+    with pytest.raises(UnreadableRecordError, match="this is no stored Outer: it: "):
+        Outer.from_json(stored)
+
+
+def test_the_text_is_read_as_what_it_holds() -> None:
+    assert Outer.from_json_text(json.dumps(STORED)) == FULL
+
+
+def test_half_a_surrogate_pair_is_read_from_text() -> None:
+    stored = {**STORED, "name": "\ud800", "payload": {"\ud800": "\ud800"}}
+    assert Outer.from_json_text(json.dumps(stored)) == Outer.from_json(stored)
+
+
+def test_a_number_is_written_as_it_was_stored() -> None:
+    for number in (10, 10.0, 0.1, inf):
+        written = Numbers.from_json({"seconds": number}).to_json()["seconds"]
+        assert (written, type(written)) == (number, type(number))
 
 
 def test_a_missing_member_without_a_default_is_named() -> None:

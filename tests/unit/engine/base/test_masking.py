@@ -191,3 +191,20 @@ def test_an_unedited_text_is_restored_whole() -> None:
 )
 def test_credentials_that_an_error_quotes_are_masked(text: str, shown: str) -> None:
     assert Masking().text(text) == shown
+
+
+DEEP = "[" * 3_000 + '{"pin": "1234"}' + "]" * 3_000
+
+
+@pytest.mark.parametrize("show", [Show.MASKED, Show.ALL])
+def test_the_text_of_a_message_may_nest_without_end(show: Show) -> None:
+    shown = Masking(show).shown({"message": DEEP})["message"]
+    assert isinstance(shown, str)
+    assert ("1234" in shown) is (show is Show.ALL)
+
+
+def test_content_is_masked_where_it_is_too_deep_to_be_looked_at_and_an_edit_keeps_it() -> None:
+    kept = {"json": json.loads(DEEP), "n": 1}
+    shown = MASKED.shown({"request": kept})["request"]
+    assert "1234" not in json.dumps(shown)
+    assert MASKED.restored("request", shown | {"n": 2}, kept)["json"] is kept["json"]

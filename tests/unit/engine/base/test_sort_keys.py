@@ -2,15 +2,16 @@
 
 from datetime import timedelta
 
-from durable_retry.engine.base.json_forms import (
+from durable_retry.engine.base.instants import (
     DIGITS,
     age,
+    from_age,
     from_microseconds,
     microseconds,
     newest_first,
     oldest_first,
 )
-from durable_retry.stores.tables import quoted
+from durable_retry.stores.storage.contents import quoted
 from tests.support.builders import NOON
 
 LATER = NOON + timedelta(microseconds=1)
@@ -32,6 +33,7 @@ def test_stored_keys_never_change() -> None:
 
 def test_an_instant_comes_back_from_its_microseconds() -> None:
     assert from_microseconds(microseconds(LATER)) == LATER
+    assert from_age(age(LATER)) == LATER
 
 
 def test_a_key_holds_no_character_that_tables_refuse_or_that_ends_a_list() -> None:

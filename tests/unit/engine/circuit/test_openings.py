@@ -52,12 +52,12 @@ def test_what_begins_no_epoch_is_no_opening() -> None:
     assert opening_of(Desk().breaker, replace(held, opened_at=None)) is None
 
 
-def test_the_oldest_make_room_and_the_latest_come_first() -> None:
+def test_the_oldest_make_room_and_the_latest_come_last() -> None:
     openings = Openings()
     for epoch in range(1, KEPT_OPENINGS + 11):
         openings = openings.with_opening(opening(epoch))
     assert openings.with_opening(opening(KEPT_OPENINGS)) is openings
-    assert [each["epoch"] for each in openings.to_view()] == list(range(KEPT_OPENINGS + 10, 10, -1))
+    assert [each.epoch for each in openings.items] == list(range(11, KEPT_OPENINGS + 11))
     assert Openings.from_json(openings.to_json()) == openings
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from durable_retry.engine.circuit import (
@@ -9,7 +11,7 @@ from durable_retry.engine.circuit import (
     Refused,
 )
 from durable_retry.engine.circuit.messages import PermitMessage, answer_from_json, answer_to_json
-from tests.support.builders import after
+from tests.support.builders import NOON, after
 from tests.support.circuit import SETTINGS, Desk, tripped, with_settings
 
 C = CircuitState
@@ -33,6 +35,25 @@ def test_a_probe_that_fails_opens_it_for_twice_as_long() -> None:
     desk.ask(30)
     desk.conclude(31, CallHealth.FAILURE)
     assert (desk.breaker.state, desk.breaker.retry_at) == (C.OPEN, after(91))
+
+
+def test_the_first_opening_is_kept_until_it_closes() -> None:
+    desk = tripped()
+    desk.ask(30)
+    desk.conclude(31, CallHealth.FAILURE)
+    assert (desk.breaker.first_opened_at, desk.breaker.opened_at) == (NOON, after(31))
+    desk.control(40, ManualControl.OPEN)
+    assert (desk.breaker.first_opened_at, desk.breaker.opened_at) == (NOON, after(40))
+    desk.control(50, ManualControl.CLOSE)
+    assert (desk.breaker.first_opened_at, desk.breaker.opened_at) == (None, None)
+
+
+def test_a_circuit_that_an_older_version_opened_keeps_that_opening() -> None:
+    desk = tripped()
+    desk.breaker = replace(desk.breaker, first_opened_at=None)
+    desk.ask(30)
+    desk.conclude(31, CallHealth.FAILURE)
+    assert desk.breaker.first_opened_at == NOON
 
 
 def test_a_probe_that_says_nothing_gives_its_lease_back() -> None:

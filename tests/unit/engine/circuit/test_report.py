@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from durable_retry.engine.base.sliding_window import Counts
-from durable_retry.engine.circuit import CallHealth, ReportBuffer, TakenHere
+from durable_retry.engine.circuit import CallHealth, CircuitState, ReportBuffer, TakenHere
 from durable_retry.engine.circuit.report import ProbeResult, Report
 from tests.support.builders import after
 from tests.support.circuit import SETTINGS, Desk, tripped, with_settings
@@ -271,3 +271,13 @@ def test_a_dead_dependency_costs_at_most_ten_messages_a_second_per_worker() -> N
     total, sent = messages(1_000, 10, every_nth_fails=1)
     assert total == 10_000
     assert 90 <= sent <= 101
+
+
+def test_a_circuit_opens_although_reports_were_lost() -> None:
+    """A worker that dies in an entity batch takes its signals with it; the calls after it fail, too."""
+    desk = Desk()
+    for second in range(20):
+        report = desk.report(second, failures=1)
+        if second % 2:  # The others are dropped with their batch.
+            desk.hear(report)
+    assert desk.breaker.state is CircuitState.OPEN

@@ -8,25 +8,29 @@ import pytest
 
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.dead_letters.document import DeadLetterDocument
+from durable_retry.engine.dead_letters.numbers import DeadLetterSample
 from durable_retry.engine.dead_letters.record import (
     MAX_MESSAGE_CHARS,
     MAX_NOTES,
-    STATUS_MOVES,
     DeadLetterRecord,
     FullError,
     Replay,
     Status,
     WrongStatusError,
-    archived,
-    failed_again,
     failure_group,
-    not_replayed,
-    noted,
     of_message,
     of_operation,
+    shortened,
+)
+from durable_retry.engine.dead_letters.transitions import (
+    STATUS_MOVES,
+    archived,
+    failed_again,
+    not_replayed,
+    noted,
     replayed,
     restored,
-    shortened,
 )
 from tests.support.builders import NOON, an_entry
 
@@ -79,6 +83,10 @@ def a_record(**changes: Any) -> DeadLetterRecord:
     return of_operation("dl-1", an_entry("op-1", **changes), NOON)
 
 
+def shown_of(record: DeadLetterRecord) -> dict[str, Any]:
+    return DeadLetterDocument.of(record, MASKED).to_json()
+
+
 def a_message(text: str = "not json") -> DeadLetterRecord:
     reason = DeadLetterReason.MALFORMED_JSON
     return of_message("dl-2", text, source="queue", message_id="m-1", reason=reason, detail="no", now=NOON)
@@ -90,24 +98,24 @@ def test_the_stored_form_reads_back(record: DeadLetterRecord) -> None:
 
 
 def test_what_is_shown_of_an_operation_is_its_request_and_not_its_policy() -> None:
-    shown = a_record().shown(MASKED)
+    shown = shown_of(a_record())
     assert shown["request"]["path"] == "/charges"
     assert "operation" not in shown
     assert "message" not in shown
 
 
 def test_what_is_shown_of_a_handler_is_its_input() -> None:
-    shown = a_record(handler="ship", request=None, input={"id": 1}).shown(MASKED)
+    shown = shown_of(a_record(handler="ship", request=None, input={"id": 1}))
     assert (shown["handler"], shown["input"]) == ("ship", {"id": 1})
 
 
 def test_what_is_shown_of_a_message_is_its_text() -> None:
-    shown = a_message().shown(MASKED)
+    shown = shown_of(a_message())
     assert (shown["message"], shown["operation_id"], shown["dependency"]) == ("not json", None, None)
 
 
 def test_a_shown_replay_does_not_hold_its_operation() -> None:
-    (shown,) = replayed(a_record(), REPLAY).shown(MASKED)["replays"]
+    (shown,) = shown_of(replayed(a_record(), REPLAY))["replays"]
     assert "operation" not in shown
 
 
@@ -190,3 +198,9 @@ def test_a_message_over_the_limit_says_that_it_was_cut(chars: int, is_cut: bool)
 
 def test_a_message_that_was_kept_before_its_length_was_counts_as_cut_at_the_limit() -> None:
     assert replace(a_message("x" * MAX_MESSAGE_CHARS), message_chars=None).is_cut
+
+
+def test_the_sample_of_a_group_keeps_the_beginning_of_the_detail() -> None:
+    sample = DeadLetterSample.of(replace(a_record(), detail="x" * 1_000))
+    assert (sample.id, sample.dependency, sample.detail) == ("dl-1", "payments", "x" * 300)
+    assert "unreadable" not in sample.model_dump()

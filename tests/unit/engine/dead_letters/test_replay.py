@@ -1,5 +1,6 @@
 """The rules of a single replay."""
 
+import json
 from typing import Any
 
 import pytest
@@ -98,6 +99,13 @@ def test_an_edit_of_what_was_shown_keeps_what_stands_behind_its_masks() -> None:
     edits = unmasked(body, record, Masking())
     assert edits.request == {"json": {"pin": "1234", "n": 2}}
     assert (edits.edits, edits.note) == (frozenset({"request"}), "n")
+
+
+def test_an_edit_that_nests_without_end_is_refused_before_it_is_walked() -> None:
+    record = of_operation("dl-1", an_entry("op-1"), NOON)
+    deep = json.loads("[" * 3_000 + "]" * 3_000)
+    with pytest.raises(InvalidInputError, match=r"/request/json/0.* nests deeper than 48 levels"):
+        unmasked(ReplayBody(request={"json": deep}), record, Masking())
 
 
 def test_an_edit_of_what_is_not_there_is_left_to_validation() -> None:

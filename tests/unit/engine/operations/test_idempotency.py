@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.operations.envelope import EventName
 from durable_retry.engine.operations.idempotency import (
     RECORD_MOVES,
     Claim,
@@ -15,14 +16,14 @@ from durable_retry.engine.operations.idempotency import (
     Record,
     RecordMove,
     RecordState,
-    _moved,
+    _checked_move,
     claim,
     complete,
     expire,
     removes_itself,
     state_of,
 )
-from durable_retry.engine.operations.operation import (
+from durable_retry.engine.operations.naming import (
     event_name,
     explicit_scope,
     fields_name,
@@ -30,7 +31,7 @@ from durable_retry.engine.operations.operation import (
     operation_id_for,
     source_name,
 )
-from durable_retry.engine.operations.request import EventName, parse_key, parse_operation
+from durable_retry.engine.operations.request import parse_key, parse_operation
 from tests.support.builders import NOON, after
 
 DAY = timedelta(days=1)
@@ -369,7 +370,7 @@ def test_a_record_expires_when_its_time_is_over_and_not_before() -> None:
 
 def test_illegal_moves_cannot_be_made() -> None:
     with pytest.raises(AssertionError, match="cannot claim from completed"):
-        _moved(RecordState.COMPLETED, RecordMove.CLAIM, IN_PROGRESS)
+        _checked_move(RecordState.COMPLETED, RecordMove.CLAIM, IN_PROGRESS)
 
 
 def test_only_an_expired_record_becomes_absent() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.json_forms import (
+from durable_retry.engine.base.instants import (
     from_rfc3339,
     optional_from_rfc3339,
     optional_to_rfc3339,
@@ -17,7 +17,8 @@ from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import FINISHED, FORM
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.dependency import Dependency, IdempotencySettings
+from durable_retry.engine.config.dependency import Dependency, IdempotencySettings
+from durable_retry.engine.operations.naming import operation_id_for, outbox_id_for, run_of
 from durable_retry.engine.operations.operation import (
     CONTENT_BYTES,
     OperationInput,
@@ -26,14 +27,11 @@ from durable_retry.engine.operations.operation import (
     digest_of,
     missing_credentials,
     operation_from,
-    operation_id_for,
-    outbox_id_for,
-    run_of,
     start_input,
     without_credentials,
 )
 from durable_retry.engine.operations.request import parse_operation
-from durable_retry.engine.retry.decide import attempt_seconds, is_over, latest_start, seconds_left
+from durable_retry.engine.retry.constraints import attempt_seconds, is_over, latest_start, seconds_left
 from durable_retry.engine.retry.history import KEPT_ATTEMPTS, AttemptOutcome, AttemptRecord, History
 from durable_retry.engine.retry.policy import PRESETS, RetryPolicy, Timeouts
 from durable_retry.engine.retry.retry_after import RetryHint

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.json_forms import TraceContext
+from durable_retry.engine.base.json_input import MAX_DEPTH, read_json
+from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import (
-    MAX_DEPTH,
     MAX_HEADER_VALUE_CHARS,
     MAX_PATH_CHARS,
     InvalidInputError,
@@ -18,18 +18,16 @@ from durable_retry.engine.base.validation import (
     path_problem,
     pointed_at,
     pointer_problem,
-    read_json,
     validated,
 )
+from durable_retry.engine.operations.envelope import EventName, parse_envelope
 from durable_retry.engine.operations.request import (
     MAX_QUEUE_DATA_BYTES,
     Event,
-    EventName,
     HttpCall,
     OperationRequest,
     canonical_json,
     fingerprint,
-    parse_envelope,
     parse_operation,
 )
 
@@ -411,7 +409,8 @@ def test_depth_is_limited() -> None:
     deep: Any = None
     for _ in range(MAX_DEPTH):
         deep = [deep]
-    assert problems_in({"handler": "h", "input": deep}) == {"": f"nests deeper than {MAX_DEPTH} levels"}
+    place = "/input" + "/0" * (MAX_DEPTH - 1)
+    assert problems_in({"handler": "h", "input": deep}) == {place: f"nests deeper than {MAX_DEPTH} levels"}
     assert parse_operation({"handler": "h", "input": deep[0]}).input == deep[0]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.operations.document import DeadLetterNote
 from durable_retry.engine.operations.status import (
     MAX_BYTES,
     UNFINISHED,
@@ -72,7 +73,8 @@ def test_the_status_document_has_the_contracts_fields() -> None:
         "created_at": "2026-11-21T12:00:00Z",
         "updated_at": "2026-11-21T12:00:01Z",
     }
-    assert replace(status, dead_letter={"id": "x"}).to_json()["dead_letter"] == {"id": "x"}
+    letter = {"id": "x", "category": "malformed", "reason": "MalformedJson", "detail": ""}
+    assert replace(status, dead_letter=letter).to_json()["dead_letter"] == letter
 
 
 def test_a_small_status_stays_as_it_is() -> None:
@@ -204,3 +206,9 @@ def test_states_without_operations_are_shown_as_zero() -> None:
         "waiting_retry": 0,
         "waiting_circuit": 0,
     }
+
+
+def test_a_dead_letter_whose_id_an_earlier_version_mistook_is_shown_without_it() -> None:
+    stored = {"category": "transient", "reason": "DeadlineExceeded", "detail": "late"}
+    assert DeadLetterNote.model_validate({"id": {"number": 1}, **stored}, strict=False).id is None
+    assert DeadLetterNote.model_validate({"id": "dl-1", **stored}, strict=False).id == "dl-1"

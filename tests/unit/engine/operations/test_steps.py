@@ -103,11 +103,11 @@ def test_a_record_that_was_deleted_meanwhile_is_written_anew() -> None:
     ],
 )
 def test_a_step_that_runs_nowhere_any_more_is_unknown(state: OperationState, status: str) -> None:
-    assert shown(running(), state) == {
+    assert shown(running(), state).to_json() == {
         "name": "charge",
         "status": status,
         "attempts": 1,
         "result": None,
     }
     done = shown(succeed(running(), running(), "5"), state)
-    assert (done["status"], done["result"]) == ("succeeded", 5)
+    assert (done.status, done.result) == (StepState.SUCCEEDED, 5)

@@ -8,12 +8,13 @@ import pytest
 from durable_retry.engine.base.names import FORM, Category, DeadLetterReason
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Refused, spread_seconds
+from durable_retry.engine.retry.constraints import attempt_seconds
 from durable_retry.engine.retry.decide import (
     DeadLetter,
     Done,
     Wait,
     after_attempt,
-    attempt_seconds,
+    after_failed_claim,
     overdue,
     record,
     while_blocked,
@@ -275,19 +276,72 @@ def test_a_turn_after_the_deadline_is_not_waited_for() -> None:
 
 
 def test_an_attempt_is_not_overdue_while_any_time_is_left() -> None:
-    assert overdue(an_operation(deadline_in=0.1), History(), NOON) is None
+    assert overdue(an_operation(deadline_in=0.1), a_history(1), None, NOON, FORM) is None
 
 
 def test_an_attempt_is_overdue_after_the_deadline() -> None:
-    decision = overdue(an_operation(deadline_in=0), a_history(2), NOON)
+    decision = overdue(an_operation(deadline_in=0), a_history(2), NOON, NOON, FORM)
     assert decision is not None
     assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
-    assert decision.detail.startswith("the deadline passed before attempt 3 could start")
+    assert decision.detail == (
+        "the deadline passed before attempt 3 could start (deadline 2026-11-21T12:00:00Z)"
+    )
 
 
 def test_an_operation_without_deadline_is_always_in_time() -> None:
     late = NOON + timedelta(days=4_000)
-    assert overdue(an_operation(deadline_in=None), History(), late) is None
+    assert overdue(an_operation(deadline_in=None), a_history(1), None, late, FORM) is None
+
+
+def test_a_deadline_that_passed_while_nobody_worked_says_so() -> None:
+    decision = overdue(an_operation(deadline_in=0), a_history(2), NOON - timedelta(minutes=5), NOON, FORM)
+    assert decision is not None
+    assert (
+        "it was due at 2026-11-21T11:55:00Z, and for 300 s nothing here worked on the operation"
+        in decision.detail
+    )
+
+
+def test_an_attempt_that_reached_its_worker_too_late_says_so() -> None:
+    outcome = an_outcome(number=2, category=Category.DEADLINE_EXCEEDED, counted=False)
+    due_at = outcome.started_at - timedelta(minutes=1)
+    decision = after_attempt(an_operation(deadline_in=0), a_history(1), outcome, NOON, due_at)
+    assert isinstance(decision, DeadLetter)
+    assert "no time was left for attempt 2: it was due at" in decision.detail
+    assert "for 60 s nothing here worked on the operation" in decision.detail
+
+
+def test_an_operation_that_was_never_tried_is_not_given_up_by_its_deadline() -> None:
+    late = an_operation(deadline_in=0)
+    assert overdue(late, History(), None, NOON, FORM) is None
+    assert overdue(late, History(own_failures=1), None, NOON, FORM) is not None
+    assert overdue(late, History(), None, NOON, 3) is not None
+
+
+def test_the_attempt_that_was_owed_is_the_last() -> None:
+    decision = after_attempt(an_operation(deadline_in=-60), History(), an_outcome(), NOON)
+    assert isinstance(decision, DeadLetter)
+    assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
+    assert "nothing here worked on the operation before its deadline; attempt 1 failed" in decision.detail
+
+
+def test_claims_that_fail_end_after_three_quarters_of_an_hour() -> None:
+    claims = [
+        after_failed_claim(an_operation(deadline_in=None), each, "died", NOON, FORM) for each in (19, 20)
+    ]
+    assert claims[0] is None
+    assert claims[1] is not None
+    assert (claims[1].category, claims[1].reason) == (Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED)
+    assert claims[1].detail == "nothing was sent: 20 claims of the key failed, the last by: died"
+
+
+def test_claims_that_fail_end_by_the_deadline_but_not_at_the_first_failure() -> None:
+    late = an_operation(deadline_in=0)
+    assert after_failed_claim(late, 4, "died", NOON, FORM) is None
+    ended = after_failed_claim(late, 5, "died", NOON, FORM)
+    assert ended is not None
+    assert ended.reason is DeadLetterReason.DEADLINE_EXCEEDED
+    assert after_failed_claim(late, 5, "died", NOON, 3) is None
 
 
 def test_a_short_attempt_needs_no_more_than_its_own_time() -> None:

@@ -8,7 +8,8 @@ import pytest
 from durable_retry.engine.base.names import FORM, Category
 from durable_retry.engine.circuit import CircuitSettings, PermitMessage, Permitted, Refused
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.limits import LimitSettings, NeedsSlot, Slot, SlotPostponed
+from durable_retry.engine.limits.limiter import Slot, SlotPostponed
+from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.pace import Pace
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.history import (

@@ -5,17 +5,17 @@ from typing import Any
 import httpx
 import pytest
 
-from durable_retry.engine.dependency import Dependency
+from durable_retry.engine.config.dependency import Dependency
 from durable_retry.services.attempt.http_client import (
     EscapedBaseUrlError,
     Request,
-    SendProgress,
     make_client,
     require_below,
     send,
     sending_over,
     target_url,
 )
+from durable_retry.services.attempt.http_pool import SendProgress
 
 API = Dependency(name="api", base_url="https://api.example.com/v1")
 ROOT = Dependency(name="root", base_url="https://api.example.com")

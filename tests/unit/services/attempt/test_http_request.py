@@ -1,11 +1,12 @@
 """Secrets and errors of an HTTP attempt."""
 
+import json
 from typing import Any
 
 import pytest
 
 from durable_retry.engine.base.text import Secret
-from durable_retry.engine.dependency import Auth, Dependency
+from durable_retry.engine.config.dependency import Auth, Dependency
 from durable_retry.services.attempt.http_client import BoundedResponse
 from durable_retry.services.attempt.http_request import error_line, error_text, kept_result, masked
 
@@ -61,6 +62,10 @@ def test_json_is_kept_as_json(content_type: str) -> None:
     assert kept_result(answer(b'{"a": 1}', content_type), PAYMENTS, LIMIT)["json"] == {"a": 1}
 
 
+def test_an_answer_of_the_deepest_json_is_kept_as_json() -> None:
+    assert "json" in kept_result(answer(b"[" * 48 + b"]" * 48), PAYMENTS, LIMIT)
+
+
 @pytest.mark.parametrize(
     ("body", "content_type"),
     [
@@ -69,6 +74,7 @@ def test_json_is_kept_as_json(content_type: str) -> None:
         (b"NaN", "application/json"),
         (b'"\\ud800"', "application/json"),
         (b"[" * 90, "application/json"),
+        (b"[" * 49 + b"]" * 49, "application/json"),
     ],
 )
 def test_what_is_not_json_that_can_be_passed_on_is_kept_as_text(body: bytes, content_type: str) -> None:
@@ -87,8 +93,19 @@ def test_a_body_over_the_limit_is_cut_and_says_so() -> None:
     assert result["truncated"]
 
 
+def test_the_parts_that_a_saga_wants_are_taken_before_the_cut() -> None:
+    body = json.dumps({"note": "x" * 200, "id": "r-sesame-open"}).encode()
+    result = kept_result(answer(body), PAYMENTS, LIMIT, ["/json/id", "/status_code", "/json/nothing"])
+    assert (len(result["body"]), result["truncated"]) == (LIMIT, True)
+    assert result["values"] == {"/json/id": "r-***", "/status_code": 200}
+
+
+def test_an_answer_that_is_not_cut_has_its_parts_in_their_places() -> None:
+    assert "values" not in kept_result(answer(b'{"id": 7}'), PAYMENTS, LIMIT, ["/json/id"])
+
+
 def test_a_body_that_was_cut_in_reading_says_so_too() -> None:
-    assert kept_result(answer(b"{}", is_cut=True), PAYMENTS, LIMIT)["truncated"]
+    assert kept_result(answer(b"{}", is_cut=True), PAYMENTS, LIMIT, ["/json"])["truncated"]
 
 
 def test_cookies_are_not_kept_and_secrets_are_masked() -> None:

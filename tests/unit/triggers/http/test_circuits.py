@@ -7,10 +7,11 @@ import pytest
 from durable_retry import clock
 from durable_retry.engine.circuit import Breaker, CircuitState
 from durable_retry.engine.circuit.snapshot import ClockDifference
-from durable_retry.engine.config import Config
+from durable_retry.engine.config.dependencies_file import Config
 from durable_retry.settings.configuration import using
-from durable_retry.stores.circuit import CircuitEntity
-from durable_retry.stores.circuit_cache import circuit_of, close_circuits
+from durable_retry.stores.circuit.cache import circuit_of, close_circuits
+from durable_retry.stores.circuit.entity import CircuitEntity
+from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http.circuits import get_circuit
 from tests.support.builders import NOON, PAYMENTS, after
 
@@ -23,15 +24,15 @@ async def test_a_circuit_is_shown_by_its_own_clock(
 ) -> None:
     """The clock of the machine that answers may be ahead, and the break not over yet."""
 
-    async def read(_: CircuitEntity) -> Breaker:
-        return OPEN
+    async def read(_: CircuitEntity) -> tuple[Breaker, None]:
+        return OPEN, None
 
-    monkeypatch.setattr(CircuitEntity, "read", read)
+    monkeypatch.setattr(CircuitEntity, "readable", read)
     route: Any = get_circuit
     request = func.HttpRequest("GET", "http://localhost/", route_params={"dependency": "payments"}, body=b"")
     with using(Config(dependencies={"payments": PAYMENTS})), clock.reading(lambda: after(25)):
-        cache = circuit_of("hub", PAYMENTS)
+        cache = circuit_of(TaskHub("hub"), PAYMENTS)
         cache.difference = ClockDifference(timedelta(seconds=ahead))
-        answer = await route(request, hub="hub")
+        answer = await route(request, hub=TaskHub("hub"))
         close_circuits()
     assert f'"state": "{state}"' in answer.get_body().decode().replace('":"', '": "')

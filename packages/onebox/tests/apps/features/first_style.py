@@ -143,7 +143,7 @@ async def old_by(req: func.HttpRequest, client: df.DurableFunctionsClient) -> fu
     return _json({"found": [each.instance_id for each in found], "all": len(everything)})
 
 
-@blueprint.route(route="old/{action:alpha}/{instance_id}", methods=["POST"])
+@blueprint.route(route="old/{action:regex(^(?!counter$)[a-z]+$)}/{instance_id}", methods=["POST"])
 @blueprint.durable_client_input(client_name="client")
 async def old_action(req: func.HttpRequest, client: df.DurableFunctionsClient) -> func.HttpResponse:
     instance_id = req.route_params["instance_id"]

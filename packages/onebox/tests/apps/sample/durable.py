@@ -32,9 +32,11 @@ async def status(req: func.HttpRequest, client: df.DurableFunctionsClient) -> fu
     state = await client.get_orchestration_state(req.route_params["instance_id"])
     if state is None:
         return func.HttpResponse(status_code=404)
+    failed = state.failure_details is not None
+    output = state.serialized_output if failed else json.loads(state.serialized_output or "null")
     document = {
         "status": state.runtime_status.name,
-        "output": json.loads(state.serialized_output) if state.serialized_output else None,
+        "output": output,
         "error": state.failure_details.message if state.failure_details else None,
     }
     return func.HttpResponse(json.dumps(document), mimetype="application/json")
@@ -89,6 +91,22 @@ def versions(context: task.OrchestrationContext, of_child: dict[str, str | None]
         return context.version
     child = yield context.call_sub_orchestrator("versions", version=of_child["version"])
     return [context.version, child]
+
+
+@blueprint.orchestration_trigger(context_name="context")
+def nests(context: task.OrchestrationContext, given: dict[str, int]) -> Turns:
+    """Pass a list that nests `taken` levels to an activity, which answers one of `returned` levels."""
+    text = "[" * given["taken"] + "]" * given["taken"]
+    answer = yield context.call_activity("nested", input=[given["returned"], json.loads(text)])
+    return str(answer).count("[")
+
+
+@blueprint.activity_trigger(input_name="given")
+def nested(given: list) -> list:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+    answer: list[Any] = []
+    for _ in range(given[0] - 1):
+        answer = [answer]
+    return answer
 
 
 @blueprint.activity_trigger(input_name="name")

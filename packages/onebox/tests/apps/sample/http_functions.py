@@ -34,7 +34,7 @@ def item_by_number(req: func.HttpRequest) -> str:
     return f"number {req.route_params['id']}"
 
 
-@blueprint.route(route="items/{name}", methods=["GET"])
+@blueprint.route(route="items/{name:regex(^(?!special$)(?![0-9]+$).+$)}", methods=["GET"])
 def item_by_name(req: func.HttpRequest) -> str:
     return f"name {req.route_params['name']}"
 

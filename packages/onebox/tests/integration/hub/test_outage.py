@@ -1,16 +1,19 @@
 """A disk without room: what has run is not run again, and the hub goes on when there is room."""
 
 import asyncio
+import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
 from durabletask import task
 
-from onebox.clock import SystemClock
-from onebox.hub import Hub
-from onebox.hub.model import Start, Status
+from onebox.clock import ManualClock, SystemClock
+from onebox.faults import FaultPoint
+from onebox.hub import Hub, HubSettings
+from onebox.hub.model import Start, Status, StoreUnwritableError
 from tests.support.onebox.backends import SDK_NOTICE, running_hub
-from tests.support.onebox.durable_app import App
+from tests.support.onebox.durable_app import App, AppInvoker
 
 pytestmark = SDK_NOTICE
 PARALLEL = 10
@@ -51,3 +54,74 @@ async def test_activities_run_once_however_long_their_results_cannot_be_stored(t
         assert (state.status, state.output) == (Status.COMPLETED, str(PARALLEL))
         assert sorted(runs) == list(range(PARALLEL))
         assert hub.trouble == ""
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB])
+@pytest.mark.parametrize("point", [FaultPoint.GROUP_FILLED, FaultPoint.ACTIVITY_ANSWERED])
+async def test_a_damaged_store_is_a_lasting_outage_and_nothing_runs_again(
+    tmp_path: Path, point: FaultPoint, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App()
+    runs: list[Any] = []
+
+    @app.activity
+    def work(number: int) -> None:
+        runs.append(number)
+
+    @app.orchestrator
+    def main(context: Any, _: Any) -> Any:
+        yield context.call_activity("work", input=1)
+
+    def damage(reached: FaultPoint) -> None:
+        if runs and reached is point:
+            error = sqlite3.DatabaseError("database disk image is malformed")
+            error.sqlite_errorcode = code
+            raise error
+
+    hub = Hub(
+        tmp_path / "hub.db", AppInvoker(app), SystemClock(), HubSettings(stop_seconds=0.1), faults=damage
+    )
+    await hub.start()
+    try:
+        async with asyncio.timeout(30):
+            await hub.tasks.start(Start("damaged", "main"))
+            while not hub.trouble:  # noqa: ASYNC110 - a test polls
+                await asyncio.sleep(0.01)
+            for _ in range(20):  # what is tried again is so within 0.1 s
+                await asyncio.sleep(0.01)
+            with pytest.raises(StoreUnwritableError, match="is damaged"):
+                await hub.tasks.start(Start("later", "main"))
+            assert runs == [1]
+            assert "is damaged: database disk image is malformed" in hub.trouble
+            assert len([each for each in caplog.records if each.levelname != "INFO"]) == 1
+    finally:
+        await hub.stop()
+
+
+async def test_an_error_of_any_kind_repeats_work_no_sooner_than_after_a_pause(tmp_path: Path) -> None:
+    app = App()
+    runs: list[Any] = []
+
+    @app.activity
+    def work(number: int) -> None:
+        runs.append(number)
+
+    @app.orchestrator
+    def main(context: Any, _: Any) -> Any:
+        yield task.when_all([context.call_activity("work", input=each) for each in (1, 2)])
+
+    def fail(reached: FaultPoint) -> None:
+        if runs and reached is FaultPoint.GROUP_FILLED:
+            raise RuntimeError("a kind that nobody foresaw")
+
+    hub = Hub(tmp_path / "hub.db", AppInvoker(app), ManualClock(), HubSettings(stop_seconds=0.1), faults=fail)
+    await hub.start()
+    try:
+        async with asyncio.timeout(10):
+            await hub.tasks.start(Start("failing", "main"))
+            while len(runs) < 2:  # noqa: ASYNC110 - a test polls
+                await asyncio.sleep(0.01)
+            await hub.settled()
+        assert sorted(runs) == [1, 2]  # the clock stands still
+    finally:
+        await hub.stop()

@@ -16,7 +16,10 @@ from scripts.processes import ROOT
 _HUB = ROOT / "packages" / "onebox" / "onebox" / "hub"
 
 # Run once per start, or by hand: they are meant to look at everything.
-_LOOK_AT_EVERYTHING = {"message.ready", "activity.ready", "entity.delete_empty", "entity.orphans"}
+_LOOK_AT_EVERYTHING = {
+    *("message.ready", "activity.ready", "entity.delete_empty", "entity.orphans"),
+    *("message.hide", "activity.hide", "activity.show", "activity.hidden"),
+}
 
 
 @pytest.fixture

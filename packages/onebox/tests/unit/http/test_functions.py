@@ -1,7 +1,70 @@
 import asyncio
 
+import pytest
+
 from onebox.host_json import Http
-from onebox.http.functions import Admission
+from onebox.http.functions import Admission, endpoints, shadowed
+from onebox.worker.functions import Binding, Catalogue, Function
+
+
+def function(name: str, route: str, *methods: str) -> Function:
+    properties = {"route": route, "methods": list(methods)}
+    trigger = Binding("req", "httpTrigger", is_output=False, properties=properties)
+    return Function(name, name, trigger, (trigger,))
+
+
+def shadows(*functions: Function) -> list[tuple[str, str]]:
+    found = shadowed(endpoints(Catalogue(functions), Http()))
+    return [(hidden.function.name, by.function.name) for hidden, by in found]
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["items/{id}", "items/{*rest}", "{kind}/{id}", "items/{id:minlength(3)}", "items/summary", "{*all}"],
+)
+def test_a_route_is_shadowed_by_a_match_of_a_function_whose_name_comes_first(first: str) -> None:
+    assert shadows(function("b", "items/summary", "GET"), function("A", first)) == [("b", "A")]
+
+
+@pytest.mark.parametrize(
+    ("first", "methods"),
+    [
+        ("items/{id:int}", ["GET"]),
+        (r"items/{id:regex(^(?!summary$).+$)}", ["GET"]),
+        ("items", ["GET"]),
+        ("items/{id}/more", ["GET"]),
+        ("items/{id}", ["POST"]),
+    ],
+)
+def test_a_route_that_does_not_match_or_takes_other_methods_shadows_nothing(
+    first: str, methods: list[str]
+) -> None:
+    assert shadows(function("b", "items/summary", "GET"), function("a", first, *methods)) == []
+
+
+def test_a_route_of_a_later_name_shadows_nothing_and_an_underscore_follows_the_letters() -> None:
+    assert shadows(function("a", "items/summary", "GET"), function("b", "items/{id}")) == []
+    assert shadows(function("getx", "items/summary", "GET"), function("get_", "items/{id}")) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "answers"), [(("a", "b"), "a"), (("B", "a"), "a"), (("get_", "getX"), "getX")]
+)
+def test_the_first_by_its_name_takes_a_request_however_exact_another_is(
+    names: tuple[str, str], answers: str
+) -> None:
+    found = endpoints(
+        Catalogue([function(names[0], "items/{id}"), function(names[1], "items/{*rest}")]), Http()
+    )
+    (taken, *_) = (each for each in found if each.template.match(["api", "items", "7"]) is not None)
+    assert taken.function.name == answers
+
+
+def test_the_start_warns_of_a_shadowed_route_and_names_both_functions(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    endpoints(Catalogue([function("sum", "items/summary", "GET"), function("one", "items/{id}")]), Http())
+    assert "sum (api/items/summary) is shadowed by one (api/items/{id})" in caplog.text
 
 
 def admission(*, outstanding: int = -1, concurrent: int = -1) -> Admission:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import pytest
+from azure.core.exceptions import ResourceNotFoundError
 from azure.functions.queue import QueueMessageInConverter
 from azure.storage.queue import QueueMessage
 
@@ -26,6 +27,7 @@ class QueueInMemory:
         self.log: list[tuple[str, ...]] = []
         self.receipts = 0
         self.look: Callable[[], None] = lambda: None
+        self.is_missing = False
 
     def watch(self, look: Callable[[], None]) -> None:
         self.look = look
@@ -40,6 +42,8 @@ class QueueInMemory:
 
     async def receive(self, count: int, hidden_seconds: int) -> list[QueueMessage]:
         assert hidden_seconds == HIDDEN_SECONDS
+        if self.is_missing:
+            raise ResourceNotFoundError("The specified queue does not exist.")
         taken, self.waiting = self.waiting[:count], self.waiting[count:]
         return taken
 
@@ -101,14 +105,14 @@ async def test_success_deletes() -> None:
     bench = Bench(succeeds)
     bench.queue.add("m", "x")
     await bench.until_idle()
-    assert bench.queue.log == [("create",), ("delete", "m", "first")]
+    assert bench.queue.log == [("delete", "m", "first")]
 
 
 async def test_failure_shows_the_message_again_after_the_visibility_timeout() -> None:
     bench = Bench(fails)
     bench.queue.add("m", "x", dequeue_count=2)
     await bench.until_idle()
-    assert bench.queue.log == [("create",), ("hide", "m", "30")]
+    assert bench.queue.log == [("hide", "m", "30")]
 
 
 async def test_the_last_failure_moves_to_the_poison_queue_copy_first() -> None:
@@ -116,7 +120,7 @@ async def test_the_last_failure_moves_to_the_poison_queue_copy_first() -> None:
     bench.queue.add("m", "x", dequeue_count=3)
     await bench.until_idle()
     assert bench.poison.log == [("create",), ("put", "x")]
-    assert bench.queue.log == [("create",), ("delete", "m", "first")]
+    assert bench.queue.log == [("delete", "m", "first")]
 
 
 async def test_a_message_received_too_often_moves_without_a_run() -> None:
@@ -130,7 +134,39 @@ async def test_without_a_poison_queue_a_failed_message_stays_hidden() -> None:
     bench = Bench(fails, poison=False)
     bench.queue.add("m", "x", dequeue_count=9)
     await bench.until_idle()
-    assert bench.queue.log == [("create",)]
+    assert bench.queue.log == []
+
+
+async def test_without_a_poison_queue_a_message_runs_maxdequeuecount_times_and_never_again() -> None:
+    runs: list[str] = []
+
+    async def counts(message: QueueMessage, _: bytes) -> None:
+        runs.append(str(message.id))
+
+    bench = Bench(counts, poison=False)
+    bench.queue.add("last", "x", dequeue_count=3)
+    bench.queue.add("over", "x", dequeue_count=4)
+    await bench.until_idle()
+    assert runs == ["last"]
+    assert bench.queue.log == [("delete", "last", "first")]
+
+
+async def test_a_queue_that_is_missing_is_said_once_and_read_once_it_is_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench(succeeds)
+    bench.queue.is_missing = True
+    bench.listener.start()
+    for _ in range(3):
+        bench.clock.advance(timedelta(minutes=5))
+        await bench.settle()
+    assert caplog.text.count("queue work does not exist and its trigger does not create it") == 1
+    bench.queue.is_missing = False
+    bench.queue.add("m", "x")
+    bench.clock.advance(timedelta(minutes=5))
+    await bench.settle()
+    await bench.listener.stop(1)
+    assert bench.queue.log == [("delete", "m", "first")]
 
 
 async def test_a_long_run_is_hidden_anew_every_five_minutes_and_deleted_by_its_last_receipt() -> None:
@@ -150,7 +186,7 @@ async def test_a_long_run_is_hidden_anew_every_five_minutes_and_deleted_by_its_l
     await bench.settle()
     await bench.listener.stop(1)
     hidden = ("hide", "m", "600")
-    assert bench.queue.log == [("create",), hidden, hidden, ("delete", "m", "receipt 2")]
+    assert bench.queue.log == [hidden, hidden, ("delete", "m", "receipt 2")]
 
 
 async def test_the_next_batch_waits_until_few_enough_run() -> None:
@@ -186,7 +222,7 @@ async def test_a_stop_gives_back_what_does_not_finish() -> None:
     bench.listener.start()
     await bench.settle()
     await bench.listener.stop(0.01)
-    assert bench.queue.log == [("create",), ("hide", "m", "0")]
+    assert bench.queue.log == [("hide", "m", "0")]
 
 
 async def test_a_message_that_somebody_else_took_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:

@@ -63,7 +63,9 @@ async def test_who_holds_up_the_loop_is_named_again_and_again() -> None:
     loop = WorkerLoop()
     loop.start()
     try:
-        loop.watch(Path(__file__).parent, first_seconds=0.001)
+        loop.watch(
+            Path(__file__).parent, first_seconds=0.05
+        )  # the loop itself is held up for less, under load too
 
         async def hold_up() -> bool:
             return heard.enough.wait(30)
@@ -77,7 +79,7 @@ async def test_who_holds_up_the_loop_is_named_again_and_again() -> None:
             each.join(10)
             assert not each.is_alive(), "it ends with the loop"
     place = rf"{re.escape(__file__)}, line \d+, in .*hold_up"
-    for line, seconds in zip(heard.lines, ("0.001", "0.002"), strict=False):
+    for line, seconds in zip(heard.lines, ("0.05", "0.1"), strict=False):
         assert re.fullmatch(f"the event loop has been held up for {seconds} s: it is at {place}", line)
 
 

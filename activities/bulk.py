@@ -1,0 +1,109 @@
+"""The activities of a bulk replay and of other bulk actions: listing what is next, and doing a few."""
+
+import azure.durable_functions as df
+
+from durable_retry.binding import TaskHub, bind_hub
+from durable_retry.console.bulk.actions import do_batch, letters_page, unfinished_page
+from durable_retry.console.bulk.ends import count_ends
+from durable_retry.console.bulk.replay import replay_some
+from durable_retry.console.bulk.shapes import BulkAction, UnfinishedFilter, counts_of
+from durable_retry.engine.base.instants import optional_from_rfc3339, optional_to_rfc3339
+from durable_retry.engine.base.names import BULK_BATCH, BULK_ENDS, BULK_PAGE, REPLAY_BATCH, REPLAY_PAGE
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+
+blueprint = df.Blueprint()
+
+
+async def replay_page(request: dict) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+    """Look up the dead letters to replay next.
+
+    Args:
+        request: `filter`, `limit` and `cursor`.
+
+    Returns:
+        `ids`, and `cursor`: None at the end.
+    """
+    wanted = DeadLetterFilter.from_json(request["filter"])
+    ids, following = await letters_page(wanted, request["limit"], request["cursor"])
+    return {"ids": ids, "cursor": following}
+
+
+async def replay_batch(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # as above
+    """Replay some dead letters, unless their circuits are open. Idempotent.
+
+    Args:
+        request: `replay_id`, `ids`, `note`, and `now`, the orchestrator's, and `by`, which inputs of 0.1.0 do
+            not have.
+
+    Returns:
+        `replayed`, `skipped`, `failures` (`id` and `detail` of each), `left` (ids that have to wait for a
+        circuit) and `held_until` (until when, by the clock of `now`; None when nothing is left).
+
+    Raises:
+        TaskHubUnavailableError: The rest could not be started.
+    """
+    asked_at = optional_from_rfc3339(request.get("now"))
+    done = await replay_some(
+        hub,
+        request["ids"],
+        replay_id=request["replay_id"],
+        note=request["note"],
+        asked_at=asked_at,
+        by=request.get("by"),
+    )
+    return {
+        **counts_of(done.items),
+        "left": list(done.left),
+        "held_until": optional_to_rfc3339(done.held_until),
+    }
+
+
+async def bulk_page(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # as above
+    """Look up the dead letters or operations to act on next.
+
+    Args:
+        request: `action`, `filter`, `limit` and `cursor`.
+
+    Returns:
+        As `replay_page`.
+    """
+    if BulkAction(request["action"]).is_of_dead_letters:
+        return await replay_page(request)
+    wanted = UnfinishedFilter.from_json(request["filter"])
+    ids, following = await unfinished_page(hub, wanted, request["cursor"])
+    return {"ids": ids, "cursor": following}
+
+
+async def bulk_batch(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # as above
+    """Do the action to some. Idempotent.
+
+    Args:
+        request: `replay_id`, `action`, `ids`, `note`, `by` and `now`, the orchestrator's.
+
+    Returns:
+        As `replay_batch`; nothing is left.
+    """
+    action = BulkAction(request["action"])
+    batch = {name: request[name] for name in ("ids", "note", "by")}
+    done = await do_batch(hub, request["replay_id"], request["now"], action=action, **batch)
+    return {**counts_of(done), "left": [], "held_until": None}
+
+
+async def bulk_ends(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # as above
+    """Count how a part of what a bulk replay or action started has ended. Idempotent.
+
+    Args:
+        request: `replay_id`, `cursor`, and `action` unless it is a replay.
+
+    Returns:
+        `succeeded`, `failed_again`, `under_way`, and `cursor`: None at the end.
+    """
+    action = BulkAction(request.get("action", BulkAction.REPLAY))
+    return await count_ends(hub, request["replay_id"], action, request["cursor"])
+
+
+blueprint.activity_trigger(input_name="request", activity=REPLAY_PAGE)(replay_page)
+blueprint.activity_trigger(input_name="request", activity=BULK_PAGE)(bind_hub(blueprint)(bulk_page))
+blueprint.activity_trigger(input_name="request", activity=BULK_BATCH)(bind_hub(blueprint)(bulk_batch))
+blueprint.activity_trigger(input_name="request", activity=BULK_ENDS)(bind_hub(blueprint)(bulk_ends))
+blueprint.activity_trigger(input_name="request", activity=REPLAY_BATCH)(bind_hub(blueprint)(replay_batch))

@@ -1,0 +1,76 @@
+"""Every route of the API: those of the core, and those of the console unless the app leaves it out."""
+
+from functools import cache
+from typing import Any, Final
+
+import azure.functions as func
+
+from durable_retry.console.app import ROUTES as CONSOLE
+from durable_retry.engine.base.names import QUEUE_SOURCE
+from durable_retry.http.answers import json_answer
+from durable_retry.http.openapi import openapi_document
+from durable_retry.http.route_order import constrained_path
+from durable_retry.http.routes import OK, Route, RouteAnswer, Routes
+from durable_retry.settings.configuration import api_path, registration
+from durable_retry.triggers.http import (
+    circuits,
+    dead_letters,
+    dependencies,
+    diagnosis,
+    health,
+    operations,
+    outbox,
+    submissions,
+    workflows,
+)
+
+VERSION: Final = "0.1.0"
+
+routes = Routes("the app")
+
+CORE: Final = (
+    submissions.routes,
+    operations.routes,
+    workflows.batch_routes,
+    workflows.saga_routes,
+    dependencies.routes,
+    circuits.routes,
+    dead_letters.routes,
+    outbox.routes,
+    health.routes,
+    diagnosis.routes,
+    routes,
+)
+
+
+def every_routes() -> tuple[Routes, ...]:
+    """Return the routes that this app has, by module."""
+    return (*CORE, *CONSOLE) if registration().console else CORE
+
+
+def table() -> list[Route]:
+    """Return every declared route that this app has."""
+    return [route for each in every_routes() for route in each.table if has_route(route.function)]
+
+
+def paths() -> dict[str, str]:
+    """Return each route's path as the host gets it, by the name of its function."""
+    routes = table()
+    return {route.function: constrained_path(route, routes) for route in routes}
+
+
+def has_route(function: str) -> bool:
+    """Whether this app has a route, by the name of its function: the queue's needs the queue's source."""
+    return function != submissions.ENQUEUE or registration().wants(QUEUE_SOURCE)
+
+
+@cache
+def described() -> dict[str, Any]:
+    """Return the OpenAPI document, made once per process."""
+    return openapi_document(table(), VERSION, api_path())
+
+
+@routes.get("openapi.json", answers=(RouteAnswer(OK, "OpenAPI 3.1."),), anonymous=True)
+async def get_openapi() -> func.HttpResponse:
+    """This document."""
+    return json_answer(described())

@@ -1,0 +1,49 @@
+"""What belongs to one event loop, and how many things a function does at once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from weakref import WeakKeyDictionary
+
+
+class LoopOwned[T]:
+    """One value for each event loop, made when the loop first asks for it; it goes with the loop.
+
+    A worker process has one loop, the tests have one each: locks, clients and timers of a loop that has ended
+    do not work in another.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self.values: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
+
+    def get(self) -> T:
+        """Return the running loop's value."""
+        loop = asyncio.get_running_loop()
+        value = self.values.get(loop)
+        if value is None:
+            value = self.values[loop] = self._make()
+        return value
+
+    def known(self) -> T | None:
+        """Return the running loop's value; None before the first `get`."""
+        return self.values.get(asyncio.get_running_loop())
+
+    def take(self) -> T:
+        """Return the running loop's value and forget it, to close what it holds."""
+        value = self.get()
+        del self.values[asyncio.get_running_loop()]
+        return value
+
+
+async def map_bounded[T, R](function: Callable[[T], Awaitable[R]], items: Iterable[T], most: int) -> list[R]:
+    """Call a function with each item, with at most so many calls at once; return the results in order.
+
+    As `asyncio.gather`, it raises the first failure, and the other calls go on.
+    """
+    slots = asyncio.Semaphore(most)
+
+    async def call(item: T) -> R:
+        async with slots:
+            return await function(item)
+
+    return await asyncio.gather(*map(call, items))

@@ -1,0 +1,1 @@
+"""Alerts: health metrics above their thresholds, and the messages about them."""

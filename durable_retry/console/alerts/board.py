@@ -1,0 +1,147 @@
+"""What people see of alerts, and the silences that they begin and end."""
+
+import asyncio
+import uuid
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from durable_retry import clock
+from durable_retry.console.alerts.rules import CONDITIONS, Alert, DeliveryState, Silence
+from durable_retry.console.alerts.store import (
+    delete_silence,
+    find_silence,
+    known_alerts,
+    list_incidents,
+    list_silences,
+    write_silence,
+)
+from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.settings.alerts import alert_settings
+
+
+class AlertMessage(Answer):
+    """The message about the latest change to one receiver."""
+
+    receiver: str
+    state: DeliveryState
+    tries: int
+    detail: str | None
+
+
+class AlertDocument(Answer):
+    """One incident of a condition."""
+
+    condition: str
+    dependency: str | None
+    title: str
+    text: str
+    state: Literal["firing", "silenced", "resolved"]
+    value: float
+    threshold: float
+    raised_at: Instant
+    resolved_at: Instant | None
+    silence: Silence | None
+    deliveries: tuple[AlertMessage, ...]
+
+
+class AlertReceiver(Answer):
+    """Where alerts are sent, without its path."""
+
+    receiver: str
+    format: Literal["dependency", "webhook", "slack", "teams"]
+    host: str | None
+
+
+class AlertBoard(Answer):
+    """Everything about alerts."""
+
+    items: Annotated[tuple[AlertDocument, ...], Field(description="Those that are raised, the newest first.")]
+    recent: Annotated[tuple[AlertDocument, ...], Field(description="The latest incidents that ended.")]
+    silences: tuple[Silence, ...]
+    receivers: tuple[AlertReceiver, ...]
+    thresholds: Annotated[dict[str, float], Field(description="By condition; 0 is off.")]
+    next_cursor: None = None
+
+
+async def read_board() -> AlertBoard:
+    """Return what is raised, what was lately, the silences, the receivers and the thresholds."""
+    known, incidents, silences = await asyncio.gather(
+        known_alerts(), list_incidents(), list_silences(clock.now())
+    )
+    thresholds = alert_settings().thresholds
+    return AlertBoard(
+        items=_raised_documents(known.values(), silences),
+        recent=tuple(_alert_document(alert, ()) for alert in incidents if not alert.is_raised),
+        silences=tuple(silences),
+        receivers=_receiver_documents(),
+        thresholds={name: float(getattr(thresholds, name)) for name in CONDITIONS},
+    )
+
+
+async def begin_silence(condition: str, length: timedelta, reason: str, by: str) -> Silence:
+    """Keep back messages about a condition from now on."""
+    now = clock.now()
+    silence = Silence(
+        id=f"silence-{uuid.uuid4().hex}",
+        condition=condition,
+        reason=reason,
+        by=by,
+        created_at=now,
+        until=now + length,
+    )
+    await write_silence(silence)
+    return silence
+
+
+async def lift_silence(silence_id: str) -> Silence | None:
+    """End a silence and return it; None when there is none of this id."""
+    silence = await find_silence(silence_id)
+    if silence is not None:
+        await delete_silence(silence_id)
+    return silence
+
+
+async def raised_alerts() -> tuple[AlertDocument, ...]:
+    """Return the alerts that are raised, the newest first."""
+    known, silences = await asyncio.gather(known_alerts(), list_silences(clock.now()))
+    return _raised_documents(known.values(), silences)
+
+
+def _raised_documents(known: Iterable[Alert], silences: Sequence[Silence]) -> tuple[AlertDocument, ...]:
+    raised = sorted((one for one in known if one.is_raised), key=lambda one: one.since, reverse=True)
+    return tuple(_alert_document(alert, silences) for alert in raised)
+
+
+def _alert_document(alert: Alert, silences: Iterable[Silence]) -> AlertDocument:
+    covering = [silence for silence in silences if alert.is_raised and silence.covers(alert.condition)]
+    silence = max(covering, key=lambda each: each.until, default=None)
+    return AlertDocument(
+        condition=alert.condition,
+        dependency=alert.dependency,
+        title=alert.title,
+        text=alert.text,
+        state="resolved" if not alert.is_raised else "firing" if silence is None else "silenced",
+        value=alert.value,
+        threshold=alert.threshold,
+        raised_at=alert.began_at,
+        resolved_at=None if alert.is_raised else alert.since,
+        silence=silence,
+        deliveries=tuple(
+            AlertMessage(receiver=name, state=delivery.state, tries=delivery.tries, detail=delivery.detail)
+            for name, delivery in sorted(alert.deliveries.items())
+        ),
+    )
+
+
+def _receiver_documents() -> tuple[AlertReceiver, ...]:
+    settings = alert_settings()
+    found = [
+        AlertReceiver(receiver=each.name, format=each.format.value, host=each.host)
+        for each in settings.receivers
+    ]
+    if settings.alert_webhook is not None:
+        found.append(AlertReceiver(receiver=settings.alert_webhook.name, format="dependency", host=None))
+    return tuple(found)

@@ -1,0 +1,360 @@
+"""Alerts: raised once when a metric exceeds its threshold, cleared once when it no longer does.
+
+    raised ──> a message to each receiver ──> cleared ──> a message to each that was sent the first one
+
+A silence keeps the first message back; when it ends and the alert is still raised, that message is sent. The
+clearing message is always sent, since it closes the incident at the receiver. Each message is tried a bounded
+number of times.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import JsonRecord
+
+DEAD_LETTERS: Final = "dead_letters"
+DEAD_LETTER_AGE: Final = "dead_letter_age_seconds"
+OUTBOX_LAG: Final = "outbox_lag_seconds"
+CIRCUIT_OPEN: Final = "circuit_open_seconds"
+RETRIES_EXHAUSTED: Final = "retries_exhausted_per_hour"
+NOT_STARTING: Final = "not_starting"
+TASK_HUB_AWAY: Final = "task_hub_away_seconds"
+EVERY_CONDITION: Final = "*"
+
+_TITLES: Final[Mapping[str, str]] = {
+    DEAD_LETTERS: "Open dead letters",
+    DEAD_LETTER_AGE: "Age of the oldest open dead letter",
+    OUTBOX_LAG: "Wait of the oldest event that is not sent",
+    CIRCUIT_OPEN: "Circuit open",
+    RETRIES_EXHAUSTED: "Operations whose retries were exhausted in an hour",
+    NOT_STARTING: "Accepted operations do not begin",
+    TASK_HUB_AWAY: "The task hub does not answer",
+}
+CONDITIONS: Final = tuple(_TITLES)
+
+MAX_TRIES: Final = 60
+"""Tries per message and receiver, about one a minute."""
+
+_RETRY: Final = timedelta(seconds=50)
+"""Less than the minute between two checks: of two workers that check at once, the second finds it begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthMetric:
+    """One metric that has a threshold, and its present value.
+
+    Attributes:
+        condition: One of `CONDITIONS`; of a circuit with `:` and the dependency.
+        value: In the unit that the name ends in; None where it could not be read: its alert stays as it is.
+        threshold: See `Thresholds`.
+    """
+
+    condition: str
+    value: float | None
+    threshold: float
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether the value exceeds the threshold."""
+        return self.value is not None and 0 < self.threshold < self.value
+
+
+class DeliveryState(StrEnum):
+    """Where a message to one receiver stands."""
+
+    PENDING = "pending"
+    SENT = "sent"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertDelivery(JsonRecord):
+    """A message to one receiver.
+
+    Attributes:
+        state: See `DeliveryState`.
+        tries: How often it was begun.
+        next_at: Not before this instant is it tried again; None before the first try.
+        detail: Why the last try failed, without an address; None when none did.
+    """
+
+    state: DeliveryState = DeliveryState.PENDING
+    tries: int = 0
+    next_at: datetime | None = None
+    detail: str | None = None
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether it is to be tried now."""
+        return self.state is DeliveryState.PENDING and (self.next_at is None or self.next_at <= now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert(JsonRecord):
+    """The latest change of one condition.
+
+    Attributes:
+        condition: See `HealthMetric`.
+        is_raised: True for raised, False for cleared.
+        since: When it changed.
+        value: The value of the metric at that instant.
+        threshold: At that instant.
+        raised_at: When the incident began; None in rows of older versions.
+        deliveries: By receiver, the messages about this change.
+    """
+
+    condition: str
+    is_raised: bool
+    since: datetime
+    value: float
+    threshold: float
+    raised_at: datetime | None = None
+    deliveries: Mapping[str, AlertDelivery] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """The id of this change, for receivers that deduplicate."""
+        return f"alert-{self.condition}-{self.state}-{_compact_instant(self.since)}"
+
+    @property
+    def state(self) -> str:
+        """`raised` or `cleared`."""
+        return "raised" if self.is_raised else "cleared"
+
+    @property
+    def began_at(self) -> datetime:
+        """When the incident began."""
+        return self.raised_at or self.since
+
+    @property
+    def kind(self) -> str:
+        """The condition without its dependency."""
+        return self.condition.partition(":")[0]
+
+    @property
+    def dependency(self) -> str | None:
+        """The dependency that the condition is about; None when it is about the app."""
+        return self.condition.partition(":")[2] or None
+
+    @property
+    def title(self) -> str:
+        """What is measured, for a person."""
+        title = _TITLES.get(self.kind, self.kind)
+        return title if self.dependency is None else f"{title}, {self.dependency}"
+
+    @property
+    def text(self) -> str:
+        """The change as one sentence."""
+        value, threshold = _value_text(self.kind, self.value), _value_text(self.kind, self.threshold)
+        if self.is_raised:
+            return f"{self.title}: {value}, over the threshold of {threshold}."
+        lasted = _duration_text((self.since - self.began_at).total_seconds())
+        return f"{self.title}: {value}, no longer over the threshold of {threshold}. It lasted {lasted}."
+
+    def document(self) -> dict[str, Any]:
+        """Return the body of the log line and the webhook."""
+        return {
+            "id": self.id,
+            "incident_id": f"alert-{self.condition}-{_compact_instant(self.began_at)}",
+            "condition": self.condition,
+            "dependency": self.dependency,
+            "state": self.state,
+            "value": self.value,
+            "threshold": self.threshold,
+            "text": self.text,
+            "raised_at": to_rfc3339(self.began_at),
+            "at": to_rfc3339(self.since),
+        }
+
+    def due(self, receivers: Iterable[str], now: datetime, *, is_silenced: bool) -> list[str]:
+        """Return the receivers to try now.
+
+        Args:
+            receivers: Those that the settings name.
+            now: Aware UTC.
+            is_silenced: Whether a silence covers the condition.
+        """
+        if self.is_raised and is_silenced:
+            return []
+        first = AlertDelivery() if self.is_raised else AlertDelivery(state=DeliveryState.SENT)
+        return [each for each in receivers if self.deliveries.get(each, first).is_due(now)]
+
+    def trying(self, receivers: Iterable[str], now: datetime) -> Self:
+        """Return the alert with one more try of each of these receivers; stored before the try begins."""
+        begun = {}
+        for name in receivers:
+            known = self.deliveries.get(name, AlertDelivery())
+            begun[name] = replace(known, tries=known.tries + 1, next_at=now + _RETRY)
+        return replace(self, deliveries={**self.deliveries, **begun})
+
+    def tried(self, failures: Mapping[str, "Failure | None"]) -> Self:
+        """Return the alert with the ends of tries: None for a success."""
+        ended = {
+            name: _delivery_after_try(self.deliveries[name], failure) for name, failure in failures.items()
+        }
+        return replace(self, deliveries={**self.deliveries, **ended})
+
+    def clearing_deliveries(self) -> dict[str, AlertDelivery]:
+        """Return the deliveries of the clearing message: to each receiver that may have got the first one."""
+        return {name: AlertDelivery() for name, delivery in self.deliveries.items() if delivery.tries > 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a try failed.
+
+    Attributes:
+        detail: The kind of failure, without an address: it can be a secret.
+        is_final: Whether another try is of no use.
+    """
+
+    detail: str
+    is_final: bool = False
+
+
+def _delivery_after_try(delivery: AlertDelivery, failure: Failure | None) -> AlertDelivery:
+    if failure is None:
+        return replace(delivery, state=DeliveryState.SENT, detail=None)
+    is_over = failure.is_final or delivery.tries >= MAX_TRIES
+    state = DeliveryState.FAILED if is_over else DeliveryState.PENDING
+    return replace(delivery, state=state, detail=failure.detail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence(JsonRecord):
+    """Keeps back what is raised.
+
+    Attributes:
+        id: `silence-` and 32 hexadecimal digits.
+        condition: One of `CONDITIONS`, one with `:` and a dependency, or `*` for every condition.
+        reason: The person's.
+        by: Who.
+        created_at: When.
+        until: When it ends.
+    """
+
+    id: str
+    condition: str
+    reason: str
+    by: str
+    created_at: datetime
+    until: datetime
+
+    def covers(self, condition: str) -> bool:
+        """Whether it covers a condition; that of circuits covers every circuit."""
+        return self.condition in {EVERY_CONDITION, condition, condition.partition(":")[0]}
+
+
+def slack_message(alert: Alert, link: str | None) -> dict[str, Any]:
+    """Return the body for a Slack incoming webhook: blocks, and the text that notifications show.
+
+    Args:
+        alert: What changed.
+        link: Where a person looks; None when the app's address is not known.
+    """
+    mark = ":rotating_light: *Raised*" if alert.is_raised else ":white_check_mark: *Resolved*"
+    text = _slack_text(alert.text)
+    about = f"since {to_rfc3339(alert.began_at)}"
+    if link is not None:
+        about += f" · <{link}|Look at it>"
+    return {
+        "text": f"{'Raised' if alert.is_raised else 'Resolved'}: {text}",
+        "blocks": [
+            {"type": "section", "text": {"type": "mrkdwn", "text": f"{mark}: {text}"}},
+            {"type": "context", "elements": [{"type": "mrkdwn", "text": about}]},
+        ],
+    }
+
+
+def teams_message(alert: Alert, link: str | None) -> dict[str, Any]:
+    """Return the body for a Teams workflow "post to a channel when a webhook request is received".
+
+    Args:
+        alert: What changed.
+        link: As above.
+    """
+    title, colour = ("Raised", "Attention") if alert.is_raised else ("Resolved", "Good")
+    block = {"type": "TextBlock", "wrap": True}
+    card: dict[str, Any] = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": [
+            {**block, "text": f"{title}: {alert.title}", "weight": "Bolder", "color": colour},
+            {**block, "text": alert.text},
+            {"type": "FactSet", "facts": [{"title": "Since", "value": to_rfc3339(alert.began_at)}]},
+        ],
+    }
+    if link is not None:
+        card["actions"] = [{"type": "Action.OpenUrl", "title": "Look at it", "url": link}]
+    attachment = {
+        "contentType": "application/vnd.microsoft.card.adaptive",
+        "contentUrl": None,
+        "content": card,
+    }
+    return {"type": "message", "attachments": [attachment]}
+
+
+def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], now: datetime) -> list[Alert]:
+    """Return the changes since the known alerts: conditions that exceed their threshold now, or no longer.
+
+    Args:
+        known: The latest alert of each condition.
+        metrics: The present values. A condition whose value could not be read stays as it is. A raised one
+            that is missing here is cleared: it is not measured any more.
+        now: Aware UTC.
+    """
+    changes = []
+    by_condition = {metric.condition: metric for metric in metrics}
+    for condition, metric in by_condition.items():
+        last = known.get(condition)
+        if metric.value is not None and metric.is_exceeded is not (last is not None and last.is_raised):
+            changes.append(_alert_of_metric(metric, now, last))
+    # A condition that is not measured any more would stay raised for ever.
+    for condition, last in known.items():
+        if last.is_raised and condition not in by_condition:
+            changes.append(_alert_of_metric(HealthMetric(condition, 0.0, last.threshold), now, last))
+    return changes
+
+
+def _alert_of_metric(metric: HealthMetric, now: datetime, last: Alert | None) -> Alert:
+    raised = Alert(
+        condition=metric.condition,
+        is_raised=True,
+        since=now,
+        value=float(metric.value or 0),
+        threshold=metric.threshold,
+        raised_at=now,
+    )
+    if metric.is_exceeded or last is None:
+        return raised
+    return replace(raised, is_raised=False, raised_at=last.began_at, deliveries=last.clearing_deliveries())
+
+
+_MINUTE_SECONDS: Final = 60
+_HOUR_SECONDS: Final = 3_600
+
+
+def _value_text(kind: str, value: float) -> str:
+    return _duration_text(value) if kind.endswith("_seconds") or kind == NOT_STARTING else f"{value:g}"
+
+
+def _duration_text(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < _MINUTE_SECONDS:
+        return f"{whole} s"
+    if whole < _HOUR_SECONDS:
+        return f"{whole // _MINUTE_SECONDS} min"
+    return f"{whole // _HOUR_SECONDS} h {whole % _HOUR_SECONDS // _MINUTE_SECONDS} min"
+
+
+def _compact_instant(instant: datetime) -> str:
+    return f"{instant:%Y%m%dT%H%M%S.%fZ}"
+
+
+def _slack_text(text: str) -> str:
+    """Escape what Slack reads as markup."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,398 @@
+"""Health metrics and alerts: read the metrics, show them as gauges, send changes of alerts to people.
+
+The cost of a run depends on what is open, pending or configured only. Each part is read by itself: one that
+does not answer leaves its alerts as they are, and hides no other.
+
+The last alert of each condition is stored with its messages, so that each is sent once, whatever restarts.
+
+    change ──> row, if no other worker wrote it ──> log
+    message due ──> row with one more try ──> post ──> row with the end of the try
+
+A crash after a post leaves the message to the next run, which sends it again under the same id. Two workers
+cannot both begin a try: each writes the row under the version that it read.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from typing import Any, Final, assert_never
+
+import httpx
+from azure.core.exceptions import AzureError
+
+from durable_retry.console.alerts.rules import (
+    CIRCUIT_OPEN,
+    DEAD_LETTER_AGE,
+    DEAD_LETTERS,
+    NOT_STARTING,
+    OUTBOX_LAG,
+    RETRIES_EXHAUSTED,
+    TASK_HUB_AWAY,
+    Alert,
+    Failure,
+    HealthMetric,
+    alert_changes,
+    slack_message,
+    teams_message,
+)
+from durable_retry.console.alerts.store import (
+    change_alert,
+    known_alerts,
+    list_silences,
+    remove_ended_silences,
+    remove_old_incidents,
+    write_change,
+)
+from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.circuit import Breaker, CircuitState
+from durable_retry.engine.config.dependency import signing_key
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
+from durable_retry.engine.limits.settings import LimitSettings, shared_limits_at
+from durable_retry.engine.operations.envelope import ParsedEnvelope
+from durable_retry.engine.operations.naming import ScopedKey
+from durable_retry.engine.outbox import signed_headers
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.services.operations.submit import Naming, parse, resolve, submit
+from durable_retry.services.upkeep.starting import seconds_without_a_start
+from durable_retry.settings.alerts import AlertSettings, Format, Receiver, Thresholds, Webhook, alert_settings
+from durable_retry.settings.configuration import api_path, dependencies
+from durable_retry.stores.circuit.entity import CircuitEntity
+from durable_retry.stores.dead_letters.index import read_summary
+from durable_retry.stores.dead_letters.list import count_dead_letters
+from durable_retry.stores.outbox.index import list_notes
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.telemetry import metrics
+from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
+
+_MANY_NOTES: Final = 999
+
+
+@dataclass(frozen=True, slots=True)
+class HealthMetrics:
+    """The health metrics at one instant; None for those that could not be read.
+
+    Attributes:
+        dead_letters: The open ones.
+        outbox_lag_seconds: Age of the oldest pending event; 0 when none is pending.
+        circuits: By dependency, of those with a circuit.
+        now: When they were read.
+        retries_exhausted: Operations that used up their attempts in the last hour, of about the first 3,000.
+        not_starting_seconds: For how long accepted operations have not begun; 0 while they begin.
+        task_hub_away_seconds: For how long the task hub has not answered; 0 while it answers.
+    """
+
+    dead_letters: DeadLetterSummary | None
+    outbox_lag_seconds: float | None
+    circuits: Mapping[str, Breaker | None]
+    now: datetime
+    retries_exhausted: int | None = 0
+    not_starting_seconds: float | None = 0.0
+    task_hub_away_seconds: float = 0.0
+
+    def with_thresholds(self, thresholds: Thresholds) -> list[HealthMetric]:
+        """Return each metric with its threshold."""
+        letters = self.dead_letters
+        return [
+            HealthMetric(DEAD_LETTERS, None if letters is None else letters.open, thresholds.dead_letters),
+            HealthMetric(DEAD_LETTER_AGE, self.dead_letter_age_seconds, thresholds.dead_letter_age_seconds),
+            HealthMetric(OUTBOX_LAG, self.outbox_lag_seconds, thresholds.outbox_lag_seconds),
+            HealthMetric(RETRIES_EXHAUSTED, self.retries_exhausted, thresholds.retries_exhausted_per_hour),
+            HealthMetric(NOT_STARTING, self.not_starting_seconds, thresholds.not_starting),
+            HealthMetric(TASK_HUB_AWAY, self.task_hub_away_seconds, thresholds.task_hub_away_seconds),
+            *(
+                HealthMetric(
+                    f"{CIRCUIT_OPEN}:{name}",
+                    None if breaker is None else _seconds_since(breaker.closed_to_calls_since, self.now),
+                    thresholds.circuit_open_seconds,
+                )
+                for name, breaker in self.circuits.items()
+            ),
+        ]
+
+    @property
+    def dead_letter_age_seconds(self) -> float | None:
+        """Age of the oldest open dead letter; 0 when there is none."""
+        return None if self.dead_letters is None else self.dead_letters.oldest_age_seconds or 0.0
+
+
+async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
+    """Read the health metrics.
+
+    Args:
+        now: Aware UTC instant.
+    """
+    letters, lag_seconds, circuits, exhausted, not_starting, away = await asyncio.gather(
+        _known("dead letters", read_summary(now)),
+        _known("the outbox", _outbox_lag_seconds(now)),
+        _readable_circuits(hub),
+        _known("dead letters of the last hour", _retries_exhausted(now)),
+        _known("whether operations begin", _not_starting(hub, now)),
+        _task_hub_away(hub, now),
+    )
+    return HealthMetrics(letters, lag_seconds, circuits, now, exhausted, not_starting, away)
+
+
+_PART_SECONDS: Final = 30.0
+"""A part that takes longer is not known in this run."""
+
+
+async def _known[T](name: str, part: Awaitable[T]) -> T | None:
+    """Return a part; None, with a line in the log, where it does not answer."""
+    try:
+        async with asyncio.timeout(_PART_SECONDS):
+            return await part
+    except (TaskHubUnavailableError, AzureError, TimeoutError) as error:
+        _log.warning("not known in this run: %s (%s)", name, type(error).__name__)
+        return None
+
+
+_away_since: dict[TaskHub, datetime] = {}
+"""Task hubs that did not answer the last time, and since when; the timer runs on one instance at a time."""
+
+
+async def _task_hub_away(hub: TaskHub, now: datetime) -> float:
+    async def answers() -> bool:
+        await hub.check()
+        return True
+
+    if await _known("the task hub", answers()):
+        _away_since.pop(hub, None)
+        return 0.0
+    return _seconds_since(_away_since.setdefault(hub, now), now)
+
+
+async def _not_starting(hub: TaskHub, now: datetime) -> float:
+    """Return for how long accepted operations have not begun; 0 when no threshold needs it."""
+    seconds = alert_settings().thresholds.not_starting
+    return await seconds_without_a_start(hub, now, timedelta(seconds=seconds)) if seconds > 0 else 0.0
+
+
+async def _retries_exhausted(now: datetime) -> int:
+    """Count the dead letters of the last hour whose attempts were used up; 0 when no threshold needs it."""
+    if alert_settings().thresholds.retries_exhausted_per_hour <= 0:
+        return 0
+    reason = DeadLetterReason.RETRIES_EXHAUSTED.value
+    lately = DeadLetterFilter(reason=reason, created_after=now - timedelta(hours=1))
+    return await count_dead_letters(lately, one_page=True)
+
+
+async def _outbox_lag_seconds(now: datetime) -> float:
+    """Return the lag of the outbox, from its first 999 notes."""
+    notes, _ = await list_notes(_MANY_NOTES, None)
+    return _seconds_since(
+        min((note.noted_at for note in notes if note.unreadable is None), default=None), now
+    )
+
+
+async def _readable_circuits(hub: TaskHub) -> dict[str, Breaker | None]:
+    async def circuit(name: str) -> Breaker | None:
+        breaker, why_not = await CircuitEntity(hub, name).readable()
+        if why_not is not None:
+            _log.warning("the circuit of %s cannot be read: %s", name, why_not, extra={DEPENDENCY: name})
+        return breaker if why_not is None else None
+
+    names = [one.name for one in dependencies().dependencies.values() if one.circuit.enabled]
+    found = await asyncio.gather(*(_known(f"the circuit of {name}", circuit(name)) for name in names))
+    return dict(zip(names, found, strict=True))
+
+
+def _seconds_since(since: datetime | None, now: datetime) -> float:
+    return 0.0 if since is None else max(0.0, (now - since).total_seconds())
+
+
+SOURCE: Final = "watch"
+
+_log = logging.getLogger(__name__)
+
+
+async def check_alerts(hub: TaskHub, now: datetime) -> list[Alert]:
+    """Check all health metrics, and send what changed; returns the changes that were stored."""
+    try:
+        return await _check_conditions(hub, now)
+    finally:
+        await _send_due(hub, now)
+
+
+async def _check_conditions(hub: TaskHub, now: datetime) -> list[Alert]:
+    health = await read_health_metrics(hub, now)
+    show(health)
+    known = await known_alerts()
+    changes = []
+    for alert in alert_changes(known, health.with_thresholds(alert_settings().thresholds), now):
+        if await write_change(alert, known.get(alert.condition)):
+            _write_log(alert)
+            changes.append(alert)
+    if changes:
+        await remove_old_incidents()
+    await remove_ended_silences(now)
+    return changes
+
+
+def _write_log(alert: Alert) -> None:
+    document = alert.document()
+    level = logging.WARNING if alert.is_raised else logging.INFO
+    values = (alert.condition, alert.state, alert.value, alert.threshold)
+    extra = {f"durable_retry.alert.{name}": value for name, value in document.items()}
+    _log.log(level, "alert %s %s: %s, threshold %s", *values, extra=extra)
+
+
+_SEND_SECONDS: Final = 5.0
+_RUN_SECONDS: Final = 15.0
+"""The time for all messages of one run; the next run sends the rest."""
+
+type _Target = Webhook | Receiver
+
+
+async def _send_due(hub: TaskHub, now: datetime) -> None:
+    """Send what is due, each message at most once. Only storage can make this fail."""
+    settings = alert_settings()
+    webhook = settings.alert_webhook
+    targets: list[_Target] = [*settings.receivers, *([] if webhook is None else [webhook])]
+    if not targets:
+        return
+    by_name = {target.name: target for target in targets}
+    silences = await list_silences(now)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_RUN_SECONDS):
+            for alert in (await known_alerts()).values():
+                is_silenced = any(silence.covers(alert.condition) for silence in silences)
+                if alert.due(by_name, now, is_silenced=is_silenced):
+                    await _send_of(hub, alert, by_name, now, is_silenced=is_silenced)
+
+
+async def _send_of(
+    hub: TaskHub, alert: Alert, targets: Mapping[str, _Target], now: datetime, *, is_silenced: bool
+) -> None:
+    """Send the messages of one alert that are due, all at once."""
+    begun: list[str] = []
+
+    def begin(found: Alert) -> Alert:
+        begun[:] = found.due(targets, now, is_silenced=is_silenced) if found.id == alert.id else []
+        return found.trying(begun, now)
+
+    if not await change_alert(alert.condition, begin):
+        return
+    sent = await asyncio.gather(*(_send_message(hub, alert, targets[name], now) for name in begun))
+    ended = dict(zip(begun, sent, strict=True))
+    for name, failure in ended.items():
+        if failure is not None:
+            _log.warning("the alert %s did not reach %s: %s", alert.id, name, failure.detail)
+    await change_alert(alert.condition, lambda found: found.tried(ended) if found.id == alert.id else found)
+
+
+async def _send_message(hub: TaskHub, alert: Alert, target: _Target, now: datetime) -> Failure | None:
+    """Send one message; returns why it failed, None for a success."""
+    if isinstance(target, Webhook):
+        return await _start_operation(hub, alert, target, now)
+    body = json.dumps(_message_body(alert, target), separators=(",", ":"), ensure_ascii=False)
+    headers = {"Content-Type": "application/json; charset=utf-8"}
+    if target.format is Format.WEBHOOK:
+        keys = [signing_key(secret) for secret in alert_settings().alert_webhook_secret]
+        headers |= signed_headers(alert.id, body, keys, now)
+    try:
+        async with (
+            asyncio.timeout(_SEND_SECONDS),
+            httpx.AsyncClient(timeout=_SEND_SECONDS, trust_env=False) as client,
+            client.stream("POST", target.url.reveal(), content=body.encode(), headers=headers) as response,
+        ):
+            return _failure_of(response.status_code)
+    except (httpx.HTTPError, OSError, TimeoutError) as error:
+        return Failure(type(error).__name__)
+
+
+def _message_body(alert: Alert, receiver: Receiver) -> dict[str, Any]:
+    host = alert_settings().website_hostname
+    link = None if not host else f"https://{host}{api_path()}/dashboard#/alerts"
+    match receiver.format:
+        case Format.SLACK:
+            return slack_message(alert, link)
+        case Format.TEAMS:
+            return teams_message(alert, link)
+        case Format.WEBHOOK:
+            return alert.document()
+        case _ as never:
+            assert_never(never)
+
+
+_PASSING: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
+
+
+def _failure_of(status: int) -> Failure | None:
+    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        return None
+    return Failure(
+        f"it answered {status}", is_final=status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _PASSING
+    )
+
+
+async def _start_operation(hub: TaskHub, alert: Alert, webhook: Webhook, now: datetime) -> Failure | None:
+    """Send an alert as an operation, retried like any other and deduplicated by the alert's id."""
+    call = {"method": "POST", "path": webhook.path, "json": alert.document()}
+    document = {"dependency": webhook.dependency, "request": call}
+    try:
+        naming = Naming(own=ScopedKey(f"source:{SOURCE}", alert.id))
+        await submit(hub, resolve(parse(ParsedEnvelope(document), naming), source=SOURCE, now=now))
+    except InvalidInputError as error:
+        return Failure(f"{AlertSettings.name_of('alert_webhook')} cannot be used: {error}", is_final=True)
+    except TaskHubUnavailableError:
+        return Failure("the task hub did not take it")
+    return None
+
+
+def show(health: HealthMetrics) -> None:
+    """Publish the metrics as gauges; one that is not known has no value."""
+    limits = list(_limits_by_dependency(health))
+    metrics.show_gauges(
+        {
+            metrics.DEAD_LETTERS.name: list(_dead_letters(health)),
+            metrics.DEAD_LETTER_AGE.name: _one(health.dead_letter_age_seconds),
+            metrics.OUTBOX_LAG.name: _one(health.outbox_lag_seconds),
+            metrics.CIRCUIT_STATUS.name: list(_circuit_states(health)),
+            metrics.LIMIT_CONCURRENCY.name: _values_with_limit(
+                (each, one.max_concurrency) for each, one in limits
+            ),
+            metrics.LIMIT_RATE.name: _values_with_limit((each, one.rate_per_second) for each, one in limits),
+        }
+    )
+
+
+def _one(value: float | None) -> list[metrics.GaugeValue]:
+    return [] if value is None else [(value, {})]
+
+
+def _values_with_limit(values: Iterable[tuple[str, float]]) -> list[metrics.GaugeValue]:
+    """Return the values of dependencies that have a limit; 0 is none."""
+    return [(value, {DEPENDENCY: name}) for name, value in values if value > 0]
+
+
+def _limits_by_dependency(health: HealthMetrics) -> Iterator[tuple[str, LimitSettings]]:
+    """Yield each dependency with its limits of this moment."""
+    for name, dependency in dependencies().dependencies.items():
+        breaker = health.circuits.get(name) or Breaker()
+        yield name, shared_limits_at(health.now, dependency.limits, breaker).settings
+
+
+def _dead_letters(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:
+    """Count by configured dependency. Names from messages are never labels: their number is unbounded."""
+    if health.dead_letters is None:
+        return
+    counts = dict.fromkeys((*dependencies().dependencies, QUEUE, ""), 0)
+    for name, waiting in health.dead_letters.by_dependency.items():
+        label = dependency_label(name)
+        counts[label if label in counts else ""] += waiting.open
+    for name, count in counts.items():
+        yield count, {DEPENDENCY: name} if name else {}
+
+
+def _circuit_states(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:
+    known = {name: breaker for name, breaker in health.circuits.items() if breaker is not None}
+    for name, breaker in known.items():
+        for state in CircuitState:
+            yield int(breaker.state is state), {DEPENDENCY: name, CIRCUIT_STATE: state.value}

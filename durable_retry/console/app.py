@@ -1,0 +1,36 @@
+"""Adding the console to an app: its routes, what it hears of the core, and its steps of upkeep."""
+
+from typing import Final
+
+from durable_retry.console.alerts import routes as alerts
+from durable_retry.console.alerts.watch import check_alerts
+from durable_retry.console.bulk import replay_routes as replays
+from durable_retry.console.bulk import routes as bulk
+from durable_retry.console.dashboard import routes as dashboard
+from durable_retry.console.finding import operation_routes as operations
+from durable_retry.console.finding import routes as search
+from durable_retry.console.metrics import minutes
+from durable_retry.console.metrics import routes as metrics
+from durable_retry.console.metrics.series import keep_metrics
+from durable_retry.console.overview import routes as overview
+from durable_retry.services.upkeep.steps import EACH_MINUTE, EACH_ROUND
+
+ROUTES: Final = (
+    operations.routes,
+    overview.operation_routes,
+    metrics.routes,
+    replays.routes,
+    search.routes,
+    overview.routes,
+    bulk.routes,
+    alerts.routes,
+    dashboard.routes,
+)
+
+
+def subscribe_console() -> None:
+    """Subscribe the console to the facts of the core, and add its steps to upkeep; once per process."""
+    minutes.record_facts()
+    if check_alerts not in EACH_MINUTE:
+        EACH_MINUTE.append(check_alerts)
+        EACH_ROUND.append(keep_metrics)

@@ -1,0 +1,1 @@
+"""Bulk actions: the same act on all that a filter finds, at a rate."""

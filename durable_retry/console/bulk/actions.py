@@ -1,0 +1,397 @@
+"""Bulk actions: to archive or replay many dead letters, to cancel or retry now many operations.
+
+Each is one orchestration (`orchestrators.bulk`): `replay` for replays, `bulk_action` for others. What
+a filter means is read page by page while it runs; a selection is in its input.
+"""
+
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from durabletask.client import OrchestrationStatus
+
+from durable_retry.concurrency import map_bounded
+from durable_retry.console.bulk.document import (
+    BulkActionDocument,
+    BulkProgress,
+    BulkReplayDocument,
+    action_document,
+    progress_document,
+)
+from durable_retry.console.bulk.shapes import (
+    FINISHED_REPLAY,
+    BulkAction,
+    BulkActionBody,
+    BulkItem,
+    ItemOutcome,
+    ReplayProgress,
+    ReplayState,
+    UnfinishedFilter,
+    checked_input,
+)
+from durable_retry.console.bulk.store import keep_items
+from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import (
+    BULK_ACTION,
+    CANCEL_REPLAY_EVENT,
+    FORM,
+    REPLAY,
+)
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import FullError, WrongStatusError
+from durable_retry.errors import (
+    ContendedError,
+    InstanceEndedError,
+    NoSuchDeadLetterError,
+    StorageRefusedError,
+    UnreadableDeadLetterError,
+)
+from durable_retry.services.dead_letters.records import annotate, archive
+from durable_retry.services.operations import control
+from durable_retry.stores import workflows
+from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
+from durable_retry.stores.dead_letters.records import find_dead_letter
+from durable_retry.stores.instances import Instance
+from durable_retry.stores.operations.status import MAX_SCANNED, NOT_ENDED, find_status, preview_of
+from durable_retry.stores.task_hub import Selection, TaskHub
+from durable_retry.stores.workflows import note_created
+
+_ID: Final = re.compile(r"(?:replay|bulk)-[0-9a-f]{32}")
+_REPLAY_ID: Final = re.compile(r"replay-[0-9a-f]{32}")
+
+_AT_ONCE: Final = 8
+
+type Wanted = DeadLetterFilter | UnfinishedFilter | None
+
+
+async def count_matches(hub: TaskHub, wanted: Wanted, ids: Sequence[str] = ()) -> tuple[int, bool]:
+    """Return how many an action would meet, and whether all were looked at.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    if wanted is None:
+        return len(dict.fromkeys(ids)), True
+    if isinstance(wanted, DeadLetterFilter):
+        return await count_dead_letters(wanted), True
+    count, seen, cursor = 0, 0, None
+    while True:
+        page = await hub.instance_page(_selection_of_unfinished(wanted), cursor)
+        found = await _ids_of_matching(hub, wanted, page.instances)
+        count, seen, cursor = count + len(found), seen + len(page.instances), page.following
+        if cursor is None or seen >= MAX_SCANNED:
+            return count, cursor is None
+
+
+async def start_bulk_action(
+    hub: TaskHub, body: BulkActionBody, wanted: Wanted, *, matched: int, now: datetime, by: str | None
+) -> str:
+    """Start a bulk action and return its id.
+
+    Args:
+        body: What was asked for.
+        wanted: Its filter; None for a selection.
+        matched: How many there are, for the progress.
+        now: Aware UTC instant.
+        by: Who asks for it; None when nobody said.
+
+    Raises:
+        TaskHubUnavailableError: It could not be started.
+    """
+    is_replay = body.what is BulkAction.REPLAY
+    ids = list(dict.fromkeys(body.ids or ()))
+    more: dict[str, Any] = {"selected": len(ids)}
+    if ids:
+        more["page"] = {"ids": ids, "cursor": None}
+    if not is_replay:
+        more["action"] = body.action
+    input_ = {
+        "filter": DeadLetterFilter().to_json() if wanted is None else wanted.to_json(),
+        "rate_per_second": body.rate_per_second,
+        "matched": matched,
+        "note": body.note,
+        "by": by,
+    }
+    return await _start_action(hub, input_ | more, now, is_replay=is_replay)
+
+
+async def start_bulk_replay(
+    hub: TaskHub,
+    wanted: DeadLetterFilter,
+    *,
+    rate_per_second: float,
+    matched: int,
+    note: str | None,
+    now: datetime,
+    by: str | None = None,
+) -> str:
+    """Start a bulk replay and return its id; `by` is None when nobody said who asks for it.
+
+    Raises:
+        TaskHubUnavailableError: It could not be started.
+    """
+    input_ = {
+        "filter": wanted.to_json(),
+        "rate_per_second": rate_per_second,
+        "matched": matched,
+        "note": note,
+        "by": by,
+    }
+    return await _start_action(hub, input_, now, is_replay=True)
+
+
+async def _start_action(hub: TaskHub, input_: dict[str, Any], now: datetime, *, is_replay: bool) -> str:
+    action_id = f"{'replay' if is_replay else 'bulk'}-{uuid.uuid4().hex}"
+    created_at = to_rfc3339(now)
+    await note_created(workflows.BULK_ACTION, action_id, created_at)
+    if is_replay:
+        await note_created(workflows.REPLAY, action_id, created_at)
+    whole = {"replay_id": action_id, "created_at": created_at, "form": FORM, **input_}
+    await hub.start_instance(REPLAY if is_replay else BULK_ACTION, action_id, whole, again=False)
+    return action_id
+
+
+class BulkActionEndedError(Exception):
+    """A bulk action or replay takes no cancel any more; the text is a clause that says so."""
+
+
+async def cancel_bulk(hub: TaskHub, action_id: str, document: BulkProgress, what: str) -> None:
+    """Cancel what `document` says how far it got; `what` names it in an error.
+
+    What was done stays done, and the batch under way ends first.
+
+    Raises:
+        BulkActionEndedError: It has ended.
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    if document.status in FINISHED_REPLAY:
+        raise BulkActionEndedError(f"the {what} is {document.status}")
+    try:
+        await hub.raise_event(action_id, CANCEL_REPLAY_EVENT, {})
+    except InstanceEndedError:
+        raise BulkActionEndedError(f"the {what} has ended meanwhile") from None
+
+
+async def list_bulk_actions(hub: TaskHub, limit: int, cursor: str | None) -> Page[BulkActionDocument]:
+    """Return bulk actions, bulk replays among them, the newest first."""
+    find = partial(find_bulk_action, hub)
+    found, following = await workflows.list_created(workflows.BULK_ACTION, find, limit=limit, cursor=cursor)
+    return Page[BulkActionDocument](items=tuple(found), next_cursor=following)
+
+
+async def list_bulk_replays(hub: TaskHub, limit: int, cursor: str | None) -> Page[BulkReplayDocument]:
+    """Return bulk replays, the newest first."""
+    find = partial(find_bulk_replay, hub)
+    found, following = await workflows.list_created(workflows.REPLAY, find, limit=limit, cursor=cursor)
+    return Page[BulkReplayDocument](items=tuple(found), next_cursor=following)
+
+
+async def find_bulk_action(hub: TaskHub, action_id: str) -> BulkActionDocument | None:
+    """Return a bulk action's document; None when no instance of this id exists (never started, or purged).
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    found = await _find_progress(hub, action_id) if _ID.fullmatch(action_id) else None
+    return None if found is None else action_document(*found)
+
+
+async def find_bulk_replay(hub: TaskHub, replay_id: str) -> BulkReplayDocument | None:
+    """Return a bulk replay's document, as `find_bulk_action`.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    found = await _find_progress(hub, replay_id) if _REPLAY_ID.fullmatch(replay_id) else None
+    return None if found is None else found[0]
+
+
+async def _find_progress(hub: TaskHub, action_id: str) -> tuple[BulkReplayDocument, dict[str, Any]] | None:
+    """Return how far it got, as a bulk replay shows it, and its input."""
+    instance = await hub.read_instance(action_id)
+    return (
+        None
+        if instance is None
+        else read_or(partial(_read_progress, instance), partial(_unreadable_progress, instance))
+    )
+
+
+def _read_progress(instance: Instance) -> tuple[BulkReplayDocument, dict[str, Any]]:
+    if instance.unreadable is not None:
+        raise ValueError(instance.unreadable)
+    given = checked_input(instance.input)
+    ended = _ENDED_WITHOUT_OUTPUT.get(instance.runtime_status)
+    document = instance.custom_status if instance.output is None else instance.output
+    if document is None:
+        return progress_document(given, ended or ReplayState.PENDING, ReplayProgress()), given
+    shown = BulkReplayDocument.read(document)
+    return (shown if ended is None else shown.model_copy(update={"status": ended})), given
+
+
+def _unreadable_progress(instance: Instance, reason: str) -> tuple[BulkReplayDocument, dict[str, Any]]:
+    """Return what is known of a bulk action whose input, custom status or output cannot be read."""
+    nothing = {
+        "replay_id": instance.instance_id,
+        "filter": DeadLetterFilter().to_json(),
+        "rate_per_second": 0.0,
+        "note": None,
+        "matched": 0,
+        "created_at": to_rfc3339(instance.created_at),
+    }
+    given = read_or(lambda: checked_input(instance.input), lambda _: nothing)
+    ended = _ENDED_WITHOUT_OUTPUT.get(instance.runtime_status, ReplayState.RUNNING)
+    is_over = instance.runtime_status is OrchestrationStatus.COMPLETED
+    state = ReplayState.COMPLETED if is_over else ended
+    shown = progress_document(given, state, ReplayProgress())
+    return shown.model_copy(update={"unreadable": reason}), given
+
+
+_ENDED_WITHOUT_OUTPUT: Final = {
+    OrchestrationStatus.FAILED: ReplayState.FAILED,
+    OrchestrationStatus.TERMINATED: ReplayState.CANCELLED,
+}
+
+
+async def unfinished_page(
+    hub: TaskHub, wanted: UnfinishedFilter, cursor: str | None
+) -> tuple[list[str], str | None]:
+    """Return the matching operations on the next page of the task hub, and the cursor of the page after it.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    page = await hub.instance_page(_selection_of_unfinished(wanted), cursor)
+    return await _ids_of_matching(hub, wanted, page.instances), page.following
+
+
+def _selection_of_unfinished(wanted: UnfinishedFilter) -> Selection:
+    return Selection(
+        runtime_statuses=NOT_ENDED,
+        created_after=wanted.created_after,
+        created_before=wanted.created_before,
+    )
+
+
+async def _ids_of_matching(hub: TaskHub, wanted: UnfinishedFilter, instances: Sequence[Any]) -> list[str]:
+    """Return the ids of those that match; an operation before its first turn is read to see what it is."""
+    found = []
+    for preview in map(preview_of, instances):
+        status, dependency = preview.status, preview.dependency
+        if wanted.dependency is not None and dependency is None:
+            document = await find_status(hub, preview.operation_id)
+            dependency = None if document is None else document["dependency"]
+        if wanted.status in (None, status) and wanted.dependency in (None, dependency):
+            found.append(preview.operation_id)
+    return found
+
+
+async def letters_page(
+    wanted: DeadLetterFilter, limit: int, cursor: str | None
+) -> tuple[list[str], str | None]:
+    """Return the matching dead letters on the next page, and the cursor of the page after it."""
+    page = await list_dead_letters(wanted, limit=limit, cursor=cursor)
+    return [record.id for record in page.records], page.cursor
+
+
+async def do_batch(hub: TaskHub, action_id: str, asked_at: str, **batch: Any) -> list[BulkItem]:
+    """Do an action other than a replay to some, as `do_some`, and keep what became of each."""
+    done = await do_some(hub, **batch, asked_at=from_rfc3339(asked_at))
+    await keep_items(action_id, asked_at, enumerate(done))
+    return done
+
+
+async def do_some(
+    hub: TaskHub,
+    action: BulkAction,
+    ids: Sequence[str],
+    *,
+    note: str | None,
+    by: str | None,
+    asked_at: datetime,
+) -> list[BulkItem]:
+    """Do an action other than a replay to some dead letters or operations. Idempotent.
+
+    Args:
+        action: What to do.
+        ids: To which.
+        note: Kept with each dead letter; None for none.
+        by: Who asked; None when nobody said.
+        asked_at: When the batch was begun, by another machine's clock.
+
+    Returns:
+        What became of each, in their order; skipped are those whose state does not allow it.
+
+    Raises:
+        TaskHubUnavailableError: The rest was not reached.
+    """
+    act = _function_by_action(hub, note, by)[action]
+
+    async def one(each: str) -> BulkItem:
+        operation_id = None if action.is_of_dead_letters else each
+        try:
+            why_not = await act(each)
+        except (ContendedError, StorageRefusedError, FullError, UnreadableDeadLetterError) as error:
+            return BulkItem.failed(each, error)
+        if why_not is not None and await _was_done(hub, action, each, by, asked_at - CLOCK_LEAD):
+            why_not = None  # By an execution of this batch that was cut short.
+        outcome = ItemOutcome.DONE if why_not is None else ItemOutcome.SKIPPED
+        return BulkItem(id=each, outcome=outcome, detail=why_not, operation_id=operation_id)
+
+    return await map_bounded(one, ids, _AT_ONCE)
+
+
+async def _was_done(hub: TaskHub, action: BulkAction, item_id: str, by: str | None, since: datetime) -> bool:
+    """Whether the same person did this to an item since an instant, as far as the item shows."""
+    if action.is_of_dead_letters:
+        record = await find_dead_letter(item_id)
+        if record is None or record.archived_at is None:
+            return False
+        return record.archived_at >= since and record.archived_by == by
+    document = await find_status(hub, item_id) or {}
+    return any(
+        (each["action"], each["by"]) == (action.value, by) and from_rfc3339(each["at"]) >= since
+        for each in document.get("actions", ())
+    )
+
+
+type _Act = Callable[[str], Awaitable[str | None]]
+
+
+def _function_by_action(hub: TaskHub, note: str | None, by: str | None) -> dict[BulkAction, _Act]:
+    """Return the function of each action.
+
+    It takes an id, and returns why the item's state does not allow the action; None when it was done.
+    """
+
+    async def put_away(dead_letter_id: str) -> str | None:
+        try:
+            await archive(dead_letter_id, by)
+        except NoSuchDeadLetterError:
+            return "there is no such dead letter"
+        except WrongStatusError as error:
+            return str(error)
+        if note is not None:
+            await annotate(dead_letter_id, note, by)
+        return None
+
+    def steered(steer: Callable[[TaskHub, str, str | None], Awaitable[object]]) -> _Act:
+        async def act(operation_id: str) -> str | None:
+            try:
+                await steer(hub, operation_id, by)
+            except (control.NoSuchOperationError, control.WrongOperationStateError) as error:
+                return str(error)
+            return None
+
+        return act
+
+    return {
+        BulkAction.ARCHIVE: put_away,
+        BulkAction.CANCEL: steered(control.cancel),
+        BulkAction.RETRY_NOW: steered(control.retry_now),
+    }

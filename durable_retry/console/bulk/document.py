@@ -1,0 +1,170 @@
+"""What people see of bulk replays and bulk actions."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import datetime
+from typing import Annotated, Any, Final, Self
+
+from pydantic import Field
+
+from durable_retry.console.bulk.shapes import BulkAction, EndCounts, ItemOutcome, ReplayProgress, ReplayState
+from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.json_forms import is_none
+from durable_retry.engine.base.names import EventState, OperationState
+from durable_retry.engine.base.unreadable import Unreadable
+
+
+class BulkFailure(Answer):
+    """One that the action could not be done to."""
+
+    id: str
+    detail: str
+
+
+type Ended = Annotated[
+    int | None,
+    Field(
+        description="Of what was started: `succeeded`; `failed_again` ended otherwise, as a dead letter or "
+        "cancelled; `under_way` had not ended at `counted_at`. null where an older version started it."
+    ),
+]
+
+
+class BulkProgress(Answer):
+    """How far something that is done to many got."""
+
+    status: ReplayState
+    filter: Annotated[
+        dict[str, Any],
+        Field(
+            description="Which: for dead letters as for their list, for operations that have not ended "
+            "`status`, `dependency`, `created_after` and `created_before`. null means any."
+        ),
+    ]
+    rate_per_second: float
+    note: str | None
+    matched: int
+    skipped: int = 0
+    failed: int = 0
+    failures: tuple[BulkFailure, ...]
+    started: Annotated[int, Field(description="Were replayed, or acted on.")]
+    succeeded: Ended = None
+    failed_again: Ended = None
+    under_way: Ended = None
+    refused: Annotated[int, Field(description="`skipped` and `failed` together.")]
+    counted_at: Annotated[
+        Instant | None, Field(description="When the ends were last counted; null before the first time.")
+    ] = None
+    remaining: int = 0
+    waiting_until: Annotated[
+        Instant | None, Field(description="When it next checks the circuit that it waits for.")
+    ] = None
+    created_at: Instant
+    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+
+
+class BulkReplayDocument(BulkProgress):
+    """How far a bulk replay got: also what its orchestration shows and returns."""
+
+    replay_id: str
+    replayed: int
+
+    def stored(self) -> dict[str, Any]:
+        """Return what an orchestration writes: older ones, which do not count ends, write as they began."""
+        left_out = set() if self.under_way is not None else {*_ENDS, "started", "refused"}
+        return self.model_dump(mode="json", exclude=left_out)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """Read what an orchestration of this version or another wrote.
+
+        Raises:
+            ValueError: It is no such document.
+        """
+        refused = document["skipped"] + document["failed"]
+        sums = {"started": document["replayed"], "refused": refused}
+        return cls.model_validate({**sums, **document}, strict=False)
+
+
+class BulkActionDocument(BulkProgress):
+    """How far a bulk action got."""
+
+    action_id: str
+    action: BulkAction
+    selected: int
+    by: str | None
+    done: int
+
+
+def progress_document(
+    given: Mapping[str, Any],
+    state: ReplayState,
+    progress: ReplayProgress,
+    *,
+    waiting_until: datetime | None = None,
+) -> BulkReplayDocument:
+    """Return the document of `GET /api/dead-letters/replays/{id}`.
+
+    Args:
+        given: The input of the bulk replay.
+        state: Its state.
+        progress: Its progress.
+        waiting_until: When it next checks the circuit that it waits for; None when it does not wait.
+    """
+    done = progress.replayed + progress.skipped + progress.failed
+    return BulkReplayDocument(
+        replay_id=given["replay_id"],
+        status=state,
+        filter=given["filter"],
+        rate_per_second=given["rate_per_second"],
+        note=given["note"],
+        matched=given["matched"],
+        replayed=progress.replayed,
+        skipped=progress.skipped,
+        failed=progress.failed,
+        failures=tuple(BulkFailure(**each) for each in progress.failures),
+        started=progress.replayed,
+        refused=progress.skipped + progress.failed,
+        **({} if progress.ends is None else {name: getattr(progress.ends, name) for name in _ENDS}),
+        remaining=max(0, given["matched"] - done),
+        waiting_until=waiting_until,
+        created_at=from_rfc3339(given["created_at"]),
+    )
+
+
+_ENDS: Final = tuple(field.name for field in fields(EndCounts))
+
+
+def action_document(progress: BulkReplayDocument, given: Mapping[str, Any]) -> BulkActionDocument:
+    """Return the document of `GET /api/bulk-actions/{id}`.
+
+    Args:
+        progress: From `progress_document`.
+        given: The input of the orchestration.
+    """
+    return BulkActionDocument(
+        **{name: getattr(progress, name) for name in BulkProgress.model_fields},
+        action_id=progress.replay_id,
+        action=BulkAction(given.get("action", BulkAction.REPLAY)),
+        selected=given.get("selected", 0),
+        by=given.get("by"),
+        done=progress.replayed,
+    )
+
+
+class BulkItemDocument(Answer):
+    """What a bulk replay or a bulk action did to one, and what became of it."""
+
+    id: Annotated[str, Field(description="Of the dead letter or the operation.")]
+    outcome: ItemOutcome
+    detail: Annotated[str | None, Field(description="Why it was skipped or failed; null otherwise.")]
+    operation_id: Annotated[str | None, Field(description="Replays the dead letter, or was acted on.")]
+    event_id: Annotated[str | None, Field(description="The event that was sent again.")]
+    at: Annotated[Instant | None, Field(description="When its turn came.")]
+    status: Annotated[
+        OperationState | EventState | None,
+        Field(description="Of the operation or the event now; null when there is none, or none any more."),
+    ]
+    failed_again: Annotated[str | None, Field(description="The dead letter that the replay ended as.")]
+    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None

@@ -1,0 +1,215 @@
+"""Replaying many dead letters: one orchestration each, whose activities list and replay them a few at a time.
+
+A few are replayed at once, unless their circuits are open (`held_until`): each would only wait there as an
+orchestration of its own. A dead letter names the bulk replay that replayed it, so a repeated activity finds
+what an earlier execution did, and finishes what that one began.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from durable_retry import clock
+from durable_retry.concurrency import map_bounded
+from durable_retry.console.bulk.shapes import BulkItem, ItemOutcome
+from durable_retry.console.bulk.store import keep_items
+from durable_retry.engine.base.instants import optional_to_rfc3339
+from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.circuit import CircuitState, snapshot_of
+from durable_retry.engine.dead_letters.record import (
+    DeadLetterRecord,
+    Replay,
+    Status,
+    WrongStatusError,
+)
+from durable_retry.engine.dead_letters.replay import ReplayBody
+from durable_retry.errors import (
+    ContendedError,
+    NoSuchDeadLetterError,
+    NoSuchEventError,
+    StorageRefusedError,
+    TaskHubUnavailableError,
+)
+from durable_retry.services.dead_letters.replay import (
+    KeyTakenError,
+    StillRunningError,
+    event_id_of,
+    finish_changes,
+    replay_dead_letter,
+)
+from durable_retry.settings.configuration import find_dependency
+from durable_retry.stores.circuit.entity import CircuitEntity
+from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
+from durable_retry.stores.task_hub import TaskHub
+
+RECHECK: Final = timedelta(seconds=15)
+"""When to look again at an open circuit without a time at which it may close."""
+
+_SHORTEST: Final = timedelta(seconds=1)
+
+
+async def held_until(hub: TaskHub, dependency_name: str) -> datetime | None:
+    """Return until when replays wait for a dependency's circuit; None when it is neither open nor paused.
+
+    A circuit that cannot be read delays nothing: the operation checks it before its first attempt.
+
+    Args:
+        dependency_name: The dependency; one that is not configured holds nothing up either.
+    """
+    dependency = find_dependency(dependency_name)
+    if dependency is None or not dependency.circuit.enabled:
+        return None
+    try:
+        breaker, _ = await CircuitEntity(hub, dependency_name).readable()
+    except (TaskHubUnavailableError, ValueError):
+        return None
+    now = clock.now()
+    seen = snapshot_of(breaker, now, settings=dependency.circuit, budget_settings=dependency.retry_budget)
+    if seen.state in {CircuitState.OPEN, CircuitState.FORCED_OPEN}:
+        return max(seen.retry_at or now + RECHECK, now + _SHORTEST)
+    if seen.throttled_until is not None:
+        return max(seen.throttled_until, now + _SHORTEST)
+    return None
+
+
+_AT_ONCE: Final = 8
+
+_REFUSALS: Final = (
+    InvalidInputError,
+    KeyTakenError,
+    StillRunningError,
+    NoSuchEventError,
+    ContendedError,
+    StorageRefusedError,
+)
+"""Errors of one dead letter, which do not stop the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult:
+    """What became of some dead letters.
+
+    Attributes:
+        items: What was done to each that need not wait.
+        left: Ids of those that have to wait for a circuit.
+        held_until: For how long; None when none has to wait.
+    """
+
+    items: tuple[BulkItem, ...]
+    left: tuple[str, ...]
+    held_until: datetime | None
+
+
+async def replay_some(
+    hub: TaskHub,
+    ids: Sequence[str],
+    *,
+    replay_id: str,
+    note: str | None,
+    asked_at: datetime | None = None,
+    by: str | None = None,
+) -> BatchResult:
+    """Replay some dead letters, unless their circuits are open. Idempotent.
+
+    Args:
+        ids: The ids of the dead letters.
+        replay_id: The bulk replay that they are part of.
+        note: Stored with each replay; None for none.
+        asked_at: When this was asked for, by the clock that `held_until` is to be read by; None means this
+            machine's. Clocks of machines differ.
+        by: Who asked; None when nobody said.
+
+    Raises:
+        TaskHubUnavailableError: The rest could not be started.
+    """
+    difference = timedelta(0) if asked_at is None else asked_at - clock.now()
+    records = await find_dead_letters(ids)
+    until = await _held_until_by_dependency(hub, records)
+    free: list[tuple[int, DeadLetterRecord | str]] = []
+    left: list[str] = []
+    for place, (dead_letter_id, record) in enumerate(zip(ids, records, strict=True)):
+        if record is not None and record.status is Status.OPEN and record.dependency in until:
+            left.append(dead_letter_id)
+        else:
+            free.append((place, record or dead_letter_id))
+    body = ReplayBody() if note is None else ReplayBody(note=note)
+    items = await _all_of(hub, [found for _, found in free], body, replay_id, by)
+    await keep_items(
+        replay_id,
+        optional_to_rfc3339(asked_at),
+        zip((place for place, _ in free), items, strict=True),
+    )
+    return BatchResult(
+        items=tuple(items),
+        left=tuple(left),
+        held_until=min(until.values()) + difference if left else None,
+    )
+
+
+async def _held_until_by_dependency(
+    hub: TaskHub, records: Iterable[DeadLetterRecord | None]
+) -> dict[str, datetime]:
+    """Return until when each dependency's circuit holds replays back; the others are left out."""
+    names = {record.dependency for record in records if record is not None} - {None}
+    found = {name: await held_until(hub, name) for name in sorted(name for name in names if name is not None)}
+    return {name: until for name, until in found.items() if until is not None}
+
+
+async def _all_of(
+    hub: TaskHub, found: Iterable[DeadLetterRecord | str], body: ReplayBody, replay_id: str, by: str | None
+) -> list[BulkItem]:
+    async def one(each: DeadLetterRecord | str) -> BulkItem:
+        if isinstance(each, str):
+            return BulkItem(id=each, outcome=ItemOutcome.SKIPPED, detail="there is no such dead letter")
+        if each.unreadable is not None:
+            return BulkItem(id=each.id, outcome=ItemOutcome.FAILED, detail=each.detail)
+        return await _replay_record(hub, each, body, replay_id, by)
+
+    return await map_bounded(one, found, _AT_ONCE)
+
+
+async def _replay_record(
+    hub: TaskHub, record: DeadLetterRecord, body: ReplayBody, replay_id: str, by: str | None
+) -> BulkItem:
+    try:
+        operation_id = await replay_dead_letter(hub, record.id, body, clock.now(), replay_id=replay_id, by=by)
+    except (NoSuchDeadLetterError, WrongStatusError) as error:
+        return await _done_before(hub, record, replay_id, str(error))
+    except _REFUSALS as error:
+        return BulkItem.failed(record.id, error)
+    return _replayed_item(record, operation_id)
+
+
+def _replayed_item(record: DeadLetterRecord, operation_id: str) -> BulkItem:
+    is_event = record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE
+    return BulkItem(
+        id=record.id,
+        outcome=ItemOutcome.REPLAYED,
+        operation_id=operation_id,
+        event_id=event_id_of(record) if is_event else None,
+    )
+
+
+async def _done_before(hub: TaskHub, record: DeadLetterRecord, replay_id: str, why: str) -> BulkItem:
+    """Return the item of a dead letter that is not open: this bulk replay or somebody else replayed it.
+
+    An execution that was cut short may have marked the dead letter and not started its operation. The start
+    is made here: `triggers.timers` would make it minutes later, after the bulk replay ended.
+    """
+    if await part_of(replay_id, record.id) is None:
+        return BulkItem(id=record.id, outcome=ItemOutcome.SKIPPED, detail=why)
+    await finish_changes(hub, record.id)
+    mine = await part_of(replay_id, record.id)
+    if mine is None:
+        why = "it could not be started and is open again"
+        return BulkItem(id=record.id, outcome=ItemOutcome.FAILED, detail=why)
+    return _replayed_item(record, mine.operation_id)
+
+
+async def part_of(replay_id: str, dead_letter_id: str) -> Replay | None:
+    """Return the replay of a dead letter that a bulk replay made; None when it made none."""
+    record = await find_dead_letter(dead_letter_id)
+    replays = () if record is None else record.replays
+    return next((replay for replay in reversed(replays) if replay.replay_id == replay_id), None)

@@ -1,0 +1,1 @@
+"""The dashboard: static files and the routes that serve them."""

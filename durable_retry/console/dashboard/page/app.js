@@ -1,0 +1,206 @@
+// The page: which view shows, its polling, and the tools in the header.
+
+import { connection, key } from "./api.js";
+import { announce, go, h, readRoute, show } from "./dom.js";
+import { startTicking, time } from "./format.js";
+import { ask, notice, unread } from "./pieces.js";
+import { Poller } from "./poll.js";
+import { alertsView } from "./views/alerts.js";
+import { bulkActionsView, bulkActionView, newBulkActionView } from "./views/bulk.js";
+import { circuitsView, circuitView } from "./views/circuits.js";
+import { deadLettersView, deadLetterView } from "./views/dead_letters.js";
+import { findView } from "./views/find.js";
+import { metricsView } from "./views/metrics.js";
+import { operationsView, operationView } from "./views/operations.js";
+import { eventView, outboxView } from "./views/outbox.js";
+import { overviewView } from "./views/overview.js";
+import { policyView } from "./views/policy.js";
+import { batchesView, batchView, sagasView, sagaView } from "./views/workflows.js";
+
+// A view gets the route and answers {title, seconds, load(signal, update), render(data)}. `load` gives the data, and
+// may call `update(data)` before with what it has so far, and after with what took longer.
+const VIEWS = [
+  [/^$/, overviewView],
+  [/^find$/, findView],
+  [/^operations$/, operationsView],
+  [/^operations\/([^/]+)$/, operationView],
+  [/^dead-letters$/, deadLettersView],
+  [/^dead-letters\/([^/]+)$/, deadLetterView],
+  [/^replays$/, bulkActionsView],
+  [/^replays\/new$/, newBulkActionView],
+  [/^replays\/([^/]+)$/, bulkActionView],
+  [/^circuits$/, circuitsView],
+  [/^circuits\/([^/]+)$/, circuitView],
+  [/^metrics$/, metricsView],
+  [/^outbox$/, outboxView],
+  [/^alerts$/, alertsView],
+  [/^outbox\/([^/]+)$/, eventView],
+  [/^policy$/, policyView],
+  [/^batches$/, batchesView],
+  [/^batches\/([^/]+)$/, batchView],
+  [/^sagas$/, sagasView],
+  [/^sagas\/([^/]+)$/, sagaView],
+];
+// An id leads to its own page; anything else is searched for.
+const IDS = [
+  [/^op-[a-z2-7]{32}$/, "operations"],
+  [/^op-[a-z2-7]{32}(\.\d+)?\.\d+$/, "outbox"],
+  [/^dl-[0-9a-f]{32}$/, "dead-letters"],
+  [/^(?:replay|bulk)-[0-9a-f]{32}$/, "replays"],
+  [/^batch-[a-z2-7]{32}$/, "batches"],
+  [/^saga-[a-z2-7]{32}$/, "sagas"],
+];
+
+const main = document.getElementById("main");
+let poller = null;
+let shown = null;
+
+function navigate() {
+  const route = readRoute();
+  const isSamePlace = shown === route.path;
+  poller?.stop();
+  shown = route.path;
+  const [view, parameters] = find(route.path);
+  const place = view ? view({ ...route, parameters, reload: () => poller?.soon() }) : nowhere(route.path);
+  document.title = `${place.title} · Durable Retry`;
+  markTab(route.path.split("/")[0]);
+  document.getElementById("jump-field").value = (route.path === "find" && route.query.q) || "";
+  if (!isSamePlace) main.replaceChildren();
+  if (!main.hasChildNodes()) show(main, frame(place, h("p", { class: "loading" }, "Loading…")));
+  if (!isSamePlace && main.dataset.visited) {
+    main.focus({ preventScroll: true });
+    window.scrollTo(0, 0);
+    announce(place.title);
+  }
+  main.dataset.visited = "yes";
+  poller = new Poller((signal) => refresh(place, signal), place.seconds ?? 5);
+}
+
+async function refresh(place, signal) {
+  try {
+    const update = (data) => signal.aborted || show(main, frame(place, [unread(data), place.render(data)]));
+    update(await place.load(signal, update));
+    return true;
+  } catch (error) {
+    if (signal.aborted) return true;
+    if (error.status === undefined) {
+      show(main, frame(place, notice({ message: `The dashboard itself failed: ${error.message}` })));
+      throw error; // For the console, and for the poller, which slows down.
+    }
+    // What was shown stays while nobody answers: the banner says how old it is.
+    const hasContent = main.querySelector(".loading") === null;
+    if (error.status !== 0 || !hasContent) show(main, frame(place, notice(error)));
+    return false;
+  }
+}
+
+function frame(place, content) {
+  return h("div", { class: "view", data: { key: shown } }, h("h1", { class: place.hideTitle ? "sr" : null }, place.title), content);
+}
+
+function find(path) {
+  for (const [pattern, view] of VIEWS) {
+    const match = pattern.exec(path);
+    if (match) return [view, match.slice(1).map(plain)];
+  }
+  return [null, []];
+}
+
+function plain(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // A stray per cent sign in an address typed by hand.
+  }
+}
+
+function nowhere(path) {
+  const render = () => h("p", { class: "empty" }, `There is no page “${path}”. `, h("a", { href: "#/" }, "To the overview"));
+  return { title: "Page not found", seconds: 60, load: async () => null, render };
+}
+
+function markTab(name) {
+  const tab = name === "replays" ? "dead-letters" : name;
+  for (const link of document.querySelectorAll("#tabs a")) {
+    if (link.dataset.tab === tab) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else link.removeAttribute("aria-current");
+  }
+}
+
+function showConnection() {
+  const { awaySince, needsKey, lastAnswer } = connection;
+  const state = awaySince ? "away" : needsKey ? "locked" : lastAnswer ? "on" : "wait";
+  document.getElementById("live").className = `live ${state}`;
+  document.getElementById("live-text").textContent = { away: "No answer", locked: "Needs a key", on: "Live", wait: "Connecting" }[state];
+  const banner = document.getElementById("banner");
+  banner.hidden = !awaySince && !needsKey;
+  document.body.classList.toggle("stale", Boolean(awaySince));
+  if (awaySince) banner.replaceChildren(...awayWords(awaySince, lastAnswer));
+  else if (needsKey) banner.replaceChildren("The API needs a function key. ", h("button", { type: "button", on: { click: askForKey } }, "Enter a key"));
+}
+
+function awayWords(awaySince, lastAnswer) {
+  const since = time(new Date(awaySince).toISOString());
+  const old = lastAnswer ? ` What you see is from ${time(new Date(lastAnswer).toISOString())}.` : "";
+  return [`The API has not answered since ${since}.${old} Trying again. `, h("button", { type: "button", on: { click: () => poller?.soon() } }, "Try now")];
+}
+
+async function askForKey() {
+  const given = await ask({
+    title: "Function key",
+    words: "Sent as x-functions-key with each request. Kept in this tab only, until it is closed. Leave it empty to forget it.",
+    fields: [{ name: "key", label: "Key", type: "password", value: key.get(), optional: true }],
+    action: "Use it",
+  });
+  if (!given) return;
+  key.set(given.key.trim());
+  navigate();
+}
+
+function jump(event) {
+  event.preventDefault();
+  const words = document.getElementById("jump-field").value.trim();
+  if (!words) return;
+  const [, folder] = IDS.find(([pattern]) => pattern.test(words)) ?? [];
+  if (folder) go(`${folder}/${words}`);
+  else go("find", { q: words });
+}
+
+const THEMES = ["auto", "light", "dark"];
+
+function applyTheme(name) {
+  const button = document.getElementById("theme-button");
+  if (name === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = name;
+  button.textContent = `Colours: ${name}`;
+}
+
+function nextTheme() {
+  const name = THEMES[(THEMES.indexOf(localStorage.getItem("theme") ?? "auto") + 1) % THEMES.length];
+  localStorage.setItem("theme", name);
+  applyTheme(name);
+}
+
+function onKey(event) {
+  const isTyping = event.target.closest?.("input, textarea, select, dialog");
+  if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  document.getElementById("jump-field").focus();
+}
+
+applyTheme(THEMES.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "auto");
+document.getElementById("theme-button").addEventListener("click", nextTheme);
+document.getElementById("key-button").addEventListener("click", askForKey);
+document.getElementById("jump").addEventListener("submit", jump);
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // The address holds the view, not a place on the page.
+  main.focus();
+});
+document.addEventListener("keydown", onKey);
+connection.addEventListener("change", showConnection);
+window.addEventListener("hashchange", navigate);
+window.addEventListener("online", () => poller?.soon());
+startTicking();
+navigate();

@@ -1,0 +1,207 @@
+// Pieces that several views are made of: badges, cards, dialogs, and lists with filters, pages and CSV files.
+
+import { go, h, link, toast } from "./dom.js";
+import { plural, words } from "./format.js";
+
+/** The states of an operation in the order of its life. */
+export const STATES = ["pending", "running", "waiting_retry", "waiting_circuit", "succeeded", "dead_lettered", "cancelled"];
+export const WAITING = ["waiting_retry", "waiting_circuit"];
+export const FINISHED = ["succeeded", "dead_lettered", "cancelled"];
+
+/** A state as a word with a mark: colour is never the only difference between states. */
+export const badge = (state) => h("span", { class: `badge is-${state}` }, words(state));
+
+/** Why something cannot be shown. */
+export function notice(error) {
+  const isMissing = error.status === 404;
+  return h("div", { class: `notice ${isMissing ? "calm" : "bad"}`, role: "status" },
+    h("strong", {}, isMissing ? "Not found" : "Not available"), h("span", {}, ` ${error.message}`),
+    error.lines?.length ? h("ul", {}, error.lines.map((line) => h("li", {}, line))) : null);
+}
+
+/** Why what is stored of one cannot be read, above what is known of it all the same; nothing where it can. */
+export function unread(one) {
+  if (!one?.unreadable) return null;
+  return h("div", { class: "notice bad", role: "status", data: { key: "unreadable" } },
+    h("strong", {}, "Cannot be read"), h("span", {}, ` ${one.unreadable}. What is shown is all that is known.`));
+}
+
+/** The same in a row of a table. */
+const unreadMark = (one) => (one.unreadable ? h("span", { class: "badge is-failed", title: one.unreadable }, "Unreadable") : null);
+
+/** A card with a heading; `more` stands at its right. */
+export function card(title, content, { more = null, key = title, kind = "" } = {}) {
+  return h("section", { class: `card ${kind}`, data: { key } }, h("header", {}, h("h2", {}, title), more), content);
+}
+
+/** Names and values as a description list; empty values are left out. */
+export function facts(pairs) {
+  const given = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return h("dl", { class: "facts" }, given.map(([name, value]) => h("div", { data: { key: name } }, h("dt", {}, name), h("dd", {}, value))));
+}
+
+/** A number with its name, as a link when it leads somewhere. */
+export function figure(value, name, { href = null, kind = "", note = null } = {}) {
+  const content = [h("strong", {}, value), h("span", {}, name), note ? h("small", {}, note) : null];
+  return href ? h("a", { class: `figure ${kind}`, href }, content) : h("div", { class: `figure ${kind}` }, content);
+}
+
+export const mono = (text) => h("code", {}, text);
+
+/** A button that puts a text into the clipboard; where the browser refuses that, a toast shows it. */
+export function copier(name, text) {
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      toast("Copied.");
+    } catch {
+      toast(text);
+    }
+  };
+  return button(name, copy, "quiet");
+}
+
+export const json = (value) => h("pre", { tabindex: "0" }, typeof value === "string" ? value : JSON.stringify(value, null, 2));
+export const button = (text, click, kind = "") => h("button", { type: "button", class: kind, on: { click } }, text);
+const SHORT = 14;
+
+/** An id cut for a table; its title has all of it. */
+export const short = (id) => (id && id.length > SHORT + 1 ? `${id.slice(0, SHORT)}…` : id);
+/** What the title of a link that may be cut says: all of its text, and where it leads. */
+const whole = (id, text) => (text === id || id.startsWith(String(text).slice(0, SHORT)) ? id : `${text} (${id})`);
+/** A link by a name, or by the id where nothing has a name: what cannot be read has none. */
+const linkTo = (folder) => (id, text) => (id ? h("a", { class: "cut", href: link(`${folder}/${encodeURIComponent(id)}`), title: whole(id, text || id) }, text || id) : h("span", {}, "–"));
+export const operationLink = linkTo("operations");
+export const deadLetterLink = linkTo("dead-letters");
+export const eventLink = linkTo("outbox");
+export const circuitLink = (name) => (name ? h("a", { href: link(`circuits/${encodeURIComponent(name)}`) }, name) : h("span", { class: "dim" }, "none"));
+
+// Dialogs and fields. The browser keeps the focus inside a dialog and closes it with Escape.
+
+/**
+ * Ask for values; null when the person thinks better of it.
+ * A field is {name, label, type: text|password|number|textarea, value, hint, optional, min, max}.
+ */
+export function ask({ title, words = null, fields = [], action, kind = "" }) {
+  return new Promise((resolve) => {
+    const form = h("form", { method: "dialog" },
+      h("h2", { id: "dialog-title" }, title), words ? h("p", { class: "dim" }, words) : null,
+      fields.map(fieldOf),
+      h("div", { class: "actions" },
+        h("button", { type: "button", class: "quiet", on: { click: () => dialog.close() } }, "Not now"),
+        h("button", { type: "submit", class: kind || "main" }, action)));
+    const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
+    let given = null;
+    form.addEventListener("submit", () => (given = Object.fromEntries(new FormData(form))));
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(given);
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+    form.querySelector("input, textarea")?.focus();
+  });
+}
+
+/** One labelled field. */
+export function fieldOf({ name, label, type = "text", value = "", hint = null, optional = false, min, max, step, choices, on }) {
+  const shared = { name, id: `field-${name}`, value, required: !optional, "aria-describedby": hint ? `hint-${name}` : null, on };
+  let input;
+  if (choices) input = h("select", shared, choices.map(([text, word]) => h("option", { value: text, selected: text === value }, word)));
+  else if (type === "textarea") input = h("textarea", { ...shared, rows: 3 });
+  else input = h("input", { ...shared, type, min, max, step, autocomplete: "off" });
+  return h("div", { class: "field" }, h("label", { for: `field-${name}` }, label), input, hint ? h("small", { id: `hint-${name}` }, hint) : null);
+}
+
+// Lists of the API: filters in the address, a page at a time, the page as a CSV file.
+
+/** The text of a CSV file (RFC 4180). */
+export function csv(header, rows) {
+  return [header, ...rows].map((row) => row.map(csvCell).join(",")).join("\r\n") + "\r\n";
+}
+
+function csvCell(value) {
+  let text = value === null || value === undefined ? "" : String(value);
+  // A spreadsheet would run these as a formula; they come from whoever called the API.
+  if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+/** Hand a text to the browser as a file. */
+export function download(name, text) {
+  const url = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+const PAGE = 50;
+
+/** The query for a list's page, from the address. */
+export const pageQuery = (query, names) => ({
+  limit: PAGE,
+  cursor: query.cursor,
+  ...Object.fromEntries(names.map((name) => [name, query[name]])),
+});
+
+/**
+ * A table. A column is {name, cell(item), text(item)}: `cell` for the page, `text` for the CSV file.
+ */
+export function table(label, columns, items, { keyOf, empty = "Nothing here." } = {}) {
+  if (!items.length) return h("p", { class: "empty" }, empty);
+  // The roles are spelled out since a narrow window shows rows as cards, and `display` would take them away.
+  const head = h("tr", { role: "row" }, columns.map((column) => h("th", { role: "columnheader", scope: "col", class: column.class }, column.name)));
+  const named = columns.find((column) => column.class === "wide") ?? columns[0];
+  const row = (item) => h("tr", { role: "row", data: keyOf ? { key: keyOf(item) } : {} },
+    columns.map((column) => h("td", { role: "cell", class: column.class, data: { label: column.name, ...emptiness(column, item) } }, column.cell(item), column === named ? unreadMark(item) : null)));
+  return h("div", { class: "table" }, h("table", { role: "table", "aria-label": label },
+    h("thead", { role: "rowgroup" }, head), h("tbody", { role: "rowgroup" }, items.map(row))));
+}
+
+/** Marks what a narrow window, where each value has a line of its own, can do without. */
+function emptiness(column, item) {
+  const text = column.text?.(item);
+  return column.text && (text === null || text === undefined || text === "") ? { empty: "" } : {};
+}
+
+/** The line under a table: how many, further pages, CSV. */
+export function pager(path, query, page, columns, file) {
+  const { cursor, ...filters } = query;
+  return h("nav", { class: "pager", "aria-label": "Pages" },
+    h("span", { class: "dim" }, `${plural(page.items.length, "row")} on this page`),
+    h("span", { class: "spread" }),
+    button("CSV of this page", () => save(columns, page.items, file), "quiet"),
+    cursor ? h("a", { class: "button quiet", href: link(path, filters) }, "First page") : null,
+    page.next_cursor ? h("a", { class: "button", href: link(path, { ...filters, cursor: page.next_cursor }) }, "Next page") : null);
+}
+
+function save(columns, items, file) {
+  const written = columns.filter((column) => column.text);
+  const rows = items.map((item) => written.map((column) => column.text(item)));
+  download(`${file}.csv`, csv(written.map((column) => column.name), rows));
+}
+
+/**
+ * Filters over a list; a change goes to the address. A filter is {name, label} for text, with `choices`
+ * [value, words] for a few (a `required` one is always chosen), or with `instant` for a date and time in UTC. Those with
+ * `more` are folded away while unused.
+ */
+export function filters(path, query, given) {
+  const change = (name, isInstant) => (event) => {
+    const value = event.target.value.trim();
+    go(path, { ...query, cursor: null, [name]: isInstant && value ? new Date(`${value}Z`).toISOString() : value });
+  };
+  const field = ({ name, label, choices, required = false, instant = false }) => {
+    const shared = { id: `filter-${name}`, data: { follow: query[name] ?? "" }, on: { change: change(name, instant) } };
+    const input = choices
+      ? h("select", shared, [...(required ? [] : [["", "Any"]]), ...choices].map(([value, text]) => h("option", { value, selected: (query[name] ?? "") === value }, text)))
+      : h("input", { ...shared, type: instant ? "datetime-local" : "text", value: (query[name] ?? "").slice(0, instant ? 16 : undefined), spellcheck: "false" });
+    return h("div", { class: "field", data: { key: `filter-${name}` } }, h("label", { for: `filter-${name}` }, label), input);
+  };
+  const more = given.filter((one) => one.more);
+  return h("form", { class: "filter-form", on: { submit: (event) => event.preventDefault() } },
+    h("div", { class: "filters" }, given.filter((one) => !one.more).map(field)),
+    more.length ? h("details", { open: more.some(({ name }) => query[name]) }, h("summary", {}, "More filters"), h("div", { class: "filters" }, more.map(field))) : null);
+}

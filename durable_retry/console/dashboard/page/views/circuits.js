@@ -1,0 +1,239 @@
+// The circuits of dependencies: cards, a table, and one circuit with its window, changes and switches.
+
+import { get, getSeldom, post, segment } from "../api.js";
+import { callWindow } from "../charts.js";
+import { h, link, toast } from "../dom.js";
+import { ago, at, duration, number, percent, until, words } from "../format.js";
+import { ask, badge, button, card, circuitLink, facts, mono, operationLink, pager, table } from "../pieces.js";
+import { atLeast, COUNT_SECONDS, countedOperations, Paced, waitingIn, WINDOWS } from "../poll.js";
+
+/** Every circuit, with the ratio of failures that opens it; null when that does not answer. */
+async function circuitsWithRatios(signal) {
+  const [circuits, dependencies] = await Promise.all([
+    get("circuits", {}, signal),
+    getSeldom("dependencies", signal).catch(() => ({ items: [] })),
+  ]);
+  const ratios = new Map(dependencies.items.map((one) => [one.name, one.circuit.failure_ratio]));
+  return byUrgency(circuits.items.map((circuit) => ({ ...circuit, opens_at_ratio: ratios.get(circuit.dependency) ?? null })));
+}
+
+/** Circuits in a new list, the unhealthy ones first. */
+export function byUrgency(circuits) {
+  return [...circuits].sort((a, b) => URGENCY[a.state] - URGENCY[b.state] || a.dependency.localeCompare(b.dependency));
+}
+
+const URGENCY = { open: 0, forced_open: 0, half_open: 1, disabled: 2, closed: 3 };
+
+/** A card that leads to the circuit's page. `counted` is the summary of operations; null when not known. */
+export function circuitCard(circuit, counted) {
+  return h("a", { class: `circuit is-${circuit.state}`, href: link(`circuits/${encodeURIComponent(circuit.dependency)}`), data: { key: circuit.dependency } },
+    h("span", { class: "circuit-name" }, h("strong", {}, circuit.dependency), badge(circuit.state)),
+    ratioBar(circuit),
+    h("span", { class: "circuit-numbers" },
+      pair(percent(circuit.failure_ratio), "failing"), pair(number(circuit.calls), plainPlural(circuit.calls, "call")), pair(waitingFor(circuit, counted), "waiting"), pair(amplificationOf(circuit, counted), "attempts", "Attempts per operation: the retry amplification")),
+    next(circuit));
+}
+
+const plainPlural = (count, one) => (count === 1 ? one : `${one}s`);
+
+/** Operations of a dependency that wait, for a retry or for the circuit. */
+export function waitingFor(circuit, counted) {
+  if (!counted) return "–";
+  const { by_dependency: by, complete } = counted.unfinished;
+  return atLeast(number(waitingIn(by[circuit.dependency])), complete);
+}
+
+/** Attempts per operation of a dependency in the time that was counted: the retry amplification. */
+export function amplificationOf(circuit, counted) {
+  const ratio = counted?.by_dependency[circuit.dependency]?.amplification ?? null;
+  return ratio === null ? "–" : `× ${ratio.toFixed(2)}`;
+}
+
+const pair = (value, name, title = null) => h("span", { title }, h("b", {}, value), " ", h("small", {}, name));
+
+/** What is next for a circuit, as a line; null when nothing is. */
+export function next(circuit) {
+  if (circuit.unreadable) return h("span", { class: "circuit-next", title: circuit.unreadable }, "its state cannot be read");
+  if (circuit.throttled_until) return h("span", { class: "circuit-next" }, "throttled: the dependency asked for a pause, ends ", until(circuit.throttled_until));
+  if (circuit.state === "half_open") return h("span", { class: "circuit-next" }, "a probe is under way");
+  if (circuit.retry_at) return h("span", { class: "circuit-next" }, circuit.state === "open" ? "next probe " : "set by hand, ends ", until(circuit.retry_at));
+  if (circuit.state === "forced_open") return h("span", { class: "circuit-next" }, "held open until somebody closes it");
+  return null;
+}
+
+/** The failure ratio beside the ratio at which the circuit opens. */
+export function ratioBar(circuit) {
+  const threshold = circuit.opens_at_ratio;
+  const style = (ratio) => ({ width: `${Math.round((ratio ?? 0) * 100)}%` });
+  return h("span", { class: "ratio", "aria-hidden": "true" }, h("span", { class: "ratio-fill", style: style(circuit.failure_ratio) }),
+    threshold === null ? null : h("span", { class: "ratio-mark", style: { left: `${threshold * 100}%` } }));
+}
+
+// Every dependency's circuit.
+
+const COLUMNS = [
+  { name: "Dependency", cell: (one) => circuitLink(one.dependency), text: (one) => one.dependency },
+  { name: "State", cell: (one) => badge(one.state), text: (one) => one.state },
+  { name: "Failing", class: "number", cell: (one) => percent(one.failure_ratio), text: (one) => one.failure_ratio },
+  { name: "Calls", class: "number", cell: (one) => number(one.calls), text: (one) => one.calls },
+  { name: "Slow", class: "number", cell: (one) => number(one.slow_calls), text: (one) => one.slow_calls },
+  { name: "Next probe", cell: (one) => until(one.retry_at), text: (one) => one.retry_at },
+  { name: "Why", class: "wide", cell: (one) => words(one.reason), text: (one) => one.reason },
+  { name: "By", cell: (one) => one.changed_by ?? "–", text: (one) => one.changed_by },
+];
+
+export function circuitsView({ path, query }) {
+  const counted = new Paced((signal) => countedOperations(WINDOWS[0][0], signal), COUNT_SECONDS);
+  return {
+    title: "Circuits",
+    load: async (signal, update) => {
+      const circuits = await circuitsWithRatios(signal);
+      counted.ask(signal, () => update(circuits));
+      return circuits;
+    },
+    render: (circuits) => [
+      h("div", { class: "circuits" }, circuits.map((circuit) => circuitCard(circuit, counted.value?.error ? null : counted.value))),
+      h("details", { data: { key: "table" } }, h("summary", {}, "As a table"),
+        table("Circuits", COLUMNS, circuits, { keyOf: (one) => one.dependency, empty: "No dependency is configured." }),
+        pager(path, query, { items: circuits, next_cursor: null }, COLUMNS, "circuits")),
+    ],
+  };
+}
+
+// One circuit: its numbers, its last minutes, what was done by hand, and its switches.
+
+const SWITCHES = {
+  open: ["Hold open", "No attempt goes through until it is closed again. Operations wait for it meanwhile.", true],
+  close: ["Close", "Attempts go through again, and waiting operations resume in turn.", false],
+  disable: ["Disable", "Every attempt goes through, however many fail.", true],
+  reset: ["Reset", "Closes it and clears its counts.", false],
+};
+
+export function circuitView({ parameters: [name], reload }) {
+  const path = `circuits/${segment(name)}`;
+  const slow = {
+    waits: new Paced((signal) => get("operations", { dependency: name, status: "waiting_circuit", limit: 10 }, signal), 5),
+    counted: new Paced((signal) => countedOperations(WINDOWS[0][0], signal), COUNT_SECONDS),
+    openings: new Paced((signal) => get(`${path}/openings`, {}, signal), 5),
+  };
+  return {
+    title: name,
+    load: (signal, update) => load(path, name, slow, signal, update),
+    render: (circuit) => [
+      headline(circuit, path, reload),
+      trip(circuit),
+      card("Window", [callWindow(circuit.window, circuit.opens_at_ratio), ratioBar(circuit), numbers(circuit)]),
+      limits(circuit), openings(circuit), waiting(circuit), audit(circuit), settings(circuit),
+    ],
+  };
+}
+
+async function load(path, name, slow, signal, update) {
+  const [circuit, dependencies] = await Promise.all([
+    get(path, {}, signal),
+    getSeldom("dependencies", signal).catch(() => ({ items: [] })),
+  ]);
+  const settings = dependencies.items.find((one) => one.name === name) ?? null;
+  const known = ({ value }) => (value?.error ? null : value);
+  const data = () => ({ ...circuit, settings, opens_at_ratio: settings?.circuit.failure_ratio ?? null, waits: known(slow.waits), counted: known(slow.counted), openings: known(slow.openings) });
+  for (const one of Object.values(slow)) one.ask(signal, () => update(data()));
+  return data();
+}
+
+// Every opening with its evidence.
+
+const OPENINGS = [
+  { name: "When", cell: (one) => at(one.at), text: (one) => one.at },
+  { name: "Why", class: "wide", cell: (one) => words(one.reason), text: (one) => one.reason },
+  { name: "By", cell: (one) => one.by, text: (one) => one.by },
+  { name: "Failed", class: "number", cell: (one) => (one.calls ? `${number(one.failures)} of ${number(one.calls)} (${percent(one.failure_ratio)})` : "–"), text: (one) => (one.calls ? `${one.failures} of ${one.calls}` : "") },
+  { name: "Slow", class: "number", cell: (one) => number(one.slow_calls), text: (one) => one.slow_calls || "" },
+  { name: "Last error", class: "wide", cell: (one) => (one.last_error ? `${words(one.last_category)}: ${one.last_error}` : "–"), text: (one) => one.last_error },
+  { name: "Break", class: "number", cell: (one) => (one.break_seconds === null ? "until closed" : duration(one.break_seconds)), text: (one) => one.break_seconds },
+];
+
+function openings({ openings: found, dependency }) {
+  const more = h("a", { href: link("metrics", { dependency }) }, "Metrics");
+  if (!found) return card("Openings", h("p", { class: "loading-part" }, "Loading…"), { more });
+  return card("Openings", table("Openings", OPENINGS, found.items, { keyOf: (one) => one.epoch, empty: "It has not opened yet." }), { more });
+}
+
+function headline(circuit, path, reload) {
+  const isOff = circuit.settings?.circuit.enabled === false;
+  const isUnchanged = circuit.reason === "new"; // What the API gives as the reason of a circuit that never moved.
+  const turn = (which) => async () => {
+    const [title, words, isTimed] = SWITCHES[which];
+    const fields = [{ name: "reason", label: "Why?", hint: "Kept in the audit trail." }];
+    if (isTimed) fields.push({ name: "seconds", label: "For how many seconds?", type: "number", min: 1, optional: true, hint: "Empty: until the next manual change." });
+    const given = await ask({ title: `${title}: ${circuit.dependency}`, words, fields, action: title, kind: which === "open" ? "danger" : "main" });
+    if (!given) return;
+    try {
+      await post(`${path}/${which}`, { reason: given.reason, ...(given.seconds ? { for_seconds: Number(given.seconds) } : {}) });
+      toast(`${title}: requested.`);
+    } catch (error) {
+      toast([error.message, ...error.lines].join(" "), "bad");
+    }
+    reload();
+  };
+  return h("div", { class: "headline", data: { key: "headline" } },
+    h("div", { class: "headline-words" }, badge(circuit.state), isUnchanged ? h("span", { class: "dim" }, "It has not changed its state yet.") : [h("span", {}, words(circuit.reason)), h("span", { class: "dim" }, circuit.changed_by ? `by ${circuit.changed_by}` : "")], next(circuit)),
+    isOff ? h("span", { class: "dim" }, "Switched off in dependencies.toml") : h("div", { class: "actions" }, Object.entries(SWITCHES).map(([which, [title]]) => button(title, turn(which), which === "open" ? "danger" : "quiet"))));
+}
+
+/** The window that opened it: a new epoch begins without calls, and the question is what went before. */
+function trip(circuit) {
+  if (!circuit.tripped_by || !["open", "half_open"].includes(circuit.state)) return null;
+  return card("What opened it", callWindow(circuit.tripped_by, circuit.opens_at_ratio));
+}
+
+function numbers(circuit) {
+  return facts([
+    ["Failing", percent(circuit.failure_ratio)], ["Slow calls", number(circuit.slow_calls)],
+    ["Operations waiting", waitingFor(circuit, circuit.counted)], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)], ["Opened", circuit.first_opened_at ? ago(circuit.first_opened_at) : null],
+    ["Opened again", circuit.opened_at && circuit.opened_at !== circuit.first_opened_at ? ago(circuit.opened_at) : null],
+    ["Next probe", circuit.retry_at ? until(circuit.retry_at) : null], ["Held until", circuit.expires_at ? at(circuit.expires_at) : null],
+  ]);
+}
+
+/** What may run at once and start per second by now, and what waits for it; null without limits. */
+function limits({ limits: now, quota, counted, dependency }) {
+  if (!now || (!now.current_concurrency && !now.current_rate_per_second && !quota)) return null;
+  const running = counted?.unfinished.by_dependency[dependency]?.running ?? null;
+  const lowered = (current, configured, unit) => (!current ? "no limit" : `${number(current)}${unit}${configured && current < configured ? `, lowered from ${number(configured)}` : ""}`);
+  return card("Limits", facts([
+    ["At once", lowered(now.current_concurrency, now.max_concurrency, " attempts")],
+    ["In use", now.current_concurrency ? `${number(now.lent)} of ${number(now.current_concurrency - now.shared_concurrency)} lent, up to ${number(now.shared_concurrency)} more in the workers' shares` : null],
+    ["Operations running", running === null ? null : number(running)],
+    ["Starts per second", lowered(now.current_rate_per_second, now.rate_per_second, "")],
+    ["Pace", now.pace], ["Left of its own limit", quota ? [`${number(quota.remaining)} of ${number(quota.limit)}, renewed `, until(quota.until)] : null],
+    ["Waiting for a turn", `about ${number(now.waiting)}`],
+  ]));
+}
+
+function waiting({ waits, dependency }) {
+  if (!waits?.items?.length) return null;
+  const line = (one) => h("li", { data: { key: one.operation_id } }, operationLink(one.operation_id, one.key), h("span", { class: "spread" }), until(one.next_attempt_at));
+  return card("Waiting operations", h("ul", { class: "lines" }, waits.items.map(line)), { more: h("a", { href: link("operations", { dependency, status: "waiting_circuit" }) }, "All") });
+}
+
+function audit(circuit) {
+  const line = (entry) => h("li", { class: "stack" }, h("span", {}, h("strong", {}, words(entry.action)), ` by ${entry.by} · ${entry.reason}`),
+    h("small", { class: "dim" }, at(entry.at), " · ", ago(entry.at), entry.until ? [" · until ", at(entry.until)] : null));
+  const entries = circuit.audit ?? [];
+  return card("Manual changes", entries.length ? h("ul", { class: "lines" }, entries.map(line)) : h("p", { class: "empty" }, "None so far."));
+}
+
+function settings({ settings: given, dependency }) {
+  if (!given) return null;
+  const { circuit, retry, timeouts, retry_budget: budget, limits } = given;
+  return card("Settings", facts([
+    ["Address", mono(given.base_url)],
+    ["Opens at", `${percent(circuit.failure_ratio)} of at least ${number(circuit.minimum_calls)} calls in ${duration(circuit.window_seconds)}`],
+    ["Break", `${duration(circuit.break_seconds)}, at most ${duration(circuit.max_break_seconds)}`],
+    ["Retries", `${words(retry.strategy)}, ${retry.max_attempts === -1 ? "until the deadline, for ever where there is none" : `${retry.max_attempts} attempts`}`],
+    ["Retry budget", budget.ratio ? `${budget.ratio} per first attempt, at least ${budget.minimum_per_second} a second` : "off"],
+    ["Limits", [limits.max_concurrency && `${number(limits.max_concurrency)} at once`, limits.rate_per_second && `${limits.rate_per_second} a second`, limits.adaptive && `adaptive from ${number(limits.min_concurrency)}`].filter(Boolean).join(", ") || "none"],
+    ["One attempt", duration(timeouts.attempt_seconds)], ["Deadline", timeouts.deadline_seconds ? duration(timeouts.deadline_seconds) : "none"],
+    ["Deduplicates", given.idempotency.header || "no"],
+  ]), { more: h("a", { href: link("policy", { dependency }) }, "Preview the policy") });
+}

@@ -1,0 +1,85 @@
+// Follow-up events: what is pending, sent or failed, and one of them with its data and attempts.
+
+import { get, post, segment } from "../api.js";
+import { timeline } from "../charts.js";
+import { h, toast } from "../dom.js";
+import { ago, at, number, time, until, words } from "../format.js";
+import { badge, button, card, circuitLink, deadLetterLink, eventLink, facts, filters, json, mono, operationLink, pageQuery, pager, short, table } from "../pieces.js";
+
+const COLUMNS = [
+  { name: "State", cell: (one) => badge(one.state), text: (one) => one.state },
+  { name: "Type", class: "wide", cell: (one) => eventLink(one.event_id, one.type), text: (one) => one.type },
+  { name: "To", cell: destination, text: destination },
+  { name: "Operation", cell: (one) => operationLink(one.operation_id, short(one.operation_id)), text: (one) => one.operation_id },
+  { name: "Created", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
+  { name: "Attempts", class: "number", cell: (one) => (one.attempt_count === null ? "–" : number(one.attempt_count)), text: (one) => one.attempt_count },
+  { name: "Sent", cell: (one) => time(one.sent_at), text: (one) => one.sent_at },
+  { name: "Detail", class: "wide", cell: (one) => h("span", { class: "clip", title: one.detail }, one.detail ?? "–"), text: (one) => one.detail },
+];
+const FILE = [...COLUMNS, { name: "event_id", text: (one) => one.event_id }];
+
+function destination(one) {
+  if (one.queue) return `queue ${one.queue}`;
+  return one.dependency ? `${one.dependency} ${one.path ?? ""}` : "";
+}
+
+function resend(one, reload) {
+  const send = async () => {
+    try {
+      await post(`outbox/${segment(one.event_id)}/resend`);
+      toast("Sending it again.");
+    } catch (error) {
+      toast(error.message, "bad");
+    }
+    reload();
+  };
+  return button(one.state === "pending" ? "Send now" : "Resend", send, "quiet");
+}
+
+export function outboxView({ path, query, reload }) {
+  const act = { name: "Action", cell: (one) => (one.state === "pending" ? "–" : resend(one, reload)) };
+  return {
+    title: "Outbox",
+    load: (signal) => get("outbox", { ...pageQuery(query, []), state: query.state ?? "pending" }, signal),
+    render: (page) => [
+      filters(path, { state: "pending", ...query }, [{ name: "state", label: "State", required: true, choices: ["pending", "sent", "failed"].map((state) => [state, words(state)]) }]),
+      table("Events", [...COLUMNS, act], page.items, { keyOf: (one) => one.event_id, empty: `No event is ${query.state ?? "pending"}.` }),
+      pager(path, query, page, FILE, "outbox"),
+    ],
+  };
+}
+
+// One event: what it carries, how often it was tried, when next, and why it is not sent.
+
+export function eventView({ parameters: [id], reload }) {
+  return {
+    title: "Event",
+    load: (signal) => get(`outbox/${segment(id)}`, {}, signal),
+    render: (one) => [
+      h("div", { class: "headline", data: { key: "headline" } },
+        h("div", { class: "headline-words" }, badge(one.state), h("strong", { class: "key" }, one.type),
+          one.state === "pending" && one.next_attempt_at ? h("span", { class: "countdown" }, one.waits_for_circuit ? "waits for the circuit, looks again " : "next attempt ", until(one.next_attempt_at)) : null),
+        one.unreadable ? null : h("div", { class: "actions" }, resend(one, reload))),
+      h("p", { class: "detail", data: { key: "detail" } }, whyUnsent(one)),
+      card("Data", json(one.data), { key: "content" }),
+      one.attempts.length ? card("Attempts", timeline({ ...one, operation_id: null })) : null,
+      about(one),
+    ],
+  };
+}
+
+function whyUnsent(one) {
+  if (one.state === "sent") return null;
+  if (one.state === "failed") return [one.detail, one.dead_letter_id ? [" ", deadLetterLink(one.dead_letter_id, "Look at the dead letter")] : null];
+  if (one.attempts.length) return one.attempts.at(-1).error;
+  return one.next_attempt_at ? "It has not been tried yet." : "It has not been tried yet: it is about to be, or waits for an earlier event to the same destination.";
+}
+
+function about(one) {
+  return card("About", facts([
+    ["Event", mono(one.event_id)], ["Operation", operationLink(one.operation_id)], ["To", one.queue ? `queue ${one.queue}` : [circuitLink(one.dependency), ` ${one.path ?? ""}`]],
+    ["Attempts", one.attempt_count === null ? "none yet" : number(one.attempt_count)], ["Correlation", one.correlation_id],
+    ["Created", h("span", {}, at(one.created_at), " · ", ago(one.created_at))], ["Pending since", one.state === "pending" ? ago(one.pending_since) : null],
+    ["Sent", one.sent_at ? h("span", {}, at(one.sent_at), " · ", ago(one.sent_at)) : null],
+  ]));
+}

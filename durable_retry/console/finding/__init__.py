@@ -1,0 +1,1 @@
+"""Finding operations and everything else by their words, states and times."""

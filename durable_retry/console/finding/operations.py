@@ -1,0 +1,337 @@
+"""Find operations: by key, id and correlation id at once, by anything else in the index, the newest first.
+
+A key has a few scopes (`engine.operations.operation`), and each gives one id: reading those costs the same
+however many operations there are, and so does a correlation id, which has rows of its own.
+
+Everything else reads the index (`stores.operations.index`) back in time: all operations, or those that failed
+where only they can match, or both where the words of an error count. What may match is read from the task hub
+and shown if it does. One page reads a bounded number of each; its cursor continues where it stopped.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from durable_retry.concurrency import map_bounded
+from durable_retry.console.finding.cursors import IndexCursor, cursor_text, read_cursor
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
+from durable_retry.engine.base.text import mentions
+from durable_retry.engine.base.unreadable import UNREADABLE
+from durable_retry.engine.operations.naming import (
+    FIELDS_SCOPE,
+    event_scope,
+    explicit_scope,
+    operation_id_for,
+    source_scope,
+)
+from durable_retry.engine.operations.status import last_error
+from durable_retry.settings.sources import TIMER, intake_settings
+from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets, ids_of_correlation
+from durable_retry.stores.operations.notes import write_noted
+from durable_retry.stores.operations.status import find_status
+from durable_retry.stores.task_hub import TaskHub
+
+MAX_READ: Final = 20_000
+"""Entries of the index per page."""
+
+_MAX_ROWS: Final = 1_000
+"""Rows of the index per page; the partition that is begun is read to its end."""
+
+_MAX_DOCUMENTS: Final = 400
+"""Documents per page."""
+
+_READS_AT_ONCE: Final = 16
+
+_MOST_NAMED: Final = 20
+"""The most operations of a searched correlation id that stand first on the first page."""
+
+_KAFKA: Final = "kafka"
+_WITHOUT_PLACE: Final = (TIMER, "event_grid")
+_OWN_SOURCES: Final = ("batch", "saga", "watch")
+"""Sources of our own (`services.workflows`, `console.alerts.watch`): their scopes have no place at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationFilter:
+    """Conditions on operations; None means any.
+
+    Attributes:
+        status: Its state.
+        dependency: Name of the dependency.
+        handler: Name of the handler.
+        source: Where it came from: `http`, `queue`, ...
+        key: The whole key.
+        correlation_id: The whole correlation id.
+        words: Each must stand in the key, the correlation id, the operation id or the last error.
+        created_after: Created at this instant or later.
+        created_before: Created before this instant.
+    """
+
+    status: OperationState | None = None
+    dependency: str | None = None
+    handler: str | None = None
+    source: str | None = None
+    key: str | None = None
+    correlation_id: str | None = None
+    words: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+    def may_match(self, entry: OperationEntry) -> bool:
+        """Return whether an operation may match, as far as the index shows; its time is not looked at."""
+        return self._may_be(entry.status) and self._fits_document(
+            {name: getattr(entry, name) for name in (*_EXACT, "operation_id")}, entry.error
+        )
+
+    def _may_be(self, noted: OperationState | None) -> bool:
+        if self.status in (None, noted):
+            return True
+        # The index always has these two; a cancelled operation may have ended otherwise before that arrived.
+        if self.status in {OperationState.DEAD_LETTERED, OperationState.CANCELLED}:
+            return False
+        return noted not in {OperationState.SUCCEEDED, OperationState.DEAD_LETTERED}
+
+    def matches(self, document: Mapping[str, Any]) -> bool:
+        """Return whether the operation of a status document matches, whenever it was created."""
+        state = OperationState(document["status"])
+        return self.status in (None, state) and self._fits_document(document, last_error(document))
+
+    def is_in_time(self, created_at: datetime) -> bool:
+        """Return whether an operation that was created at an instant can match."""
+        is_late = self.created_after is None or created_at >= self.created_after
+        return is_late and (self.created_before is None or created_at < self.created_before)
+
+    def _fits_document(self, shown: Mapping[str, Any], error: str) -> bool:
+        exact = all(getattr(self, name) in (None, shown.get(name)) for name in _EXACT)
+        return exact and (self.words is None or mentions(self.words, *map(shown.get, _SEARCHED), error))
+
+
+_EXACT: Final = ("dependency", "handler", "source", "key", "correlation_id")
+_SEARCHED: Final = ("operation_id", "key", "correlation_id")
+
+
+@dataclass(frozen=True, slots=True)
+class OperationSearchPage:
+    """A page of status documents, the newest first; `cursor` continues behind it, None at the end."""
+
+    documents: list[dict[str, Any]]
+    cursor: str | None
+
+
+async def find_operations(
+    hub: TaskHub, wanted: OperationFilter, *, tenant: str, limit: int, cursor: str | None
+) -> OperationSearchPage:
+    """Return the operations that match, the newest first.
+
+    Args:
+        wanted: The filter.
+        tenant: The tenant of the caller, whose keys are looked up at once.
+        limit: Most operations of the page; a shorter one may have a cursor.
+        cursor: The cursor of the page before; None for the first.
+
+    Raises:
+        BadCursorError: The cursor was not given out here.
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    if cursor is None:
+        await write_noted()
+    if wanted.key is None and wanted.correlation_id is not None:
+        return await _of_correlation_id(hub, wanted, wanted.correlation_id, limit, cursor)
+    place = IndexCursor(before=wanted.created_before) if cursor is None else IndexCursor.read(cursor)
+    if wanted.key is not None:
+        found = await _documents_of_ids(hub, named_ids(wanted.key, tenant))
+        return _one_page([one for one in found if _is_wanted(wanted, one)], place, limit)
+    found = []
+    if wanted.words is not None and cursor is None:
+        found = await _documents_of_ids(
+            hub, [*named_ids(wanted.words, tenant), *await _ids_of_correlation(wanted.words)]
+        )
+        found = list({one["operation_id"]: one for one in found if _is_wanted(wanted, one)}.values())[:limit]
+        if any(one["operation_id"] == wanted.words for one in found):
+            return OperationSearchPage(found, None)
+        place = replace(place, shown=tuple(one["operation_id"] for one in found))
+    search = _Search(hub, wanted, limit - len(found), place)
+    following = await search.run()
+    found += search.found
+    found.sort(key=_created_at, reverse=True)
+    return OperationSearchPage(found, None if following is None else following.text())
+
+
+async def _ids_of_correlation(words: str) -> list[str]:
+    return (await ids_of_correlation(words, limit=_MOST_NAMED, cursor=None)).operation_ids
+
+
+async def _of_correlation_id(
+    hub: TaskHub, wanted: OperationFilter, correlation_id: str, limit: int, cursor: str | None
+) -> OperationSearchPage:
+    """Return a page of the operations of one correlation id, whose rows give their ids."""
+    place = None if cursor is None else read_cursor(cursor, _NAMED)
+    found: list[dict[str, Any]] = []
+    read = 0
+    while True:
+        page = await ids_of_correlation(correlation_id, limit=limit - len(found), cursor=place)
+        documents = await _documents_of_ids(hub, dict.fromkeys(page.operation_ids))
+        found += (one for one in documents if _is_wanted(wanted, one))
+        read, place = read + len(page.operation_ids), page.cursor
+        if place is None or len(found) == limit or read >= _MAX_DOCUMENTS:
+            return OperationSearchPage(found, None if place is None else cursor_text([_NAMED, place]))
+
+
+_NAMED: Final = "named"
+
+
+def named_ids(name: str, tenant: str) -> list[str]:
+    """Return the ids that an operation of this key can have, and the name itself, which may be an id."""
+    places = dict(intake_settings().places)
+    if _KAFKA in places:  # The scope of a message is its topic alone.
+        places[_KAFKA] = places[_KAFKA].rpartition("/")[2]
+    places |= {QUEUE_SOURCE: OPERATIONS_QUEUE, **dict.fromkeys(_WITHOUT_PLACE, "")}
+    scopes = [scope_of(who) for scope_of in (explicit_scope, event_scope) for who in (tenant, "")]
+    scopes += [FIELDS_SCOPE, *(f"source:{source}" for source in _OWN_SOURCES)]
+    scopes += [source_scope(source, place) for source, place in places.items()]
+    return [name, *(operation_id_for(scope, name) for scope in dict.fromkeys(scopes))]
+
+
+def _is_wanted(wanted: OperationFilter, document: Mapping[str, Any]) -> bool:
+    return wanted.is_in_time(_created_at(document)) and wanted.matches(document)
+
+
+def _created_at(document: Mapping[str, Any]) -> datetime:
+    return from_rfc3339(document["created_at"])
+
+
+def _one_page(documents: Iterable[dict[str, Any]], place: "IndexCursor", limit: int) -> OperationSearchPage:
+    """Return a page of documents that were all read."""
+    placed = sorted(
+        ((_created_at(one), one["operation_id"], one) for one in documents),
+        key=lambda entry: entry[:2],
+        reverse=True,
+    )
+    rest = [entry for entry in placed if place.is_before(*entry[:2])]
+    last = rest[limit - 1][:2] if len(rest) > limit else None
+    return OperationSearchPage(
+        [entry[2] for entry in rest[:limit]], None if last is None else IndexCursor(*last).text()
+    )
+
+
+async def _documents_of_ids(hub: TaskHub, ids: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the documents of those that exist, in the order of the ids."""
+    found = await map_bounded(partial(find_status, hub), ids, _READS_AT_ONCE)
+    return [document for document in found if document is not None]
+
+
+def _document_in_place(document: dict[str, Any], entry: OperationEntry) -> dict[str, Any]:
+    """Return a document; one that cannot be read has what the index knows of it, and stands in its place."""
+    if UNREADABLE not in document:
+        return document
+    known = {name: getattr(entry, name) for name in _EXACT if getattr(entry, name) is not None}
+    return document | known | {"created_at": to_rfc3339(entry.created_at)}
+
+
+_FAILED_ONLY: Final = frozenset(
+    {
+        OperationState.WAITING_RETRY,
+        OperationState.WAITING_CIRCUIT,
+        OperationState.DEAD_LETTERED,
+        OperationState.CANCELLED,
+    }
+)
+"""An operation in one of these is in the list of those that failed."""
+
+
+@dataclass(slots=True)
+class _Search:
+    """One page of a search, under way.
+
+    Attributes:
+        wanted: The filter.
+        limit: Most documents to find.
+        place: Where the next partition of the index begins.
+        found: The documents so far, the newest first.
+        rows: Rows of the index that were read.
+        entries: Entries in them.
+        documents: Documents that were read.
+    """
+
+    hub: TaskHub
+    wanted: OperationFilter
+    limit: int
+    place: IndexCursor
+    found: list[dict[str, Any]] = field(default_factory=list)
+    rows: int = 0
+    entries: int = 0
+    documents: int = 0
+
+    async def run(self) -> IndexCursor | None:
+        """Fill the page; return where the next one begins, None at the end of all."""
+        if self.limit == 0:
+            return self.place
+        after = self.wanted.created_after
+        async for begin, entries in self._joined_partitions():
+            left = await self._take_matching(entries)
+            if left:
+                return self.place
+            if after is not None and begin <= after:
+                return None
+            self.place = replace(self.place, before=begin, last_id="")
+            if self._is_full or self.rows >= _MAX_ROWS or self.entries >= MAX_READ:
+                return self.place
+        return None
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.found) == self.limit or self.documents >= _MAX_DOCUMENTS
+
+    async def _joined_partitions(self) -> AsyncIterator[tuple[datetime, list[OperationEntry]]]:
+        """Iterate over the lists that the search needs, joined, by partitions of one time."""
+        if self.wanted.status in _FAILED_ONLY:
+            kinds = [OperationList.FAILED]
+        else:
+            # Only the list of failures has errors, where words may stand, and states other than success.
+            is_plain = self.wanted.words is None and self.wanted.status in (None, OperationState.SUCCEEDED)
+            kinds = [OperationList.ALL] if is_plain else [OperationList.ALL, OperationList.FAILED]
+        lists = [buckets(kind, self.place.first, self.wanted.words) for kind in kinds]
+        heads = [await anext(each, None) for each in lists]
+        while present := [head for head in heads if head is not None]:
+            newest = max(begin for begin, _, _ in present)
+            joined: dict[tuple[datetime, str], OperationEntry] = {}
+            for number, head in enumerate(heads):
+                if head is None or head[0] != newest:
+                    continue
+                self.rows += head[1]
+                self.entries += len(head[2])
+                for entry in head[2]:
+                    known = joined.get(entry.position)
+                    if known is None or known.rank <= entry.rank:
+                        joined[entry.position] = entry
+                heads[number] = await anext(lists[number], None)
+            yield newest, [joined[position] for position in sorted(joined, reverse=True)]
+
+    async def _take_matching(self, entries: Iterable[OperationEntry]) -> bool:
+        """Read the documents of those that may match until the page is full; return whether any are left."""
+        rest = [
+            one
+            for one in entries
+            if one.operation_id not in self.place.shown
+            and self.place.is_before(*one.position)
+            and self.wanted.is_in_time(one.created_at)
+            and self.wanted.may_match(one)
+        ]
+        while rest and not self._is_full:
+            missing = self.limit - len(self.found)
+            taken, rest = rest[:missing], rest[missing:]
+            read = await _documents_of_ids(self.hub, (one.operation_id for one in taken))
+            entries_by_id = {one.operation_id: one for one in taken}
+            documents = [_document_in_place(one, entries_by_id[one["operation_id"]]) for one in read]
+            # A replay is accepted again: the index has its operation twice, and the later place counts.
+            present = {(_created_at(one), one["operation_id"]): one for one in documents}
+            for position in (one.position for one in taken):
+                document = present.get(position)
+                if document is not None and self.wanted.matches(document):
+                    self.found.append(document)
+            self.documents += len(taken)
+            self.place = replace(self.place, before=taken[-1].created_at, last_id=taken[-1].operation_id)
+        return bool(rest)

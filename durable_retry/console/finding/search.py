@@ -1,0 +1,347 @@
+"""Find anything by one question: operations, dead letters, outbox events, batches, sagas and bulk replays.
+
+Each kind has a list of its own, the newest first, that reads a bounded number of rows per page. A page of
+the search takes a page of every list that can answer, and shows the newest that match. Its cursor has the
+page of each list, and behind which item it continues there. A list that found nothing yet continues on the
+next page; what it finds then can be newer than what was shown.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+from durable_retry.console.bulk.actions import find_bulk_replay
+from durable_retry.console.finding.cursors import BadCursorError, cursor_content, cursor_text
+from durable_retry.console.finding.found import (
+    NAMED,
+    FoundItem,
+    FoundType,
+    found_dead_letter,
+    found_event,
+    found_operation,
+)
+from durable_retry.console.finding.operations import OperationFilter, find_operations, named_ids
+from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import EventState, OperationState
+from durable_retry.engine.base.text import mentions
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import Status
+from durable_retry.engine.workflows.document import SagaDocument, SagaPart
+from durable_retry.stores.dead_letters.list import DeadLetterSearch, list_dead_letters
+from durable_retry.stores.outbox.events import find_event, list_pending
+from durable_retry.stores.outbox.index import list_ended
+from durable_retry.stores.sagas import find_saga
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.stores.workflows import list_batches, list_created
+
+_EVENTS_READ, _WORKFLOWS_READ = 200, 50
+"""Rows of one page of a list that has no index of names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is looked for; None means any.
+
+    Attributes:
+        words: Each must stand in a name, an id or the error of an item.
+        kind: Only these.
+        status: Its state, in the words of its kind.
+        dependency: Name of the dependency.
+        handler: Name of the handler.
+        source: Where it came from: `http`, `queue`, ...
+        key: The whole key.
+        correlation_id: The whole correlation id.
+        created_after: Created at this instant or later.
+        created_before: Created before this instant.
+    """
+
+    words: str | None = None
+    kind: FoundType | None = None
+    status: str | None = None
+    dependency: str | None = None
+    handler: str | None = None
+    source: str | None = None
+    key: str | None = None
+    correlation_id: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+    def matches(self, item: "FoundItem") -> bool:
+        """Return whether an item is what is looked for, its words aside."""
+        return (
+            all(getattr(self, name) in (None, getattr(item, name)) for name in _EXACT)
+            and (self.created_after is None or item.created_at >= self.created_after)
+            and (self.created_before is None or item.created_at < self.created_before)
+        )
+
+
+_EXACT: Final = ("status", "dependency", "handler", "source", "key", "correlation_id")
+
+
+type _Items = tuple[list[FoundItem], str | None]
+"""Items and the cursor of the next page."""
+
+type _List = Callable[[int, str | None], Awaitable[_Items]]
+"""Takes the most items and a cursor."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ListCursor:
+    """Where a list continues.
+
+    Attributes:
+        page: The list's own cursor of the page to read; None for the first page.
+        behind: Position of the last item of that page that was shown; None when none was.
+    """
+
+    page: str | None = None
+    behind: tuple[str, str] | None = None
+
+
+async def search(
+    hub: TaskHub, question: Question, *, tenant: str, limit: int, cursor: str | None
+) -> Page[FoundItem]:
+    """Return a page of what matches a question, the newest first.
+
+    Args:
+        question: What is looked for.
+        tenant: The tenant of the caller, whose keys are looked up at once.
+        limit: Most items; a shorter page may have a cursor.
+        cursor: The cursor of the page before; None for the first.
+
+    Raises:
+        BadCursorError: The cursor was not given out here.
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    lists = _lists_for_question(hub, question, tenant)
+    places = dict.fromkeys(lists, _ListCursor()) if cursor is None else _places_of_cursor(cursor, lists)
+    items: list[FoundItem] = []
+    while places and len(items) < limit:
+        found, places = await _read_pages(lists, places, question, limit, limit - len(items))
+        if not found:
+            break
+        items += found
+    items.sort(key=_item_position, reverse=True)
+    return Page[FoundItem](items=tuple(items), next_cursor=_cursor_of_places(places) if places else None)
+
+
+async def _read_pages(
+    lists: Mapping[str, _List], places: Mapping[str, _ListCursor], question: Question, size: int, most: int
+) -> tuple[list[FoundItem], dict[str, _ListCursor]]:
+    """Read one page of each list; return the newest that match, and where each list continues.
+
+    Args:
+        lists: By name.
+        places: The places of those that have more.
+        question: What is looked for.
+        size: The size of the pages; the same each time, since a page is read again until all of it was shown.
+        most: Items to return.
+    """
+    pages = await asyncio.gather(*(lists[name](size, place.page) for name, place in places.items()))
+    left: dict[str, list[FoundItem]] = {}
+    # A list that has more may have it right behind its page: what is older than that has to wait.
+    horizon = ("", "")
+    for (name, place), (items, after) in zip(places.items(), pages, strict=True):
+        sorted_ = sorted(filter(question.matches, items), key=_item_position, reverse=True)
+        left[name] = [item for item in sorted_ if place.behind is None or _item_position(item) < place.behind]
+        if after is not None and left[name]:
+            horizon = max(horizon, _item_position(left[name][-1]))
+    every = sorted(((_item_position(item), name) for name in left for item in left[name]), reverse=True)[
+        :most
+    ]
+    newest = [name for position, name in every if position >= horizon]
+    following = {}
+    for (name, place), (_, after) in zip(places.items(), pages, strict=True):
+        count = newest.count(name)
+        if count < len(left[name]):
+            behind = _item_position(left[name][count - 1]) if count else place.behind
+            following[name] = _ListCursor(place.page, behind)
+        elif after is not None:
+            following[name] = _ListCursor(after)
+    return [item for name in left for item in left[name][: newest.count(name)]], following
+
+
+def _item_position(item: FoundItem) -> tuple[str, str]:
+    return to_rfc3339(item.created_at), item.id
+
+
+def _places_of_cursor(cursor: str, lists: Iterable[str]) -> dict[str, _ListCursor]:
+    try:
+        places = {
+            "" + name: _ListCursor(after, None if behind is None else ("" + behind[0], "" + behind[1]))
+            for name, (after, behind) in cursor_content(cursor).items()
+        }
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        raise BadCursorError(NOT_OURS) from error
+    if not places or not places.keys() <= set(lists):
+        raise BadCursorError(NOT_OURS)
+    return places
+
+
+NOT_OURS: Final = "this cursor was not given out here, or for another question"
+
+
+def _cursor_of_places(places: Mapping[str, _ListCursor]) -> str:
+    return cursor_text({name: (place.page, place.behind) for name, place in places.items()})
+
+
+def _lists_for_question(hub: TaskHub, question: Question, tenant: str) -> dict[str, _List]:
+    """Return the lists that can answer a question, by name."""
+    operations = partial(_list_of_operations, hub, question, tenant)
+    lists: dict[str, tuple[FoundType, type[StrEnum] | None, frozenset[str], _List]] = {
+        "operations": (FoundType.OPERATION, OperationState, NAMED, operations),
+        "dead_letters": (FoundType.DEAD_LETTER, Status, NAMED, partial(_dead_letters, question)),
+    }
+    for state in EventState:
+        ours = partial(_list_of_events, question, state, frozenset(named_ids(question.words or "", tenant)))
+        lists[f"{state.value}_events"] = (FoundType.EVENT, EventState, frozenset({"dependency"}), ours)
+    lists |= {
+        "batches": (FoundType.BATCH, None, frozenset(), partial(_list_of_batches, question)),
+        "sagas": (FoundType.SAGA, None, frozenset(), partial(_list_of_sagas, hub, question)),
+        "replays": (
+            FoundType.REPLAY,
+            None,
+            frozenset({"dependency"}),
+            partial(_list_of_replays, hub, question),
+        ),
+    }
+    asked = {name for name in _EXACT if name != "status" and getattr(question, name) is not None}
+    return {
+        name: read
+        for name, (kind, states, known, read) in lists.items()
+        if question.kind in (None, kind)
+        and asked <= known
+        and (question.status is None or states is None or question.status in set(states))
+    }
+
+
+async def _list_of_operations(
+    hub: TaskHub, question: Question, tenant: str, limit: int, cursor: str | None
+) -> _Items:
+    wanted = OperationFilter(
+        status=None if question.status is None else OperationState(question.status),
+        dependency=question.dependency,
+        handler=question.handler,
+        source=question.source,
+        key=question.key,
+        correlation_id=question.correlation_id,
+        words=question.words,
+        created_after=question.created_after,
+        created_before=question.created_before,
+    )
+    page = await find_operations(hub, wanted, tenant=tenant, limit=limit, cursor=cursor)
+    return [found_operation(document) for document in page.documents], page.cursor
+
+
+async def _dead_letters(question: Question, limit: int, cursor: str | None) -> _Items:
+    wanted = DeadLetterFilter(
+        status=None if question.status is None else Status(question.status),
+        dependency=question.dependency,
+        created_after=question.created_after,
+        created_before=question.created_before,
+    )
+    more = DeadLetterSearch(key=question.key, correlation_id=question.correlation_id, words=question.words)
+    page = await list_dead_letters(wanted, limit=limit, cursor=cursor, search=more)
+    return [found_dead_letter(record) for record in page.records], page.cursor
+
+
+async def _list_of_events(
+    question: Question, state: EventState, operation_ids: frozenset[str], limit: int, cursor: str | None
+) -> _Items:
+    rows = limit if question.words is None else max(limit, _EVENTS_READ)
+    if state is EventState.PENDING:
+        events, following = await list_pending(rows, cursor)
+    else:
+        events, following = await list_ended(state, rows, cursor)
+    if question.words is not None and cursor is None and (named := await find_event(question.words)):
+        if named.event.state is state:
+            events = [named.event.listed()]
+        return [found_event(event) for event in events if event.event_id == question.words], None
+    names = ("event_id", "operation_id", "type", "queue", "dependency", "path", "detail")
+    return [
+        found_event(event)
+        for event in events
+        if event.operation_id in operation_ids
+        or _has_words(question, *(getattr(event, name) for name in names))
+    ], following
+
+
+async def _list_of_batches(question: Question, limit: int, cursor: str | None) -> _Items:
+    batches, following = await list_batches(min(limit, _WORKFLOWS_READ), cursor)
+    return [
+        FoundItem(
+            type=FoundType.BATCH,
+            id=each.batch_id,
+            status=each.status,
+            created_at=each.created_at,
+            unreadable=each.unreadable,
+        )
+        for each in batches
+        if _has_words(question, each.batch_id, each.status)
+    ], following
+
+
+async def _list_of_sagas(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> _Items:
+    sagas, following = await _list_by_age(FoundType.SAGA, partial(find_saga, hub), limit, cursor)
+    return [
+        FoundItem(
+            type=FoundType.SAGA,
+            id=each.saga_id,
+            status=each.status,
+            error=_saga_error(each),
+            created_at=each.created_at,
+            unreadable=each.unreadable,
+        )
+        for each in sagas
+        if _has_words(question, each.saga_id, each.status, *_saga_names(each))
+    ], following
+
+
+async def _list_of_replays(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> _Items:
+    replays, following = await _list_by_age(FoundType.REPLAY, partial(find_bulk_replay, hub), limit, cursor)
+    items = []
+    for each in replays:
+        error = "\n".join(failure.detail for failure in each.failures) or None
+        if _has_words(question, each.replay_id, each.status, error, each.note, *each.filter.values()):
+            item = FoundItem(
+                type=FoundType.REPLAY,
+                id=each.replay_id,
+                status=each.status,
+                dependency=each.filter["dependency"],
+                error=error,
+                created_at=each.created_at,
+                unreadable=each.unreadable,
+            )
+            items.append(item)
+    return items, following
+
+
+async def _list_by_age[D](
+    kind: str, find: Callable[[str], Awaitable[D | None]], limit: int, cursor: str | None
+) -> tuple[list[D], str | None]:
+    limit = min(limit, _WORKFLOWS_READ)
+    return await list_created(kind, find, limit=limit, cursor=cursor)
+
+
+def _has_words(question: Question, *texts: object) -> bool:
+    return question.words is None or mentions(
+        question.words, *(text for text in texts if isinstance(text, str))
+    )
+
+
+def _parts_of(saga: SagaDocument) -> list[SagaPart]:
+    return [part for step in saga.steps for part in (step.compensation, step) if part is not None]
+
+
+def _saga_names(saga: SagaDocument) -> list[str | None]:
+    names = [text for part in _parts_of(saga) for text in (part.key, part.operation_id, part.error)]
+    return [*(step.name for step in saga.steps), *names]
+
+
+def _saga_error(saga: SagaDocument) -> str | None:
+    return next((part.error for part in _parts_of(saga) if part.error), None)

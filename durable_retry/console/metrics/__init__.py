@@ -1,0 +1,1 @@
+"""Metrics of dependencies over time, in minutes and hours."""

@@ -1,0 +1,319 @@
+"""What happened to a dependency over time: figures of a minute, merged into longer steps.
+
+Durations are counted in buckets of fixed bounds, so figures of several processes and minutes add up without
+losing anything.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from math import ceil, log2
+from typing import Annotated, Any, Final, Self
+
+from pydantic import Field
+
+from durable_retry.engine.base.answers import Answer, Instant
+
+PER_OCTAVE: Final = 4
+"""Buckets for each doubling: a percentile is at most 19 % off, half of it as a rule."""
+LAST_BUCKET: Final = 120
+"""Begins at 2 ** 29.75 ms, ten days."""
+
+
+def bucket_of(milliseconds: float) -> int:
+    """Return the number of a duration's bucket: 0 up to a millisecond, then four for each doubling."""
+    return 0 if milliseconds < 1 else min(LAST_BUCKET, 1 + int(log2(milliseconds) * PER_OCTAVE))
+
+
+def percentile_ms(times: Mapping[int, int], share: float) -> float | None:
+    """Return the duration that this share of the counted ones does not exceed.
+
+    Args:
+        times: Counts by the number of the bucket.
+        share: Above 0, at most 1: 0.95 for p95.
+
+    Returns:
+        Milliseconds, interpolated within a bucket; None when nothing was counted.
+    """
+    if not times:
+        return None
+    buckets = sorted(times)
+    reached = list(accumulate(times[bucket] for bucket in buckets))
+    rank = share * reached[-1]
+    place = bisect_left(reached, rank)
+    bucket, within = buckets[place], times[buckets[place]]
+    part = 1 - (reached[place] - rank) / within
+    low_ms = 2.0 ** ((bucket - 1) / PER_OCTAVE)
+    return round(part if bucket == 0 else low_ms * 2.0 ** (part / PER_OCTAVE), 2)
+
+
+@dataclass(slots=True)
+class Waits:
+    """Waits that are over: how many, and their sum in seconds."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Figures:
+    """What happened to one dependency within some time. Counted where it ends.
+
+    Attributes:
+        started: Operations accepted.
+        attempts: Attempts that ended and count, first ones and retries.
+        retries: Attempts among them with a number above 1.
+        not_sent: Attempts that never left this side and are made again under their number.
+        failures: Failed attempts by category.
+        attempt_times: Durations of attempts, by bucket.
+        ended: Operations that ended, by status.
+        operation_times: From acceptance to the end, by bucket.
+        waits: By kind.
+        openings: How often the circuit opened, by itself or by hand.
+    """
+
+    started: int = 0
+    attempts: int = 0
+    retries: int = 0
+    not_sent: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    attempt_times: dict[int, int] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    operation_times: dict[int, int] = field(default_factory=dict)
+    waits: dict[str, Waits] = field(default_factory=dict)
+    openings: int = 0
+
+    def count_attempt(self, number: int, category: str | None, duration_ms: float, *, counted: bool) -> None:
+        """Count an attempt that ended.
+
+        Args:
+            number: Its number within the operation, from 1.
+            category: The category of its failure; None for a success.
+            duration_ms: How long it took.
+            counted: False when it never left this side.
+        """
+        if not counted:
+            self.not_sent += 1
+            return
+        self.attempts += 1
+        self.retries += number > 1
+        if category is not None:
+            self.failures[category] = self.failures.get(category, 0) + 1
+        bucket = bucket_of(duration_ms)
+        self.attempt_times[bucket] = self.attempt_times.get(bucket, 0) + 1
+
+    def count_end(self, status: str, seconds: float) -> None:
+        """Count an operation that ended, and how long it took from its acceptance."""
+        self.ended[status] = self.ended.get(status, 0) + 1
+        bucket = bucket_of(seconds * 1_000)
+        self.operation_times[bucket] = self.operation_times.get(bucket, 0) + 1
+
+    def count_wait(self, kind: str, seconds: float, count: int = 1) -> None:
+        """Count waits of one kind that are over, with the sum of their seconds."""
+        waits = self.waits.setdefault(kind, Waits())
+        waits.count += count
+        waits.seconds += seconds
+
+    def add(self, other: "Figures") -> None:
+        """Add the figures of another process, of another minute or of another dependency."""
+        self.started += other.started
+        self.attempts += other.attempts
+        self.retries += other.retries
+        self.not_sent += other.not_sent
+        self.openings += other.openings
+        for mine, theirs in (
+            (self.failures, other.failures),
+            (self.ended, other.ended),
+        ):
+            for name, count in theirs.items():
+                mine[name] = mine.get(name, 0) + count
+        for into, times in (
+            (self.attempt_times, other.attempt_times),
+            (self.operation_times, other.operation_times),
+        ):
+            for bucket, count in times.items():
+                into[bucket] = into.get(bucket, 0) + count
+        for kind, waits in other.waits.items():
+            self.count_wait(kind, waits.seconds, waits.count)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the stored form, without what is zero."""
+        document = {
+            "started": self.started,
+            "attempts": self.attempts,
+            "retries": self.retries,
+            "not_sent": self.not_sent,
+            "failures": self.failures,
+            "attempt_ms": {str(bucket): count for bucket, count in self.attempt_times.items()},
+            "ended": self.ended,
+            "operation_ms": {str(bucket): count for bucket, count in self.operation_times.items()},
+            "waits": {kind: [one.count, round(one.seconds, 3)] for kind, one in self.waits.items()},
+            "openings": self.openings,
+        }
+        return {name: value for name, value in document.items() if value}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """Read the stored form."""
+        return cls(
+            started=document.get("started", 0),
+            attempts=document.get("attempts", 0),
+            retries=document.get("retries", 0),
+            not_sent=document.get("not_sent", 0),
+            failures=dict(document.get("failures", {})),
+            attempt_times=_counts_by_bucket(document.get("attempt_ms", {})),
+            ended=dict(document.get("ended", {})),
+            operation_times=_counts_by_bucket(document.get("operation_ms", {})),
+            waits={kind: Waits(*pair) for kind, pair in document.get("waits", {}).items()},
+            openings=document.get("openings", 0),
+        )
+
+    def shown(self) -> "MetricFigures":
+        """Return the form of the API."""
+        first = self.attempts - self.retries
+        return MetricFigures(
+            started=self.started,
+            attempts=self.attempts,
+            failures=sum(self.failures.values()),
+            failures_by_category=dict(self.failures),
+            retries=self.retries,
+            amplification=round(self.attempts / first, 3) if first > 0 else None,
+            not_sent=self.not_sent,
+            attempt_ms=Percentiles.of(self.attempt_times),
+            ended=sum(self.ended.values()),
+            ended_by_status=dict(self.ended),
+            operation_ms=Percentiles.of(self.operation_times),
+            waits={
+                kind: Waited(count=one.count, seconds=round(one.seconds, 3))
+                for kind, one in self.waits.items()
+            },
+            openings=self.openings,
+        )
+
+
+class Percentiles(Answer):
+    """Durations in milliseconds; null where nothing ended."""
+
+    p50: float | None
+    p95: float | None
+
+    @classmethod
+    def of(cls, times: Mapping[int, int]) -> Self:
+        """Return those of durations that are counted by bucket."""
+        return cls(p50=percentile_ms(times, 0.5), p95=percentile_ms(times, 0.95))
+
+
+class Waited(Answer):
+    """Waits of one kind that are over."""
+
+    count: int
+    seconds: float
+
+
+class MetricFigures(Answer):
+    """What happened within some time, counted where it ended."""
+
+    started: Annotated[int, Field(description="Operations accepted.")]
+    attempts: Annotated[int, Field(description="Attempts that ended, retries included.")]
+    failures: int
+    failures_by_category: dict[str, int]
+    retries: Annotated[int, Field(description="Attempts after the first one of their operation.")]
+    amplification: Annotated[
+        float | None, Field(description="Attempts for each first attempt; null without a first attempt.")
+    ]
+    not_sent: Annotated[
+        int, Field(description="Attempts that never left the app; they are made again and count as none.")
+    ]
+    attempt_ms: Percentiles
+    ended: Annotated[int, Field(description="Operations that ended.")]
+    ended_by_status: dict[str, int]
+    operation_ms: Annotated[Percentiles, Field(description="From acceptance to the end, waits included.")]
+    waits: Annotated[dict[str, Waited], Field(description="By kind: retry, circuit, retry_budget, limit.")]
+    openings: Annotated[int, Field(description="How often circuits opened, by themselves or by hand.")]
+
+
+class DependencyMetrics(MetricFigures):
+    """What happened to one dependency."""
+
+    dependency: str
+
+
+class MetricPoint(MetricFigures):
+    """What happened in one step."""
+
+    at: Annotated[Instant, Field(description="Beginning of the step.")]
+
+
+class MetricsDocument(Answer):
+    """What happened to one dependency or to all of them."""
+
+    begins_at: Annotated[Instant, Field(alias="from")]
+    ends_at: Annotated[Instant, Field(alias="to")]
+    step_seconds: int
+    total: MetricFigures
+    dependencies: tuple[DependencyMetrics, ...]
+    points: tuple[MetricPoint, ...]
+
+
+def _counts_by_bucket(stored: Mapping[str, int]) -> dict[int, int]:
+    return {int(bucket): count for bucket, count in stored.items()}
+
+
+def summed(figures: Iterable[Figures]) -> Figures:
+    """Return the sum of figures."""
+    total = Figures()
+    for one in figures:
+        total.add(one)
+    return total
+
+
+MINUTE: Final = timedelta(minutes=1)
+CELL: Final = timedelta(minutes=5)
+"""What is left of minutes once they are folded."""
+STEPS: Final = (MINUTE, CELL, timedelta(minutes=10), timedelta(minutes=30), timedelta(hours=1))
+MOST_POINTS: Final = 180
+SHORTEST_RANGE: Final = timedelta(minutes=1)
+LONGEST_RANGE: Final = timedelta(days=7, hours=1)
+"""Seven days, and what a request may be under way or a clock may be wrong."""
+
+
+def step_for(begin: datetime, end: datetime, minutes_since: datetime) -> timedelta:
+    """Return the length of a step: the shortest that keeps a range at no more than `MOST_POINTS`.
+
+    Args:
+        begin: Start of the range.
+        end: Its end, at most `LONGEST_RANGE` later.
+        minutes_since: Before this instant minutes are folded, and no step is shorter than `CELL`.
+    """
+    steps = STEPS if begin >= minutes_since else STEPS[1:]
+    return next((each for each in steps if ceil((end - begin) / each) < MOST_POINTS), STEPS[-1])
+
+
+def floored(instant: datetime, step: timedelta) -> datetime:
+    """Return the beginning of the step that an instant is in; steps count from midnight, UTC."""
+    seconds = int(step.total_seconds())
+    return datetime.fromtimestamp(int(instant.timestamp()) // seconds * seconds, UTC)
+
+
+def points_of(
+    cells: Iterable[tuple[datetime, Figures]], begin: datetime, end: datetime, step: timedelta
+) -> tuple[MetricPoint, ...]:
+    """Return the steps of a range, also those in which nothing happened.
+
+    Args:
+        cells: Figures by the beginning of their minute or cell, in any order.
+        begin: Start of the range; the first step begins at it or before.
+        end: Its end, exclusive.
+        step: Length of a step.
+    """
+    first = floored(begin, step)
+    points = [Figures() for _ in range(max(1, ceil((end - first) / step)))]
+    for at, figures in cells:
+        place = (at - first) // step
+        if 0 <= place < len(points):
+            points[place].add(figures)
+    return tuple(
+        MetricPoint(at=first + place * step, **dict(figures.shown())) for place, figures in enumerate(points)
+    )

@@ -1,0 +1,95 @@
+"""Metrics of dependencies over time: the answer of the API, and folding minutes into hours."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Final
+
+from durable_retry import clock
+from durable_retry.console.metrics.figures import (
+    DependencyMetrics,
+    MetricsDocument,
+    floored,
+    points_of,
+    step_for,
+    summed,
+)
+from durable_retry.console.metrics.minutes import KEPT_MINUTES
+from durable_retry.console.metrics.store import fold_hour, read_cells, read_folded_until, remove_before
+from durable_retry.errors import StorageRefusedError
+from durable_retry.settings.upkeep import retention_settings
+from durable_retry.stores.task_hub import TaskHub
+
+FOLDED_AFTER: Final = timedelta(minutes=KEPT_MINUTES + 5)
+"""After the end of an hour no process writes minutes of it any more, whatever its clock says."""
+
+STEP_SECONDS: Final = 25.0
+"""How long one run folds, and how long it removes."""
+
+_HOUR: Final = timedelta(hours=1)
+
+
+async def metrics_between(
+    dependencies: Sequence[str], begin: datetime, end: datetime, now: datetime
+) -> MetricsDocument:
+    """Return what happened to some dependencies, in steps that add up all of them.
+
+    Args:
+        dependencies: Their names.
+        begin: Start of the range.
+        end: Its end, exclusive.
+        now: The present.
+    """
+    folded_until = await read_folded_until(now)
+    step = step_for(begin, end, folded_until)
+    first = floored(begin, step)
+    found = await read_cells(dependencies, first, end, folded_until)
+    cells = [cell for cell in found if first <= cell[1] < end]
+    by_name = {name: summed(figures for named, _, figures in cells if named == name) for name in dependencies}
+    return MetricsDocument(
+        begins_at=begin,
+        ends_at=end,
+        step_seconds=int(step.total_seconds()),
+        total=summed(by_name.values()).shown(),
+        dependencies=tuple(
+            DependencyMetrics(dependency=name, **dict(figures.shown())) for name, figures in by_name.items()
+        ),
+        points=points_of([(at, figures) for _, at, figures in cells], begin, end, step),
+    )
+
+
+async def keep_metrics(_hub: TaskHub, now: datetime) -> None:
+    """Fold minutes into hours, and remove what is past its time: a step of upkeep."""
+    await fold_metrics(now, STEP_SECONDS)
+    kept_for = retention_settings().metrics_for
+    if kept_for is not None:
+        until = clock.monotonic_seconds() + STEP_SECONDS
+        while await remove_old_metrics(now - kept_for) >= ROWS_PER_STEP and clock.monotonic_seconds() < until:
+            pass
+
+
+async def fold_metrics(now: datetime, seconds: float) -> int:
+    """Fold the minutes of each hour that no process writes to any more.
+
+    Args:
+        now: The present.
+        seconds: After this time the rest is left to the next run.
+
+    Returns:
+        Number of hours that were folded.
+    """
+    until, folded = clock.monotonic_seconds() + seconds, 0
+    hour = await read_folded_until(now)
+    with suppress(StorageRefusedError):  # an overlapping run folds the same hour
+        while hour + _HOUR + FOLDED_AFTER <= now and clock.monotonic_seconds() < until:
+            await fold_hour(hour)
+            hour, folded = hour + _HOUR, folded + 1
+    return folded
+
+
+ROWS_PER_STEP: Final = 1_000
+
+
+async def remove_old_metrics(before: datetime) -> int:
+    """Delete the rows of days that ended before an instant, at most `ROWS_PER_STEP`."""
+    return await remove_before(before, ROWS_PER_STEP)

@@ -1,0 +1,209 @@
+"""HTTP: an overview of everything in one answer, and the operations in numbers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated, Any, Final, Literal
+
+import azure.functions as func
+from azure.core.exceptions import AzureError
+from pydantic import Field
+
+from durable_retry.binding import TaskHub
+from durable_retry.console.alerts.board import raised_alerts
+from durable_retry.console.metrics.figures import MetricFigures
+from durable_retry.console.overview.sharing import shared
+from durable_retry.console.overview.summary import OperationSummary, operation_summary, recent_metrics
+from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.names import DeadLetterReason, EventState
+from durable_retry.engine.circuit.view import CircuitFigures
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.numbers import DeadLetterGroup, DeadLetterSummary
+from durable_retry.engine.dead_letters.record import Status
+from durable_retry.engine.outbox import OutboxEvent
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.http.answers import json_answer
+from durable_retry.http.parameters import whole_number
+from durable_retry.http.routes import AWAY, Query, Routes, shown
+from durable_retry.services.circuits import every_circuit
+from durable_retry.services.dead_letters.records import latest_groups, list_letters, summarize
+from durable_retry.services.health import Health, read_health
+from durable_retry.services.outbox import list_events
+from durable_retry.settings.alerts import alert_settings
+from durable_retry.settings.configuration import dependencies
+from durable_retry.triggers.http import circuits, dead_letters
+
+routes = Routes("the app")
+operation_routes = Routes("operations")
+
+_SHOWN: Final = 8
+"""Dead letters, groups and failed events in the overview."""
+
+_MOST_EVENTS: Final = 50
+WINDOW: Final = whole_number("window_seconds", 60, 604_800, 900, "How far back.")
+
+SUMMARY_MOVING: Final = frozenset({"counted_at", "from", "to"})
+"""Fields of a summary that change with the time of asking alone."""
+
+_MOVING: Final = SUMMARY_MOVING | circuits.MOVING | dead_letters.MOVING
+
+
+class CircuitGlance(CircuitFigures):
+    """A circuit without its window and audit."""
+
+    opens_at_ratio: Annotated[float, Field(description="The ratio of failures that opens it.")]
+
+
+class DeadLetterGlance(Answer):
+    """A dead letter without what it was to do."""
+
+    id: str
+    operation_id: str | None
+    key: str
+    dependency: str | None
+    reason: DeadLetterReason
+    detail: str
+    created_at: Instant
+    status: Status
+
+
+class OpenDeadLettersGlance(DeadLetterSummary):
+    """Open dead letters in numbers, with the latest causes and the latest dead letters."""
+
+    groups: tuple[DeadLetterGroup, ...]
+    latest: tuple[DeadLetterGlance, ...]
+
+
+class OutboxGlance(Answer):
+    """Events that are not sent, as far as they were looked at: 50 of each state."""
+
+    pending: int
+    pending_complete: Annotated[bool, Field(description="False when there are more.")]
+    oldest: Annotated[OutboxEvent | None, Field(description="Of the pending ones that were looked at.")]
+    failed: int
+    failed_complete: Annotated[bool, Field(description="False when there are more.")]
+    latest_failed: tuple[OutboxEvent, ...]
+    alarm_lag_seconds: Annotated[
+        float, Field(description="The age of a pending event above which an alert is raised; 0 means never.")
+    ]
+
+
+class MetricsGlance(MetricFigures):
+    """Throughput and latency of all dependencies together, in whole minutes."""
+
+    begins_at: Annotated[Instant, Field(alias="from")]
+    ends_at: Annotated[Instant, Field(alias="to")]
+
+
+class RaisedAlert(Answer):
+    """An incident that goes on."""
+
+    condition: str
+    dependency: str | None
+    text: str
+    state: Literal["firing", "silenced"]
+    raised_at: Instant
+
+
+class OverviewDocument(Answer):
+    """How the app is; a part that did not answer is null, and `unavailable` has its failure."""
+
+    operations: OperationSummary | None
+    circuits: tuple[CircuitGlance, ...] | None
+    dead_letters: OpenDeadLettersGlance | None
+    outbox: OutboxGlance | None
+    metrics: MetricsGlance | None
+    alerts: tuple[RaisedAlert, ...] | None
+    health: Health | None
+    unavailable: Annotated[dict[str, str], Field(description="Kind of failure by part.")]
+
+
+@routes.get("overview", parameters=(WINDOW,), answers=shown(OverviewDocument))
+async def get_overview(query: Query, hub: TaskHub) -> func.HttpResponse:
+    """Show operations, circuits, dead letters, the outbox and health at a glance."""
+    parts: dict[str, Awaitable[Any]] = {
+        "operations": operation_summary(hub, query[WINDOW]),
+        "metrics": _metrics_part(query[WINDOW]),
+        **{name: shared((name, hub), partial(read, hub)) for name, read in _PARTS.items()},
+    }
+    answered = dict(zip(parts, await asyncio.gather(*map(_part_or_failure, parts.values())), strict=True))
+    unavailable = {name: failure for name, (_, failure) in answered.items() if failure is not None}
+    overview = OverviewDocument(
+        **{name: part for name, (part, _) in answered.items()}, unavailable=unavailable
+    )
+    return json_answer(overview, moving=_MOVING)
+
+
+async def _part_or_failure(part: Awaitable[Any]) -> tuple[Any, str | None]:
+    """Return a part, or the kind of its failure: the others are shown without it."""
+    try:
+        return await part, None
+    except (TaskHubUnavailableError, AzureError) as error:
+        return None, type(error).__name__
+
+
+async def _metrics_part(window_seconds: int) -> MetricsGlance:
+    found = await recent_metrics(window_seconds)
+    return MetricsGlance(begins_at=found.begins_at, ends_at=found.ends_at, **dict(found.total))
+
+
+def _glance[A: Answer](glance: type[A], whole: Answer, **more: Any) -> A:
+    """Return what an overview shows of an answer: the members that both have, and more."""
+    same = {name: value for name, value in whole if name in glance.model_fields}
+    return glance(**same, **more)
+
+
+async def _circuits_part(hub: TaskHub) -> tuple[CircuitGlance, ...]:
+    known = dependencies().dependencies
+    return tuple(
+        _glance(CircuitGlance, each, opens_at_ratio=known[each.dependency].circuit.failure_ratio)
+        for each in await every_circuit(hub)
+    )
+
+
+async def _dead_letters(_hub: TaskHub) -> OpenDeadLettersGlance:
+    summary, groups, latest = await asyncio.gather(
+        summarize(), latest_groups(_SHOWN), list_letters(DeadLetterFilter(status=Status.OPEN), limit=_SHOWN)
+    )
+    return OpenDeadLettersGlance(
+        **dict(summary),
+        groups=tuple(groups),
+        latest=tuple(_glance(DeadLetterGlance, each) for each in latest.items),
+    )
+
+
+async def _outbox_part(_hub: TaskHub) -> OutboxGlance:
+    pending, failed = await asyncio.gather(
+        list_events(EventState.PENDING, _MOST_EVENTS), list_events(EventState.FAILED, _MOST_EVENTS)
+    )
+    return OutboxGlance(
+        pending=len(pending.items),
+        pending_complete=pending.next_cursor is None,
+        oldest=min(pending.items, key=lambda event: event.pending_since, default=None),
+        failed=len(failed.items),
+        failed_complete=failed.next_cursor is None,
+        latest_failed=failed.items[:_SHOWN],
+        alarm_lag_seconds=alert_settings().alert_outbox_lag_seconds,
+    )
+
+
+async def _alerts_part(_hub: TaskHub) -> tuple[RaisedAlert, ...]:
+    return tuple(_glance(RaisedAlert, each) for each in await raised_alerts())
+
+
+_PARTS: Final[dict[str, Callable[[TaskHub], Awaitable[Any]]]] = {
+    "circuits": _circuits_part,
+    "dead_letters": _dead_letters,
+    "outbox": _outbox_part,
+    "alerts": _alerts_part,
+    "health": read_health,
+}
+"""What does not depend on the window, by name."""
+
+
+@operation_routes.get(
+    "operations/summary", parameters=(WINDOW,), answers=shown(OperationSummary), errors=(AWAY,)
+)
+async def summarize_operations(query: Query, hub: TaskHub) -> func.HttpResponse:
+    """Count operations by state, lately and now."""
+    return json_answer(await operation_summary(hub, query[WINDOW]), moving=SUMMARY_MOVING)

@@ -1,0 +1,47 @@
+"""Answers that are shared for a moment by all who ask."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from durable_retry import clock
+from durable_retry.concurrency import LoopOwned
+
+_FRESH_SECONDS: Final = 2.0
+_FRESH_FACTOR: Final = 8
+"""An answer is shared for two seconds, or for this many times what it took if that is longer."""
+
+
+_MOST_SHARED: Final = 32
+
+
+@dataclass(slots=True)
+class _Shared:
+    value: Any = None
+    fresh_until: float = float("-inf")
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+_shared: Final = LoopOwned[dict[tuple[Any, ...], _Shared]](dict)
+
+
+async def shared[T](key: tuple[Any, ...], make: Callable[[], Awaitable[T]]) -> T:
+    """Return an answer that was made a moment ago, or make it: once for all who ask at the same time.
+
+    Args:
+        key: Names the answer within this event loop.
+        make: Called when there is none that is fresh; what it raises is not kept.
+    """
+    answers = _shared.get()
+    one = answers.setdefault(key, _Shared())
+    async with one.lock:
+        began = clock.monotonic_seconds()
+        if began >= one.fresh_until:
+            one.value = await make()
+            ended = clock.monotonic_seconds()
+            one.fresh_until = ended + max(_FRESH_SECONDS, _FRESH_FACTOR * (ended - began))
+    while len(answers) > _MOST_SHARED:
+        del answers[next(iter(answers))]
+    value: T = one.value
+    return value

@@ -1,0 +1,56 @@
+"""What the API answers with: see docs/decisions/one-class-per-shape.md."""
+
+from typing import Annotated, Any, override
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, WithJsonSchema
+
+from durable_retry.engine.base.validation import Problem
+
+
+def is_empty(value: object) -> bool:
+    """Return whether a member has nothing to say: the test of members that are left out then."""
+    return not value
+
+
+class Answer(BaseModel):
+    """Base of the documents that the API answers with.
+
+    Unknown members are ignored: a client reads what a later version answers.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, validate_by_name=True, validate_by_alias=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class ProblemDocument(Answer):
+    """Why a request was refused (RFC 9457)."""
+
+    type: str
+    title: str
+    status: Annotated[int, Field(ge=400, le=599)]
+    detail: str
+    errors: Annotated[
+        tuple[Problem, ...], Field(exclude_if=is_empty, description="Left out unless the input is invalid.")
+    ] = ()
+
+
+class Page[T](Answer):
+    """A page of a list; `next_cursor` is null on the last one."""
+
+    items: tuple[T, ...]
+    next_cursor: str | None = None
+
+    @classmethod
+    @override
+    def model_parametrized_name(cls, params: tuple[Any, ...]) -> str:
+        return f"{params[0].__name__.removesuffix('Document')}Page"
+
+
+type Instant = Annotated[
+    AwareDatetime,
+    WithJsonSchema({"type": "string", "format": "date-time", "description": "RFC 3339, UTC, with Z."}),
+]
+"""An aware UTC instant of an answer."""

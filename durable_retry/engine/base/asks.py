@@ -1,0 +1,59 @@
+"""Asks that an entity has answered, so that a message which comes again, late or overtaken, changes nothing.
+
+An orchestration asks an entity for a lease, one ask after the other, each with the instant at which it asked:
+
+    ask(lease, at=1) ──> granted ──> given back ──> ask(lease, at=1) again: a repetition, nobody waits for it
+                                               └──> ask(lease, at=2): a new one
+
+The platform neither orders nor deduplicates messages to entities (docs/decisions/entity-messages.md). Without
+the memory, the repetition would take a lease that nobody gives back before it expires.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Self
+
+from durable_retry.engine.base.instants import from_ms, to_ms
+
+KEPT_ASKS: Final = 128
+"""Answered asks that a state remembers, about 7 KB. A repetition that comes after so many others costs what
+it costs without the memory: a lease that is held until it expires, or one turn of the rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The latest ask for one lease that was answered.
+
+    Attributes:
+        lease_id: The name of the lease.
+        asked_at: When the orchestration asked, by its replay-safe time.
+    """
+
+    lease_id: str
+    asked_at: datetime
+
+    def to_json(self) -> list[Any]:
+        """Return the stored row."""
+        return [self.lease_id, to_ms(self.asked_at)]
+
+    @classmethod
+    def from_json(cls, row: list[Any]) -> Self:
+        """Read the stored row."""
+        return cls(row[0], from_ms(row[1]))
+
+
+def is_repeated(answered: tuple[Ask, ...], lease_id: str, asked_at: datetime | None) -> bool:
+    """Whether this ask, or a later one for the same lease, was answered; never one of an older version."""
+    if asked_at is None:
+        return False
+    return any(ask.lease_id == lease_id and to_ms(asked_at) <= to_ms(ask.asked_at) for ask in answered)
+
+
+def with_ask(
+    answered: tuple[Ask, ...], lease_id: str, asked_at: datetime | None, kept: int = KEPT_ASKS
+) -> tuple[Ask, ...]:
+    """Return the memory with an answered ask, in place of earlier ones for its lease; the oldest go first."""
+    if asked_at is None or is_repeated(answered, lease_id, asked_at):
+        return answered
+    others = tuple(ask for ask in answered if ask.lease_id != lease_id)
+    return (*others, Ask(lease_id, asked_at))[-kept:]

@@ -1,0 +1,110 @@
+"""Instants as RFC 3339 text, as milliseconds, and as keys that sort."""
+
+from datetime import UTC, datetime, timedelta
+from typing import (
+    Final,
+)
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+_OFFSET_CHARS: Final = len("+00:00")
+
+
+def to_rfc3339(instant: datetime) -> str:
+    """Write an aware instant as RFC 3339 in UTC, e.g. `2026-11-21T09:30:00.250000Z`.
+
+    Raises:
+        ValueError: if the instant is naive, since its zone would be a guess.
+    """
+    if instant.tzinfo is None:
+        raise ValueError("an instant needs a time zone")
+    in_utc = instant if instant.tzinfo is UTC else instant.astimezone(UTC)
+    return f"{in_utc.isoformat()[:-_OFFSET_CHARS]}Z"
+
+
+def from_rfc3339(text: str) -> datetime:
+    """Read an RFC 3339 instant; the answer is in UTC.
+
+    Raises:
+        ValueError: if the text is not a date and time, or has no offset.
+    """
+    instant = datetime.fromisoformat(text)
+    if instant.tzinfo is None:
+        raise ValueError(f"{text!r} has no offset from UTC")
+    return instant if instant.tzinfo is UTC else instant.astimezone(UTC)
+
+
+def optional_to_rfc3339(instant: datetime | None) -> str | None:
+    """As `to_rfc3339`; None stays None."""
+    return None if instant is None else to_rfc3339(instant)
+
+
+def optional_from_rfc3339(text: str | None) -> datetime | None:
+    """As `from_rfc3339`; None stays None."""
+    return None if text is None else from_rfc3339(text)
+
+
+def to_ms(instant: datetime) -> int:
+    """Return whole milliseconds since 1970, rounded down: the short form of an instant in stored states."""
+    return (instant - _EPOCH) // _MILLISECOND
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """Return the aware UTC instant of whole milliseconds since 1970."""
+    return _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def optional_to_ms(instant: datetime | None) -> int | None:
+    """As `to_ms`; None stays None."""
+    return None if instant is None else to_ms(instant)
+
+
+def optional_from_ms(milliseconds: int | None) -> datetime | None:
+    """As `from_ms`; None stays None."""
+    return None if milliseconds is None else from_ms(milliseconds)
+
+
+DIGITS: Final = 17
+"""How many an instant has in a key. Rows sort by their keys, in rising order, so a list with the newest first
+has falling digits. Keys are stored: `newest_first` and `age` differ by a microsecond; neither can change."""
+
+
+_END_US: Final = 10**DIGITS
+"""Microseconds since 1970 in the year 5138: what is left until then sorts the newest first."""
+
+
+def microseconds(instant: datetime) -> int:
+    """Return whole microseconds since 1970 of an aware instant."""
+    return (instant - _EPOCH) // _MICROSECOND
+
+
+def from_microseconds(number: int) -> datetime:
+    """Return the aware UTC instant of microseconds since 1970."""
+    return _EPOCH + number * _MICROSECOND
+
+
+def oldest_first(instant: datetime) -> str:
+    """Return 17 digits that sort in the order of the instants."""
+    return f"{microseconds(instant):0{DIGITS}d}"
+
+
+def newest_first(instant: datetime) -> str:
+    """Return 17 digits that sort in reverse order of the instants."""
+    return f"{_END_US - 1 - microseconds(instant):0{DIGITS}d}"
+
+
+def age(instant: datetime) -> str:
+    """As `newest_first`, for the lists of batches, sagas and bulk actions and of the outbox."""
+    return f"{_END_US - microseconds(instant):0{DIGITS}d}"
+
+
+def from_age(digits: str) -> datetime:
+    """Return the instant of what `age` returned."""
+    return from_microseconds(_END_US - int(digits))

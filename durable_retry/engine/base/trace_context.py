@@ -1,0 +1,97 @@
+"""The trace context of W3C, as callers and messages bring it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import (
+    Any,
+    Final,
+    Self,
+)
+
+TRACEPARENT: Final = "traceparent"
+
+
+TRACESTATE: Final = "tracestate"
+
+
+_DIAGNOSTIC_ID: Final = "Diagnostic-Id"
+
+
+MAX_TRACESTATE_CHARS: Final = 512
+"""The length that everyone must pass on; a longer tracestate is dropped, as the recommendation allows."""
+
+
+_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+_TRACESTATE: Final = re.compile(r"[\x20-\x7e]+")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceContext:
+    """A position in a trace.
+
+    Attributes:
+        traceparent: Version, trace id, span id and flags in the form of the header.
+        tracestate: What vendors add to it; "" when they do not.
+    """
+
+    traceparent: str
+    tracestate: str = ""
+
+    @property
+    def trace_id(self) -> str:
+        """The id of the trace, 32 hexadecimal digits."""
+        return self.traceparent.split("-")[1]
+
+    def to_json(self) -> dict[str, str]:
+        """Return the JSON form, which is that of the two headers."""
+        state = {TRACESTATE: self.tracestate} if self.tracestate else {}
+        return {TRACEPARENT: self.traceparent, **state}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | None) -> Self | None:
+        """Read what `to_json` returned; None when it is missing or malformed."""
+        return None if data is None else cls.read(data.get(TRACEPARENT), data.get(TRACESTATE))
+
+    @classmethod
+    def read(cls, traceparent: Any, tracestate: Any = None) -> Self | None:
+        """Read the two values of a caller, which may have any form.
+
+        Args:
+            traceparent: The traceparent of any type and form; of a later version, the part that this version
+                defines.
+            tracestate: Dropped when malformed or too long; the traceparent still counts.
+
+        Returns:
+            None without a valid `traceparent`.
+        """
+        found = _TRACEPARENT.match(traceparent.strip()) if isinstance(traceparent, str) else None
+        if found is None or not _ends_well(traceparent.strip(), found.end()):
+            return None
+        return cls(found[0], _usable_tracestate(tracestate))
+
+
+def trace_in(properties: Any) -> TraceContext | None:
+    """Return the position that the properties of a message carry; None when they carry none.
+
+    Args:
+        properties: The properties of a message broker, of any form. Azure's own clients write
+            `Diagnostic-Id`.
+    """
+    if not isinstance(properties, Mapping):
+        return None
+    traceparent = properties.get(TRACEPARENT) or properties.get(_DIAGNOSTIC_ID)
+    return TraceContext.read(traceparent, properties.get(TRACESTATE))
+
+
+def _ends_well(traceparent: str, end: int) -> bool:
+    """Only a later version than 00 may continue, after a dash."""
+    return len(traceparent) == end or (not traceparent.startswith("00-") and traceparent[end] == "-")
+
+
+def _usable_tracestate(tracestate: Any) -> str:
+    if not isinstance(tracestate, str) or len(tracestate) > MAX_TRACESTATE_CHARS:
+        return ""
+    return tracestate if _TRACESTATE.fullmatch(tracestate) else ""

@@ -1,0 +1,391 @@
+"""The buffer of what a process reports to a circuit, and what a circuit knows of its reporters.
+
+Each report is counted once, although it may be delivered twice: `Reporters` remembers which were counted.
+While a dependency is healthy, successes are held back and sent with the next failure, or in batches.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+from durable_retry.engine.adaptive import NOTHING_OBSERVED, Observed
+from durable_retry.engine.base.instants import from_ms, to_ms
+from durable_retry.engine.base.sliding_window import BUCKETS, Counts, SlidingWindow
+from durable_retry.engine.circuit.report import (
+    CallHealth,
+    LastFailure,
+    ProbeResult,
+    Report,
+)
+from durable_retry.engine.circuit.snapshot import VALID, Snapshot, TakenHere, latest
+from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.pace import Quota
+
+KEPT = 32
+"""Reporters that are remembered, the most recent ones. Duplicates of a forgotten one would count again."""
+NAME_CHARACTERS = 32
+"""Only so much of a reporter's name is kept and compared."""
+LATE = 32
+"""A report may be overtaken by this many later ones of its reporter and still count."""
+
+
+QUIET_CALLS = 20
+"""With a healthy dependency a report waits for this many calls: at most one message per 20 successes."""
+GATHER = timedelta(milliseconds=100)
+"""The first failure is reported at once; those of the next tenth of a second go together."""
+KEPT_SENT = 32
+"""Reports that may be under way; older ones have arrived or are lost."""
+TROUBLED_INTERVAL = timedelta(seconds=1)
+"""While the shared window shows failures, nothing is held back for longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """What is remembered of one worker process.
+
+    Attributes:
+        name: Its id.
+        highest: The highest sequence number that was counted.
+        counted: Bit k is set when number `highest - k` was counted.
+        seen_at: When its latest report arrived.
+    """
+
+    name: str
+    highest: int
+    counted: int
+    seen_at: datetime
+
+    def has(self, sequence: int) -> bool:
+        """Whether this number was counted, or is too old to say."""
+        behind = self.highest - sequence
+        # Too old to say means counted: counting calls twice would distort the ratio.
+        return behind >= 0 and (behind >= LATE or bool(self.counted >> behind & 1))
+
+    def with_number(self, sequence: int, at: datetime) -> "Reporter":
+        """Return the reporter with a number that was not counted before."""
+        ahead = sequence - self.highest
+        if ahead > 0:
+            # The shift is limited and the result masked: the integer stays at 32 bits.
+            counted = self.counted << min(ahead, LATE) | 1
+            return Reporter(self.name, sequence, counted & (1 << LATE) - 1, at)
+        return Reporter(self.name, self.highest, self.counted | 1 << -ahead, at)
+
+
+@dataclass(frozen=True, slots=True)
+class Reporters:
+    """The remembered reporters, the most recent last."""
+
+    remembered: tuple[Reporter, ...] = ()
+
+    def has_counted(self, name: str, sequence: int) -> bool:
+        """Whether this report was counted before."""
+        known = self._reporter_of_name(name)
+        return known is not None and known.has(sequence)
+
+    def with_report(self, name: str, sequence: int, at: datetime) -> "Reporters":
+        """Return the reporters with a report that counts now."""
+        known = self._reporter_of_name(name)
+        fresh = Reporter(name[:NAME_CHARACTERS], sequence, 1, at)
+        updated = fresh if known is None else known.with_number(sequence, at)
+        others = tuple(reporter for reporter in self.remembered if reporter is not known)
+        return Reporters((*others, updated)[-KEPT:])
+
+    def highest(self, name: str) -> int:
+        """Return the highest sequence number that was counted of a reporter; 0 when none is remembered."""
+        known = self._reporter_of_name(name)
+        return 0 if known is None else known.highest
+
+    def active(self, since: datetime) -> int:
+        """Return how many reported since an instant."""
+        return sum(reporter.seen_at >= since for reporter in self.remembered)
+
+    def is_active(self, name: str, since: datetime) -> bool:
+        """Return whether a reporter reported since an instant."""
+        known = self._reporter_of_name(name)
+        return known is not None and known.seen_at >= since
+
+    def _reporter_of_name(self, name: str) -> Reporter | None:
+        kept_name = name[:NAME_CHARACTERS]
+        return next((reporter for reporter in self.remembered if reporter.name == kept_name), None)
+
+    def to_json(self) -> list[list[Any]]:
+        """Return the stored rows."""
+        return [[r.name, r.highest, r.counted, to_ms(r.seen_at)] for r in self.remembered]
+
+    @classmethod
+    def from_json(cls, rows: Iterable[Sequence[Any]]) -> Self:
+        """Read the stored rows."""
+        return cls(tuple(Reporter(row[0], row[1], row[2], from_ms(row[3])) for row in rows))
+
+
+@dataclass(slots=True)
+class ReportBuffer:
+    """The unreported results of one worker process for one dependency. No I/O, no clock, no lock.
+
+    The caller guards it with a lock of its own. It calls `see` with each new snapshot, `started`, `refused`,
+    `asked`, `postponed` and `ended` as these happen, and sends `take()` when `due_at` is reached.
+
+    Attributes:
+        reporter: Unique per process and start, so that a restarted process begins a new sequence.
+        settings: The settings of the dependency's circuit.
+        quota: What is left of the dependency's rate limit, by this worker's latest answer; None when none
+            said.
+    """
+
+    reporter: str
+    settings: CircuitSettings
+    quota: Quota | None = None
+    sequence: int = 0
+    epoch: int = 0
+    last_report_at: datetime | None = None
+    here: TakenHere = field(default_factory=TakenHere)
+    _troubled: bool = False
+    _snapshot_at: datetime | None = None
+    _window: SlidingWindow = field(init=False)
+    _oldest_at: datetime | None = None
+    _trailing_failures: int = 0
+    _failures: int = 0
+    _refused: int = 0
+    _first_attempts: int = 0
+    _retries: int = 0
+    _throttled_until: datetime | None = None
+    _probes: list[ProbeResult] = field(default_factory=list)
+    _last_failure: LastFailure | None = None
+    _sent: list[Report] = field(default_factory=list)
+    _counted_since: datetime | None = None
+    _known_since: datetime | None = None
+    _taken_as_newcomer: int = 0
+    _is_announcing: bool = False
+    _has_quota_news: bool = False
+    _observed: Observed = NOTHING_OBSERVED
+
+    def __post_init__(self) -> None:
+        self._window = SlidingWindow.over(self.settings.window_seconds)
+
+    def see(self, snapshot: Snapshot, *, reporters: Reporters | None = None) -> None:
+        """Take a new snapshot into account. Counts of an epoch that is over are dropped.
+
+        Args:
+            snapshot: The copy.
+            reporters: The reports that the snapshot contains; None means all that were taken. What it does
+                not contain yet still counts as taken here.
+        """
+        # Two readers may overlap: an older snapshot must not undo a newer one.
+        if self._snapshot_at is not None and snapshot.taken_at <= self._snapshot_at:
+            return
+        self._snapshot_at = snapshot.taken_at
+        self._troubled = snapshot.troubled
+        # Not by the highest number alone: reports overtake each other.
+        self._sent = [
+            sent
+            for sent in self._sent
+            if reporters is not None and not reporters.has_counted(self.reporter, sent.sequence)
+        ]
+        self.here = TakenHere(
+            retries=self._retries + sum(sent.retries for sent in self._sent),
+            refused=self._refused + sum(sent.refused for sent in self._sent),
+            throttled_until=latest(self._throttled_until, *(sent.throttled_until for sent in self._sent)),
+        )
+        self._enter_epoch(snapshot.epoch)
+        self._note_counted(snapshot)
+
+    def taken_as_newcomer(self, now: datetime) -> int | None:
+        """Return the tokens taken before this worker was counted for a second; None when it was.
+
+        Until then a copy that another worker spends from may lack it.
+        """
+        is_known = self._counted_since is not None and now - self._counted_since >= VALID
+        return None if is_known else self._taken_as_newcomer
+
+    def is_known(self, now: datetime) -> bool:
+        """Whether the others have known of this worker for a second, as one of those that share a limit."""
+        return self._known_since is not None and now - self._known_since >= VALID
+
+    def announce(self, at: datetime) -> None:
+        """Make a report due although there is nothing to report: the other workers must count this one."""
+        self._is_announcing = True
+        self._note_oldest(at)
+
+    @property
+    def has_unseen_trouble(self) -> bool:
+        """Whether a report of trouble is not in the snapshot yet: the circuit may be about to open."""
+        return any(
+            sent.window.everything().failures or sent.probes or sent.throttled_until for sent in self._sent
+        )
+
+    def started(self, attempt: int, at: datetime, *, promised: bool = False) -> None:
+        """Count an attempt that starts. `promised`: the budget took its token when it postponed it."""
+        if attempt == 1:
+            self._first_attempts += 1
+        elif not promised:
+            self._take_token()
+        self._note_oldest(at)
+
+    def postponed(self, at: datetime) -> None:
+        """Count a retry that the budget promised for later."""
+        self._take_token()
+        self._note_oldest(at)
+
+    def refused(self, at: datetime) -> None:
+        """Count an operation that begins to wait; call it once per wait."""
+        self._refused += 1
+        self.here = self.here.plus(refused=1)
+        self._note_oldest(at)
+
+    def asked(self) -> None:
+        """Count an operation that was sent to the entity for a probe."""
+        self.here = self.here.plus(asked=1)
+
+    def ended(
+        self,
+        health: CallHealth,
+        at: datetime,
+        *,
+        epoch: int,
+        duration_seconds: float,
+        throttled_until: datetime | None = None,
+        lease_id: str | None = None,
+        failure: LastFailure | None = None,
+    ) -> None:
+        """Count a call that ended.
+
+        Args:
+            health: How it counts.
+            at: When it ended.
+            epoch: The epoch of its permit.
+            duration_seconds: How long it took.
+            throttled_until: The dependency asked for no calls until then; None when it did not.
+            lease_id: The id of the probe; None when it was none.
+            failure: What went wrong; reported when the call counts as failed.
+        """
+        if health is CallHealth.FAILURE and failure is not None:
+            self._last_failure = failure
+        slow = 0 < self.settings.slow_call_seconds <= duration_seconds
+        self._throttled_until = latest(self._throttled_until, throttled_until)
+        self.here = self.here.plus(throttled_until=throttled_until)
+        if lease_id is not None:
+            # A slow probe does not show that the dependency has recovered.
+            sick = slow and health is CallHealth.SUCCESS
+            self._probes.append(ProbeResult(lease_id, epoch, CallHealth.FAILURE if sick else health))
+        elif health is not CallHealth.SILENT and epoch >= self.epoch:
+            self._enter_epoch(epoch)
+            self._count_call(at, failed=health is CallHealth.FAILURE, slow=slow)
+        self._note_oldest(at)
+
+    def left(self, quota: Quota, at: datetime) -> None:
+        """Take what is left of the dependency's rate limit; reported while it is low, and once after."""
+        was_low = self.quota is not None and self.quota.is_low
+        self.quota = quota
+        if quota.is_low or was_low:
+            self._has_quota_news = True
+            self._note_oldest(at)
+
+    def observed(self, began_at: datetime, at: datetime, *, is_overload: bool) -> None:
+        """Count an attempt that ended for the adaptive limit."""
+        self._observed = self._observed.plus(began_at, is_overload=is_overload)
+        self._note_oldest(at)
+
+    def held_back(self, at: datetime) -> None:
+        """Note that the lowered limit held an attempt up: answers may raise it."""
+        self._observed = replace(self._observed, held_back=True)
+        self._note_oldest(at)
+
+    def due_at(self) -> datetime | None:
+        """Return when the next report is due; a past instant means now, None means that none is needed."""
+        if self._oldest_at is None:
+            return None
+        last = self.last_report_at or self._oldest_at - TROUBLED_INTERVAL
+        # These change the circuit for every worker, so they are sent at once.
+        if self._probes or self._throttled_until is not None:
+            return self._oldest_at
+        if self._failures or self._observed.overloaded:
+            return max(self._oldest_at, last + GATHER)
+        calls = self._window.everything().calls
+        if (
+            self._refused
+            or self._retries
+            or self._is_announcing
+            or self._has_quota_news
+            or self._observed.held_back
+            or (self._troubled and (calls or self._first_attempts))
+        ):
+            return max(self._oldest_at, last + TROUBLED_INTERVAL)
+        if max(calls, self._first_attempts) >= QUIET_CALLS:
+            return max(self._oldest_at, last + self._quiet_interval())
+        return None
+
+    def take(self, at: datetime) -> Report:
+        """Empty the buffer into a report. If sending fails, the same report may be sent again."""
+        self.sequence += 1
+        report = Report(
+            reporter=self.reporter,
+            sequence=self.sequence,
+            at=at,
+            epoch=self.epoch,
+            window=self._window.trimmed(at),
+            trailing_failures=self._trailing_failures,
+            refused=self._refused,
+            first_attempts=self._first_attempts,
+            retries=self._retries,
+            throttled_until=self._throttled_until,
+            probes=tuple(self._probes),
+            last_failure=self._last_failure,
+            quota=self.quota if self._has_quota_news else None,
+            observed=None if self._observed == NOTHING_OBSERVED else self._observed,
+        )
+        # Until a snapshot contains this report, its retries and refusals count as taken here.
+        self._sent = [*self._sent, report][-KEPT_SENT:]
+        self._clear_report()
+        self.last_report_at = at
+        return report
+
+    def _quiet_interval(self) -> timedelta:
+        return timedelta(seconds=self.settings.window_seconds / BUCKETS)
+
+    def _note_counted(self, snapshot: Snapshot) -> None:
+        if snapshot.budget is None or not snapshot.budget.is_known:
+            self._known_since = None
+        elif self._known_since is None:
+            self._known_since = snapshot.taken_at
+        if snapshot.budget is None or not snapshot.budget.is_counted:
+            self._counted_since = None
+        elif self._counted_since is None:
+            self._counted_since = snapshot.taken_at
+        elif self.taken_as_newcomer(snapshot.taken_at) is None:
+            self._taken_as_newcomer = 0
+
+    def _take_token(self) -> None:
+        self._retries += 1
+        self._taken_as_newcomer += 1
+        self.here = self.here.plus(retries=1)
+
+    def _note_oldest(self, at: datetime) -> None:
+        if self._oldest_at is None:
+            self._oldest_at = at
+
+    def _count_call(self, at: datetime, *, failed: bool, slow: bool) -> None:
+        counts = Counts(calls=1, failures=int(failed), slow=int(slow))
+        self._window = self._window.add(at, counts).trimmed(at)
+        self._failures += counts.failures
+        self._trailing_failures = self._trailing_failures + 1 if failed else 0
+
+    def _enter_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self._drop_counts()
+
+    def _drop_counts(self) -> None:
+        self._window = SlidingWindow.over(self.settings.window_seconds)
+        self._failures = 0
+        self._trailing_failures = 0
+
+    def _clear_report(self) -> None:
+        self._drop_counts()
+        self._refused = self._first_attempts = self._retries = 0
+        self._throttled_until = None
+        self._is_announcing = self._has_quota_news = False
+        self._observed = NOTHING_OBSERVED
+        self._probes = []
+        self._last_failure = None
+        self._oldest_at = None

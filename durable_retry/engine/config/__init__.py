@@ -1,0 +1,1 @@
+"""The dependencies and the file that describes them."""

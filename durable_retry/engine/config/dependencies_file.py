@@ -1,0 +1,286 @@
+"""`dependencies.toml`: read, checked as a whole, resolved.
+
+    config = parse_config(text, settings, function_timeout_seconds=300)   # raises ConfigError
+
+Every mistake is reported at once, each with its key path. `[defaults]` and the dependency's own table are
+merged key by key; then the preset that the merged `retry` names is the policy, with the keys that are written
+out applied to it. Timeouts that the dependency does not write itself shrink to fit those that it does;
+timeouts that it writes and that do not fit are mistakes. `${NAME}` is replaced by the app setting, and the
+place is noted.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from durable_retry.engine.base.masking import MASKED, Masking
+from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.text import Secret
+from durable_retry.engine.base.validation import (
+    UNRESOLVED,
+    UNRESOLVED_DETAIL,
+    InvalidInputError,
+    Problem,
+    Strict,
+    did_you_mean,
+    pointer_of,
+    pointer_parts,
+    validated,
+)
+from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.config.dependency import (
+    Auth,
+    Dependency,
+    IdempotencySettings,
+    Webhook,
+    limits_problems,
+)
+from durable_retry.engine.config.tables import DefaultsTable, DependencyTable
+from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.engine.retry.policy import (
+    fitted_timeouts,
+    policy_from,
+    policy_problems,
+    policy_warnings,
+    timeouts_problems,
+)
+
+_REFERENCE: Final = re.compile(r"\$\{([^${}]*)\}")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.:\-]*")
+
+type Path = tuple[str | int, ...]
+
+
+@dataclass(slots=True)
+class Expansion:
+    """Replaces references throughout a document, and records where.
+
+    Attributes:
+        settings: The app settings.
+        touched: Pointers of the strings that a setting was inserted into.
+        problems: Missing settings and broken references.
+    """
+
+    settings: Mapping[str, str]
+    touched: set[str] = field(default_factory=set)
+    problems: list[Problem] = field(default_factory=list)
+
+    def expanded(self, value: Any, path: Path = ()) -> Any:
+        """Return a copy of `value` with every reference replaced; a broken one is left as it is."""
+        if isinstance(value, dict):
+            return {name: self.expanded(item, (*path, name)) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.expanded(item, (*path, index)) for index, item in enumerate(value)]
+        if isinstance(value, str) and "${" in value:
+            return self._expanded_text(value, pointer_of(*path))
+        return value
+
+    def _expanded_text(self, text: str, pointer: str) -> str:
+        self.touched.add(pointer)
+        if "${" in _REFERENCE.sub("", text):
+            self.problems.append(Problem(pointer, "holds ${ without its }"))
+            return text
+        return _REFERENCE.sub(lambda match: self._value_of(match, pointer), text)
+
+    def _value_of(self, match: re.Match[str], pointer: str) -> str:
+        name = match[1]
+        if not _NAME.fullmatch(name):
+            self.problems.append(Problem(pointer, f'"${{{name}}}" does not name an app setting'))
+        elif name not in self.settings:
+            self.problems.append(Problem(pointer, f"the app setting {name} is missing"))
+        elif self.settings[name].startswith(UNRESOLVED):
+            self.problems.append(Problem(pointer, f"the app setting {name} {UNRESOLVED_DETAIL}"))
+        return self.settings.get(name, match[0])
+
+
+_DEPENDENCY_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_\-]+")
+
+
+class ConfigError(InvalidInputError):
+    """The file cannot be used; `problems` lists every mistake, `str()` shows one a line with its key path."""
+
+    file_name: str = "dependencies.toml"
+
+    def __str__(self) -> str:
+        lines = [f"  {key_path(problem.pointer)}: {problem.detail}" for problem in self.problems]
+        return "\n".join([f"{self.file_name} cannot be used:", *lines])
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The content of the file.
+
+    Attributes:
+        dependencies: By name.
+        warnings: What is allowed and may not be meant.
+        masking: The masking of what belongs to no dependency.
+    """
+
+    dependencies: Mapping[str, Dependency]
+    warnings: tuple[Problem, ...] = ()
+    masking: Masking = MASKED
+
+
+def parse_config(
+    text: str,
+    settings: Mapping[str, str],
+    *,
+    function_timeout_seconds: float | None = None,
+    file_name: str = ConfigError.file_name,
+) -> Config:
+    """Read the file.
+
+    Args:
+        text: TOML; docs/adding-a-dependency.md describes it.
+        settings: App settings, for `${NAME}`.
+        function_timeout_seconds: `functionTimeout` of host.json; None when it has none.
+        file_name: For the error.
+
+    Raises:
+        ConfigError: with every mistake.
+    """
+    reader = _Reader(settings, function_timeout_seconds)
+    dependencies = reader.read(text)
+    if reader.problems:
+        error = ConfigError(reader.problems)
+        error.file_name = file_name
+        raise error
+    return Config(dependencies, tuple(reader.warnings), reader.masking)
+
+
+def key_path(pointer: str) -> str:
+    """Return a JSON pointer as a TOML key path: `dependencies.payments.retry.max_attempts`."""
+    keys = [part if _PLAIN_KEY.fullmatch(part) else f'"{part}"' for part in pointer_parts(pointer)]
+    return ".".join(keys) or "the file"
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The valid keys of a table as written, and the names of the keys with mistakes: `broken`."""
+
+    written: Mapping[str, Any]
+    broken: frozenset[str]
+
+
+class _Reader:
+    """Goes through the file once, collecting mistakes instead of stopping at the first."""
+
+    def __init__(self, settings: Mapping[str, str], function_timeout_seconds: float | None) -> None:
+        self.expansion = Expansion(settings)
+        self.function_timeout_seconds = function_timeout_seconds
+        self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
+        self.masking = MASKED
+
+    def read(self, text: str) -> dict[str, Dependency]:
+        try:
+            document = self.expansion.expanded(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            self.problems.append(Problem("", f"is not TOML: {error}"))
+            return {}
+        self.problems.extend(self.expansion.problems)
+        known = ["defaults", "dependencies"]
+        for name in document.keys() - set(known):
+            guess = did_you_mean(name, known)
+            self.problems.append(Problem(pointer_of(name), f"is not a known table{guess}"))
+        defaults = self._read_table(DefaultsTable, document.get("defaults", {}), ("defaults",))
+        self.masking = Masking(**defaults.written.get("masking", {}))
+        tables = document.get("dependencies", {})
+        if not isinstance(tables, dict):
+            self.problems.append(Problem("/dependencies", "must be a table"))
+            return {}
+        return self._read_dependencies(defaults, tables)
+
+    def _read_dependencies(self, defaults: _Table, tables: Mapping[str, Any]) -> dict[str, Dependency]:
+        found = {}
+        for name, table in tables.items():
+            place = ("dependencies", name)
+            if not _DEPENDENCY_NAME.fullmatch(name):
+                self.problems.append(Problem(pointer_of(*place), "a name is letters, digits, _, . and -"))
+            found[name] = self._read_dependency(
+                name, defaults, self._read_table(DependencyTable, table, place)
+            )
+        return found
+
+    def _read_table(self, model: type[Strict], table: Any, place: tuple[str, ...]) -> _Table:
+        """Return what a table holds and note its mistakes; keys with mistakes are left out."""
+        try:
+            return _Table(validated(model, table).written(), frozenset())
+        except InvalidInputError as error:
+            prefix, known = pointer_of(*place), {problem.pointer for problem in self.expansion.problems}
+            fresh = [
+                Problem(prefix + problem.pointer, _in_toml(problem.detail)) for problem in error.problems
+            ]
+            self.problems.extend(problem for problem in fresh if problem.pointer not in known)
+            broken = frozenset((problem.pointer + "/").split("/")[1] for problem in error.problems)
+        if "" in broken:
+            return _Table({}, frozenset(DependencyTable.model_fields))
+        # Validated again without the broken keys, so that one mistake hides no other.
+        kept = {key: value for key, value in table.items() if key not in broken and key != "base_url"}
+        return _Table(validated(DefaultsTable, kept).written(), broken)
+
+    def _read_dependency(self, name: str, defaults: _Table, own: _Table) -> Dependency:
+        tables = {
+            key: {**defaults.written.get(key, {}), **own.written.get(key, {})}
+            for key in DefaultsTable.model_fields
+        }
+        timeouts = fitted_timeouts(tables["timeouts"], own.written.get("timeouts", {}))
+        policy = policy_from(tables["retry"])
+        broken = defaults.broken | own.broken
+        wrong: list[tuple[str, str, str]] = []
+        if "timeouts" not in broken:
+            found = timeouts_problems(timeouts, self.function_timeout_seconds)
+            wrong.extend(("timeouts", *problem) for problem in found)
+        if not broken & {"timeouts", "retry"}:
+            wrong.extend(("retry", *problem) for problem in policy_problems(policy))
+            self.warnings.extend(
+                Problem(pointer_of("dependencies", name, "retry", key), detail)
+                for key, detail in policy_warnings(policy, timeouts.deadline_seconds)
+            )
+        circuit, limits = CircuitSettings(**tables["circuit"]), LimitSettings(**tables["limits"])
+        if not broken & {"circuit", "limits"}:
+            found = limits_problems(limits, circuit_enabled=circuit.enabled)
+            wrong.extend(("limits", *problem) for problem in found)
+        self.problems.extend(
+            Problem(pointer_of("dependencies", name, table, key), detail) for table, key, detail in wrong
+        )
+        return Dependency(
+            name=name,
+            base_url=own.written.get("base_url", "").rstrip("/"),
+            headers=self._headers_with_secrets(name, tables["headers"]),
+            auth=None if "auth" in broken else self._read_auth(name, tables["auth"]),
+            timeouts=timeouts,
+            retry=policy,
+            circuit=circuit,
+            retry_budget=RetryBudgetSettings(**tables["retry_budget"]),
+            limits=limits,
+            idempotency=IdempotencySettings(**tables["idempotency"]),
+            classify={failure: Category(category) for failure, category in tables["classify"].items()},
+            webhook=Webhook(tuple(Secret(text) for text in tables["webhook"].get("secrets", ()))),
+            masking=Masking(**tables["masking"]),
+        )
+
+    def _headers_with_secrets(self, name: str, headers: Mapping[str, str]) -> dict[str, str | Secret]:
+        """Wrap as secrets the headers that an app setting was inserted into."""
+        places = (("defaults", "headers"), ("dependencies", name, "headers"))
+        # A value that came from an app setting is a secret; one that the file spells out is not.
+        touched = self.expansion.touched
+        return {
+            header: Secret(value) if any(pointer_of(*place, header) in touched for place in places) else value
+            for header, value in headers.items()
+        }
+
+    def _read_auth(self, name: str, auth: Mapping[str, str]) -> Auth | None:
+        if not auth:
+            return None
+        if not auth.get("value"):
+            self.problems.append(Problem(pointer_of("dependencies", name, "auth", "value"), "is required"))
+        return Auth(auth.get("header", "Authorization"), Secret(auth.get("value", "")))
+
+
+def _in_toml(detail: str) -> str:
+    return detail.replace("an object", "a table")

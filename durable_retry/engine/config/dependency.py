@@ -1,0 +1,173 @@
+"""One downstream service: its address, how it is called and retried, and what signs its webhooks.
+
+`GET /api/dependencies` answers with the dependencies themselves: every secret is written as its mask.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from pydantic import Field, InstanceOf, PlainSerializer, WithJsonSchema
+
+from durable_retry.engine.base.masking import Masking
+from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.text import MASK, Secret
+from durable_retry.engine.base.validation import (
+    PositiveSeconds,
+    checked,
+    config_header_problem,
+    pointer_problem,
+)
+from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+
+Masked = Annotated[
+    InstanceOf[Secret],
+    PlainSerializer(lambda _secret: MASK, return_type=str),
+    WithJsonSchema({"type": "string"}),
+]
+"""A secret that clients see as its mask; by itself a secret has no JSON form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """The header that authenticates the app, its value masked."""
+
+    header: str
+    value: Masked
+
+
+def _idempotency_header_problem(name: str) -> str | None:
+    return None if name == "" else config_header_problem(name)
+
+
+type Pointer = Annotated[str, checked(pointer_problem)]
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencySettings:
+    """How repeated requests are recognised.
+
+    Attributes:
+        header: The header that the dependency deduplicates on; "" means none.
+        ttl_seconds: How long the record of a finished operation is kept.
+        fingerprint: JSON pointers to the parts of the request that its fingerprint covers; empty means all of
+            it.
+    """
+
+    header: Annotated[str, checked(_idempotency_header_problem)] = "Idempotency-Key"
+    ttl_seconds: PositiveSeconds = 86_400.0
+    fingerprint: Annotated[tuple[Pointer, ...], Field(strict=False)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """What signs the events that are sent there, masked.
+
+    Attributes:
+        secrets: The newest first; empty means unsigned.
+    """
+
+    secrets: tuple[Masked, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependency:
+    """A named downstream service, its secrets masked.
+
+    Attributes:
+        name: The key in `dependencies.toml`.
+        base_url: http or https, without a slash at the end; every path is below it.
+        headers: Sent with every request; those with a value from the app settings are secret.
+        auth: Sent with every request; None when there is none.
+        timeouts: Time limits; an operation may bring its own deadline.
+        retry: The policy, and the limit of what an operation may ask for.
+        circuit: When its circuit opens.
+        retry_budget: How many retries the whole fleet may make.
+        limits: How many attempts the whole fleet may make at once, and start per second.
+        idempotency: How repeated requests are recognised.
+        classify: Status code or exception name to category; takes precedence over the built-in table.
+        webhook: What signs the events that are sent there.
+        masking: What people see of requests, inputs and errors.
+        needs_admission: Whether an attempt asks before it starts: the circuit, the retry budget or a limit is
+            on.
+    """
+
+    name: str
+    base_url: str
+    headers: Mapping[str, str | Masked] = field(default_factory=dict)
+    auth: Auth | None = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    circuit: CircuitSettings = field(default_factory=CircuitSettings)
+    retry_budget: RetryBudgetSettings = field(default_factory=RetryBudgetSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    idempotency: IdempotencySettings = field(default_factory=IdempotencySettings)
+    classify: Mapping[str, Category] = field(default_factory=dict)
+    webhook: Webhook = field(default_factory=Webhook)
+    masking: Masking = field(default_factory=Masking)
+    needs_admission: Annotated[bool, Field(exclude=True)] = field(init=False)
+
+    def __post_init__(self) -> None:
+        needs = self.circuit.enabled or self.retry_budget.ratio > 0 or self.limits.is_on
+        object.__setattr__(self, "needs_admission", needs)
+
+
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - a prefix that the standard gives, not a secret
+SHORTEST_KEY_BYTES: Final = 24
+LONGEST_KEY_BYTES: Final = 64
+
+
+class WebhookSecretError(ValueError):
+    """A secret that cannot sign; the message never shows it."""
+
+
+def signing_key(secret: Secret) -> bytes:
+    """Return the key inside a secret: base64 of 24 to 64 bytes, with or without the prefix `whsec_`.
+
+    Raises:
+        WebhookSecretError: It is not base64, or too short or too long.
+    """
+    text = secret.reveal().removeprefix(SECRET_PREFIX)
+    try:
+        key = base64.b64decode(text, validate=True)
+    except ValueError:
+        # `from None`: the cause would show part of the secret.
+        raise WebhookSecretError("is not base64, with or without whsec_ before it") from None
+    if not SHORTEST_KEY_BYTES <= len(key) <= LONGEST_KEY_BYTES:
+        raise WebhookSecretError(
+            f"holds {len(key)} bytes; the standard asks for {SHORTEST_KEY_BYTES} to {LONGEST_KEY_BYTES}"
+        )
+    return key
+
+
+LEAST_ADAPTIVE: Final = 2
+"""The least `max_concurrency` that leaves room to adapt."""
+
+
+def limits_problems(limits: LimitSettings, *, circuit_enabled: bool) -> list[tuple[str, str]]:
+    """List what does not fit together, as (key, detail)."""
+    if not limits.adaptive:
+        return []
+    found = []
+    if limits.max_concurrency < LEAST_ADAPTIVE:
+        detail = (
+            f"needs max_concurrency to be at least {LEAST_ADAPTIVE}, and it is {limits.max_concurrency}: "
+            "write what the dependency takes at most, such as max_concurrency = 20, or adaptive = false"
+        )
+        found.append(("adaptive", detail))
+    elif limits.min_concurrency > limits.max_concurrency:
+        most = limits.max_concurrency
+        found.append(
+            (
+                "min_concurrency",
+                f"{limits.min_concurrency} is more than max_concurrency: write {most} or less",
+            )
+        )
+    if not circuit_enabled:
+        detail = "needs the circuit: write enabled = true in the table circuit, or adaptive = false"
+        found.append(("adaptive", detail))
+    return found

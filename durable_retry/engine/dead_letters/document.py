@@ -1,0 +1,78 @@
+"""What people see of one dead letter."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Self, cast
+
+from pydantic import Field
+
+from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.json_forms import is_none
+from durable_retry.engine.base.masking import Masking
+from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.base.unreadable import Unreadable
+from durable_retry.engine.dead_letters.record import DeadLetterRecord, EditedPlace, Note, Replay, Status
+from durable_retry.engine.operations.document import OperationContent
+from durable_retry.engine.operations.operation import content_of
+from durable_retry.engine.retry.history import AttemptRecord
+
+
+class DeadLetterDocument(OperationContent):
+    """What will not succeed without a person: has `request`, `handler` and `input`, or `message`."""
+
+    id: str
+    operation_id: str | None
+    key: str
+    source: str
+    dependency: str | None
+    category: Category
+    reason: DeadLetterReason
+    detail: str
+    group: str
+    attempts: tuple[AttemptRecord, ...]
+    message: Annotated[str | None, Field(exclude_if=is_none)] = None
+    message_chars: Annotated[
+        int | None,
+        Field(
+            exclude_if=is_none,
+            description="Length of the whole message, of which `message` holds the first 100,000.",
+        ),
+    ] = None
+    correlation_id: str | None
+    first_failed_at: Instant
+    created_at: Instant
+    status: Status
+    archived_at: Instant | None
+    archived_by: str | None
+    replay_of: str | None
+    replays: tuple[Replay, ...]
+    notes: tuple[Note, ...]
+    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+
+    @classmethod
+    def of(cls, record: DeadLetterRecord, masking: Masking) -> Self:
+        """Return the document of `GET /api/dead-letters/{id}`."""
+        same = {name: getattr(record, name) for name in _SAME}
+        attempts, notes = map(AttemptRecord.from_json, record.attempts), map(Note.from_json, record.notes)
+        replays = tuple(
+            replace(each, changes=cast("tuple[EditedPlace, ...]", tuple(masking.changes(each.changes))))
+            for each in record.replays
+        )
+        read = {"attempts": tuple(attempts), "notes": tuple(notes), "replays": replays}
+        return cls(**{**same, **read, **_shown_content(record, masking)})
+
+
+def _shown_content(record: DeadLetterRecord, masking: Masking) -> Mapping[str, Any]:
+    if record.operation is None:
+        return masking.shown({"message": record.message})
+    return content_of(record.operation, masking)
+
+
+_SAME = DeadLetterDocument.model_fields.keys() - OperationContent.model_fields.keys() - {"message"}
+"""What is shown as it is stored."""
+
+
+class StartedReplay(Answer):
+    """The operation that replays a dead letter."""
+
+    operation_id: str

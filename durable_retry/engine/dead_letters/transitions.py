@@ -1,0 +1,100 @@
+"""What may become of a dead letter: every change of its status, and what is added to it."""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from durable_retry.engine.dead_letters.record import (
+    MAX_NOTES,
+    DeadLetterRecord,
+    FullError,
+    Note,
+    Replay,
+    Status,
+    WrongStatusError,
+)
+
+STATUS_MOVES: Final = frozenset(
+    {
+        (Status.OPEN, Status.REPLAYED),
+        (Status.REPLAYED, Status.OPEN),
+        (Status.OPEN, Status.ARCHIVED),
+        (Status.REPLAYED, Status.ARCHIVED),
+        (Status.ARCHIVED, Status.OPEN),
+        (Status.ARCHIVED, Status.REPLAYED),
+    }
+)
+"""Every legal move."""
+
+
+def archived(record: DeadLetterRecord, now: datetime, by: str | None = None) -> DeadLetterRecord:
+    """Return the dead letter archived; `by` is None when nobody said who did it.
+
+    Raises:
+        WrongStatusError: It is archived already.
+    """
+    return replace(_with_status(record, Status.ARCHIVED), archived_at=now, archived_by=by)
+
+
+def restored(record: DeadLetterRecord) -> DeadLetterRecord:
+    """Return an archived dead letter with the status that it had before.
+
+    Raises:
+        WrongStatusError: It is not archived.
+    """
+    if record.status is not Status.ARCHIVED:
+        raise WrongStatusError(record.status)
+    target = Status.REPLAYED if record.replays else Status.OPEN
+    return replace(_with_status(record, target), archived_at=None, archived_by=None)
+
+
+def noted(record: DeadLetterRecord, text: str, now: datetime, by: str | None = None) -> DeadLetterRecord:
+    """Add a note; `by` is None when nobody said who wrote it.
+
+    Raises:
+        FullError: It has as many as it can hold.
+    """
+    if len(record.notes) >= MAX_NOTES:
+        raise FullError(f"it has {MAX_NOTES} notes already")
+    return replace(record, notes=(*record.notes, Note(text=text, at=now, by=by).to_json()))
+
+
+def replayed(record: DeadLetterRecord, started: Replay) -> DeadLetterRecord:
+    """Return the dead letter with a replay added; stored before the start, and undone when the start fails.
+
+    Raises:
+        WrongStatusError: It is not open.
+    """
+    if record.status is not Status.OPEN:
+        raise WrongStatusError(record.status)
+    return replace(_with_status(record, Status.REPLAYED), replays=(*record.replays, started))
+
+
+def not_replayed(record: DeadLetterRecord) -> DeadLetterRecord:
+    """Return the dead letter without its latest replay, which could not be started.
+
+    Unchanged when that replay did start and has failed again meanwhile.
+
+    Raises:
+        WrongStatusError: It is not replayed.
+    """
+    if record.status is not Status.REPLAYED:
+        raise WrongStatusError(record.status)
+    # The replay did start: it has failed again. Only the answer to its start was lost.
+    if record.replays[-1].dead_letter_id is not None:
+        return record
+    return replace(_with_status(record, Status.OPEN), replays=record.replays[:-1])
+
+
+def failed_again(record: DeadLetterRecord, dead_letter_id: str) -> DeadLetterRecord:
+    """Return the dead letter with the id of the dead letter that its latest replay became."""
+    if not record.replays:
+        return record
+    last = replace(record.replays[-1], dead_letter_id=dead_letter_id)
+    return replace(record, replays=(*record.replays[:-1], last))
+
+
+def _with_status(record: DeadLetterRecord, status: Status) -> DeadLetterRecord:
+    if (record.status, status) not in STATUS_MOVES:
+        raise WrongStatusError(record.status)
+    return replace(record, status=status)

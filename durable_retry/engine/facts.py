@@ -1,0 +1,178 @@
+"""Facts: what happened to an operation or a circuit, as the core reports it.
+
+`durable_retry.facts` carries each to its subscribers: telemetry counts and logs, the console keeps an index.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.history import AttemptOutcome
+
+
+class SubmissionOutcome(StrEnum):
+    """What became of a submission."""
+
+    STARTED = "started"
+    REPLAYED = "replayed"
+    """The key was used for the same operation before."""
+    KEY_REUSED = "key_reused"
+    """The key stands for another operation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """An operation was submitted; `STARTED` means that it was accepted as a new one."""
+
+    operation: OperationInput
+    outcome: SubmissionOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class StartUnanswered:
+    """The task hub did not say whether it took an operation over; a key of the caller's names it."""
+
+    operation: OperationInput
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptHeld:
+    """The retry budget, the circuit or a limit did not let an attempt start."""
+
+    operation: OperationInput
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    """An attempt of an operation ended; a repeated execution of the same attempt is reported again.
+
+    Attributes:
+        operation: The operation.
+        outcome: What the attempt came to.
+        was_held: Whether this attempt waited for its admission before.
+    """
+
+    operation: OperationInput
+    outcome: AttemptOutcome
+    was_held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryEnded:
+    """An attempt to send an event of the outbox ended; `operation` is the event in an operation's shape."""
+
+    operation: OperationInput
+    outcome: AttemptOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class WaitBegun:
+    """An operation waits.
+
+    Attributes:
+        operation: The operation.
+        kind: `retry`, `circuit`, `retry_budget` or `limit`.
+        until: When the wait should end.
+        reasons: Why it is as long as it is.
+    """
+
+    operation: OperationInput
+    kind: str
+    until: datetime
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEnded:
+    """A wait is over after `seconds`; `kind` as in `WaitBegun`."""
+
+    operation: OperationInput
+    kind: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterKept:
+    """A dead letter of an operation was stored; storing it again reports it again.
+
+    Attributes:
+        operation: The JSON form of its `OperationInput`.
+        error: The last attempt's error, the reason and the detail, a line each.
+    """
+
+    operation: Mapping[str, Any]
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActedOn:
+    """Somebody asked an operation to end, or to wait no longer; it has not done so yet.
+
+    Attributes:
+        document: The status document before.
+        action: `cancel` or `retry_now`.
+        by: Who asked; None when nobody said.
+    """
+
+    document: Mapping[str, Any]
+    action: str
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OperationEnded:
+    """An operation ended, in whatever way. The record of its key reports it, once.
+
+    Attributes:
+        document: The last status document.
+        trace: Trace context of the submission; None without tracing.
+    """
+
+    document: Mapping[str, Any]
+    trace: TraceContext | None
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitChanged:
+    """The state of a dependency's circuit changed; `reason` is for a person."""
+
+    dependency: str
+    before: CircuitState
+    after: CircuitState
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitBypassed:
+    """An attempt was made without its circuit, which could not be read."""
+
+    dependency: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPostponed:
+    """The retry budget postponed a retry."""
+
+    dependency: str
+
+
+type Fact = (
+    Submitted
+    | StartUnanswered
+    | AttemptHeld
+    | AttemptEnded
+    | DeliveryEnded
+    | WaitBegun
+    | WaitEnded
+    | DeadLetterKept
+    | ActedOn
+    | OperationEnded
+    | CircuitChanged
+    | CircuitBypassed
+    | RetryPostponed
+)

@@ -1,0 +1,1 @@
+"""Limits of calls: their settings, and the slots that are lent."""

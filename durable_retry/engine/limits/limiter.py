@@ -1,0 +1,376 @@
+"""The entity `call_limiter` of one dependency: it grants the attempts that exceed the workers' shares.
+
+Its state has a lease per attempt under way and the instant of the next start. A start that comes too early
+has its turn reserved: a backlog of any length costs one timer each, and goes in the order of asking.
+
+An attempt that finds no free slot has a place among those who wait, by the instant at which it was first due,
+and asks again when a slot should be free for it. A free slot is kept for the oldest, until it is late: it may
+have started within a worker's share, or have been cancelled. The instant comes with each request, so that an
+attempt without a place, or one that lost it, is in the same order.
+
+Requests and returns may come twice, late, and in another order: `engine.base.asks`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final
+
+from durable_retry.engine.base.asks import Ask, is_repeated, with_ask
+from durable_retry.engine.base.instants import from_ms, to_ms
+from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
+from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
+from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.engine.pace import Pace
+
+LEASE_MARGIN_SECONDS: Final = 60.0
+"""Added to an attempt's time limit for its lease. Only a crash lets a lease expire; others are given back."""
+LEAST_ASK_SECONDS: Final = 0.1
+"""Where attempts take less than a second: half of the mean then, since a free slot waits for the oldest."""
+SHORTEST_ASK_SECONDS: Final = 0.5
+LONGEST_ASK_SECONDS: Final = 60.0
+"""Bounds of the wait for a free slot before the operation asks again."""
+OVERDUE_PART: Final = 0.25
+"""An attempt that lasts longer than the mean is looked at again after this part of its time so far."""
+LEAST_GRACE_SECONDS: Final = 1.0
+MOST_GRACE_SECONDS: Final = 10.0
+"""Bounds of how late an attempt may be and keep its place, where nothing is shared out among the workers: it
+is the mean duration of attempts."""
+SHARED_GRACE_SECONDS: Final = 0.5
+"""The same where something is: one that is late may have started within a worker's share."""
+KEPT_PLACES: Final = 128
+"""Places that a state remembers, those of the oldest: about 7 KB."""
+HELD_WEIGHT: Final = 0.1
+"""Weight of the latest attempt in the mean duration."""
+WINDOW_SLACK: Final = timedelta(seconds=1)
+_ASKED_BEFORE: Final = "this request was answered before"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot(JsonRecord):
+    """The attempt may start.
+
+    Attributes:
+        lease_id: To be given back after the attempt; None when there is nothing to give back.
+        asked_at: That of the request, to be given back with it; None from or to an older version.
+    """
+
+    lease_id: str | None = None
+    asked_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPostponed(JsonRecord):
+    """The attempt waits.
+
+    Attributes:
+        seconds: How long.
+        reserved: True: its start is counted now, and it need not wait for the rate again.
+        reason: The limit that is reached, in a few words.
+        ahead: How many attempts that wait for a slot are older; None when it does not wait for a slot, and
+            from an older version.
+    """
+
+    seconds: float
+    reserved: bool
+    reason: str
+    ahead: Annotated[int | None, Form(omits_none=True)] = None
+
+
+def slot_answer_to_json(answer: Slot | SlotPostponed) -> dict[str, Any]:
+    """Return the JSON form of the answer of `acquire`."""
+    return {"granted": isinstance(answer, Slot), **answer.to_json()}
+
+
+def slot_answer_from_json(document: Mapping[str, Any]) -> Slot | SlotPostponed:
+    """Read what `slot_answer_to_json` wrote."""
+    return Slot.from_json(document) if document["granted"] else SlotPostponed.from_json(document)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRequest(JsonRecord):
+    """Call `acquire` of the entity `call_limiter`.
+
+    Attributes:
+        lease_id: One per attempt; while it is lent, a request for it gets the same lease.
+        lease_seconds: After that the slot is free again, whatever became of the attempt.
+        settings: The settings of the dependency.
+        reserved: Its start was counted when it was postponed.
+        waited: It found no free slot before; only older versions read it.
+        latest_seconds: A start later than this is of no use: none is reserved. None means any.
+        pace: Why the rate is lower than configured, and for how long; None while it is not.
+        asked_at: When the orchestration asked, by its replay-safe time, which tells a new request from one
+            that is delivered again (`engine.base.asks`); None from an older version.
+        due_at: When the attempt was first due: the oldest goes first. None from an older version.
+    """
+
+    lease_id: str
+    lease_seconds: float
+    settings: Annotated[LimitSettings, Form(name="limits")]
+    reserved: bool = False
+    waited: bool = False
+    latest_seconds: float | None = None
+    pace: Annotated[Pace | None, Form(omits_none=True)] = None
+    asked_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
+    due_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of an attempt that waits for a slot.
+
+    Attributes:
+        due_at: When the attempt was first due.
+        lease_id: The id of its request.
+        asks_at: When it asks again.
+    """
+
+    due_at: datetime
+    lease_id: str
+    asks_at: datetime
+
+    @property
+    def order(self) -> tuple[datetime, str]:
+        """What places are sorted by, the first to go first."""
+        return self.due_at, self.lease_id
+
+    def to_json(self) -> list[Any]:
+        """Return the stored row."""
+        return [to_ms(self.due_at), self.lease_id, to_ms(self.asks_at)]
+
+    @classmethod
+    def from_json(cls, row: list[Any]) -> "Place":
+        """Read the stored row."""
+        return cls(from_ms(row[0]), row[1], from_ms(row[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLease:
+    """One attempt under way.
+
+    Attributes:
+        lease_id: Its name.
+        began_at: When it was granted.
+        expires_at: Then the slot is free again.
+        asked_at: The instant of the latest request for it; None from an older version.
+    """
+
+    lease_id: str
+    began_at: datetime
+    expires_at: datetime
+    asked_at: datetime | None = None
+
+    def to_json(self) -> list[Any]:
+        """Return the stored row."""
+        row = [self.lease_id, to_ms(self.began_at), to_ms(self.expires_at)]
+        return row if self.asked_at is None else [*row, to_ms(self.asked_at)]
+
+    @classmethod
+    def from_json(cls, row: list[Any]) -> "SlotLease":
+        """Read the stored row."""
+        return cls(row[0], from_ms(row[1]), from_ms(row[2]), *map(from_ms, row[3:4]))
+
+
+@dataclass(frozen=True, slots=True)
+class Limiter(JsonRecord):
+    """State of the entity `call_limiter`.
+
+    Attributes:
+        clock: The latest instant of a message; time does not run backwards.
+        leases: Attempts under way that it granted.
+        next_start_at: The next start, by the rate; None means at once.
+        next_ask_at: When one of those who wait asks again; None when none waits. Only older versions read it.
+        held_seconds: Mean duration of the attempts that gave their slot back.
+        answered: Requests that were answered and hold no lease, or no longer.
+        places: The places of the oldest attempts that wait for a slot, in their order.
+    """
+
+    clock: datetime | None = None
+    leases: tuple[SlotLease, ...] = ()
+    next_start_at: datetime | None = None
+    next_ask_at: datetime | None = None
+    held_seconds: float = 1.0
+    answered: tuple[Ask, ...] = ()
+    places: tuple[Place, ...] = ()
+
+    def at(self, received_at: datetime) -> "tuple[Limiter, datetime]":
+        """Return the state at an instant, without expired leases, and that instant.
+
+        Time never runs backwards. A clock that was far ahead, on another machine, is corrected: what was
+        reserved by it is dropped.
+        """
+        if self.clock is not None and self.clock - received_at > CLOCK_LEAD:
+            ahead = self.clock - received_at
+            moved = tuple(
+                replace(lease, began_at=lease.began_at - ahead, expires_at=lease.expires_at - ahead)
+                for lease in self.leases
+            )
+            return (
+                Limiter(received_at, moved, held_seconds=self.held_seconds, answered=self.answered),
+                received_at,
+            )
+        now = received_at if self.clock is None else max(self.clock, received_at)
+        current = replace(self, clock=now)
+        for lease in self.leases:
+            if lease.expires_at <= now:
+                current = current.without(lease)
+        return current, now
+
+    def without(self, lease: SlotLease) -> "Limiter":
+        """Return the state when a lease has ended; its request is not granted again."""
+        left = tuple(other for other in self.leases if other is not lease)
+        return replace(self, leases=left, answered=with_ask(self.answered, lease.lease_id, lease.asked_at))
+
+    def in_order(self, request: SlotRequest, now: datetime) -> "tuple[Limiter, datetime]":
+        """Return the state without late places and without the request's own, and since when that is due."""
+        is_shared = request.settings.shared_concurrency > 0
+        grace = timedelta(seconds=SHARED_GRACE_SECONDS if is_shared else self.grace_seconds)
+        own = next((place for place in self.places if place.lease_id == request.lease_id), None)
+        places = (each for each in self.places if each is not own and each.asks_at + grace >= now)
+        due_at = request.due_at or (request.asked_at or now if own is None else own.due_at)
+        return replace(self, places=tuple(places)), due_at
+
+    @property
+    def grace_seconds(self) -> float:
+        """How late an attempt may be and keep its place."""
+        return min(max(self.held_seconds, LEAST_GRACE_SECONDS), MOST_GRACE_SECONDS)
+
+    def lease_of(self, lease_id: str) -> SlotLease | None:
+        """Return the lease of this name that is lent; None when there is none."""
+        return next((lease for lease in self.leases if lease.lease_id == lease_id), None)
+
+    def asked_again(self, lease: SlotLease, request: SlotRequest) -> "tuple[Limiter, Slot]":
+        """Return the state in which the latest of two requests holds a lease, and what gives it back.
+
+        When a turn's history is not stored, the turn may ask again by a clock that is behind the first one's.
+        """
+        if request.asked_at is None:
+            return self, Slot(lease.lease_id)
+        held = replace(lease, asked_at=max(request.asked_at, lease.asked_at or request.asked_at))
+        leases = tuple(held if each is lease else each for each in self.leases)
+        return replace(self, leases=leases), Slot(lease.lease_id, held.asked_at)
+
+
+def acquire(
+    limiter: Limiter, request: SlotRequest, received_at: datetime
+) -> tuple[Limiter, Slot | SlotPostponed]:
+    """Grant a slot, or return when to ask again.
+
+    Args:
+        limiter: The state before.
+        request: The request of an operation.
+        received_at: The present by the entity's clock, aware UTC.
+    """
+    limiter, now = limiter.at(received_at)
+    if (lease := limiter.lease_of(request.lease_id)) is not None:
+        return limiter.asked_again(lease, request)
+    if is_repeated(limiter.answered, request.lease_id, request.asked_at):
+        # Nobody waits for the answer, unless the clock of the one who asks went back: then it asks again.
+        return limiter, SlotPostponed(SHORTEST_ASK_SECONDS, reserved=request.reserved, reason=_ASKED_BEFORE)
+    limiter, answer = _answer_to_request(limiter, request, now)
+    if isinstance(answer, Slot) and answer.lease_id is not None:
+        return limiter, answer
+    answered = with_ask(limiter.answered, request.lease_id, request.asked_at)
+    return replace(limiter, answered=answered), answer
+
+
+def _answer_to_request(
+    limiter: Limiter, request: SlotRequest, now: datetime
+) -> tuple[Limiter, Slot | SlotPostponed]:
+    pool = request.settings.max_concurrency - request.settings.shared_concurrency
+    limiter, due_at = limiter.in_order(request, now)
+    ahead = sum(place.order < (due_at, request.lease_id) for place in limiter.places)
+    if pool > 0 and len(limiter.leases) + ahead >= pool:
+        return _ask_again_later(limiter, request, due_at, now, ahead=ahead)
+    if not request.reserved:
+        limiter, postponed = _count_start(limiter, request, now)
+        if postponed is not None:
+            return limiter, postponed
+    if pool <= 0:
+        return limiter, Slot()
+    expires_at = now + timedelta(seconds=request.lease_seconds)
+    lease = SlotLease(request.lease_id, now, expires_at, request.asked_at)
+    return replace(limiter, leases=(*limiter.leases, lease)), Slot(request.lease_id, request.asked_at)
+
+
+def _count_start(
+    limiter: Limiter, request: SlotRequest, now: datetime
+) -> tuple[Limiter, SlotPostponed | None]:
+    """Count a start now or later; one that would be too late is not counted."""
+    rate, pace = request.settings.rate_per_second, request.pace
+    if rate <= 0:
+        return limiter, None
+    at = now if limiter.next_start_at is None else max(now, limiter.next_start_at)
+    wait_seconds = (at - now).total_seconds()
+    following = at + timedelta(seconds=1.0 / (rate - request.settings.shared_rate))
+    if pace is not None:
+        if not pace.reserves(wait_seconds):
+            return limiter, _asks_again(pace, request)
+        # Turns are reserved up to the end of the window and a little beyond it: workers' clocks differ, and
+        # without the slack one that is late would grant many turns at once when the window ends.
+        following = max(at, min(following, now + timedelta(seconds=pace.seconds) + WINDOW_SLACK))
+    if not _is_of_use(wait_seconds, request):
+        is_passed = pace is not None and pace.may_be_passed
+        return limiter, None if is_passed else _too_early(wait_seconds, request, reserved=False)
+    counted = replace(limiter, next_start_at=following)
+    return counted, _too_early(wait_seconds, request, reserved=True) if wait_seconds > 0 else None
+
+
+def _too_early(wait_seconds: float, request: SlotRequest, *, reserved: bool) -> SlotPostponed:
+    rate = f"{request.settings.rate_per_second:g} attempts per second"
+    reason = rate if request.pace is None else f"{rate}, {request.pace.reason}"
+    return SlotPostponed(wait_seconds, reserved=reserved, reason=reason)
+
+
+def _asks_again(pace: Pace, request: SlotRequest) -> SlotPostponed | None:
+    """Let an attempt ask again when the quota is renewed; None when it goes at once, for its deadline."""
+    seconds = max(pace.ask_again_seconds(request.lease_id), SHORTEST_ASK_SECONDS)
+    if pace.may_be_passed and not _is_of_use(seconds, request):
+        return None
+    return SlotPostponed(seconds, reserved=False, reason=pace.reason)
+
+
+def _is_of_use(wait_seconds: float, request: SlotRequest) -> bool:
+    return request.latest_seconds is None or wait_seconds <= request.latest_seconds
+
+
+def _ask_again_later(
+    limiter: Limiter, request: SlotRequest, due_at: datetime, now: datetime, *, ahead: int
+) -> tuple[Limiter, SlotPostponed]:
+    """Give an attempt its place, and let it ask again when a slot should be free behind those ahead of it."""
+    pool = request.settings.max_concurrency - request.settings.shared_concurrency
+    seconds = _seconds_until_free(limiter, now, pool, ahead)
+    shortest = min(max(limiter.held_seconds / 2, LEAST_ASK_SECONDS), SHORTEST_ASK_SECONDS)
+    seconds = round(min(max(seconds, shortest), LONGEST_ASK_SECONDS), 3)
+    place = Place(due_at, request.lease_id, now + timedelta(seconds=seconds))
+    places = sorted((*limiter.places, place), key=lambda each: each.order)[:KEPT_PLACES]
+    busy = f"{request.settings.max_concurrency} attempts at once"
+    postponed = SlotPostponed(seconds, reserved=request.reserved, reason=busy, ahead=ahead)
+    return replace(limiter, places=tuple(places), next_ask_at=place.asks_at), postponed
+
+
+def _seconds_until_free(limiter: Limiter, now: datetime, pool: int, ahead: int) -> float:
+    """Return when a slot should be free behind so many others, by the mean duration of attempts."""
+    held = timedelta(seconds=limiter.held_seconds)
+    ends = [
+        max(lease.began_at + held, now + (now - lease.began_at) * OVERDUE_PART) for lease in limiter.leases
+    ]
+    # Those ahead take the free slots when they ask.
+    ends = sorted([*ends, *[now + held] * (pool - len(ends))])
+    rounds, place = divmod(ahead + len(limiter.leases) - pool, len(ends))
+    return (ends[place] - now + rounds * held).total_seconds()
+
+
+def give_back(limiter: Limiter, slot: Slot, received_at: datetime) -> Limiter:
+    """Free a slot; one that expired, was given back before, or is held by a later request is left alone."""
+    limiter, now = limiter.at(received_at)
+    lease = None if slot.lease_id is None else limiter.lease_of(slot.lease_id)
+    if lease is None:
+        # It may have overtaken a repetition of its request, which must not be granted any more.
+        answered = with_ask(limiter.answered, slot.lease_id or "", slot.asked_at)
+        return replace(limiter, answered=answered)
+    if slot.asked_at is not None and lease.asked_at is not None and slot.asked_at < lease.asked_at:
+        return limiter
+    held_seconds = (now - lease.began_at).total_seconds()
+    mean = limiter.held_seconds + HELD_WEIGHT * (held_seconds - limiter.held_seconds)
+    return replace(limiter.without(lease), held_seconds=round(mean, 3))

@@ -1,0 +1,193 @@
+"""Limits of one dependency, kept by the whole fleet: attempts under way at once, and starts per second.
+
+Half of a limit, rounded down, is shared out evenly among the workers: an attempt within its worker's share
+starts without asking. The rest is granted by the entity `call_limiter` (`engine.limits.limiter`), which the
+operation's orchestration calls: that costs one entity call for each attempt beyond the shares. A limit too
+small to share is kept by the entity alone.
+
+    attempt ── within the worker's share ──> starts
+            └─ NeedsSlot ──> entity ──> Slot ──> starts, then gives it back
+                                    └─> SlotPostponed ──> waits ──> asks again, or starts in its turn
+"""
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from durable_retry.engine.adaptive import AdaptiveSettings
+from durable_retry.engine.base.answers import Answer
+from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.validation import Seconds
+from durable_retry.engine.circuit.breaker import Breaker
+from durable_retry.engine.pace import Pace, Quota, newest, pace_of
+
+SHARE_WINDOW: Final = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings(JsonRecord):
+    """`[dependencies.<name>.limits]`.
+
+    Attributes:
+        max_concurrency: Attempts under way at once, fleet-wide; 0 means no limit.
+        rate_per_second: Attempts started per second, fleet-wide; 0 means no limit.
+        adaptive: Whether fewer attempts run at once while the dependency shows overload.
+        min_concurrency: An adaptive limit falls no lower.
+        latency_seconds: With an adaptive limit, an attempt that takes longer shows overload; 0 means that
+            none does.
+    """
+
+    max_concurrency: Annotated[int, Field(ge=0, le=100_000)] = 0
+    rate_per_second: Annotated[float, Field(ge=0, le=10_000)] = 0.0
+    adaptive: bool = False
+    min_concurrency: Annotated[int, Field(ge=1, le=100_000)] = 1
+    latency_seconds: Seconds = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a limit."""
+        return self.max_concurrency > 0 or self.rate_per_second > 0
+
+    @property
+    def adaptive_settings(self) -> AdaptiveSettings | None:
+        """Bounds of the adaptive limit; None when it does not adapt."""
+        if not self.adaptive:
+            return None
+        return AdaptiveSettings(self.min_concurrency, self.max_concurrency, self.latency_seconds)
+
+    @property
+    def shared_concurrency(self) -> int:
+        """How many attempts at once are shared out among the workers."""
+        return self.max_concurrency // 2
+
+    @property
+    def shared_rate(self) -> int:
+        """How many starts per second are shared out among the workers."""
+        return int(self.rate_per_second) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsSlot:
+    """The worker's share is used up; only the entity grants more. What it needs goes with the request.
+
+    Attributes:
+        settings: The limits of this moment: a pace lowers the rate.
+        pace: While the dependency's own rate limit is low; None otherwise.
+    """
+
+    settings: LimitSettings
+    pace: Pace | None = None
+
+
+def limits_at(
+    now: datetime, limits: LimitSettings, quota: Quota | None, concurrency: int | None = None
+) -> NeedsSlot:
+    """Return the limits of this moment, as an attempt needs them that asks for a slot.
+
+    Args:
+        now: By the worker's clock.
+        limits: As configured.
+        quota: What is left of the dependency's own rate limit, its window not over; None when not known.
+        concurrency: The adaptive limit while it is lowered; None otherwise.
+    """
+    if limits.adaptive and concurrency is not None:
+        limits = replace(limits, max_concurrency=min(concurrency, limits.max_concurrency))
+    if quota is None or not quota.is_low:
+        return NeedsSlot(limits)
+    per_second = float(f"{quota.per_second:.3g}")
+    has_rate = limits.rate_per_second > 0
+    if has_rate and limits.rate_per_second <= per_second:
+        return NeedsSlot(limits)
+    paced = replace(limits, rate_per_second=per_second)
+    return NeedsSlot(paced, pace_of(quota, now, may_be_passed=not has_rate))
+
+
+def shared_limits_at(now: datetime, limits: LimitSettings, breaker: Breaker) -> NeedsSlot:
+    """Return the limits of this moment by what workers reported to the circuit; `now` by its clock."""
+    return limits_at(now, limits, newest(now, breaker.quota), breaker.concurrency)
+
+
+class LimitsSummary(Answer):
+    """The limits of a dependency at this moment; 0 means no limit."""
+
+    max_concurrency: Annotated[int, Field(description="Attempts at once, as configured.")]
+    current_concurrency: Annotated[int, Field(description="What adaptive concurrency makes of it.")]
+    rate_per_second: Annotated[float, Field(description="Starts per second, as configured.")]
+    current_rate_per_second: Annotated[float, Field(description="What the pace makes of it.")]
+    shared_concurrency: Annotated[
+        int, Field(description="Of the attempts at once, what workers start of their own accord.")
+    ]
+    pace: Annotated[str | None, Field(description="Why the rate is lower than configured; null if not.")]
+
+
+def limits_summary(limits: LimitSettings, needed: NeedsSlot) -> LimitsSummary:
+    """Return what people see of the limits of this moment without their use.
+
+    Args:
+        limits: As configured.
+        needed: As `limits_at` returned it.
+    """
+    settings = needed.settings
+    return LimitsSummary(
+        max_concurrency=limits.max_concurrency,
+        current_concurrency=settings.max_concurrency,
+        rate_per_second=limits.rate_per_second,
+        current_rate_per_second=settings.rate_per_second,
+        shared_concurrency=settings.shared_concurrency,
+        pace=None if needed.pace is None else needed.pace.reason,
+    )
+
+
+@dataclass(slots=True)
+class WorkerShare:
+    """What one worker may start without asking the entity. No I/O, no clock, no lock.
+
+    Attributes:
+        settings: The settings of the dependency.
+        running: Attempts under way within the share.
+        crowded_at: When an attempt was last here that waits for a slot, or has to; None when none was.
+    """
+
+    settings: LimitSettings
+    running: int = 0
+    crowded_at: datetime | None = None
+    _starts: deque[datetime] = field(default_factory=deque)
+
+    def take(self, now: datetime, workers: int, *, reserved: bool, ahead: int | None = None) -> bool:
+        """Start an attempt within the share, if it leaves room and nobody is passed.
+
+        Of those who wait for a slot as many may take from shares as these have, the oldest. While some wait,
+        as far as known here, the others ask the entity, which knows the order.
+
+        Args:
+            now: By the worker's clock.
+            workers: That share, this one among them, at least 1.
+            reserved: Its start was counted by the entity, so it is not counted here.
+            ahead: How many older ones wait for a slot; None when it does not wait for one.
+        """
+        concurrency, rate = self.settings.max_concurrency, self.settings.rate_per_second
+        if concurrency > 0 and not self._has_room(now, workers, ahead):
+            return False
+        if rate > 0 and not reserved:
+            while self._starts and now - self._starts[0] >= SHARE_WINDOW:
+                self._starts.popleft()
+            if len(self._starts) >= self.settings.shared_rate // workers:
+                return False
+            self._starts.append(now)
+        self.running += 1
+        return True
+
+    def _has_room(self, now: datetime, workers: int, ahead: int | None) -> bool:
+        is_full = self.running >= self.settings.shared_concurrency // workers
+        was_crowded = self.crowded_at is not None and now - self.crowded_at < SHARE_WINDOW
+        if is_full or ahead is not None:
+            self.crowded_at = now
+        is_its_turn = not was_crowded if ahead is None else ahead < self.settings.shared_concurrency
+        return is_its_turn and not is_full
+
+    def ended(self) -> None:
+        """Note the end of an attempt that `take` let start."""
+        self.running -= 1

@@ -1,0 +1,37 @@
+"""What people see of the limits of a dependency."""
+
+from datetime import datetime
+from math import ceil
+from typing import Annotated
+
+from pydantic import Field
+
+from durable_retry.engine.limits.limiter import Limiter
+from durable_retry.engine.limits.settings import LimitSettings, LimitsSummary, NeedsSlot, limits_summary
+
+
+class LimitsDocument(LimitsSummary):
+    """The limits of a dependency at this moment, and their use."""
+
+    lent: Annotated[int, Field(description="Attempts under way beyond the workers' shares.")]
+    waiting: Annotated[int, Field(description="About how many attempts wait for their turn.")]
+
+
+def limits_view(limits: LimitSettings, needed: NeedsSlot, limiter: Limiter, at: datetime) -> LimitsDocument:
+    """Return what people see of the limits of this moment.
+
+    Args:
+        limits: As configured.
+        needed: As `limits_at` returned it.
+        limiter: The limiter of the dependency; an empty one where nothing is limited.
+        at: By the limiter's clock.
+    """
+    limiter, now = limiter.at(at)
+    settings = needed.settings
+    turns = _seconds_until(limiter.next_start_at, now) * (settings.rate_per_second - settings.shared_rate)
+    waiting = sum(place.asks_at >= now for place in limiter.places) + ceil(turns)
+    return LimitsDocument(**dict(limits_summary(limits, needed)), lent=len(limiter.leases), waiting=waiting)
+
+
+def _seconds_until(instant: datetime | None, now: datetime) -> float:
+    return 0.0 if instant is None else max(0.0, (instant - now).total_seconds())

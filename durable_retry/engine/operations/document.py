@@ -1,0 +1,195 @@
+"""What people and callers see of operations."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
+
+from durable_retry.engine.base.answers import Answer, Instant, is_empty
+from durable_retry.engine.base.json_forms import is_none
+from durable_retry.engine.base.names import (
+    FINISHED,
+    Category,
+    DeadLetterReason,
+    EventState,
+    OperationState,
+)
+from durable_retry.engine.base.unreadable import Unreadable
+from durable_retry.engine.operations.steps import StepNote
+from durable_retry.engine.retry.history import ActionRecord, AttemptRecord, WaitRecord
+
+
+class OperationContent(Answer):
+    """What an operation is to do: `request`, or `handler` and `input`."""
+
+    request: Annotated[
+        dict[str, Any] | None,
+        Field(exclude_if=is_none, description="As it was submitted; credentials in headers are masked."),
+    ] = None
+    handler: Annotated[
+        str | None, Field(exclude_if=is_none, description="Left out where a request is sent.")
+    ] = None
+    input: Annotated[Any, Field(exclude_if=is_none, description="What the handler gets.")] = None
+
+    # Without an annotation of what it returns, which would be the JSON schema.
+    @model_serializer(mode="wrap")
+    def _with_input(self, write: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def] # noqa: ANN202
+        document: dict[str, Any] = write(self)
+        # The input of a handler may be null, which says more than to leave it out.
+        is_known = self.handler is not None and "input" in self.model_fields_set
+        return {"input": None, **document} if is_known else document
+
+
+def _text_or_none(value: Any) -> str | None:
+    """Return an id; None for an attempt's answer, which earlier versions could store in its place."""
+    return value if isinstance(value, str) else None
+
+
+class DeadLetterNote(Answer):
+    """The dead letter of an operation that did not succeed."""
+
+    id: Annotated[str | None, BeforeValidator(_text_or_none)]
+    category: Category
+    reason: DeadLetterReason
+    detail: str
+
+
+class EventNote(Answer):
+    """A follow-up message of an operation."""
+
+    event_id: str
+    type: str
+    state: EventState
+
+
+class ListedOperation(Answer):
+    """Where an operation stands; `attempts` holds the latest 20."""
+
+    operation_id: str
+    key: str
+    dependency: str
+    correlation_id: str | None
+    source: str
+    status: OperationState
+    attempt_count: int
+    attempts: tuple[AttemptRecord, ...]
+    next_attempt_at: Instant | None
+    deadline_at: Instant | None
+    result: Annotated[
+        Any, Field(description="Of a call `status_code`, `headers`, `json` or `body`; of a handler `value`.")
+    ]
+    dead_letter: DeadLetterNote | None
+    events: tuple[EventNote, ...]
+    created_at: Instant
+    updated_at: Instant
+    waits: Annotated[tuple[WaitRecord, ...], Field(exclude_if=is_empty)] = ()
+    actions: Annotated[
+        tuple[ActionRecord, ...],
+        Field(exclude_if=is_empty, description="The latest five. Left out while there are none."),
+    ] = ()
+    handler: Annotated[
+        str | None, Field(exclude_if=is_none, description="Left out where a request is sent.")
+    ] = None
+    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+    submitted_by: Annotated[
+        str | None,
+        Field(
+            exclude_if=is_none,
+            description="The person or the key that submitted or replayed it. Left out when not known.",
+        ),
+    ] = None
+    replay_of: Annotated[
+        str | None,
+        Field(exclude_if=is_none, description="The dead letter that it replays. Left out in a first run."),
+    ] = None
+    trace_id: Annotated[
+        str | None, Field(exclude_if=is_none, description="Of the caller's trace. Left out without one.")
+    ] = None
+    trace_url: Annotated[
+        str | None,
+        Field(
+            exclude_if=is_none,
+            description="Where it is looked at. Left out without the app setting `TRACE_URL`.",
+        ),
+    ] = None
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """Read a status document as it is stored, by this version or another.
+
+        Raises:
+            ValueError: Nobody can read it as one.
+        """
+        return cls.model_validate(document, strict=False)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has ended."""
+        return self.status in FINISHED
+
+
+class OperationReplay(Answer):
+    """A replay of one of an operation's dead letters."""
+
+    dead_letter_id: Annotated[str, Field(description="The one that was replayed.")]
+    reason: DeadLetterReason
+    requested_at: Instant
+    by: str | None
+    note: str | None
+    replay_id: Annotated[str | None, Field(description="The bulk replay that it was part of.")]
+    status: Annotated[
+        OperationState | None, Field(description="What has become of it; null when that is not known.")
+    ]
+    failed_again: Annotated[str | None, Field(description="The dead letter that it ended as.")]
+
+
+class OperationDocument(ListedOperation, OperationContent):
+    """Where an operation stands, and what it is to do: its request, or its handler and input.
+
+    An operation shows them while the task hub has its history; its record, which lives longer, has neither.
+    """
+
+    steps: Annotated[
+        tuple[StepNote, ...] | None,
+        Field(
+            exclude_if=is_none,
+            description="A handler's steps, as they began. Left out where a request is sent.",
+        ),
+    ] = None
+    replays: Annotated[
+        tuple[OperationReplay, ...],
+        Field(exclude_if=is_empty, description="The latest first. Left out while there are none."),
+    ] = ()
+
+
+class AcceptedOperation(Answer):
+    """An operation that was accepted, now or before."""
+
+    operation_id: str
+    key: str
+    status: OperationState
+    status_url: str
+
+
+class SteeredOperation(Answer):
+    """An operation that was cancelled, or whose wait was ended."""
+
+    operation_id: str
+    status: OperationState
+
+
+class UnfinishedCounts(Answer):
+    """Operations that have not ended, by status."""
+
+    pending: int
+    running: int
+    waiting_retry: int
+    waiting_circuit: int
+
+
+class StatusCounts(UnfinishedCounts):
+    """Operations by status."""
+
+    succeeded: int
+    dead_lettered: int
+    cancelled: int

@@ -1,0 +1,126 @@
+"""How operations are named: the scope and key of each source, and the ids that follow from them."""
+
+import re
+from base64 import b32encode
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+from urllib.parse import quote
+
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    Problem,
+    pointed_at,
+)
+from durable_retry.engine.operations.envelope import EventName
+from durable_retry.engine.operations.request import canonical_json
+
+MAX_KEY_CHARS: Final = 255
+_VISIBLE: Final = "".join(chr(code) for code in range(0x21, 0x7F))
+_KEPT_IN_KEYS: Final = _VISIBLE.replace("%", "")
+_KEPT_IN_EVENT_NAMES: Final = _KEPT_IN_KEYS.replace("#", "")
+FIELDS_SCOPE: Final = "fields:"
+_OPERATION_ID: Final = re.compile(r"op-[a-z0-9-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedKey:
+    """A key and its scope; `operation_id_for` makes the operation's id of them."""
+
+    scope: str
+    key: str
+
+
+def explicit_scope(tenant: str) -> str:
+    """Return the scope of keys that callers choose: shared by all sources, one per tenant."""
+    return f"key:{tenant}"
+
+
+def event_scope(tenant: str) -> str:
+    """Return the scope of events: shared by all sources, one per tenant."""
+    return f"event:{tenant}"
+
+
+def event_name(event: EventName, tenant: str = "") -> ScopedKey:
+    """Return the key of an event: `source` and `id`, joined by `#`, which is escaped in both."""
+    parts = (
+        quote(part, safe=_KEPT_IN_EVENT_NAMES, errors="surrogatepass") for part in (event.source, event.id)
+    )
+    return ScopedKey(event_scope(tenant), key_or_hash("#".join(parts)))
+
+
+def source_scope(source: str, place: str) -> str:
+    """Return the scope of the ids of a source.
+
+    Args:
+        source: `queue`, `kafka`, ...
+        place: The scope in which an id is unique, such as the queue's name.
+    """
+    return f"source:{source}/{place}"
+
+
+def source_name(source: str, place: str, native_id: str) -> ScopedKey:
+    """Return the key of a message, made of the id that its source gave it.
+
+    Args:
+        source: As in `source_scope`.
+        place: As in `source_scope`.
+        native_id: Any text.
+    """
+    return ScopedKey(source_scope(source, place), visible(native_id))
+
+
+def fields_name(payload: Any, pointers: Iterable[str]) -> ScopedKey:
+    """Return a key made of some fields of a payload, whatever the order of keys and the form of numbers.
+
+    Raises:
+        InvalidInputError: A field is missing: all payloads without it would be one operation.
+    """
+    # Sorted and unique: the order in the settings must not change the key.
+    found = [(pointer, pointed_at(payload, pointer)) for pointer in sorted(set(pointers))]
+    missing = [
+        Problem(pointer, "is missing, and the key is made of it") for pointer, value in found if not value
+    ]
+    if missing:
+        raise InvalidInputError(missing)
+    digest = sha256(canonical_json([[pointer, value[0]] for pointer, value in found]).encode()).hexdigest()
+    return ScopedKey(FIELDS_SCOPE, f"fields-{digest[:40]}")
+
+
+def visible(text: str) -> str:
+    """Return a text as a key: what is not visible ASCII is percent-encoded, what is long is hashed."""
+    return key_or_hash(quote(text, safe=_KEPT_IN_KEYS, errors="surrogatepass"))
+
+
+def key_or_hash(key: str) -> str:
+    """Return a text, or its hash when it is longer than a key may be."""
+    if 0 < len(key) <= MAX_KEY_CHARS:
+        return key
+    return f"sha256-{sha256(key.encode()).hexdigest()}"
+
+
+def operation_id_for(scope: str, key: str) -> str:
+    """Return an operation's id: the same for the same scope and key on every machine; 35 URL-safe characters.
+
+    Args:
+        scope: Separates keys that are equal by accident, e.g. callers' keys from the ids of a source.
+        key: The caller's.
+    """
+    digest = sha256(f"{len(scope)}:{scope}{key}".encode("utf-8", "surrogatepass")).digest()
+    return "op-" + b32encode(digest[:20]).decode().lower()
+
+
+def is_operation_id(text: str) -> bool:
+    """Return whether a text has the form of an operation id; no other instance id has it."""
+    return _OPERATION_ID.fullmatch(text) is not None
+
+
+def outbox_id_for(operation_id: str, run: int) -> str:
+    """Return the name of a run for its commit, its events and their orchestration."""
+    return operation_id if run == 1 else f"{operation_id}.{run}"
+
+
+def run_of(outbox_id: str) -> int:
+    """Return the run number in what `outbox_id_for` returned."""
+    return int(outbox_id.partition(".")[2] or 1)

@@ -1,0 +1,1 @@
+"""Sources of operations other than HTTP: what arrives, and what is scheduled."""

@@ -1,0 +1,155 @@
+"""Operations from sources other than HTTP: from delivered bytes to a request with a key, and backpressure.
+
+Every source makes an `Arrival`; `read_message` returns the request, or raises why these bytes never become
+one.
+
+Backpressure: whether the task hub or a dependency is far behind, judged by one started operation at a time.
+For each dependency the intake remembers one operation that it started, its probe, and reads its state now
+and then: one point read, however long the queue is. A probe that has not begun after a while means that the
+task hub is behind; one that waits for the circuit means that the dependency is unavailable.
+"""
+
+import base64
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any, Final
+
+from durable_retry.engine.base.json_input import json_problems, read_json
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.operations.naming import ScopedKey, source_name
+
+DATA_PREFIX: Final = "data:application/octet-stream;base64,"
+
+
+class MalformedBodyError(InvalidInputError):
+    """The body is not JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """One message or event, as its source delivered it.
+
+    Attributes:
+        source: `queue`, `service_bus`, `event_grid`, `event_hubs`, `cosmos_db`, `kafka`, `timer`.
+        body: Its bytes.
+        place: The scope in which its id is unique, such as the queue's name.
+        native_id: The source's own id; "" when there is none, and then a hash of the body is used.
+        partition: Within which the source keeps the order; "" when it keeps none.
+        may_be_left: Whether the source can deliver it later without using up a limited number of deliveries.
+        trace: The position in a trace that its properties carry; None when they carry none.
+    """
+
+    source: str
+    body: bytes
+    place: str = ""
+    native_id: str = ""
+    partition: str = ""
+    may_be_left: bool = False
+    trace: TraceContext | None = None
+
+    @property
+    def name(self) -> ScopedKey:
+        """The source's own name for it."""
+        return source_name(self.source, self.place, self.message_id)
+
+    @property
+    def message_id(self) -> str:
+        """The source's own id, or the body's hash where it has none."""
+        return self.native_id or id_of_body(self.body)
+
+
+def read_message(body: bytes, *, max_bytes: int) -> Any:
+    """Return the JSON document of a message.
+
+    Args:
+        body: As delivered.
+        max_bytes: A larger body is refused.
+
+    Raises:
+        MalformedBodyError: It is not JSON.
+        InvalidInputError: It is too large, or JSON that cannot be sent on.
+    """
+    if len(body) > max_bytes:
+        raise InvalidInputError([Problem("", f"is larger than {max_bytes} bytes")])
+    try:
+        document = read_json(body)
+    except InvalidInputError as error:
+        raise MalformedBodyError(error.problems) from None
+    if problems := json_problems(document):  # before anything walks it by recursion
+        raise InvalidInputError(problems)
+    return document
+
+
+def kept_text(body: bytes) -> str:
+    """Return a body as the text that a dead letter stores: as it is, or in base64 when it is not UTF-8."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return DATA_PREFIX + base64.b64encode(body).decode()
+
+
+def id_of_body(body: bytes) -> str:
+    """Return the id of a body that came without one: equal bytes are one message."""
+    return f"body-{sha256(body).hexdigest()[:40]}"
+
+
+class Backpressure(StrEnum):
+    """What is behind."""
+
+    TASK_HUB = "task_hub"
+    DEPENDENCY = "dependency"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagLimits:
+    """The lags above which something counts as far behind.
+
+    Attributes:
+        task_hub_seconds: Since the start of an operation that has not begun; 0 means never.
+        dependency_seconds: Since the start of an operation that waits for the circuit; 0 means never.
+    """
+
+    task_hub_seconds: float = 30.0
+    dependency_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LagReading:
+    """The result of reading a probe's state.
+
+    Attributes:
+        backpressure: What is behind; None when nothing is.
+        is_over: Whether this probe can show nothing more, so that the next started operation replaces it.
+    """
+
+    backpressure: Backpressure | None
+    is_over: bool
+
+
+_MOVES_ON: Final = LagReading(None, is_over=True)
+
+
+def lag_reading(state: str | None, age_seconds: float, limits: LagLimits) -> LagReading:
+    """Judge a probe.
+
+    Args:
+        state: The state of its status document; None when the operation is gone, which means that it ended.
+        age_seconds: Since its start.
+        limits: As set.
+    """
+    match state:
+        case OperationState.PENDING:
+            return _reading_while_waiting(Backpressure.TASK_HUB, age_seconds, limits.task_hub_seconds)
+        case OperationState.WAITING_CIRCUIT:
+            return _reading_while_waiting(Backpressure.DEPENDENCY, age_seconds, limits.dependency_seconds)
+        case _:
+            return _MOVES_ON
+
+
+def _reading_while_waiting(what: Backpressure, age_seconds: float, limit_seconds: float) -> LagReading:
+    if limit_seconds == 0:
+        return _MOVES_ON
+    return LagReading(what if age_seconds > limit_seconds else None, is_over=False)

@@ -1,0 +1,259 @@
+"""SCHEDULED_OPERATIONS: operations that a timer starts.
+
+    [operations.nightly-report]
+    schedule = "0 30 3 * * *"        # NCRONTAB, UTC
+    catch_up = "last"                # last | all | none
+    dependency = "reports"
+    request = { method = "POST", path = "/nightly" }
+
+All keys but `schedule` and `catch_up` are the body of an operation. Its key is made of the name and the due
+time.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from itertools import islice
+from typing import Any, Final
+
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.operations.request import OperationRequest, parse_operation
+
+MAX_CAUGHT_UP: Final = 100
+"""The most missed runs that one late timer starts: the latest ones."""
+
+EARLY: Final = timedelta(milliseconds=500)
+"""The timer of a host may fire this much before the due time that it stands for."""
+
+_SECOND: Final = timedelta(seconds=1)
+_FIELDS: Final = 6
+_ANY_INSTANT: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_NUMBERS: Final = {
+    name: number for names, at in ((_DAYS, 0), (_MONTHS, 1)) for number, name in enumerate(names, at)
+}
+_END: Final = rf"[0-9]{{1,2}}|(?:{'|'.join(_NUMBERS)})[a-z]*"
+_PART: Final = re.compile(rf"(?:\*|(?P<first>{_END})(?:-(?P<last>{_END}))?)(?:/0*[1-9][0-9]*)?", re.ASCII)
+"""One of `*`, `5`, `1-5`, `jan-mar`, each with an optional `/step`."""
+_NAME: Final = re.compile(r"[a-z]+")
+
+_NAME_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+_MAX_NAME_CHARS: Final = 48
+
+
+class CatchUp(StrEnum):
+    """The missed runs that a late timer starts.
+
+    last: the latest one. all: each one, up to 100. none: none.
+    """
+
+    LAST = "last"
+    ALL = "all"
+    NONE = "none"
+
+
+class NcrontabError(ValueError):
+    """The text is no schedule, or one that never comes due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ncrontab:
+    """A schedule of the Functions host: `second minute hour day month day-of-week`, in UTC.
+
+    Day and day of week must both match, unlike in Unix cron. Source: "Timer trigger for Azure Functions",
+    NCRONTAB expressions, Microsoft Learn.
+
+    Attributes:
+        fields: Six, in lower case, names cut to three letters.
+    """
+
+    fields: str
+
+    def due_until(self, instant: datetime) -> datetime:
+        """Return the last due time up to and including an aware instant, in UTC.
+
+        Raises:
+            NcrontabError: There is none.
+        """
+        # Imported here: it takes as long as the rest of the engine, and most apps have no schedule.
+        from croniter import CroniterError, croniter  # noqa: PLC0415
+
+        next_second = instant.astimezone(UTC).replace(microsecond=0) + _SECOND
+        try:
+            schedule = croniter(
+                self.fields, next_second, ret_type=datetime, day_or=False, second_at_beginning=True
+            )
+            due: datetime = schedule.get_prev()
+        except CroniterError as error:
+            raise NcrontabError(str(error)) from None
+        return due
+
+    def dues_between(self, after: datetime, until: datetime) -> Iterator[datetime]:
+        """Yield the due times later than `after` up to and including `until`, the latest first."""
+        due = self.due_until(until)
+        while due > after:
+            yield due
+            due = self.due_until(due - _SECOND)
+
+
+def parse_ncrontab(text: str) -> Ncrontab:
+    """Read a schedule of six fields, or of five, which have no second.
+
+    Raises:
+        NcrontabError: It is none, or never comes due.
+    """
+    fields = text.lower().split()
+    if len(fields) == _FIELDS - 1:
+        fields = ["0", *fields]
+    if len(fields) != _FIELDS:
+        raise NcrontabError(f"{text!r} is not six fields: second minute hour day month day-of-week")
+    schedule = Ncrontab(" ".join(",".join(map(_croniter_part, each.split(","))) for each in fields))
+    schedule.due_until(_ANY_INSTANT)
+    return schedule
+
+
+def _croniter_part(part: str) -> str:
+    """Return one part of a field in the form in which croniter reads it as NCRONTAB does.
+
+    Raises:
+        NcrontabError: It is what croniter takes beyond NCRONTAB: `L`, `#`, `R`, ranges that run backwards.
+    """
+    found = _PART.fullmatch(part)
+    if found is None:
+        raise NcrontabError(f"{part!r} is not a value, a range or *")
+    short = _NAME.sub(lambda name: name[0][:3], part)
+    if found["last"] is None:
+        return short
+    first, last = (int(_NUMBERS.get(found[end][:3], found[end])) for end in ("first", "last"))
+    if first > last:
+        raise NcrontabError(f"{part!r} is a range that runs backwards")
+    return short.partition("-")[0] if first == last else short  # croniter takes 5-5 for every value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledOperation:
+    """One operation and its schedule.
+
+    Attributes:
+        name: Unique; part of the key.
+        schedule: When it is due.
+        expression: The schedule as written; the host's timer reads it.
+        catch_up: The missed runs that a late timer starts.
+        body: The body of the operation.
+        request: The body, validated.
+    """
+
+    name: str
+    schedule: Ncrontab
+    expression: str
+    catch_up: CatchUp
+    body: Mapping[str, Any]
+    request: OperationRequest
+
+    def dues(self, last: datetime | None, now: datetime, *, is_late: bool) -> list[datetime]:
+        """Return the due times to start now, the earliest first.
+
+        Args:
+            last: When the timer fired before; None when that is unknown.
+            now: When it fired this time, aware UTC.
+            is_late: Whether the host reports that the due time has passed.
+        """
+        until = now + EARLY
+        if is_late and self.catch_up is CatchUp.NONE:
+            return []
+        if self.catch_up is not CatchUp.ALL or last is None:
+            return [self.schedule.due_until(until)]
+        found = islice(self.schedule.dues_between(last + EARLY, until), MAX_CAUGHT_UP)
+        # A timer that fires on time has nothing between the last fire and now but its own due time.
+        return sorted(found) or [self.schedule.due_until(until)]
+
+    def key(self, due: datetime) -> str:
+        """Return the key of one run."""
+        return f"{self.name}@{to_rfc3339(due)}"
+
+
+def parse_schedules(text: str) -> tuple[ScheduledOperation, ...]:
+    """Read the setting.
+
+    Raises:
+        InvalidInputError: With every mistake, each under the operation's name.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInputError([Problem("", f"is not TOML: {error}")]) from None
+    tables = document.get("operations")
+    if not isinstance(tables, dict) or not tables:
+        raise InvalidInputError([Problem("", "needs at least one table [operations.NAME]")])
+    problems = [Problem(f"/{name}", "is not a known table") for name in document if name != "operations"]
+    found = [_scheduled_operation(name, table, problems) for name, table in tables.items()]
+    if problems:
+        raise InvalidInputError(problems)
+    return tuple(each for each in found if each is not None)
+
+
+def _scheduled_operation(name: str, table: Any, problems: list[Problem]) -> ScheduledOperation | None:
+    place = f"/operations/{name}"
+    if not name or len(name) > _MAX_NAME_CHARS or not set(name) <= _NAME_CHARS:
+        problems.append(Problem(place, f"must be 1 to {_MAX_NAME_CHARS} small letters, digits and hyphens"))
+    if not isinstance(table, dict):
+        problems.append(Problem(place, "must be a table"))
+        return None
+    body = {key: value for key, value in table.items() if key not in {"schedule", "catch_up"}}
+    if "key" in body:
+        problems.append(Problem(f"{place}/key", "is made of the name and the due time"))
+    schedule = _parsed_schedule(place, table.get("schedule"), problems)
+    catch_up = _catch_up(place, table.get("catch_up", CatchUp.LAST), problems)
+    request = _scheduled_request(place, body, problems)
+    if schedule is None or catch_up is None or request is None:
+        return None
+    return ScheduledOperation(
+        name=name,
+        schedule=schedule,
+        expression=table["schedule"],
+        catch_up=catch_up,
+        body=body,
+        request=request,
+    )
+
+
+def _parsed_schedule(place: str, text: Any, problems: list[Problem]) -> Ncrontab | None:
+    if not isinstance(text, str):
+        problems.append(
+            Problem(f"{place}/schedule", "is required: an NCRONTAB expression such as 0 */5 * * * *")
+        )
+        return None
+    try:
+        return parse_ncrontab(text)
+    except NcrontabError as error:
+        problems.append(Problem(f"{place}/schedule", str(error)))
+        return None
+
+
+def _catch_up(place: str, text: Any, problems: list[Problem]) -> CatchUp | None:
+    if text not in list(CatchUp):
+        problems.append(Problem(f"{place}/catch_up", f"must be one of {', '.join(CatchUp)}"))
+        return None
+    return CatchUp(text)
+
+
+def _scheduled_request(
+    place: str, body: Mapping[str, Any], problems: list[Problem]
+) -> OperationRequest | None:
+    try:
+        json.dumps(body)
+        return parse_operation(body)
+    except TypeError:
+        problems.append(
+            Problem(place, "holds a date or a time of TOML, which JSON has not: write it as a string")
+        )
+        return None
+    except InvalidInputError as error:
+        problems.extend(Problem(place + each.pointer, each.detail) for each in error.problems)
+        return None

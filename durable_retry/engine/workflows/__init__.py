@@ -1,0 +1,1 @@
+"""Batches and sagas, and the references between their parts."""

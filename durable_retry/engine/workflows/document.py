@@ -1,0 +1,152 @@
+"""What people and callers see of batches and sagas."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.json_forms import is_none
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.unreadable import Unreadable
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.document import StatusCounts
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.workflows.shapes import (
+    BatchState,
+    Do,
+    Effect,
+    Saga,
+    SagaAction,
+    SagaState,
+    SagaStep,
+    Undo,
+)
+
+
+class BatchCounts(StatusCounts):
+    """Items by status."""
+
+    total: int
+
+
+class BatchItem(Answer):
+    """One item of a batch."""
+
+    index: int
+    key: str | None = None
+    operation_id: str | None = None
+    status: OperationState = OperationState.PENDING
+    error: str | None = None
+    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+
+
+class BatchSummary(Answer):
+    """Where a batch stands, without its items."""
+
+    batch_id: str
+    status: BatchState
+    max_concurrency: int
+    tolerated_failures: int
+    counts: BatchCounts
+    created_at: Instant
+    finished_at: Instant | None
+    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+
+
+class BatchDocument(BatchSummary):
+    """Where a batch stands."""
+
+    items: tuple[BatchItem, ...]
+
+
+def counts_of(statuses: Iterable[OperationState]) -> BatchCounts:
+    """Count items by status."""
+    listed = list(statuses)
+    return BatchCounts(total=len(listed), **{state.value: listed.count(state) for state in OperationState})
+
+
+def batch_state_of(counts: BatchCounts, tolerated_failures: int) -> BatchState:
+    """Return the state of a batch by its counts."""
+    failures = counts.dead_lettered + counts.cancelled
+    if counts.succeeded + failures < counts.total:
+        return BatchState.RUNNING
+    return BatchState.SUCCEEDED if failures <= tolerated_failures else BatchState.FAILED
+
+
+class SagaPart(Answer):
+    """An operation of a saga; `status` is null while a compensation is not needed."""
+
+    operation_id: str
+    key: str
+    status: OperationState | None
+    error: str | None
+
+
+class SagaStepDocument(SagaPart):
+    """One step of a saga, and what of it is left in the world."""
+
+    index: int
+    name: str
+    effect: Effect
+    compensation: SagaPart | None
+
+
+class SagaDocument(Answer):
+    """Where a saga stands: the names of steps that stand, were undone, or are in doubt."""
+
+    saga_id: str
+    status: SagaState
+    steps: tuple[SagaStepDocument, ...] = ()
+    stands: tuple[str, ...] = ()
+    undone: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    created_at: Instant
+    updated_at: Instant
+    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+
+
+def saga_document(saga: Saga, updated_at: datetime) -> SagaDocument:
+    """Return the document of `GET /api/sagas/{saga_id}`: what stands, what was undone, what is unknown."""
+    action = saga.next_action
+    return SagaDocument(
+        saga_id=saga.saga_id,
+        status=saga.state,
+        steps=tuple(_step_document(at, step, action) for at, step in enumerate(saga.steps)),
+        stands=_names_with_effect(saga.steps, Effect.STANDS),
+        undone=_names_with_effect(saga.steps, Effect.UNDONE),
+        unknown=_names_with_effect(saga.steps, Effect.UNKNOWN),
+        created_at=saga.created_at,
+        updated_at=updated_at,
+    )
+
+
+def _step_document(index: int, step: SagaStep, action: SagaAction) -> SagaStepDocument:
+    compensation = None
+    if step.compensation is not None:
+        idle = OperationState.RUNNING if action == Undo(index) else None
+        compensation = _part_document(step.compensation, step.undone, idle)
+    idle = OperationState.RUNNING if action == Do(index) else OperationState.PENDING
+    return SagaStepDocument(
+        **dict(_part_document(step.operation, step.done, idle)),
+        index=index,
+        name=step.name,
+        effect=step.effect,
+        compensation=compensation,
+    )
+
+
+def _part_document(
+    operation: OperationInput, completion: Completion | None, idle: OperationState | None
+) -> SagaPart:
+    return SagaPart(
+        operation_id=operation.operation_id,
+        key=operation.key,
+        status=idle if completion is None else completion.status,
+        error=None if completion is None else completion.error,
+    )
+
+
+def _names_with_effect(steps: Iterable[SagaStep], effect: Effect) -> tuple[str, ...]:
+    return tuple(step.name for step in steps if step.effect is effect)

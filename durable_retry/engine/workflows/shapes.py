@@ -1,0 +1,308 @@
+"""Many operations as one piece of work: batches and sagas.
+
+A batch is up to 1,000 independent operations, submitted together, of which a limited number runs at once. An
+item that is no valid operation is reported and dead-lettered by itself. No failure stops the other items;
+whether the batch succeeded is decided at its end, by the number of failures that it tolerates.
+
+A saga is steps in order, and compensations in reverse once a step failed.
+
+    running ──every step succeeded──> succeeded
+       └─a step failed──> compensating ──all undone──> compensated
+                               └─a compensation failed──> compensation_failed
+    stopped: a person ended the orchestration
+
+A compensation that fails does not keep the earlier steps from being compensated. `SagaStep.effect` says what
+is left of a step in the world. `Saga.next_action` is `Do`, `Undo` or `Over`; `Saga.after(action, completion)`
+is the next value. References between steps are in `engine.workflows.references`, and the operations inside
+are validated by `engine.operations.request`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Final, Self
+
+from pydantic import Field
+
+from durable_retry.engine.base.json_forms import Form, JsonRecord
+from durable_retry.engine.base.json_input import json_problems
+from durable_retry.engine.base.validation import Strict
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.workflows.references import MissingResultError, Reference, filled
+
+MAX_ITEMS: Final = 1_000
+MAX_CONCURRENCY: Final = 100
+
+
+class BatchRequest(Strict):
+    """The body of `POST /api/batches`.
+
+    Attributes:
+        items: Bodies of `POST /api/operations`; each is validated by itself.
+        max_concurrency: The most operations of this batch that run at once.
+        tolerated_failures: With more of them the batch counts as failed.
+    """
+
+    items: Annotated[list[Any], Field(min_length=1, max_length=MAX_ITEMS)]
+    max_concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] = 10
+    tolerated_failures: Annotated[int, Field(ge=0, le=MAX_ITEMS)] = 0
+
+
+class BatchState(StrEnum):
+    """The state of a batch."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchProgress(JsonRecord):
+    """The items that have ended, those that run, and those that are next.
+
+    Attributes:
+        total: Number of items.
+        max_concurrency: The most that run at once.
+        next_index: The first item that was not started.
+        running: The items of each operation that runs; two items with one key are one operation.
+    """
+
+    total: int
+    max_concurrency: int
+    next_index: int = 0
+    running: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every item has ended."""
+        return self.next_index >= self.total and not self.running
+
+    @property
+    def startable(self) -> list[int]:
+        """The items to start now."""
+        room = self.max_concurrency - len(self.running)
+        return list(range(self.next_index, min(self.total, self.next_index + max(0, room))))
+
+    def with_started(self, indices: Iterable[int], running: Mapping[int, str]) -> Self:
+        """Return the progress after items were started.
+
+        Args:
+            indices: All that were.
+            running: The operations of those that did not end at once.
+        """
+        ids = {operation_id: list(items) for operation_id, items in self.running.items()}
+        for index, operation_id in running.items():
+            items = ids.setdefault(operation_id, [])
+            # An activity that ran twice reports its items twice.
+            if index not in items:
+                items.append(index)
+        next_index = max((self.next_index, *(index + 1 for index in indices)))
+        return replace(
+            self, next_index=next_index, running={name: tuple(items) for name, items in ids.items()}
+        )
+
+    def without(self, operation_ids: Iterable[str]) -> Self:
+        """Return the progress after operations ended; unknown ones change nothing."""
+        ended = set(operation_ids)
+        running = {name: items for name, items in self.running.items() if name not in ended}
+        return replace(self, running=running)
+
+
+class SagaState(StrEnum):
+    """The state of a saga."""
+
+    RUNNING = "running"
+    COMPENSATING = "compensating"
+    SUCCEEDED = "succeeded"
+    COMPENSATED = "compensated"
+    COMPENSATION_FAILED = "compensation_failed"
+    STOPPED = "stopped"
+    """A person ended its orchestration: what was done stands, and nothing more is done."""
+
+
+class Effect(StrEnum):
+    """What is left of a step in the world."""
+
+    NONE = "none"
+    STANDS = "stands"
+    UNDONE = "undone"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SagaStep(JsonRecord):
+    """One step.
+
+    Attributes:
+        name: Unique in its saga.
+        operation: The step's operation.
+        compensation: The operation that undoes it; None when nothing can or needs to.
+        done: How the operation ended; None before.
+        undone: How the compensation ended; None before, and when it was not needed.
+        wanted: JSON pointers to the parts of the operation's result that other operations of the saga refer
+            to; None when none does.
+    """
+
+    name: str
+    operation: OperationInput
+    compensation: OperationInput | None = None
+    done: Completion | None = None
+    undone: Completion | None = None
+    wanted: Annotated[tuple[str, ...] | None, Form(omits_none=True)] = None
+
+    @property
+    def stands(self) -> bool:
+        """Whether the operation succeeded."""
+        return self.done is not None and self.done.succeeded
+
+    @property
+    def may_have_acted(self) -> bool:
+        """Whether the operation succeeded, or failed without a clear refusal."""
+        return self.stands or (self.done is not None and self.done.may_have_acted)
+
+    @property
+    def effect(self) -> Effect:
+        """What is left of it in the world, as far as known."""
+        if self.done is None:
+            return Effect.NONE
+        if not self.may_have_acted:
+            return Effect.NONE
+        if self.undone is not None and self.undone.succeeded:
+            return Effect.UNDONE
+        undoing_is_unknown = self.undone is not None and self.undone.may_have_acted
+        return Effect.STANDS if self.stands and not undoing_is_unknown else Effect.UNKNOWN
+
+    def ended(self, done: Completion | None, undone: Completion | None) -> Self:
+        """Return the step with the ends of its operations."""
+        return replace(self, done=done, undone=undone)
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """Run the operation of a step."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Run the compensation of a step."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Nothing is left to do."""
+
+
+type SagaAction = Do | Undo | Over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saga(JsonRecord):
+    """A saga and its progress.
+
+    Attributes:
+        saga_id: `saga-...`, also the orchestration's instance id.
+        steps: In order.
+        created_at: When it was accepted.
+        fingerprint: The fingerprint of the request; two submissions under one key are compared by it.
+        undoes_unknown: Whether the failed step is undone as well, if it may have acted. Not in sagas that
+            began in older versions, whose histories have no such step.
+        has_references: Whether references to results are replaced; None means no, as in older versions.
+    """
+
+    saga_id: str
+    steps: tuple[SagaStep, ...]
+    created_at: datetime
+    fingerprint: str = ""
+    undoes_unknown: bool = False
+    has_references: Annotated[bool | None, Form(omits_none=True)] = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether a step failed."""
+        return any(step.done is not None and not step.done.succeeded for step in self.steps)
+
+    @property
+    def next_action(self) -> SagaAction:
+        """The next action; it changes only when an operation ends."""
+        if not self.failed:
+            index = next((at for at, step in enumerate(self.steps) if step.done is None), None)
+            return Over() if index is None else Do(index)
+        to_undo = (at for at in reversed(range(len(self.steps))) if self._waits_to_be_undone(self.steps[at]))
+        index = next(to_undo, None)
+        return Over() if index is None else Undo(index)
+
+    @property
+    def state(self) -> SagaState:
+        """The state of the saga."""
+        over = isinstance(self.next_action, Over)
+        if not self.failed:
+            return SagaState.SUCCEEDED if over else SagaState.RUNNING
+        if not over:
+            return SagaState.COMPENSATING
+        undone = [step.undone for step in self.steps if step.undone is not None]
+        all_undone = all(completion.succeeded for completion in undone)
+        return SagaState.COMPENSATED if all_undone else SagaState.COMPENSATION_FAILED
+
+    def _waits_to_be_undone(self, step: SagaStep) -> bool:
+        acted = step.may_have_acted if self.undoes_unknown else step.stands
+        return acted and step.compensation is not None and step.undone is None
+
+    def operation_of(self, action: Do | Undo) -> OperationInput:
+        """Return the operation to run for an action.
+
+        Raises:
+            ValueError: The step has no compensation.
+        """
+        step = self.steps[action.index]
+        operation = step.operation if isinstance(action, Do) else step.compensation
+        if operation is None:
+            raise ValueError(f"step {step.name} has nothing that undoes it")
+        return operation
+
+    def filled_operation(self, action: Do | Undo) -> OperationInput:
+        """Return the operation to run for an action, with its references replaced by results.
+
+        Raises:
+            MissingResultError: A result is not there, or nests too deeply where it is needed.
+        """
+        operation = self.operation_of(action)
+        if not self.has_references:
+            return operation
+        request = None if operation.request is None else dict(operation.request)
+        if request is not None and "json" in request:
+            request["json"] = filled(request["json"], self._value_of_reference)
+        input_ = filled(operation.input, self._value_of_reference)
+        if problems := json_problems({"request": request, "input": input_}):
+            details = (f"{problem.pointer} {problem.detail}" for problem in problems)
+            raise MissingResultError(f"with the results in their places, {'; '.join(details)}")
+        return replace(operation, request=request, input=input_)
+
+    def wanted_of(self, action: Do | Undo) -> tuple[str, ...]:
+        """Return the pointers to the parts of an action's result that are needed later."""
+        return (self.steps[action.index].wanted or ()) if isinstance(action, Do) else ()
+
+    def _value_of_reference(self, reference: Reference) -> Any:
+        step = next(step for step in self.steps if step.name == reference.step)
+        values = {} if step.done is None else step.done.values or {}
+        if reference.pointer not in values:
+            where = reference.pointer or "all of it"
+            raise MissingResultError(f"step {step.name} has no result at {where}, or too large a one")
+        return values[reference.pointer]
+
+    def after(self, action: Do | Undo, completion: Completion) -> Self:
+        """Return the saga after an action's operation has ended."""
+        step = self.steps[action.index]
+        changed = (
+            replace(step, done=completion) if isinstance(action, Do) else replace(step, undone=completion)
+        )
+        return self.with_steps((*self.steps[: action.index], changed, *self.steps[action.index + 1 :]))
+
+    def with_steps(self, steps: tuple[SagaStep, ...]) -> Self:
+        """Return the saga with these steps."""
+        return replace(self, steps=steps)

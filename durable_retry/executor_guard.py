@@ -1,0 +1,202 @@
+"""Guards around the SDK's orchestration executor, for events that it does not survive.
+
+What the executor raises outside of the orchestrator's generator fails the whole orchestration, whatever that
+would have done about it. Two kinds of events do so, or worse:
+
+    an event whose number belongs to a task of another kind now      ignored
+    an event whose payload is text where the SDK parses JSON         the failure of the call that it answers;
+                                                                     an input or an external event: a string
+
+The second kind and how it comes about: docs/decisions/answers-that-are-text.md.
+
+The guard also sees the id of each execution, which the SDK shows to no orchestrator.
+"""
+
+import functools
+import json
+from collections.abc import Callable
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from durabletask import task
+from durabletask.internal import helpers
+from durabletask.internal import orchestrator_service_pb2 as pb
+from durabletask.worker import _OrchestrationExecutor
+
+_UNREADABLE: Final = "UnreadableAnswer"
+"""Error type of a failure that the platform gave no type."""
+
+
+def guard_executor() -> None:
+    """Put the guards in front of the executor; once in a process."""
+    process = _OrchestrationExecutor.process_event
+    if hasattr(process, "__wrapped__"):
+        return
+
+    @functools.wraps(process)
+    def process_event(executor: Any, ctx: Any, event: pb.HistoryEvent) -> None:
+        if event.HasField("executionStarted"):
+            _executions[ctx] = _execution_in(ctx, event)
+        if not _is_of_another_kind(ctx, event):
+            process(executor, ctx, _readable_event(ctx, event))
+
+    executors: Any = _OrchestrationExecutor
+    executors.process_event = process_event
+
+
+_executions: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""The execution of each context."""
+
+
+def execution_of(context: Any) -> str:
+    """Return what names the execution that a context belongs to, the same in every replay of it.
+
+    An instance has one id, and an execution for each time that it is started or continues as new.
+
+    Args:
+        context: The context of an orchestrator, in either style of the SDK.
+
+    Raises:
+        LookupError: The context is not one of the guarded executor.
+    """
+    return _executions[getattr(context, "_ctx", context)]
+
+
+def _execution_in(ctx: Any, event: pb.HistoryEvent) -> str:
+    given = event.executionStarted.orchestrationInstance.executionId.value
+    # Microsoft's in-memory hub gives no id; the first turn's time is part of the history, too.
+    return given or str(ctx.current_utc_datetime.isoformat())
+
+
+_ANSWERS: Final = frozenset(
+    {
+        *("taskCompleted", "taskFailed"),
+        *("subOrchestrationInstanceCompleted", "subOrchestrationInstanceFailed"),
+    }
+)
+
+
+def _is_of_another_kind(ctx: Any, event: pb.HistoryEvent) -> bool:
+    """Whether the number of an event belongs to a task of another kind.
+
+    Azure Storage sends the messages of a turn before it stores the turn's history. When storing fails, the
+    turn runs again and may decide otherwise: one number is then a timer's in the first run and a call's in
+    the second. The platform matches events to tasks by number alone. The SDK notices that the kinds differ
+    only after it removed the task, and the orchestration would wait for ever.
+    """
+    kind = event.WhichOneof("eventType")
+    if kind == "timerFired":
+        waiting = ctx._pending_tasks.get(event.timerFired.timerId)
+        return waiting is not None and not isinstance(waiting, task.TimerTask)
+    if kind in _ANSWERS:
+        number = getattr(event, kind).taskScheduledId
+        calls = ctx._entity_task_id_map.values()
+        is_call_of_entity = any(number == call_number for _, _, call_number in calls)
+        return is_call_of_entity or isinstance(ctx._pending_tasks.get(number), task.TimerTask)
+    return False
+
+
+def _readable_event(ctx: Any, event: pb.HistoryEvent) -> pb.HistoryEvent:
+    """Return an event that the SDK can take: the event itself, or the failure of the call that it answers."""
+    match event.WhichOneof("eventType"):
+        case "eventRaised" if event.eventRaised.name in ctx._entity_task_id_map:
+            failure = _failure_in_answer(event.eventRaised.input.value)
+            return event if failure is None else _failed_call(event, event.eventRaised.name, failure)
+        case "eventRaised" if event.eventRaised.name in ctx._entity_lock_task_id_map:
+            failure = _failure_in_answer(event.eventRaised.input.value, is_lock=True)
+            return event if failure is None else _failed_lock(ctx, event, failure)
+        case "eventRaised" | "executionStarted" as kind:
+            text = getattr(event, kind).input.value
+            return event if _is_json(text) else _with_input(event, kind, json.dumps(text))
+        case "taskCompleted" | "subOrchestrationInstanceCompleted" | "entityOperationCompleted" as kind:
+            answer = getattr(event, kind)
+            text = (answer.output if kind == "entityOperationCompleted" else answer.result).value
+            return event if _is_json(text) else _FAILED[kind](event, answer, _failure_details(text))
+    return event
+
+
+def _is_json(text: str) -> bool:
+    """Whether a payload can be parsed; the SDK takes an empty one for none."""
+    try:
+        json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _with_input(event: pb.HistoryEvent, kind: str, text: str) -> pb.HistoryEvent:
+    """Return an event that answers no call, with another payload."""
+    changed = pb.HistoryEvent()
+    changed.CopyFrom(event)
+    getattr(changed, kind).input.value = text
+    return changed
+
+
+def _failure_in_answer(text: str, *, is_lock: bool = False) -> pb.TaskFailureDetails | None:
+    """Return the failure in an entity's answer; None if it is none, or one that the SDK takes as it is.
+
+    Args:
+        text: `{"result": JSON as text}`; of a failure also `exceptionType` or `failureDetails`, and its
+            `result` may be plain text: so the backend answers for an entity whose worker died.
+        is_lock: Whether it answers the request for a lock. The SDK looks at nothing in those, and would go on
+            as if it held the lock.
+    """
+    try:
+        answer = json.loads(text) if text else {"result": None}
+    except (ValueError, RecursionError):
+        return _failure_details(text)
+    if not isinstance(answer, dict):
+        return _failure_details(text)
+    result = answer.get("result")
+    is_readable = isinstance(result, str | None) and _is_json(result or "")
+    is_failure = helpers.is_entity_error_response(answer)
+    if is_failure and (is_lock or not is_readable):
+        return helpers.entity_response_failure_details(answer, result)
+    if is_failure or is_lock or (is_readable and "result" in answer):
+        return None
+    return _failure_details(text)
+
+
+def _failed_call(event: pb.HistoryEvent, request_id: str, failure: pb.TaskFailureDetails) -> pb.HistoryEvent:
+    failed = pb.EntityOperationFailedEvent(requestId=request_id, failureDetails=failure)
+    return _event_in_place(event, entityOperationFailed=failed)
+
+
+def _failed_lock(ctx: Any, event: pb.HistoryEvent, failure: pb.TaskFailureDetails) -> pb.HistoryEvent:
+    """Return the failure of the request for a lock, which the SDK has for calls only.
+
+    Entities that are locked already are unlocked; the others ignore that.
+    """
+    request_id = event.eventRaised.name
+    entity_id, number = ctx._entity_lock_task_id_map.pop(request_id)
+    ctx._exit_critical_section()
+    ctx._entity_context.lock_acquisition_pending = False
+    ctx._entity_task_id_map[request_id] = (entity_id, "lock", number)
+    return _failed_call(event, request_id, failure)
+
+
+def _failure_details(text: str) -> pb.TaskFailureDetails:
+    return pb.TaskFailureDetails(errorType=_UNREADABLE, errorMessage=text)
+
+
+def _event_in_place(event: pb.HistoryEvent, **body: Any) -> pb.HistoryEvent:
+    """Return another event in the place of one."""
+    return pb.HistoryEvent(eventId=event.eventId, timestamp=event.timestamp, **body)
+
+
+def _failed_task(event: pb.HistoryEvent, answer: Any, failure: pb.TaskFailureDetails) -> pb.HistoryEvent:
+    failed = pb.TaskFailedEvent(taskScheduledId=answer.taskScheduledId, failureDetails=failure)
+    return _event_in_place(event, taskFailed=failed)
+
+
+def _failed_child(event: pb.HistoryEvent, answer: Any, failure: pb.TaskFailureDetails) -> pb.HistoryEvent:
+    number = answer.taskScheduledId
+    failed = pb.SubOrchestrationInstanceFailedEvent(taskScheduledId=number, failureDetails=failure)
+    return _event_in_place(event, subOrchestrationInstanceFailed=failed)
+
+
+_FAILED: Final[dict[str, Callable[[pb.HistoryEvent, Any, pb.TaskFailureDetails], pb.HistoryEvent]]] = {
+    "taskCompleted": _failed_task,
+    "subOrchestrationInstanceCompleted": _failed_child,
+    "entityOperationCompleted": lambda event, answer, why: _failed_call(event, answer.requestId, why),
+}

@@ -1,0 +1,1 @@
+"""HTTP: the framework in which routes are declared, read and answered."""

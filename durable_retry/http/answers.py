@@ -1,0 +1,231 @@
+"""JSON answers, and problem documents (RFC 9457) for everything that is not a success."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import sha256
+from http import HTTPStatus
+from typing import Any, Final
+
+import azure.functions as func
+
+from durable_retry.engine.base.answers import Answer, ProblemDocument
+from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.validation import Problem
+
+_PROBLEM_TYPE: Final = "application/problem+json"
+_JSON_TYPE: Final = "application/json"
+
+KEY_REUSED: Final = "/problems/idempotency-key-reused"
+INVALID: Final = "/problems/invalid-input"
+TOO_LARGE: Final = "/problems/body-too-large"
+TASK_HUB_AWAY: Final = "/problems/task-hub-unavailable"
+STORAGE_AWAY: Final = "/problems/storage-unavailable"
+OVERLOADED: Final = "/problems/overloaded"
+FORBIDDEN: Final = "/problems/forbidden"
+WRONG_STATE: Final = "/problems/wrong-state"
+NO_TYPE: Final = "about:blank"
+
+REPLAYED: Final = {"Idempotent-Replayed": "true"}
+"""Header of an answer to a key that was used before: nothing was started."""
+
+RETRY_LATER_SECONDS: Final = 5
+
+
+class ProblemError(Exception):
+    """A request that is answered with a problem document; the text is a sentence for the caller."""
+
+    status: HTTPStatus
+    type_: str = NO_TYPE
+
+
+class NotFoundError(ProblemError):
+    """404: there is nothing of this name or id.
+
+    Args:
+        what: What was looked for, such as `batch of this id`.
+    """
+
+    status = HTTPStatus.NOT_FOUND
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"There is no {what}.")
+
+
+class ConflictError(ProblemError):
+    """409: the state of the thing does not allow the change."""
+
+    status = HTTPStatus.CONFLICT
+    type_ = WRONG_STATE
+
+
+def sentence(error: Exception) -> str:
+    """Return the text of an error, which is a clause, as a sentence."""
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+class ForbiddenError(ProblemError):
+    """403: the caller's role does not allow it.
+
+    Args:
+        name: The name of the caller.
+        role: The role of the caller.
+        needed: The role that the route asks for.
+    """
+
+    status = HTTPStatus.FORBIDDEN
+    type_ = FORBIDDEN
+
+    def __init__(self, name: str, role: str, needed: str) -> None:
+        has = "has no role here" if role == "none" else f"is a {role}"
+        super().__init__(f"This needs the role {needed}, and {name} {has}.")
+
+
+class BodyTooLargeError(ProblemError):
+    """413: the body is over the limit."""
+
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    type_ = TOO_LARGE
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"The body is larger than {limit_bytes} bytes.")
+
+
+class KeyReusedError(ProblemError):
+    """422: the key belongs to another request."""
+
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    type_ = KEY_REUSED
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This key belongs to another request. Send the first request again, or choose a new key."
+        )
+
+
+def json_answer(
+    answer: Any,
+    status: HTTPStatus = HTTPStatus.OK,
+    headers: Mapping[str, str] | None = None,
+    *,
+    moving: Collection[str] = (),
+) -> func.HttpResponse:
+    """Return a JSON body.
+
+    Args:
+        answer: An `Answer`, what is stored where it is answered as it is, or plain JSON.
+        status: The status of the answer.
+        headers: Beside Content-Type.
+        moving: Names of members, at any depth, that change with the time of asking alone: the entity tag
+            leaves them out.
+    """
+    document = answer.to_json() if isinstance(answer, Answer | JsonRecord) else answer
+    more = {"ETag": etag_of(document, moving)} if moving else {}
+    # `json` writes texts with half a surrogate pair, which callers may send; pydantic refuses them.
+    text = json.dumps(document)
+    return func.HttpResponse(
+        text, status_code=status, headers={**(headers or {}), **more}, mimetype=_JSON_TYPE
+    )
+
+
+def etag_of(document: Any, without: Collection[str] = ()) -> str:
+    """Return the weak entity tag of a document: the same while it says the same.
+
+    Args:
+        document: What is answered.
+        without: Names of fields, at any depth, that change with the time of asking alone.
+    """
+    text = json.dumps(_without_members(document, without) if without else document)
+    return f'W/"{sha256(text.encode()).hexdigest()[:24]}"'
+
+
+def _without_members(value: Any, without: Collection[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_members(each, without) for name, each in value.items() if name not in without}
+    return [_without_members(each, without) for each in value] if isinstance(value, list) else value
+
+
+def is_known(condition: str | None, etag: str) -> bool:
+    """Return whether a caller has this version (`If-None-Match`; RFC 9110, 13.1.2: compared weakly)."""
+    known = [tag.strip().removeprefix("W/") for tag in (condition or "").split(",")]
+    return etag.removeprefix("W/") in known or "*" in known
+
+
+def unless_known(answer: func.HttpResponse, condition: str | None) -> func.HttpResponse:
+    """Return a document with its entity tag, or 304 without a body where the caller has this version.
+
+    Args:
+        answer: Any; one that is no success stays as it is. One with an `ETag` keeps that.
+        condition: `If-None-Match` of the request; None when there is none.
+    """
+    if answer.status_code != HTTPStatus.OK:
+        return answer
+    etag = answer.headers.get("ETag")
+    if etag is None:
+        etag = answer.headers["ETag"] = f'W/"{sha256(answer.get_body()).hexdigest()[:24]}"'
+    if not is_known(condition, etag):
+        return answer
+    return func.HttpResponse(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": etag})
+
+
+def required[T](thing: T | None, what: str) -> T:
+    """Return what was looked up.
+
+    Args:
+        thing: None when there is none.
+        what: As `NotFoundError` has it.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    if thing is None:
+        raise NotFoundError(what)
+    return thing
+
+
+def problem(
+    status: HTTPStatus,
+    detail: str,
+    *,
+    type_: str = NO_TYPE,
+    errors: Iterable[Problem] = (),
+    headers: Mapping[str, str] | None = None,
+) -> func.HttpResponse:
+    """Return a problem document.
+
+    Args:
+        status: The status of the answer, repeated in the body.
+        detail: What is wrong with this request, as a sentence for a person.
+        type_: URI reference of the kind of problem; `about:blank` when the status says it all.
+        errors: Every mistake of an invalid input.
+        headers: Beside Content-Type.
+    """
+    document = ProblemDocument(
+        type=type_, title=status.phrase, status=status, detail=detail, errors=tuple(errors)
+    )
+    return func.HttpResponse(
+        json.dumps(document.to_json()),
+        status_code=status,
+        headers=dict(headers or {}),
+        mimetype=_PROBLEM_TYPE,
+    )
+
+
+def invalid(errors: Iterable[Problem]) -> func.HttpResponse:
+    """Return 400 with every mistake."""
+    found = tuple(errors)
+    plural = "mistake" if len(found) == 1 else "mistakes"
+    return problem(
+        HTTPStatus.BAD_REQUEST, f"The input has {len(found)} {plural}.", type_=INVALID, errors=found
+    )
+
+
+def unavailable(detail: str, type_: str) -> func.HttpResponse:
+    """Return 503: the same request may be sent again.
+
+    Args:
+        detail: The kind of failure without addresses: those are for the log.
+        type_: The part that is away.
+    """
+    headers = {"Retry-After": str(RETRY_LATER_SECONDS)}
+    return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, type_=type_, headers=headers)

@@ -1,0 +1,127 @@
+"""Query parameters: each is declared once, reads its value, and describes itself in OpenAPI."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+from durable_retry.engine.base.instants import from_rfc3339
+
+MAX_LIMIT: Final = 200
+DEFAULT_LIMIT: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter[T]:
+    """A query parameter, or the description of a request header.
+
+    Attributes:
+        name: As it is sent.
+        schema: JSON schema of its value.
+        description: What it does, as a sentence.
+        read: Turns the text into the value; raises ValueError where it cannot.
+        default: The value of a parameter that is missing or empty.
+        mistake: What is said of a value that `read` refuses.
+        place: `query` or `header`.
+    """
+
+    name: str
+    schema: Mapping[str, Any]
+    description: str
+    read: Callable[[str], T]
+    default: T
+    mistake: str = ""
+    place: Literal["query", "header"] = "query"
+
+
+def text(name: str, description: str) -> Parameter[str | None]:
+    """Declare a parameter that takes any text."""
+    return Parameter(name=name, schema={"type": "string"}, description=description, read=str, default=None)
+
+
+def instant(name: str, description: str) -> Parameter[datetime | None]:
+    """Declare a parameter that takes an RFC 3339 instant."""
+    return Parameter(
+        name=name,
+        schema={"type": "string", "format": "date-time"},
+        description=description,
+        read=from_rfc3339,
+        default=None,
+        mistake="must be an RFC 3339 instant such as 2026-11-21T09:30:00Z",
+    )
+
+
+def one_of[E: StrEnum](name: str, choices: type[E]) -> Parameter[E | None]:
+    """Declare a parameter that takes one of a few words."""
+    words = [choice.value for choice in choices]
+    return Parameter(
+        name=name,
+        schema={"type": "string", "enum": words},
+        description="Only these.",
+        read=choices,
+        default=None,
+        mistake=f"must be one of {', '.join(sorted(words))}",
+    )
+
+
+def whole_number(name: str, least: int, most: int, default: int, description: str) -> Parameter[int]:
+    """Declare a parameter that takes a whole number in a range."""
+
+    def read(value: str) -> int:
+        number = int(value)
+        if not least <= number <= most:
+            raise ValueError(value)
+        return number
+
+    return Parameter(
+        name=name,
+        schema={"type": "integer", "minimum": least, "maximum": most, "default": default},
+        description=description,
+        read=read,
+        default=default,
+        mistake=f"must be a number from {least} to {most}",
+    )
+
+
+def cursor[T](read: Callable[[str], T]) -> Parameter[T | None]:
+    """Declare the cursor of a list.
+
+    Args:
+        read: Raises ValueError for a cursor that this list did not give out.
+    """
+    return Parameter(
+        name="cursor",
+        schema={"type": "string"},
+        description="`next_cursor` of the page before.",
+        read=read,
+        default=None,
+        mistake="this cursor was not given out here",
+    )
+
+
+LIMIT: Final = whole_number("limit", 1, MAX_LIMIT, DEFAULT_LIMIT, "The most items of one page.")
+CURSOR: Final = cursor(str)
+CREATED_AFTER: Final = instant("created_after", "Created at this instant or later.")
+CREATED_BEFORE: Final = instant("created_before", "Created before this instant.")
+
+
+def _header_parameter(name: str, description: str) -> Parameter[str | None]:
+    return Parameter(
+        name=name,
+        schema={"type": "string"},
+        description=description,
+        read=str,
+        default=None,
+        place="header",
+    )
+
+
+KEY: Final = _header_parameter(
+    "Idempotency-Key",
+    "An RFC 8941 string, or bare: 1 to 255 visible ASCII characters. The same key is the same work.",
+)
+IF_NONE_MATCH: Final = _header_parameter(
+    "If-None-Match", "`ETag` of an earlier answer: 304 without a body while the document says the same."
+)
+PREFER: Final = _header_parameter("Prefer", "`wait=N`: answer with the end when it comes within N <= 30 s.")

@@ -1,0 +1,384 @@
+"""A route is declared once: `@routes.get("circuits/{dependency}", answers=..., errors=...)`.
+
+The declaration registers the function with the host, reads its arguments, turns exceptions into problem
+documents, and is the entry of the table that `openapi.json` is made from.
+
+    input invalid, unknown query parameter  400, `/problems/invalid-input`, with every mistake
+    body too large                          413, `/problems/body-too-large`
+    the caller's role does not allow it     403, `/problems/forbidden`
+    task hub away                           503, `/problems/task-hub-unavailable`
+    storage away                            503, `/problems/storage-unavailable`
+    too much is under way                   503, `/problems/overloaded`
+"""
+
+import inspect
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, Literal, Required, TypedDict, Unpack, cast
+from urllib.parse import urlsplit
+
+import azure.durable_functions as df
+import azure.functions as func
+from azure.core.exceptions import AzureError
+from pydantic import BaseModel
+
+from durable_retry.binding import TaskHub, bind_hub
+from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.json_input import read_json
+from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
+from durable_retry.errors import TaskHubUnavailableError, is_refusal
+from durable_retry.http import answers as answer_with
+from durable_retry.http.answers import BodyTooLargeError, ForbiddenError, unless_known
+from durable_retry.http.callers import ANYBODY, Caller, caller_of
+from durable_retry.http.parameters import CURSOR, IF_NONE_MATCH, LIMIT, Parameter
+from durable_retry.services.sources import OverloadedError
+from durable_retry.settings.callers import Role, caller_settings
+from durable_retry.settings.configuration import app_settings
+
+type Verb = Literal["GET", "POST", "DELETE"]
+type RouteFunction = Callable[..., Awaitable[func.HttpResponse]]
+type Refusals = Mapping[type[Exception], Callable[[Any], Exception]]
+"""Exceptions of the services, each with the `NotFoundError` or `ConflictError` that it means over HTTP."""
+
+OK: Final = HTTPStatus.OK
+ACCEPTED: Final = HTTPStatus.ACCEPTED
+INVALID: Final = HTTPStatus.BAD_REQUEST
+FORBIDDEN: Final = HTTPStatus.FORBIDDEN
+MISSING: Final = HTTPStatus.NOT_FOUND
+CONFLICT: Final = HTTPStatus.CONFLICT
+TOO_LARGE: Final = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+KEY_REUSED: Final = HTTPStatus.UNPROCESSABLE_ENTITY
+NOT_MODIFIED: Final = HTTPStatus.NOT_MODIFIED
+AWAY: Final = HTTPStatus.SERVICE_UNAVAILABLE
+
+_JSON: Final = "application/json"
+
+PAGING: Final = (LIMIT, CURSOR)
+
+_log = logging.getLogger(__name__)
+
+_OF_THE_HOST: Final = frozenset({"code", "clientId"})
+"""Query parameters in which the Functions host takes its keys."""
+
+
+def read_body(request: func.HttpRequest, *, limit_bytes: int | None = None) -> Any:
+    """Return a JSON body.
+
+    Args:
+        request: The request.
+        limit_bytes: The largest body; None means that of an operation.
+
+    Raises:
+        BodyTooLargeError: It is over the limit.
+        InvalidInputError: It is not JSON.
+    """
+    limit = app_settings().max_body_bytes if limit_bytes is None else limit_bytes
+    body = request.get_body()
+    if len(body) > limit:
+        raise BodyTooLargeError(limit)
+    return read_json(body)
+
+
+def header(request: func.HttpRequest, name: str) -> str | None:
+    """Return a header, or None."""
+    get: Callable[[str], str | None] = request.headers.get
+    return get(name)
+
+
+def tenant_of(request: func.HttpRequest) -> str:
+    """Return the caller's tenant from the header that the app settings name; "" when there is one tenant."""
+    name = app_settings().tenant_header or None
+    return "" if name is None else (header(request, name) or "")
+
+
+def url_of(request: func.HttpRequest) -> str:
+    """Return a request's own URL without query, and without a slash at the end."""
+    parts = urlsplit(request.url)
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+class Query:
+    """The values of a request's query parameters: `query[LIMIT]`."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def __getitem__[T](self, parameter: Parameter[T]) -> T:
+        """Return the value of a parameter that the route declares, or its default."""
+        return cast("T", self._values[parameter.name])
+
+
+def read_query(parameters: Iterable[Parameter[Any]], sent: Mapping[str, str]) -> Query:
+    """Read a query by the parameters that its route declares.
+
+    Raises:
+        InvalidInputError: With every mistake, unknown parameters included.
+    """
+    known = {parameter.name: parameter for parameter in parameters if parameter.place == "query"}
+    unknown = sorted(sent.keys() - known.keys() - _OF_THE_HOST)
+    problems = [Problem(pointer_of(name), "is not a known parameter") for name in unknown]
+    values: dict[str, Any] = {}
+    for name, parameter in known.items():
+        try:
+            text = sent.get(name)
+            values[name] = parameter.read(text) if text else parameter.default
+        except ValueError:
+            problems.append(Problem(pointer_of(name), parameter.mistake))
+    if problems:
+        raise InvalidInputError(problems)
+    return Query(values)
+
+
+type AnswerModel = type[BaseModel | JsonRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class RouteAnswer:
+    """An answer that a route gives.
+
+    Attributes:
+        status: The status of the answer.
+        description: When it is given.
+        model: The model of its body; None when any JSON object, or a file, stands there.
+        headers: Names of those it may have, of `api.HEADERS`.
+        media_type: The media type of its body; "" when it has none.
+    """
+
+    status: HTTPStatus
+    description: str
+    model: AnswerModel | None = None
+    headers: tuple[str, ...] = ()
+    media_type: str = _JSON
+
+
+def page(model: AnswerModel) -> tuple[RouteAnswer, ...]:
+    """Answer a page of a list."""
+    return (RouteAnswer(OK, "A page; `next_cursor` is null at the end.", model),)
+
+
+def shown(model: AnswerModel) -> tuple[RouteAnswer, ...]:
+    """Answer with one document."""
+    return (RouteAnswer(OK, "The document, as it stands.", model),)
+
+
+def accepted(model: AnswerModel, description: str, *headers: str) -> tuple[RouteAnswer, ...]:
+    """Answer 202."""
+    return (RouteAnswer(ACCEPTED, description, model, headers),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A declared route.
+
+    Attributes:
+        function: The name of the function that answers it.
+        method: HTTP method.
+        path: Below `/api/`, with `{parameters}`; `{*path}` takes slashes too, which OpenAPI cannot say.
+        tag: The part of the API that it belongs to.
+        summary: The first line of the function's docstring.
+        description: All of it.
+        answers: Every answer that is no problem.
+        errors: The statuses of its problem documents; 400, and 413 with a body, are added to them.
+        parameters: The parameters of query and header; those of the path are read off it.
+        body: Model that validates the request body; None when there is none.
+        body_required: False when the body may be left out.
+        takes_cloud_events: Whether the body may come as the `data` of a CloudEvent.
+        anonymous: Whether it needs no key.
+        only_reads: Whether a reader may call it although it is no GET.
+    """
+
+    function: str
+    method: Verb
+    path: str
+    tag: str
+    summary: str
+    description: str
+    answers: tuple[RouteAnswer, ...]
+    errors: tuple[HTTPStatus, ...] = ()
+    parameters: tuple[Parameter[Any], ...] = ()
+    body: type[BaseModel] | None = None
+    body_required: bool = True
+    takes_cloud_events: bool = False
+    anonymous: bool = False
+    only_reads: bool = False
+
+    @property
+    def needed_role(self) -> Role:
+        """The least role that may call it."""
+        if self.anonymous:
+            return Role.NONE
+        return Role.READER if self.method == "GET" or self.only_reads else Role.OPERATOR
+
+    @property
+    def problems(self) -> tuple[HTTPStatus, ...]:
+        """The status of every problem document that it can answer."""
+        forbidden = () if self.anonymous else (FORBIDDEN,)
+        return (INVALID, *forbidden, *(() if self.body is None else (TOO_LARGE,)), *self.errors)
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether it answers 304 to a caller that has the present version of a document."""
+        is_document = any(answer.status is OK and answer.media_type == _JSON for answer in self.answers)
+        return self.method == "GET" and is_document
+
+    @property
+    def path_parameters(self) -> list[str]:
+        """The names in its path."""
+        return re.findall(r"\{\*?(\w+)\}", self.path)
+
+
+class Declaration(TypedDict, total=False):
+    """What a route declares beside its path; see `Route`."""
+
+    answers: Required[tuple[RouteAnswer, ...]]
+    errors: tuple[HTTPStatus, ...]
+    parameters: tuple[Parameter[Any], ...]
+    body: type[BaseModel]
+    body_required: bool
+    takes_cloud_events: bool
+    anonymous: bool
+    only_reads: bool
+
+
+class Routes:
+    """The routes of one part of the API.
+
+    A function takes, by name and in any order, what it needs of: `req`, the request; `hub`, the durable
+    client's configuration; `query`, a `Query`; `body`, validated by the declared model; `who`, the
+    `Caller`; and the parameters of its path.
+
+    Attributes:
+        blueprint: With every function of theirs.
+        table: Every declaration.
+    """
+
+    def __init__(self, tag: str, refusals: Refusals | None = None) -> None:
+        self.blueprint = df.Blueprint()
+        self.table: list[Route] = []
+        self._tag = tag
+        self._refusals = dict(refusals or {})
+
+    def get(self, path: str, **declared: Unpack[Declaration]) -> Callable[[RouteFunction], RouteFunction]:
+        """Declare a GET route."""
+        return self._declare_route("GET", path, declared)
+
+    def post(self, path: str, **declared: Unpack[Declaration]) -> Callable[[RouteFunction], RouteFunction]:
+        """Declare a POST route."""
+        return self._declare_route("POST", path, declared)
+
+    def delete(self, path: str, **declared: Unpack[Declaration]) -> Callable[[RouteFunction], RouteFunction]:
+        """Declare a DELETE route."""
+        return self._declare_route("DELETE", path, declared)
+
+    def _declare_route(
+        self, method: Verb, path: str, declared: Declaration
+    ) -> Callable[[RouteFunction], RouteFunction]:
+        def register(function: RouteFunction) -> RouteFunction:
+            description = inspect.getdoc(function) or ""
+            route = Route(
+                function=getattr(function, "__name__", ""),
+                method=method,
+                path=path,
+                tag=self._tag,
+                summary=description.partition("\n")[0].removesuffix("."),
+                description=description,
+                **declared,
+            )
+            self.table.append(route)
+            return self._bind_function(route, function)
+
+        return register
+
+    def _bind_function(self, route: Route, function: RouteFunction) -> RouteFunction:
+        """Register a function with the host, which gives it the durable client only when it takes `hub`."""
+        answer = _answering_function(route, function, self._refusals)
+        registered: Any = answer
+        if "hub" in inspect.signature(answer).parameters:
+            registered = bind_hub(self.blueprint)(answer)
+        # Said for each: an app around the engine may have anonymous routes by default.
+        level = func.AuthLevel.ANONYMOUS if route.anonymous else func.AuthLevel.FUNCTION
+        self.blueprint.route(route=route.path, methods=[route.method], auth_level=level)(registered)
+        return answer
+
+
+def _answering_function(route: Route, function: RouteFunction, refusals: Refusals) -> RouteFunction:
+    """Return what the host calls: it reads the arguments, and answers with a problem instead of failing."""
+    names = inspect.signature(function).parameters.keys()
+    unknown = names - {"req", "hub", "query", "body", "who", *route.path_parameters}
+    if unknown:
+        raise TypeError(f"{route.function} takes {sorted(unknown)}, which its route does not give")
+
+    async def call(req: func.HttpRequest, hub: TaskHub | None) -> func.HttpResponse:
+        try:
+            who = _admitted_caller(route, req)
+            given: dict[str, Any] = {"req": req, "hub": hub, "who": who, **req.route_params}
+            given["query"] = read_query(route.parameters, req.params)
+            if "body" in names:
+                given["body"] = _checked_body(route, req)
+            answer = await function(**{name: given.get(name) for name in names})
+            return unless_known(answer, header(req, IF_NONE_MATCH.name)) if route.is_conditional else answer
+        except Exception as error:
+            refusal = _problem_of(error, refusals)
+            if refusal is None:
+                raise  # A defect of the app.
+            return refusal
+
+    async def with_hub(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
+        return await call(req, hub)
+
+    async def without_hub(req: func.HttpRequest) -> func.HttpResponse:
+        return await call(req, None)
+
+    # Not `functools.wraps`: the host checks the bindings against the signature of what it calls.
+    answer: Any = with_hub if "hub" in names else without_hub
+    for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(answer, attribute, getattr(function, attribute))
+    return answer  # type: ignore[no-any-return] # one of the two above
+
+
+def _admitted_caller(route: Route, request: func.HttpRequest) -> Caller:
+    """Return the caller of a route; who changes something under a name is in the log.
+
+    Raises:
+        ForbiddenError: The caller's role does not allow it.
+    """
+    settings = caller_settings()
+    who = ANYBODY if settings is None else caller_of(request, settings)
+    if list(Role).index(who.role) < list(Role).index(route.needed_role):
+        raise ForbiddenError(who.name, who.role, route.needed_role)
+    if who.known_name is not None and route.needed_role is Role.OPERATOR:
+        _log.info("%s called %s of %s", who.name, route.function, dict(request.route_params) or route.path)
+    return who
+
+
+def _checked_body(route: Route, request: func.HttpRequest) -> BaseModel:
+    if route.body is None:
+        raise TypeError(f"{route.function} takes a body, and its route declares none")
+    is_absent = not route.body_required and not request.get_body().strip()
+    return validated(route.body, {} if is_absent else read_body(request))
+
+
+def _problem_of(error: Exception, refusals: Refusals) -> func.HttpResponse | None:
+    """Return the problem document of an exception; None when it is a defect of the app."""
+    means = next((means for kind, means in refusals.items() if isinstance(error, kind)), None)
+    match error if means is None else means(error):
+        case InvalidInputError() as wrong:
+            return answer_with.invalid(wrong.problems)
+        case answer_with.ProblemError() as refused:
+            return answer_with.problem(refused.status, str(refused), type_=refused.type_)
+        case TaskHubUnavailableError() as away:
+            detail = f"{away}; nothing was started, send the same request again."
+            return answer_with.unavailable(detail, answer_with.TASK_HUB_AWAY)
+        case OverloadedError() as overload:
+            detail = f"{overload}; nothing was started, send the same request again later."
+            return answer_with.unavailable(detail, answer_with.OVERLOADED)
+        case AzureError() as failed if not is_refusal(failed):
+            detail = (
+                f"the storage account did not answer ({type(failed).__name__}); send the same request again."
+            )
+            return answer_with.unavailable(detail, answer_with.STORAGE_AWAY)
+        case _:
+            return None

@@ -1,0 +1,125 @@
+"""Batches and sagas as they are submitted and shown: accept one, look at one, list them."""
+
+from functools import partial
+from typing import Any
+
+from durable_retry import clock
+from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import BATCH, SAGA
+from durable_retry.engine.base.validation import validated
+from durable_retry.engine.facts import SubmissionOutcome
+from durable_retry.engine.operations.request import fingerprint
+from durable_retry.engine.workflows.document import BatchDocument, BatchSummary, SagaDocument
+from durable_retry.engine.workflows.references import SAGA_SOURCE, SagaRequest, references_of
+from durable_retry.engine.workflows.shapes import BatchProgress, BatchRequest, Saga
+from durable_retry.services.sources import http_admission
+from durable_retry.services.workflows import BATCH_SOURCE, WorkflowRequest, batch_items, saga_steps
+from durable_retry.stores import sagas
+from durable_retry.stores import workflows as store
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.stores.workflows import Batch
+
+
+async def accept_batch(hub: TaskHub, workflow: WorkflowRequest, document: Any) -> SubmissionOutcome:
+    """Keep a batch and start it, unless its key was used before.
+
+    Args:
+        workflow: Names it.
+        document: A body of `POST /api/batches`.
+
+    Raises:
+        InvalidInputError: With every mistake of the batch; an invalid item does not affect the others.
+        OverloadedError: Too much is under way.
+        TaskHubUnavailableError: It is not known to be started; submitting again is safe.
+    """
+    request = validated(BatchRequest, document)
+    known = await store.find_batch(workflow.id)
+    print_ = fingerprint(BATCH_SOURCE, document)
+    if known is not None and known.fingerprint != print_:
+        return SubmissionOutcome.KEY_REUSED
+    async with http_admission().admitted(hub):
+        batch = known or await _kept_batch(workflow, request, print_)
+        if batch.finished_at is None:
+            # Also a batch that was accepted before: a crash may have come before its start.
+            await _start_batch(hub, batch)
+    return SubmissionOutcome.STARTED if known is None else SubmissionOutcome.REPLAYED
+
+
+async def _kept_batch(workflow: WorkflowRequest, request: BatchRequest, print_: str) -> Batch:
+    """Store a new batch with all its items."""
+    now = clock.now()
+    batch = Batch(
+        batch_id=workflow.id,
+        fingerprint=print_,
+        total=len(request.items),
+        max_concurrency=request.max_concurrency,
+        tolerated_failures=request.tolerated_failures,
+        created_at=now,
+    )
+    await store.keep_batch(batch, batch_items(workflow, request, now))
+    return batch
+
+
+async def _start_batch(hub: TaskHub, batch: Batch) -> None:
+    progress = BatchProgress(total=batch.total, max_concurrency=batch.max_concurrency)
+    given = {"batch_id": batch.batch_id, "progress": progress.to_json()}
+    await hub.start_instance(BATCH, batch.batch_id, given, again=False)
+
+
+async def find_batch(batch_id: str) -> BatchDocument | None:
+    """Return a batch, item by item; None when there is none of this id."""
+    batch = await store.find_batch(batch_id)
+    return None if batch is None else await store.document_of_batch(batch)
+
+
+async def list_batches(limit: int, cursor: str | None) -> Page[BatchSummary]:
+    """Return batches without their items, the newest first."""
+    found, following = await store.list_batches(limit, cursor)
+    return Page[BatchSummary](items=tuple(found), next_cursor=following)
+
+
+async def accept_saga(hub: TaskHub, workflow: WorkflowRequest, document: Any) -> SubmissionOutcome:
+    """Start a saga unless its key was used before; arguments and errors as `accept_batch`."""
+    request = validated(SagaRequest, document)
+    references = references_of(request)
+    now = clock.now()
+    saga = Saga(
+        saga_id=workflow.id,
+        steps=saga_steps(workflow, request, references, now),
+        created_at=now,
+        fingerprint=fingerprint(SAGA_SOURCE, document),
+        undoes_unknown=True,
+        has_references=True if references else None,
+    )
+    async with http_admission().admitted(hub):
+        await _note_saga(hub, saga)
+        is_started = await hub.start_instance(SAGA, saga.saga_id, {"saga": saga.to_json()}, again=False)
+    if not (is_started and hub.starts_are_atomic):
+        known = await hub.read_instance(saga.saga_id)
+        if known is not None and sagas.fingerprint_of_saga(known) != saga.fingerprint:
+            return SubmissionOutcome.KEY_REUSED
+    return SubmissionOutcome.STARTED if is_started else SubmissionOutcome.REPLAYED
+
+
+async def _note_saga(hub: TaskHub, saga: Saga) -> None:
+    """List a saga under the time of its first submission."""
+    known = await hub.read_instance(saga.saga_id)
+    created_at = to_rfc3339(saga.created_at) if known is None else known.input["saga"]["created_at"]
+    await store.note_created(SAGA_SOURCE, saga.saga_id, created_at)
+
+
+async def find_saga(hub: TaskHub, saga_id: str) -> SagaDocument | None:
+    """Return a saga; None when there is none of this id.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    return await sagas.find_saga(hub, saga_id)
+
+
+async def list_sagas(hub: TaskHub, limit: int, cursor: str | None) -> Page[SagaDocument]:
+    """Return sagas, the newest first."""
+    find = partial(sagas.find_saga, hub)
+    found, following = await store.list_created(SAGA_SOURCE, find, limit=limit, cursor=cursor)
+    return Page[SagaDocument](items=tuple(found), next_cursor=following)

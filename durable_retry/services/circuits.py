@@ -1,0 +1,186 @@
+"""The circuits of the dependencies as people see them, and manual control of them."""
+
+import asyncio
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from durable_retry import clock
+from durable_retry.engine.base.answers import Answer, Page
+from durable_retry.engine.base.validation import Strict, checked, with_example
+from durable_retry.engine.circuit import ManualAction, ManualControl, ManualControlMessage, view_of
+from durable_retry.engine.circuit.openings import Opening
+from durable_retry.engine.circuit.view import CircuitDocument
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.limits.limiter import Limiter
+from durable_retry.engine.limits.settings import LimitsSummary, limits_summary, shared_limits_at
+from durable_retry.engine.limits.view import LimitsDocument, limits_view
+from durable_retry.settings.configuration import dependencies, find_dependency
+from durable_retry.stores.circuit.cache import circuit_time
+from durable_retry.stores.circuit.entity import CircuitEntity, start_release, waiting_page, wake
+from durable_retry.stores.task_hub import TaskHub
+
+PAGES_PER_STEP: Final = 5
+"""Pages of 200 operations: a step takes seconds, and one that fails repeats little."""
+
+_YEAR_SECONDS: Final = 31_536_000.0
+
+_RELEASING: Final = frozenset({ManualControl.CLOSE, ManualControl.DISABLE, ManualControl.RESET})
+"""After these, operations that wait for the circuit are woken."""
+
+
+class ListedCircuit(CircuitDocument):
+    """The shared breaker of one dependency, and its limits without their use."""
+
+    limits: LimitsSummary
+
+
+class LimitedCircuit(CircuitDocument):
+    """The shared breaker of one dependency, and its limits."""
+
+    limits: LimitsDocument
+
+
+class CircuitChange(Answer):
+    """A manual change that was accepted."""
+
+    dependency: str
+    action: ManualControl
+    reason: str
+    for_seconds: float | None
+
+
+class ManualControlBody(Strict):
+    """The body of a manual change.
+
+    Attributes:
+        reason: Why, for the audit; 200 characters of it are kept.
+        for_seconds: How long opening or disabling lasts; None means until the next manual change. Closing and
+            resetting have no length.
+        epoch: The epoch of the circuit as the caller saw it; in any other nothing is changed. None changes it
+            anyway.
+    """
+
+    model_config = with_example(reason="The supplier has an outage.", for_seconds=600.0)
+
+    reason: Annotated[
+        str, Field(max_length=2_000), checked(lambda text: None if text.strip() else "must say why")
+    ]
+    for_seconds: Annotated[float, Field(gt=0, le=_YEAR_SECONDS)] | None = None
+    epoch: Annotated[int, Field(ge=1)] | None = None
+
+
+class NoSuchDependencyError(LookupError):
+    """There is no dependency of this name."""
+
+
+class UnchangeableCircuitError(Exception):
+    """The circuit takes no manual change as it is; the text is a clause that says why."""
+
+
+async def every_circuit(hub: TaskHub) -> list[ListedCircuit]:
+    """Return every circuit, by the name of its dependency.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    known = [dependency for _, dependency in sorted(dependencies().dependencies.items())]
+    return await asyncio.gather(*(_listed(hub, each) for each in known))
+
+
+async def find_circuit(hub: TaskHub, name: str) -> LimitedCircuit:
+    """Return the circuit of a dependency, and its limits.
+
+    Raises:
+        NoSuchDependencyError: There is none of this name.
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    found = _find(name)
+    circuit, now = CircuitEntity(hub, found.name), circuit_time(hub, found.name)
+    breaker, unreadable = await circuit.readable()
+    needed = shared_limits_at(now, found.limits, breaker)
+    limiter = await circuit.limiter() if needed.settings.is_on else Limiter()
+    view = view_of(found.name, breaker, now, found.circuit, unreadable)
+    limits = limits_view(found.limits, needed, limiter, clock.now())
+    return LimitedCircuit(**dict(view), limits=limits)
+
+
+async def list_openings(hub: TaskHub, name: str) -> Page[Opening]:
+    """Return the openings of a circuit that are kept, the latest first; errors as `find_circuit`."""
+    openings = await CircuitEntity(hub, _find(name).name).openings()
+    return Page[Opening](items=openings.items[::-1])
+
+
+async def control_circuit(
+    hub: TaskHub, name: str, control: ManualControl, body: ManualControlBody, by: str
+) -> CircuitChange:
+    """Change a circuit by hand.
+
+    Raises:
+        NoSuchDependencyError: There is none of this name.
+        UnchangeableCircuitError: It is switched off, or no longer in the epoch that the change is for.
+        TaskHubUnavailableError: The task hub did not take it.
+    """
+    dependency = _find(name)
+    if not dependency.circuit.enabled:
+        setting = "circuit.enabled = false in dependencies.toml"
+        raise UnchangeableCircuitError(f"the circuit of {dependency.name} is switched off by {setting}")
+    await _check_epoch(hub, dependency, body.epoch)
+    action = ManualAction(control, clock.now(), by, body.reason.strip(), body.for_seconds, body.epoch)
+    message = ManualControlMessage(action)
+    await CircuitEntity(hub, dependency.name).control(message)
+    if control in _RELEASING:
+        await start_release(hub, dependency.name, message)
+    return CircuitChange(
+        dependency=dependency.name, action=control, reason=body.reason, for_seconds=body.for_seconds
+    )
+
+
+async def _check_epoch(hub: TaskHub, dependency: Dependency, epoch: int | None) -> None:
+    """Refuse a change of an epoch that is over; the circuit itself checks again when the change arrives."""
+    if epoch is None:
+        return
+    current = (await _listed(hub, dependency)).epoch
+    if current != epoch:
+        what = f"the circuit of {dependency.name} is in epoch {current} by now, not {epoch}"
+        raise UnchangeableCircuitError(what)
+
+
+def _find(name: str) -> Dependency:
+    found = find_dependency(name)
+    if found is None:
+        raise NoSuchDependencyError(name)
+    return found
+
+
+async def _listed(hub: TaskHub, dependency: Dependency) -> ListedCircuit:
+    breaker, unreadable = await CircuitEntity(hub, dependency.name).readable()
+    # By the circuit's clock: this machine's may show a break that is over, or one that is not as over.
+    now = circuit_time(hub, dependency.name)
+    limits = limits_summary(dependency.limits, shared_limits_at(now, dependency.limits, breaker))
+    view = view_of(dependency.name, breaker, now, dependency.circuit, unreadable)
+    return ListedCircuit(**dict(view), limits=limits)
+
+
+async def wake_some(
+    hub: TaskHub, dependency: str, changed_at: datetime, position: str | None
+) -> tuple[int, str | None]:
+    """Wake operations on the next pages that wait for a circuit; waking one twice is harmless.
+
+    Args:
+        dependency: The one whose circuit is meant.
+        changed_at: Since when every worker sees its change.
+        position: Where the step before ended; None for the first.
+
+    Returns:
+        How many were woken, and where the next step begins; None after the last.
+    """
+    woken = 0
+    for _ in range(PAGES_PER_STEP):
+        page = await waiting_page(hub, dependency, changed_at, position)
+        await wake(hub, dependency, page.waiting, changed_at)
+        woken, position = woken + len(page.waiting), page.following
+        if position is None:
+            break
+    return woken, position

@@ -1,0 +1,112 @@
+"""What people do with dead letters: look at one, at lists and at numbers; archive, restore, annotate.
+
+Bulk actions and HTTP routes call these functions.
+"""
+
+from durable_retry import clock
+from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.masking import MASKED
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.dead_letters.document import DeadLetterDocument
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.numbers import DeadLetterGroup, DeadLetterSummary
+from durable_retry.engine.dead_letters.record import DeadLetterRecord, unreadable_record
+from durable_retry.engine.dead_letters.transitions import archived, noted, restored
+from durable_retry.errors import NoSuchDeadLetterError
+from durable_retry.settings.configuration import masking_of
+from durable_retry.stores.dead_letters.index import read_groups, read_summary
+from durable_retry.stores.dead_letters.list import DeadLetterSearch, list_dead_letters
+from durable_retry.stores.dead_letters.records import change_dead_letter, find_dead_letter, move_dead_letter
+
+
+async def find_letter(dead_letter_id: str) -> DeadLetterDocument:
+    """Return a dead letter as people see it.
+
+    Raises:
+        NoSuchDeadLetterError: There is none of this id.
+    """
+    record = await find_dead_letter(dead_letter_id)
+    if record is None:
+        raise NoSuchDeadLetterError(dead_letter_id)
+    return _shown(record)
+
+
+async def list_letters(
+    wanted: DeadLetterFilter,
+    *,
+    limit: int,
+    cursor: str | None = None,
+    key: str | None = None,
+    correlation_id: str | None = None,
+    words: str | None = None,
+) -> Page[DeadLetterDocument]:
+    """Return dead letters that match, the newest first; see `DeadLetterSearch`."""
+    search = DeadLetterSearch(key=key, correlation_id=correlation_id, words=words)
+    found = await list_dead_letters(wanted, limit=limit, cursor=cursor, search=search)
+    return Page[DeadLetterDocument](items=tuple(map(_shown, found.records)), next_cursor=found.cursor)
+
+
+async def list_groups(limit: int, after: tuple[int, str] | None = None) -> Page[DeadLetterGroup]:
+    """Return the root causes of open dead letters, the one with the most of them first.
+
+    Args:
+        limit: The most to return.
+        after: The count, negative, and the name of the last group of the page before; None to begin.
+    """
+    ordered = sorted(await read_groups(), key=_position)
+    groups = [group for group in ordered if after is None or _position(group) > after]
+    shown, rest = groups[:limit], groups[limit:]
+    following = f"{shown[-1].count}|{shown[-1].group}" if rest else None
+    return Page[DeadLetterGroup](items=tuple(shown), next_cursor=following)
+
+
+async def latest_groups(limit: int) -> list[DeadLetterGroup]:
+    """Return the root causes of open dead letters, the one that was last seen first."""
+    return (await read_groups())[:limit]
+
+
+async def summarize() -> DeadLetterSummary:
+    """Return open dead letters in numbers."""
+    return await read_summary(clock.now())
+
+
+async def archive(dead_letter_id: str, by: str | None) -> DeadLetterDocument:
+    """Put a dead letter away; `by` is None when nobody said who asks.
+
+    Raises:
+        NoSuchDeadLetterError: There is none of this id.
+        WrongStatusError: It is not open.
+        UnreadableDeadLetterError: Its row cannot be read.
+        ContendedError: Others are changing it at this moment.
+    """
+    now = clock.now()
+    return _shown(await move_dead_letter(dead_letter_id, lambda record: archived(record, now, by)))
+
+
+async def restore(dead_letter_id: str) -> DeadLetterDocument:
+    """Bring an archived dead letter back; errors as `archive`."""
+    return _shown(await move_dead_letter(dead_letter_id, restored))
+
+
+async def annotate(dead_letter_id: str, text: str, by: str | None) -> DeadLetterDocument:
+    """Add a note to a dead letter; errors as `archive`, or `FullError` when it has no room for one more."""
+    now = clock.now()
+    return _shown(await change_dead_letter(dead_letter_id, lambda record: noted(record, text, now, by)))
+
+
+def _shown(record: DeadLetterRecord) -> DeadLetterDocument:
+    """Return the document of a dead letter, masked by the rules of its dependency."""
+
+    def unreadable(why: str) -> DeadLetterDocument:
+        at = to_rfc3339(record.created_at)
+        stand_in = unreadable_record(
+            record.id, why, status=record.status, reason=record.reason, created_at=at
+        )
+        return DeadLetterDocument.of(stand_in, MASKED)
+
+    return read_or(lambda: DeadLetterDocument.of(record, masking_of(record.dependency)), unreadable)
+
+
+def _position(group: DeadLetterGroup) -> tuple[int, str]:
+    return -group.count, group.group

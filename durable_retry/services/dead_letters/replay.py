@@ -1,0 +1,399 @@
+"""Replay one dead letter, requested by a person or by a bulk replay.
+
+    store an intent ──> status `replayed` ──> start the operation ──> delete the intent
+                              └── could not be started: status `open` again
+
+After a crash the intent is left, and `finish_replay` does what is missing: a dead letter with the status
+`replayed` was started, or will be.
+
+The operation runs again under its own id and key.
+"""
+
+import asyncio
+import base64
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from durable_retry import clock
+from durable_retry.engine.base.names import (
+    OPERATIONS_QUEUE,
+    QUEUE_SOURCE,
+    DeadLetterReason,
+    OperationState,
+)
+from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.dead_letters.record import (
+    DeadLetterRecord,
+    EditedPlace,
+    Replay,
+    Status,
+    WrongStatusError,
+)
+from durable_retry.engine.dead_letters.replay import (
+    ReplayBody,
+    changes_between,
+    edited_operation,
+    is_masked,
+    needs_new_key,
+    unmasked,
+)
+from durable_retry.engine.dead_letters.transitions import not_replayed, replayed
+from durable_retry.engine.facts import SubmissionOutcome, Submitted
+from durable_retry.engine.operations.completion import written_operation
+from durable_retry.engine.operations.document import OperationReplay
+from durable_retry.engine.operations.idempotency import RecordState, state_of
+from durable_retry.engine.operations.naming import visible
+from durable_retry.engine.operations.operation import OperationInput, without_credentials
+from durable_retry.engine.sources.arrivals import DATA_PREFIX, Arrival
+from durable_retry.engine.workflows.references import refuse_unfilled
+from durable_retry.errors import NoSuchEventError, TaskHubUnavailableError
+from durable_retry.facts import report
+from durable_retry.services.operations.submit import KeyReused, check_target, submit
+from durable_retry.services.outbox import resend, was_resent
+from durable_retry.services.sources import intake
+from durable_retry.settings.configuration import masking_of
+from durable_retry.stores.dead_letters.intents import Intent, Purpose, finish_change, intents_of
+from durable_retry.stores.dead_letters.records import (
+    begin_move,
+    existing_dead_letter,
+    find_dead_letter,
+    move_dead_letter,
+    settle,
+)
+from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.telemetry import spans
+from durable_retry.telemetry.spans import OUTCOME
+
+_WAITS_SECONDS: Final = (0.0, 0.1, 0.3, 0.9)
+"""A dead letter is written before its operation ends, so a quick replay can meet the end of the last run."""
+_MOST_SHOWN: Final = 20
+
+
+class KeyTakenError(Exception):
+    """The key stands for another request by now."""
+
+
+async def start_replay(hub: TaskHub, operation: OperationInput) -> bool:
+    """Start the operation in place of its finished run.
+
+    The finished run's instance is replaced. The record of the key lets a run for `replay_of` begin only when
+    the last run ended as a dead letter (`engine.operations.idempotency.claim`): what succeeded never runs
+    again.
+
+    Returns:
+        False when another run of the operation is still going on. A run for the same dead letter counts as
+        started: an earlier call got that far.
+
+    Raises:
+        KeyTakenError: The key stands for another request by now.
+        TaskHubUnavailableError: It is not known whether it was started.
+    """
+    await _check_key(hub, operation)
+    with spans.submission(operation) as (span, traced):
+        is_ours = await _start_or_wait(hub, traced)
+        outcome = SubmissionOutcome.STARTED if is_ours else SubmissionOutcome.REPLAYED
+        span.set_attribute(OUTCOME, outcome.value)
+        report(Submitted(operation, outcome))
+    return is_ours
+
+
+async def _start_or_wait(hub: TaskHub, operation: OperationInput) -> bool:
+    for seconds in _WAITS_SECONDS:
+        await asyncio.sleep(seconds)
+        if await hub.start_operation(operation, again=True):
+            return True
+        if await is_started(hub, operation):
+            return True
+    return False
+
+
+async def is_started(hub: TaskHub, operation: OperationInput) -> bool:
+    """Return whether the task hub's run of an operation is the one that replays the same dead letter.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    instance = await hub.read_instance(operation.operation_id)
+    if instance is None:
+        return False
+    replay_of: Any = written_operation(instance.input).get("replay_of")
+    return bool(replay_of == operation.replay_of)
+
+
+async def _check_key(hub: TaskHub, operation: OperationInput) -> None:
+    """Refuse to replace the run of another request under the same key."""
+    record = await read_record(hub, operation.operation_id)
+    if record is None or record.fingerprint == operation.fingerprint:
+        return
+    if state_of(record, clock.now()) is not RecordState.ABSENT:
+        raise KeyTakenError(operation.operation_id)
+
+
+class StillRunningError(Exception):
+    """The operation is running, so that this dead letter cannot be replayed now."""
+
+
+_NOT_STARTED: Final = (TaskHubUnavailableError, StillRunningError, KeyTakenError, NoSuchEventError)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A replay about to be started.
+
+    Attributes:
+        operation: What will run.
+        changes: What was edited.
+    """
+
+    operation: OperationInput
+    changes: tuple[EditedPlace, ...]
+
+
+async def replay_dead_letter(
+    hub: TaskHub,
+    dead_letter_id: str,
+    edits: ReplayBody,
+    now: datetime,
+    *,
+    replay_id: str | None = None,
+    by: str | None = None,
+) -> str:
+    """Replay an open dead letter.
+
+    Args:
+        dead_letter_id: Which.
+        edits: What to change before.
+        now: Aware UTC instant.
+        replay_id: The bulk replay that this is part of; None for a single one.
+        by: Who asks for it; None when nobody said.
+
+    Returns:
+        The id of the operation that carries it out.
+
+    Raises:
+        NoSuchDeadLetterError: There is none of this id.
+        WrongStatusError: It is replayed or archived.
+        InvalidInputError: The edited request, or the kept one under today's configuration, is not valid.
+        StillRunningError: Its operation is running.
+        KeyTakenError: Its key stands for another request by now.
+        NoSuchEventError: The event was cleaned away.
+        StorageRefusedError: Its row has no room for one more replay; it stays open.
+        TaskHubUnavailableError: It could not be started, and stays open.
+    """
+    record = await _open_record(dead_letter_id)
+    prepared = prepare(record, edits, now)
+    operation = replace(prepared.operation, submitted_by=by)
+    started = Replay(
+        operation_id=operation.operation_id,
+        requested_at=now,
+        operation=without_credentials(operation.to_json()),
+        note=edits.note,
+        changes=prepared.changes,
+        replay_id=replay_id,
+        by=by,
+    )
+    _, intent = await begin_move(dead_letter_id, lambda kept: replayed(kept, started), Purpose.REPLAY)
+    try:
+        await _start_replay(hub, record, operation)
+    except _NOT_STARTED:
+        await move_dead_letter(dead_letter_id, not_replayed)
+        await finish_change(intent)
+        raise
+    await finish_change(intent)
+    return operation.operation_id
+
+
+async def finish_replay(hub: TaskHub, intent: Intent) -> None:
+    """Do what a crash left of a replay, or of another change.
+
+    Raises:
+        TaskHubUnavailableError: It could not be started; the intent stays.
+    """
+    record = await find_dead_letter(intent.dead_letter_id)
+    if record is not None and record.unreadable is not None:
+        return  # The intent stays, for a version that can read it.
+    if record is not None:
+        await settle(record)
+        if intent.purpose is Purpose.REPLAY and record.status is Status.REPLAYED:
+            await _start_left_over(hub, record)
+    await finish_change(intent)
+
+
+async def finish_changes(hub: TaskHub, dead_letter_id: str) -> None:
+    """Do what a crash left of the changes of one dead letter; nothing when nothing was left.
+
+    Raises:
+        TaskHubUnavailableError: Its replay could not be started; the intent stays.
+    """
+    for intent in await intents_of(dead_letter_id):
+        await finish_replay(hub, intent)
+
+
+async def _start_left_over(hub: TaskHub, record: DeadLetterRecord) -> None:
+    started = record.replays[-1]
+    if await _was_started(hub, record, started):
+        return
+    try:
+        if is_masked(started.operation):
+            raise StillRunningError  # noqa: TRY301 - its credentials were never kept: a person starts it again
+        await _start_replay(hub, record, OperationInput.from_json(started.operation))
+    except (StillRunningError, KeyTakenError, NoSuchEventError):
+        await move_dead_letter(record.id, not_replayed)
+
+
+async def _was_started(hub: TaskHub, record: DeadLetterRecord, started: Replay) -> bool:
+    """Return whether a replay was started, whatever has become of it since."""
+    if started.dead_letter_id is not None:
+        return True  # It has failed again, and that dead letter may be replayed by now.
+    if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
+        return await was_resent(event_id_of(record), started.requested_at)
+    return await is_started(hub, OperationInput.from_json(started.operation))
+
+
+def prepare(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepared:
+    """Return the operation that a replay starts, validated like a new one.
+
+    Raises:
+        UnknownTargetError: Its dependency or handler is not known.
+        InvalidInputError: With everything else that is wrong with it, such as a mask left in what was edited.
+    """
+    edits = unmasked(edits, record, masking_of(record.dependency))
+    if record.operation is None:
+        return _of_message(record, edits)
+    if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
+        return _of_event(record, edits)
+    return _of_operation(record, edits, now)
+
+
+def _of_operation(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepared:
+    """Give the operation its key, policy and time limits again, the time counted from now."""
+    kept = OperationInput.from_json(record.operation or {})
+    edited = edited_operation(record, edits)
+    check_target(edited)
+    operation = replace(
+        kept.restarted(now),
+        request=None if edited.request is None else edited.request.to_json(),
+        input=edited.input,
+        replay_of=record.id,
+    )
+    refuse_unfilled(record, operation)
+    needs_key = needs_new_key(edits, _editable_part(kept.to_json()), _editable_part(operation.to_json()))
+    if needs_key or operation.input != kept.input:
+        # The results of its steps are those of another input, or must not be used again.
+        operation = replace(operation, steps_run=None)
+    if needs_key:
+        operation = replace(operation, downstream_key=visible(f"{kept.key}.{uuid.uuid4().hex}"))
+    before, after = (_editable_part(without_credentials(one.to_json())) for one in (kept, operation))
+    return Prepared(operation, changes_between(before, after))
+
+
+def _of_message(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
+    """Start the message's operation as its source would have."""
+    _refuse_edits(edits.edits - {"message"}, "a message")
+    _refuse_key(edits)
+    before = record.message or ""
+    after = before if edits.message is None else edits.message
+    if edits.message is None and record.is_cut:
+        kept = f"only the first {len(before)} of {record.message_chars or 'more'} characters were kept"
+        raise InvalidInputError([Problem("/message", f"{kept}: replay it with the whole message")])
+    arrival = Arrival(
+        source=record.source, body=_body_of(after), place=_place_of(record.source), native_id=record.key
+    )
+    operation = replace(intake().operation_of(arrival), replay_of=record.id)
+    return Prepared(operation, changes_between({"message": before}, {"message": after}))
+
+
+def _body_of(text: str) -> bytes:
+    """Undo what `engine.sources.arrivals.kept_text` did to bytes that are no text."""
+    if not text.startswith(DATA_PREFIX):
+        return text.encode("utf-8", "replace")
+    try:
+        return base64.b64decode(text.removeprefix(DATA_PREFIX), validate=True)
+    except ValueError:
+        return text.encode()
+
+
+def _place_of(source: str) -> str:
+    """Return the scope of a source's message ids: the key is then the same as at the first delivery."""
+    return OPERATIONS_QUEUE if source == QUEUE_SOURCE else intake().settings.places.get(source, "")
+
+
+def _of_event(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
+    """Send an event again that could not be delivered; its operation has succeeded."""
+    _refuse_edits(edits.edits, "an event")
+    _refuse_key(edits)
+    return Prepared(OperationInput.from_json(record.operation or {}), ())
+
+
+def _refuse_edits(names: frozenset[str], content: str) -> None:
+    if names:
+        detail = f"cannot be edited: this dead letter has {content}"
+        raise InvalidInputError(Problem(f"/{name}", detail) for name in sorted(names))
+
+
+def _refuse_key(edits: ReplayBody) -> None:
+    if edits.downstream_key is not None:
+        raise InvalidInputError([Problem("/downstream_key", "can be chosen for an operation only")])
+
+
+def _editable_part(operation: dict[str, Any]) -> dict[str, Any]:
+    return {name: operation[name] for name in ("request", "input") if operation[name] is not None}
+
+
+async def _start_replay(hub: TaskHub, record: DeadLetterRecord, operation: OperationInput) -> None:
+    """Start what replays a dead letter. Idempotent."""
+    if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
+        await resend(hub, event_id_of(record), clock.now())
+    elif record.operation is None:
+        if isinstance(await submit(hub, operation), KeyReused):
+            raise KeyTakenError(operation.operation_id)
+    elif not await start_replay(hub, operation):
+        raise StillRunningError(operation.operation_id)
+
+
+def event_id_of(record: DeadLetterRecord) -> str:
+    """Return the id of the event that a dead letter `OutboxUndeliverable` is about."""
+    return str((record.operation or {})["request"]["event"]["id"])
+
+
+async def _open_record(dead_letter_id: str) -> DeadLetterRecord:
+    record = await existing_dead_letter(dead_letter_id)
+    if record.status is not Status.OPEN:
+        raise WrongStatusError(record.status)
+    return record
+
+
+async def replays_of(document: Mapping[str, Any]) -> list[OperationReplay]:
+    """Return the replays of an operation's dead letters, the latest first, of the latest `_MOST_SHOWN`.
+
+    Each dead letter names the one whose replay it ended, so one row is read for each.
+
+    Args:
+        document: Its status document; of one whose history was purged only the last dead letter is known.
+    """
+    dead_letter_id = (document["dead_letter"] or {}).get("id") or document.get("replay_of")
+    found: list[OperationReplay] = []
+    for _ in range(_MOST_SHOWN):
+        record = None if dead_letter_id is None else await find_dead_letter(dead_letter_id)
+        if record is None:
+            break
+        for replay in reversed(record.replays):
+            # The latest replay has the operation's present status.
+            status = None if found else OperationState(document["status"])
+            each = OperationReplay(
+                dead_letter_id=record.id,
+                reason=record.reason,
+                requested_at=replay.requested_at,
+                by=replay.by,
+                note=replay.note,
+                replay_id=replay.replay_id,
+                status=status if replay.dead_letter_id is None else OperationState.DEAD_LETTERED,
+                failed_again=replay.dead_letter_id,
+            )
+            found.append(each)
+        dead_letter_id = record.replay_of
+    return found

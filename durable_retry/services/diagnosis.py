@@ -1,0 +1,163 @@
+"""A diagnosis: each part that an operation needs, in their order, and whether it works.
+
+An orchestration goes through those that only it can try (`orchestrators/diagnosis.py`); the app looks at the
+others when it is asked how far that is.
+
+    storage, queues                looked at when asked
+    start, entity, timer, activity, index      reached by the orchestration
+"""
+
+import uuid
+from collections.abc import Awaitable
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Final, NotRequired, TypedDict, cast
+
+from azure.core.exceptions import AzureError
+from durabletask.client import OrchestrationStatus
+from pydantic import Field
+
+from durable_retry.engine.base.answers import Answer
+from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.names import DIAGNOSIS, OPERATIONS_QUEUE, QUEUE_SOURCE
+from durable_retry.engine.base.unreadable import StoredInstant, read_or, shaped
+from durable_retry.settings.configuration import registration
+from durable_retry.settings.group import SettingsError
+from durable_retry.stores.instances import Instance
+from durable_retry.stores.operations import index as operation_index
+from durable_retry.stores.storage import queues, tables
+from durable_retry.stores.task_hub import TaskHub
+
+
+class PartState(StrEnum):
+    """What is known of a part."""
+
+    OK = "ok"
+    WAITING = "waiting"
+    FAILED = "failed"
+
+
+class DiagnosedPart(Answer):
+    """One part that an operation needs."""
+
+    name: Annotated[str, Field(description="`storage`, `queues`, `start`, `entity`, `timer`, ...")]
+    state: PartState
+    detail: Annotated[str | None, Field(description="What was seen; null where there is nothing to say.")] = (
+        None
+    )
+    at: Annotated[datetime | None, Field(description="When the orchestration reached it.")] = None
+
+
+class Diagnosis(Answer):
+    """How far a diagnosis is: its parts in the order in which an operation needs them."""
+
+    diagnosis_id: str
+    role: Annotated[str, Field(description="Of the caller, as the app sees it.")]
+    caller: Annotated[str, Field(description="Name of the caller; `api` when it is not known.")]
+    parts: list[DiagnosedPart]
+
+
+REACHED: Final = ("start", "entity", "timer", "activity", "index")
+"""What the orchestration goes through."""
+
+_PARTITION: Final = "!diagnosis"
+"""Sorts before every list of the index."""
+
+
+async def start_diagnosis(hub: TaskHub) -> str:
+    """Start a diagnosis, and return its id.
+
+    Raises:
+        TaskHubUnavailableError: It could not be started.
+    """
+    diagnosis_id = f"{DIAGNOSIS}-{uuid.uuid4().hex}"
+    await hub.start_instance(DIAGNOSIS, diagnosis_id, {}, again=False)
+    return diagnosis_id
+
+
+async def find_diagnosis(hub: TaskHub, diagnosis_id: str, *, role: str, caller: str) -> Diagnosis | None:
+    """Return how far a diagnosis is; None when there is no such.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    if not diagnosis_id.startswith(f"{DIAGNOSIS}-"):
+        return None
+    instance = await hub.read_instance(diagnosis_id)
+    if instance is None:
+        return None
+    storage = await _look_at_part("storage", tables.read(operation_index.TABLE, _PARTITION, diagnosis_id))
+    parts = [storage, await _look_at_queues(), *reached_parts(instance)]
+    return Diagnosis(diagnosis_id=diagnosis_id, role=role, caller=caller, parts=parts)
+
+
+class _Failure(TypedDict):
+    """The part that failed, and why."""
+
+    part: str
+    detail: str
+
+
+class _Progress(TypedDict):
+    """The custom status of a diagnosis."""
+
+    reached: NotRequired[dict[str, StoredInstant]]
+    failed: NotRequired[_Failure]
+
+
+def reached_parts(instance: Instance) -> list[DiagnosedPart]:
+    """Return the parts that the orchestration goes through, by its custom status."""
+
+    def read() -> _Progress:
+        return cast("_Progress", shaped(_Progress, instance.custom_status or {}))
+
+    progress = read_or(read, lambda reason: _Progress(failed=_Failure(part=REACHED[0], detail=reason)))
+    reached, failed = progress.get("reached", {}), progress.get("failed")
+    if instance.runtime_status is OrchestrationStatus.FAILED and failed is None:
+        first = next((name for name in REACHED if name not in reached), REACHED[-1])
+        failed = _Failure(part=first, detail=instance.failure or "")
+    return [_reached_part(name, reached.get(name), failed) for name in REACHED]
+
+
+def _reached_part(name: str, at: str | None, failed: _Failure | None) -> DiagnosedPart:
+    if at is not None:
+        return DiagnosedPart(name=name, state=PartState.OK, at=from_rfc3339(at))
+    if failed is not None and failed["part"] == name:
+        return DiagnosedPart(name=name, state=PartState.FAILED, detail=failed["detail"])
+    return DiagnosedPart(name=name, state=PartState.WAITING)
+
+
+async def _look_at_queues() -> DiagnosedPart:
+    if not registration().wants(QUEUE_SOURCE):
+        return DiagnosedPart(name="queues", state=PartState.OK, detail="the app takes none from a queue")
+    return await _look_at_part("queues", _require_queue(OPERATIONS_QUEUE))
+
+
+class MissingQueueError(Exception):
+    """A queue that a trigger of the app listens to does not exist; nobody creates it by listening."""
+
+
+async def _require_queue(name: str) -> None:
+    if not await queues.exists(name):
+        raise MissingQueueError(f"the queue {name} does not exist")
+
+
+async def _look_at_part(name: str, look: Awaitable[object]) -> DiagnosedPart:
+    try:
+        await look
+    except (AzureError, SettingsError, MissingQueueError) as error:
+        detail = f"{type(error).__name__}: {tables.first_line(error)}"
+        return DiagnosedPart(name=name, state=PartState.FAILED, detail=detail)
+    return DiagnosedPart(name=name, state=PartState.OK)
+
+
+async def trouble_with_index(diagnosis_id: str) -> str:
+    """Write a row of the index of operations, read it and delete it; return what is wrong, "" for nothing."""
+    keys = {"PartitionKey": _PARTITION, "RowKey": diagnosis_id}
+    try:
+        await tables.merge(operation_index.TABLE, keys)
+        found = await tables.read(operation_index.TABLE, _PARTITION, diagnosis_id)
+        await tables.delete(operation_index.TABLE, _PARTITION, diagnosis_id)
+    except AzureError as error:
+        return f"{type(error).__name__}: {tables.first_line(error)}"
+    return "" if found is not None else "a row that was written is not there"

@@ -1,0 +1,140 @@
+"""What people and callers do with one operation: look at it, wait for its end, cancel it, retry it now.
+
+HTTP routes, `durable_retry.Operations` and bulk actions call these functions and add only their own form of
+the answer.
+"""
+
+from datetime import timedelta
+from typing import Any, Final
+
+from durable_retry import clock
+from durable_retry.engine.base.names import CANCEL_EVENT, RETRY_NOW_EVENT, OperationState
+from durable_retry.engine.facts import ActedOn
+from durable_retry.engine.operations.document import OperationDocument, SteeredOperation
+from durable_retry.engine.operations.operation import OperationInput, content_of
+from durable_retry.engine.operations.status import is_finished
+from durable_retry.errors import InstanceEndedError
+from durable_retry.facts import report
+from durable_retry.services.dead_letters.replay import replays_of
+from durable_retry.settings.configuration import masking_of
+from durable_retry.stores.operations.status import find_status, whole_document_of, with_parts
+from durable_retry.stores.task_hub import TaskHub
+
+_WAITING: Final = frozenset({OperationState.WAITING_RETRY.value, OperationState.WAITING_CIRCUIT.value})
+
+_WAIT_SECONDS: Final = 30.0
+"""How long one call to the task hub waits; it holds a connection meanwhile."""
+
+
+class NoSuchOperationError(LookupError):
+    """There is no operation of this id."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no such operation")
+
+
+class WrongOperationStateError(Exception):
+    """The state of the operation does not allow it; the text is a clause that says so."""
+
+
+async def find_operation(hub: TaskHub, operation_id: str) -> OperationDocument:
+    """Return an operation, with the replays of its dead letters.
+
+    Raises:
+        NoSuchOperationError: There is none of this id.
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    document = await _required_status(hub, operation_id)
+    replays = await replays_of(document)
+    return OperationDocument.read(document).model_copy(update={"replays": tuple(replays)})
+
+
+async def cancel(hub: TaskHub, operation_id: str, by: str | None) -> SteeredOperation:
+    """Ask an operation to end; an attempt under way ends first.
+
+    Args:
+        operation_id: Which.
+        by: Who asks for it; None when nobody said.
+
+    Returns:
+        Where it stood before.
+
+    Raises:
+        NoSuchOperationError: There is none of this id.
+        WrongOperationStateError: It has ended.
+        TaskHubUnavailableError: The task hub did not take it.
+    """
+    document = await _required_status(hub, operation_id)
+    if is_finished(document):
+        raise _wrong_state(document, "is finished and cannot be cancelled")
+    return await _send_wish(hub, document, CANCEL_EVENT, {"by": by})
+
+
+async def retry_now(hub: TaskHub, operation_id: str, by: str | None) -> SteeredOperation:
+    """End the present wait of an operation; arguments, result and errors as `cancel`."""
+    document = await _required_status(hub, operation_id)
+    if document["status"] not in _WAITING:
+        raise _wrong_state(document, "is not waiting")
+    # The event names the attempt that it is for: should this wait end first, the next one must not end early.
+    attempt = document["attempt_count"] + 1
+    return await _send_wish(hub, document, RETRY_NOW_EVENT, {"attempt": attempt, "by": by})
+
+
+async def end_within(hub: TaskHub, operation_id: str, seconds: float) -> OperationDocument | None:
+    """Return the last status document of an operation that is known to be there; None when it goes on.
+
+    Args:
+        operation_id: Which.
+        seconds: How long to wait for its end, on one connection to the task hub.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    ended = await hub.wait_for_end(operation_id, seconds)
+    return None if ended is None else OperationDocument.read(await with_parts(whole_document_of(ended)))
+
+
+async def ended_document(operation: OperationInput, document: dict[str, Any]) -> OperationDocument:
+    """Return a stored last document with what it was to do, which a submission of the same key says again."""
+    content = content_of(operation.to_json(), masking_of(operation.dependency))
+    return OperationDocument.read(await with_parts(document | content))
+
+
+async def wait_for_end(hub: TaskHub, operation_id: str, timeout_seconds: float) -> dict[str, Any]:
+    """Return the last status document of an operation once it has ended.
+
+    Raises:
+        NoSuchOperationError: There is none of this id.
+        TimeoutError: It has not ended in this time, and keeps running.
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    until = clock.now() + timedelta(seconds=timeout_seconds)
+    while not is_finished(document := await _required_status(hub, operation_id)):
+        left = (until - clock.now()).total_seconds()
+        if left <= 0:
+            raise TimeoutError(f"{operation_id} has not ended")
+        await hub.wait_for_end(operation_id, min(left, _WAIT_SECONDS))
+    return document
+
+
+async def _required_status(hub: TaskHub, operation_id: str) -> dict[str, Any]:
+    document = await find_status(hub, operation_id)
+    if document is None:
+        raise NoSuchOperationError
+    return document
+
+
+async def _send_wish(
+    hub: TaskHub, document: dict[str, Any], event: str, data: dict[str, Any]
+) -> SteeredOperation:
+    """Send a person's wish to the orchestration, and report it."""
+    try:
+        await hub.raise_event(document["operation_id"], event, data)
+    except InstanceEndedError:
+        raise WrongOperationStateError("the operation has ended meanwhile") from None
+    report(ActedOn(document, event, data["by"]))
+    return SteeredOperation(operation_id=document["operation_id"], status=OperationState(document["status"]))
+
+
+def _wrong_state(document: dict[str, Any], what: str) -> WrongOperationStateError:
+    return WrongOperationStateError(f"the operation {what}: its status is {document['status']}")

@@ -1,0 +1,107 @@
+"""The queue `operations`: put an operation on it, read its messages, and keep those that it gave up."""
+
+import base64
+import json
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE, DeadLetterReason
+from durable_retry.engine.operations.envelope import EventName, ParsedEnvelope
+from durable_retry.engine.operations.naming import ScopedKey, event_scope, explicit_scope, visible
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.sources.arrivals import Arrival
+from durable_retry.services.operations.submit import Submission, resolve
+from durable_retry.services.sources import Refusal, keep_refused
+from durable_retry.settings.sources import max_dequeue_count
+from durable_retry.stores.storage.queues import delete_taken, send_message, take_left
+
+_ENQUEUE_SOURCE: Final = "/api/operations/enqueue"
+"""The event source of an envelope that is made here."""
+
+_GIVEN_UP: Final = Refusal(
+    DeadLetterReason.POISON_MESSAGE,
+    "the queue gave it up: every delivery ended before it could be taken over",
+)
+
+_POISON_AGAIN_SECONDS: Final = 60
+"""Until a poisoned message is delivered again that storage did not take: time for it to recover."""
+
+
+async def enqueue(submission: Submission, now: datetime) -> OperationInput:
+    """Put an operation on the queue, which delivers it until it is started; return what will start.
+
+    Raises:
+        InvalidInputError: With every mistake.
+        MessageRefusedError: It is too large for a message.
+    """
+    named = replace(submission, name=_name_in_queue(submission.name))
+    operation = resolve(named, source=QUEUE_SOURCE, now=now)
+    await send_message(OPERATIONS_QUEUE, json.dumps(message_of(named)))
+    return operation
+
+
+def message_of(submission: Submission) -> dict[str, Any]:
+    """Return the message that the queue's function names in the same way.
+
+    A storage queue has no headers: an event's name and the trace context travel in an envelope.
+    """
+    envelope, name = submission.envelope or ParsedEnvelope({}), submission.name
+    body = dict(envelope.payload)
+    event = envelope.event
+    if event is None or name.scope == explicit_scope(""):
+        body["key"], event = name.key, EventName(_ENQUEUE_SOURCE, name.key)
+        if submission.trace is None:
+            return body
+    attributes = {"specversion": "1.0", "id": event.id, "source": event.source, "type": "operation"}
+    trace = {} if submission.trace is None else submission.trace.to_json()
+    return {**attributes, **trace, "data": body}
+
+
+def _name_in_queue(name: ScopedKey) -> ScopedKey:
+    """Keep tenants apart: a message does not say whose it is, so its key has to."""
+    if name.scope in {explicit_scope(""), event_scope("")}:
+        return name
+    return ScopedKey(explicit_scope(""), visible(f"{name.scope}/{name.key}"))
+
+
+async def return_poison(body: bytes) -> None:
+    """Put a message back into the poison queue as a new one, to be delivered after a pause."""
+    text = body.decode(errors="replace")
+    await send_message(POISON_QUEUE, text, hidden_seconds=_POISON_AGAIN_SECONDS)
+
+
+async def keep_left_poison() -> None:
+    """Keep what is left in `operations-poison` and was delivered too often to come again."""
+    for message in await take_left(POISON_QUEUE, max_dequeue_count()):
+        await keep_poison(message.id, message.body)
+        await delete_taken(POISON_QUEUE, message)
+
+
+async def keep_poison(message_id: str, body: bytes) -> None:
+    """Keep a message that the queue gave up as a dead letter."""
+    arrival = Arrival(
+        source=QUEUE_SOURCE, body=plain_body(body), place=OPERATIONS_QUEUE, native_id=message_id
+    )
+    await keep_refused(arrival, _GIVEN_UP)
+
+
+def decoded(text: str) -> str:
+    """Return a queue message's JSON text: many SDKs write messages in base64, and host.json says `none`.
+
+    JSON never looks like base64 of JSON: it begins with a brace, which the alphabet of base64 does not have.
+    """
+    stripped = text.strip()
+    try:
+        inside = "" if stripped.startswith("{") else base64.b64decode(stripped, validate=True).decode()
+    except ValueError:  # not base64, or not UTF-8 in it
+        return text
+    return inside if inside.lstrip().startswith("{") else text
+
+
+def plain_body(body: bytes) -> bytes:
+    """Return a message's bytes as `decoded` returns its text; what is no text stays as it is."""
+    try:
+        return decoded(body.decode()).encode()
+    except UnicodeDecodeError:
+        return body

@@ -1,0 +1,344 @@
+"""What all message sources share: each message becomes an operation, or a dead letter, one by one.
+
+A message that is wrong itself becomes a dead letter at once: it would be wrong the next time too. A failure
+of the app or of Azure raises `NotAcceptedError`, and the source delivers the message again. There is no third
+result.
+
+Backpressure: while the task hub or a dependency is far behind, a source's message waits before it is started.
+An HTTP caller would wait too, so beyond its limits a submission is refused at once (`HttpAdmission`).
+`BackpressureMonitor` samples one started operation per dependency, the probe: it reads its status at most
+once a second while more operations arrive. `engine.sources.arrivals` judges that status.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cache
+from itertools import groupby
+from typing import Final
+
+from azure.core.exceptions import AzureError
+
+from durable_retry import clock
+from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.operations.envelope import parse_envelope
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.sources.arrivals import (
+    Arrival,
+    Backpressure,
+    LagLimits,
+    MalformedBodyError,
+    kept_text,
+    lag_reading,
+    read_message,
+)
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.services.operations.submit import (
+    KeyReused,
+    Naming,
+    Started,
+    UnknownTargetError,
+    parse,
+    resolve,
+    submit,
+)
+from durable_retry.settings.configuration import app_settings
+from durable_retry.settings.sources import IntakeSettings, intake_settings
+from durable_retry.stores.dead_letters.records import keep_message
+from durable_retry.stores.operations.status import document_of
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.telemetry.spans import DEAD_LETTER_ID, DEAD_LETTER_REASON, SOURCE
+
+SAMPLE_INTERVAL: Final = timedelta(seconds=1)
+
+_log = logging.getLogger(__name__)
+
+
+class BehindError(Exception):
+    """Something is far behind; the arrival should be delivered again later."""
+
+    def __init__(self, backpressure: Backpressure, dependency: str) -> None:
+        what = "the task hub" if backpressure is Backpressure.TASK_HUB else f"the dependency {dependency}"
+        super().__init__(f"{what} is far behind")
+
+
+@dataclass(slots=True)
+class BackpressureProbe:
+    """One started operation whose status is sampled."""
+
+    operation_id: str
+    started_at: datetime
+    sampled_at: datetime
+    backpressure: Backpressure | None = None
+
+
+@dataclass(slots=True)
+class BackpressureMonitor:
+    """How far the task hub and dependencies are behind, as this process sampled it.
+
+    Attributes:
+        limits: Above these lags something counts as far behind.
+        pause_seconds: Maximum wait of `admit`.
+        sleep: Async sleep in seconds.
+        probes: By dependency.
+    """
+
+    limits: LagLimits
+    pause_seconds: float
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    probes: dict[str, BackpressureProbe] = field(default_factory=dict)
+
+    def note_start(self, operation: OperationInput) -> None:
+        """Make a started operation the probe of its dependency, unless there is one."""
+        now = clock.now()
+        self.probes.setdefault(operation.dependency, BackpressureProbe(operation.operation_id, now, now))
+
+    async def admit(self, hub: TaskHub, dependency: str, *, may_be_left: bool) -> None:
+        """Wait until nothing is behind, at most `pause_seconds`.
+
+        Args:
+            dependency: The dependency of the operation to start.
+            may_be_left: Whether the caller can give the arrival back to its source.
+
+        Raises:
+            BehindError: Something is still behind, and the arrival may be given back.
+            errors.TaskHubUnavailableError: The task hub did not answer.
+        """
+        until = clock.now() + timedelta(seconds=self.pause_seconds)
+        while (backpressure := await self.backpressure(hub, dependency)) is not None:
+            left_seconds = (until - clock.now()).total_seconds()
+            if left_seconds > 0:
+                await self.sleep(min(left_seconds, SAMPLE_INTERVAL.total_seconds()))
+            elif may_be_left:
+                raise BehindError(backpressure, dependency)
+            else:
+                _log.warning("%s is far behind; an arrival is started all the same", backpressure.value)
+                return
+
+    async def backpressure(self, hub: TaskHub, dependency: str) -> Backpressure | None:
+        """Return what is behind for a dependency's operations; None when nothing is."""
+        for name in tuple(self.probes):  # any dependency's probe can show that the task hub is behind
+            await self._sample_probe(hub, name)
+        found = {name: probe.backpressure for name, probe in self.probes.items()}
+        if Backpressure.TASK_HUB in found.values():
+            return Backpressure.TASK_HUB
+        return found.get(dependency)
+
+    async def _sample_probe(self, hub: TaskHub, dependency: str) -> None:
+        probe, now = self.probes.get(dependency), clock.now()
+        if probe is None or now - probe.sampled_at < SAMPLE_INTERVAL:
+            return
+        probe.sampled_at = now  # before the read: concurrent callers use the last result
+        instance = await hub.read_instance(probe.operation_id)
+        state = None if instance is None else str(document_of(instance)["status"])
+        look = lag_reading(state, (now - probe.started_at).total_seconds(), self.limits)
+        probe.backpressure = look.backpressure
+        if look.is_over and self.probes.get(dependency) is probe:
+            del self.probes[dependency]
+
+
+class OverloadedError(Exception):
+    """A submission is refused for now; the text says why, and the same request may be sent again later."""
+
+
+@dataclass(slots=True)
+class HttpAdmission:
+    """Refuses submissions over HTTP before they pile up: in this process, or in the task hub.
+
+    Attributes:
+        limit: Submissions under way at once; 0 means no limit.
+        monitor: Samples whether the task hub is far behind.
+        under_way: Submissions that were admitted and are not answered.
+    """
+
+    limit: int
+    monitor: BackpressureMonitor
+    under_way: int = 0
+
+    @asynccontextmanager
+    async def admitted(self, hub: TaskHub) -> AsyncIterator[None]:
+        """Hold a place among the submissions under way.
+
+        Raises:
+            OverloadedError: There is none, or the task hub is far behind.
+            errors.TaskHubUnavailableError: The task hub did not answer.
+        """
+        if 0 < self.limit <= self.under_way:
+            raise OverloadedError(f"{self.limit} submissions are under way in this process already")
+        self.under_way += 1
+        try:
+            seconds = self.monitor.limits.task_hub_seconds
+            if seconds > 0 and await self.monitor.backpressure(hub, "") is not None:
+                raise OverloadedError(f"an operation has not begun within {seconds:g} s of its start")
+            yield
+        finally:
+            self.under_way -= 1
+
+
+_NOT_THE_MESSAGE: Final = (TaskHubUnavailableError, AzureError, BehindError, OSError)
+"""Failures that another delivery of the same message may not meet."""
+
+MAX_DETAIL_CHARS: Final = 2_000
+"""A document can have more mistakes than a person reads."""
+
+
+class NotAcceptedError(Exception):
+    """Some messages are left to their source, which delivers them again; the others were accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a message can never become an operation."""
+
+    reason: DeadLetterReason
+    detail: str
+
+
+@dataclass(slots=True)
+class Intake:
+    """What the sources of one process share.
+
+    Attributes:
+        settings: The settings of the sources.
+        backpressure: Slows the intake down while the task hub or a dependency is far behind.
+        starts: Bounds how many starts are under way at once.
+    """
+
+    settings: IntakeSettings
+    backpressure: BackpressureMonitor
+    starts: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.starts = asyncio.Semaphore(self.settings.intake_concurrency)
+
+    async def accept(self, hub: TaskHub, arrival: Arrival) -> None:
+        """Accept one message: afterwards it is an operation, or a dead letter.
+
+        Args:
+            arrival: As its source delivered it.
+
+        Raises:
+            NotAcceptedError: It is neither, and should be delivered again.
+        """
+        try:
+            refusal = await self._start_or_refuse(hub, arrival)
+            if refusal is not None:
+                await keep_refused(arrival, refusal)
+        except _NOT_THE_MESSAGE as error:
+            raise NotAcceptedError(f"{arrival.source} {arrival.native_id}: {error}") from error
+
+    async def accept_all(self, hub: TaskHub, arrivals: Sequence[Arrival]) -> list[Arrival]:
+        """Accept a batch: one bad message neither fails nor blocks the others.
+
+        Where the settings ask for order, messages of one partition follow each other: one that is not
+        accepted holds up those behind it. Otherwise all are accepted side by side.
+
+        Returns:
+            What is left. The whole batch may come again, which starts nothing twice.
+        """
+        lines = (
+            _lines_by_partition(arrivals)
+            if self.settings.keeps_order
+            else [[arrival] for arrival in arrivals]
+        )
+        left = await asyncio.gather(*(self._accept_line(hub, line) for line in lines))
+        return [arrival for line in left for arrival in line]
+
+    async def _accept_line(self, hub: TaskHub, line: Sequence[Arrival]) -> Sequence[Arrival]:
+        """Accept messages one after the other; return those from the first that is not accepted."""
+        for position, arrival in enumerate(line):
+            try:
+                await self.accept(hub, arrival)
+            except NotAcceptedError as error:
+                _log.warning("left for later: %s", error)
+                return line[position:]
+        return ()
+
+    async def _start_or_refuse(self, hub: TaskHub, arrival: Arrival) -> Refusal | None:
+        """Start the operation of a message, or return why it never can be started."""
+        try:
+            return await self._submit_arrival(hub, arrival, self.operation_of(arrival))
+        except MalformedBodyError as error:
+            return Refusal(DeadLetterReason.MALFORMED_JSON, str(error))
+        except UnknownTargetError as error:
+            return Refusal(DeadLetterReason.UNKNOWN_DEPENDENCY, str(error))
+        except InvalidInputError as error:
+            return Refusal(DeadLetterReason.VALIDATION_FAILED, str(error))
+        except _NOT_THE_MESSAGE:
+            raise
+        except Exception as error:  # noqa: BLE001 - an unforeseen one must not block the source for ever
+            _log.exception("a message from %s cannot be accepted", arrival.source)
+            return Refusal(DeadLetterReason.POISON_MESSAGE, f"accepting it failed: {type(error).__name__}")
+
+    def operation_of(self, arrival: Arrival) -> OperationInput:
+        """Return the operation that a message starts.
+
+        Raises:
+            InvalidInputError: It starts none.
+        """
+        document = read_message(arrival.body, max_bytes=app_settings().max_body_bytes)
+        naming = Naming(fields=tuple(self.settings.pointers_for(arrival.source)), own=arrival.name)
+        submission = parse(parse_envelope(document), naming, arrival.trace)
+        return resolve(submission, source=arrival.source, now=clock.now())
+
+    async def _submit_arrival(
+        self, hub: TaskHub, arrival: Arrival, operation: OperationInput
+    ) -> Refusal | None:
+        await self.backpressure.admit(hub, operation.dependency, may_be_left=arrival.may_be_left)
+        async with self.starts:
+            result = await submit(hub, operation)
+        match result:
+            case KeyReused():
+                return Refusal(DeadLetterReason.VALIDATION_FAILED, "the key belongs to another request")
+            case Started():
+                self.backpressure.note_start(operation)
+        return None
+
+
+async def keep_refused(arrival: Arrival, refusal: Refusal) -> None:
+    """Keep a message as a dead letter, with its raw text.
+
+    Raises:
+        azure.core.exceptions.AzureError: It could not be kept.
+    """
+    dead_letter_id = await keep_message(
+        kept_text(arrival.body),
+        source=arrival.source,
+        message_id=arrival.message_id,
+        reason=refusal.reason,
+        detail=refusal.detail[:MAX_DETAIL_CHARS],
+        now=clock.now(),
+    )
+    reason = refusal.reason.value
+    _log.warning(
+        "%s %s is dead letter %s: %s",
+        arrival.source,
+        arrival.message_id,
+        dead_letter_id,
+        reason,
+        extra={SOURCE: arrival.source, DEAD_LETTER_ID: dead_letter_id, DEAD_LETTER_REASON: reason},
+    )
+
+
+@cache
+def intake() -> Intake:
+    """Return this process's intake, made at first use."""
+    settings = intake_settings()
+    return Intake(settings, BackpressureMonitor(settings.lag, settings.intake_pause_seconds))
+
+
+@cache
+def http_admission() -> HttpAdmission:
+    """Return this process's admission of submissions over HTTP, made at first use."""
+    settings = intake_settings()
+    return HttpAdmission(settings.http_concurrency, BackpressureMonitor(settings.http_lag, pause_seconds=0.0))
+
+
+def _lines_by_partition(arrivals: Sequence[Arrival]) -> list[list[Arrival]]:
+    """Group messages by partition; within one they keep their order."""
+    by_partition = sorted(arrivals, key=lambda arrival: arrival.partition)
+    return [list(line) for _, line in groupby(by_partition, key=lambda arrival: arrival.partition)]

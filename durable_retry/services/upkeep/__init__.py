@@ -1,0 +1,1 @@
+"""Upkeep: what repairs, completes and removes while nobody watches."""

@@ -1,0 +1,256 @@
+"""Upkeep of the index of operations and of histories: add what processes lost, remove what is old."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import batched
+from typing import Final
+
+from durabletask.client import OrchestrationStatus
+from durabletask.internal import orchestrator_service_pb2 as pb
+
+from durable_retry import clock
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import UnreadableRecordError
+from durable_retry.engine.base.names import (
+    DIAGNOSIS,
+    ORCHESTRATIONS,
+    RETENTION,
+    OperationState,
+    outbox_instance,
+)
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.operations.status import last_error
+from durable_retry.services.upkeep.lost_ends import complete_lost_end
+from durable_retry.settings.configuration import function_name
+from durable_retry.stores.operations.index import (
+    TABLE,
+    OperationEntry,
+    OperationList,
+    buckets,
+    close_gap,
+    gaps,
+    remove_older,
+)
+from durable_retry.stores.operations.key_record import expire_record, purge_record, read_record
+from durable_retry.stores.operations.notes import is_listed, note_document, write_noted
+from durable_retry.stores.operations.status import (
+    OperationPreview,
+    find_status,
+    has_ended,
+    preview_of,
+    scan_operations,
+)
+from durable_retry.stores.storage import rounds
+from durable_retry.stores.task_hub import ENDED_WELL, ID_PREFIX, Selection, TaskHub
+
+LOST_AFTER: Final = timedelta(minutes=3)
+"""A process that holds unwritten entries renews its row more often than this."""
+
+PURGED_AT_ONCE: Final = 32
+
+SETTLED_AFTER: Final = timedelta(hours=1)
+"""A task hub purges no entity that changed lately: the entity remembers recent messages, to put later ones in
+order. On Azure Storage for half an hour (`entityMessageReorderWindowInMinutes`)."""
+
+_NEEDED_FOR: Final = timedelta(days=1)
+"""A history waits for the completion of its record no longer: two dozen rounds of `purge_others`."""
+
+_log = logging.getLogger(__name__)
+
+
+_PLACE: Final = "lost-notes"
+
+
+async def add_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
+    """Add to the index what ended processes had not written; return how many operations that concerned.
+
+    First the operations that were accepted since, at once. Then those that were accepted before and changed
+    since: the task hub finds them only by reading all its instances, which goes on in the next run.
+
+    Args:
+        now: The present.
+        seconds: When to stop reading all instances.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer; the next run repeats it.
+    """
+    place = await rounds.read_round(TABLE, _PLACE)
+    is_new = place.after == rounds.FIRST
+    begun_at = now if is_new else read_or(lambda: from_rfc3339(place.begun_at), lambda _: now)
+    # Those that are found meanwhile have a round of their own: this one may have passed what they lost.
+    lost = await gaps(begun_at - LOST_AFTER)
+    if not lost:
+        return 0
+    since = min(lost.values())
+    failed = await _noted(OperationList.FAILED, None)
+    added = await _add_accepted(hub, since, now, failed) if is_new else 0
+    stop_at, after = clock.monotonic_seconds() + seconds, place.after
+    while True:
+        page = await hub.instance_page(
+            Selection(created_before=since), None if after == rounds.FIRST else after
+        )
+        changed = [each for each in page.instances if _changed_at(each) >= since]
+        added += sum([await _add(hub, preview_of(each), failed, is_known=True) for each in changed])
+        after = page.following or rounds.FIRST
+        if after == rounds.FIRST or clock.monotonic_seconds() >= stop_at:
+            break
+    await write_noted()
+    if after == rounds.FIRST:
+        for name in lost:
+            await close_gap(name)
+    await rounds.write_round(TABLE, rounds.Round(after, to_rfc3339(begun_at)), _PLACE)
+    _log.warning("added %d operations to the index that an ended process had not written", added)
+    return added
+
+
+async def _noted(kind: OperationList, since: datetime | None) -> dict[str, OperationState | None]:
+    """Return the operations of a list with their states there, of those created since; None for all."""
+    noted: dict[str, OperationState | None] = {}
+    async for begin, _, entries in buckets(kind, None):
+        # A replay is listed once more, at its own time, before.
+        noted = {each.operation_id: each.status for each in entries} | noted
+        if since is not None and begin <= since:
+            break
+    return noted
+
+
+async def _add_accepted(
+    hub: TaskHub, since: datetime, now: datetime, failed: Mapping[str, OperationState | None]
+) -> int:
+    known = await _noted(OperationList.ALL, since)
+    added = 0
+    async for one in scan_operations(hub, created_after=since, created_before=now - LOST_AFTER):
+        added += await _add(hub, one, failed, is_known=one.operation_id in known)
+    return added
+
+
+async def _add(
+    hub: TaskHub, seen: OperationPreview, failed: Mapping[str, OperationState | None], *, is_known: bool
+) -> bool:
+    """Add an operation that the index does not have, or not as it is; return whether it was added."""
+    if is_known and is_listed(seen.status, failed.get(seen.operation_id)):
+        return False
+    document = await find_status(hub, seen.operation_id)
+    if document is None:
+        return False
+    note_document(document, last_error(document), is_known=is_known)
+    return True
+
+
+def _changed_at(instance: pb.OrchestrationState) -> datetime:
+    changed_at: datetime = instance.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC)
+    return changed_at
+
+
+async def remove_record(hub: TaskHub, operation_id: str, now: datetime) -> bool:
+    """Remove the record of a key whose operation's history goes; later, if its time is not over yet.
+
+    Returns:
+        Whether the history may go. A record that is in progress is completed from it, if its operation has
+        ended: by a signal, which may be lost again. A later round sees what became of that.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer; the next run repeats it.
+    """
+    try:
+        record = await read_record(hub, operation_id)
+    except UnreadableRecordError as error:
+        _log.warning("the record of %s cannot be read, and stays: %s", operation_id, error)
+        return True
+    if record is None:
+        return True
+    if record.expires_at is None:
+        return not await complete_lost_end(hub, operation_id)
+    is_settled = record.expires_at <= now - SETTLED_AFTER
+    if not is_settled or not await purge_record(hub, operation_id):
+        await expire_record(hub, operation_id, max(record.expires_at, now))
+    return True
+
+
+async def remove_old(
+    hub: TaskHub, created_before: datetime, now: datetime, part: int = 0, parts: int = 1
+) -> AsyncGenerator[int]:
+    """Purge the histories of operations created before an instant, their records, and their index entries.
+
+    The index finds them at a cost that depends on their number: a task hub reads all its instances for that.
+    In the list of those that failed, an operation that has not ended keeps its entry; its history is purged
+    when its end is noted in the index, or by `purge_others`. So is one that `remove_record` still needs.
+
+    Args:
+        created_before: Aware UTC instant.
+        now: The present.
+        part: The part of the index, from 0.
+        parts: How many there are.
+
+    Yields:
+        How many entries were removed, ten seconds of operations at a time.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer; the next run goes on.
+    """
+
+    async def is_needed(entry: OperationEntry) -> bool:
+        return not await has_ended(hub, entry.operation_id)
+
+    async def purge_one(operation_id: str) -> None:
+        if await remove_record(hub, operation_id, now):
+            await hub.purge_ended_well(operation_id, created_before)
+
+    async def purge(entries: Sequence[OperationEntry]) -> None:
+        for some in batched(entries, PURGED_AT_ONCE, strict=False):
+            await asyncio.gather(*(purge_one(each.operation_id) for each in some))
+
+    for kind in OperationList:
+        before_removal = purge if kind is OperationList.ALL else None
+        async for removed in remove_older(kind, created_before, is_needed, before_removal, (part, parts)):
+            yield removed
+
+
+_PREFIXES: Final = (
+    *(ID_PREFIX, outbox_instance(""), f"{RETENTION}-", f"{DIAGNOSIS}-"),
+    *("batch-", "saga-", "replay-", "bulk-", "release-", "call-"),
+)
+"""What the ids of this engine's instances begin with."""
+
+
+async def purge_others(hub: TaskHub, started_before: datetime, now: datetime, after: str) -> tuple[int, str]:
+    """Purge finished orchestrations of this engine that started before an instant, one page of the task hub.
+
+    The task hub's own purge by time takes no names: it would purge those of the app around the engine too.
+
+    Args:
+        started_before: Aware UTC instant.
+        now: The present.
+        after: Where the step before ended; `rounds.FIRST` for the first.
+
+    Returns:
+        How many, and the next `after`.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    place, _, token = ("0", "", "") if after == rounds.FIRST else after.partition("|")
+    prefix = _PREFIXES[int(place)]
+    failed = () if prefix == ID_PREFIX else (OrchestrationStatus.FAILED,)
+    wanted = Selection(runtime_statuses=(*ENDED_WELL, *failed), created_before=started_before, prefix=prefix)
+    page = await hub.instance_page(wanted, token or None)
+    names = {function_name(name) for name in ORCHESTRATIONS}
+
+    async def purge_one(state: pb.OrchestrationState) -> bool:
+        may_go = prefix != ID_PREFIX or await remove_record(hub, state.instanceId, now)
+        was_seen = state.createdTimestamp.ToDatetime(tzinfo=UTC) < started_before - _NEEDED_FOR
+        had_ended = state.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC) < now - _NEEDED_FOR
+        if not may_go and not (was_seen and had_ended):
+            return False
+        await hub.purge_instance(state.instanceId)
+        return True
+
+    purged = 0
+    for few in batched((each for each in page.instances if each.name in names), PURGED_AT_ONCE, strict=False):
+        purged += sum(await asyncio.gather(*map(purge_one, few)))
+    if page.following is not None:
+        return purged, f"{place}|{page.following}"
+    following = int(place) + 1
+    return purged, f"{following}|" if following < len(_PREFIXES) else rounds.FIRST

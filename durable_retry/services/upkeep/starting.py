@@ -1,0 +1,58 @@
+"""Whether accepted operations begin: a host that drops messages leaves them pending, without an error."""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Final
+
+from durable_retry.engine.base.names import OperationState
+from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets
+from durable_retry.stores.operations.status import find_status
+from durable_retry.stores.task_hub import TaskHub
+
+LOOKED_AT: Final = 5
+"""The newest operations that are old enough: one that hangs by itself says little, all of them say enough."""
+
+_OLDEST: Final = timedelta(days=1)
+"""Operations accepted earlier say nothing of today."""
+
+
+async def seconds_without_a_start(hub: TaskHub, now: datetime, patience: timedelta) -> float:
+    """Return for how long accepted operations have not begun; 0.0 while they begin.
+
+    It looks at the newest operations that are older than `patience`. One that has made an attempt, waits for
+    its circuit, a limit or a retry, or has ended, has begun. The cost is a request for the index, and one for
+    each operation that the index does not show as begun.
+
+    Args:
+        now: Aware UTC instant.
+        patience: After which an operation is expected to have begun.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+        azure.core.exceptions.AzureError: Storage did not.
+    """
+    newest = await _newest_entries(now - patience, now - _OLDEST)
+    if not newest or not all(await asyncio.gather(*(_is_pending(hub, each) for each in newest))):
+        return 0.0
+    return (now - min(each.created_at for each in newest)).total_seconds()
+
+
+async def _newest_entries(before: datetime, after: datetime) -> list[OperationEntry]:
+    found: list[OperationEntry] = []
+    async for begin, _, entries in buckets(OperationList.ALL, before):
+        found.extend(each for each in entries if after < each.created_at <= before)
+        if len(found) >= LOOKED_AT or begin <= after:
+            break
+    return found[:LOOKED_AT]
+
+
+async def _is_pending(hub: TaskHub, entry: OperationEntry) -> bool:
+    if entry.status is not None and entry.status is not OperationState.PENDING:
+        return False
+    document = await find_status(hub, entry.operation_id)
+    return (
+        document is not None
+        and document["status"] == OperationState.PENDING
+        and not document["attempts"]
+        and not document.get("waits")
+    )

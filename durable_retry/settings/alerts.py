@@ -1,0 +1,253 @@
+"""App settings of alerts: thresholds, and who receives a message."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache, partial
+from hashlib import sha256
+from typing import Annotated, Any, ClassVar, Final
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator
+
+from durable_retry.engine.base.text import Secret
+from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.config.dependency import WebhookSecretError, signing_key
+from durable_retry.settings.group import SettingsGroup, setting
+
+_WEBHOOK: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}):(/.*)")
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_HOW_TO_MAKE: Final = "make one with: openssl rand -base64 32"
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Above these values an alert is raised; 0 switches one off.
+
+    Attributes:
+        dead_letters: Number of open dead letters.
+        dead_letter_age_seconds: Age of the oldest open dead letter.
+        outbox_lag_seconds: Age of the oldest event that is not sent yet.
+        circuit_open_seconds: How long a circuit has let no call through.
+        retries_exhausted_per_hour: Number of operations that became dead letters in the last hour because
+            their attempts were used up.
+        not_starting: For how many seconds accepted operations have not begun.
+        task_hub_away_seconds: How long the task hub has not answered.
+    """
+
+    dead_letters: float = 100.0
+    dead_letter_age_seconds: float = 86_400.0
+    outbox_lag_seconds: float = 300.0
+    circuit_open_seconds: float = 300.0
+    retries_exhausted_per_hour: float = 50.0
+    not_starting: float = 120.0
+    task_hub_away_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Where alerts are sent: a configured dependency, and the path there."""
+
+    dependency: str
+    path: str
+
+    @property
+    def name(self) -> str:
+        """By which deliveries are kept."""
+        return f"dependency:{self.dependency}:{self.path}"
+
+
+class Format(StrEnum):
+    """The form of message that a receiver of alerts takes."""
+
+    WEBHOOK = "webhook"
+    SLACK = "slack"
+    TEAMS = "teams"
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A URL that alerts are posted to. Its path is often a credential, so the URL is a secret."""
+
+    format: Format
+    url: Secret
+
+    @property
+    def host(self) -> str:
+        """The part of the URL that may be shown."""
+        return urlsplit(self.url.reveal()).hostname or ""
+
+    @property
+    def name(self) -> str:
+        """By which deliveries are kept; another URL is another receiver."""
+        return f"{self.format}:{self.host}:{sha256(self.url.reveal().encode()).hexdigest()[:8]}"
+
+
+def _parsed_webhook(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    found = _WEBHOOK.fullmatch(text)
+    if found is None:
+        raise ValueError(f"must look like dependency:/path, not {text!r}")
+    return Webhook(found[1], found[2])
+
+
+def _parsed_receivers(form: Format, example: str, text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    urls = tuple(dict.fromkeys(text.split()))
+    # Without the value: its path may be a credential.
+    how = f"write one such as {example}, several with a space between"
+    wrong = [
+        Problem("", f"URL {number} is not an https URL with a host; {how}")
+        for number, url in enumerate(urls, 1)
+        if not _is_postable(url)
+    ]
+    if wrong:
+        raise InvalidInputError(wrong)
+    return tuple(Receiver(form, Secret(url)) for url in urls)
+
+
+def _is_postable(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return False
+    is_local = parts.scheme == "http" and host in _LOOPBACK
+    return bool(host) and (parts.scheme == "https" or is_local) and url.isascii() and url.isprintable()
+
+
+def _signing_keys(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    secrets = tuple(Secret(part) for part in text.split())
+    wrong = []
+    for number, secret in enumerate(secrets, 1):
+        try:
+            signing_key(secret)
+        except WebhookSecretError as error:
+            wrong.append(Problem("", f"secret {number} {error}; {_HOW_TO_MAKE}"))
+    if wrong:
+        raise InvalidInputError(wrong)
+    return secrets
+
+
+def _urls_validator(form: Format, example: str) -> BeforeValidator:
+    return BeforeValidator(partial(_parsed_receivers, form, example))
+
+
+_DEFAULTS: Final = Thresholds()
+
+
+class AlertSettings(SettingsGroup):
+    """When alerts are raised, and who gets them; 0 switches a threshold off."""
+
+    heading: ClassVar[str] = "Alerts"
+
+    alert_dead_letters: float = setting(
+        "Alert when there are more open dead letters; 0 = off.", _DEFAULTS.dead_letters, least=0
+    )
+    alert_dead_letter_age_seconds: float = setting(
+        "Alert when the oldest open dead letter is older; 0 = off.",
+        _DEFAULTS.dead_letter_age_seconds,
+        unit="s",
+        least=0,
+    )
+    alert_outbox_lag_seconds: float = setting(
+        "Alert when an event waits longer to be sent; 0 = off.",
+        _DEFAULTS.outbox_lag_seconds,
+        unit="s",
+        least=0,
+    )
+    alert_circuit_open_seconds: float = setting(
+        "Alert when a circuit is open for longer; 0 = off.",
+        _DEFAULTS.circuit_open_seconds,
+        unit="s",
+        least=0,
+    )
+    alert_retries_exhausted_per_hour: float = setting(
+        "Alert when more operations used up their attempts in the last hour; 0 = off.",
+        _DEFAULTS.retries_exhausted_per_hour,
+        least=0,
+    )
+    alert_not_starting_seconds: float = setting(
+        "Alert, and degraded health, when accepted operations have not begun for longer; 0 = off.",
+        _DEFAULTS.not_starting,
+        unit="s",
+        least=0,
+    )
+    alert_task_hub_away_seconds: float = setting(
+        "Alert when the task hub has not answered for longer, by checks a minute apart; 0 = off.",
+        _DEFAULTS.task_hub_away_seconds,
+        unit="s",
+        least=0,
+    )
+    alert_webhook: Annotated[Webhook | None, BeforeValidator(_parsed_webhook)] = setting(
+        "Dependency that receives alerts, `dependency:/path`, by an operation of its own. Not set: none.",
+        None,
+    )
+    alert_webhook_url: Annotated[
+        tuple[Receiver, ...], _urls_validator(Format.WEBHOOK, "https://alerts.example.com/durable-retry")
+    ] = setting(
+        "https URLs that receive alerts as JSON, signed, separated by spaces. Not set: none.", (), secret=True
+    )
+    alert_webhook_secret: Annotated[tuple[Secret, ...], BeforeValidator(_signing_keys)] = setting(
+        "Signs what `ALERT_WEBHOOK_URL` gets: base64 of 24 to 64 bytes, with or without `whsec_` before it; "
+        "several, separated by spaces, all sign.",
+        (),
+        secret=True,
+    )
+    alert_slack_url: Annotated[
+        tuple[Receiver, ...], _urls_validator(Format.SLACK, "https://hooks.slack.com/services/T000/B000/XXXX")
+    ] = setting(
+        "Incoming webhooks of Slack that receive alerts, separated by spaces. Not set: none.", (), secret=True
+    )
+    alert_teams_url: Annotated[
+        tuple[Receiver, ...], _urls_validator(Format.TEAMS, "https://example.logic.azure.com/workflows/...")
+    ] = setting(
+        "Webhooks of Teams workflows that receive alerts, separated by spaces. Not set: none.",
+        (),
+        secret=True,
+    )
+    website_hostname: str = setting(
+        "Host name of the Function App; Azure sets it. Messages about alerts link to the dashboard there."
+    )
+
+    @classmethod
+    def mistakes_across(cls, environ: Mapping[str, str]) -> Iterator[Problem]:
+        """Refuse messages that nobody could check."""
+        url, secret = cls.name_of("alert_webhook_url"), cls.name_of("alert_webhook_secret")
+        texts = cls.texts_in(environ)
+        if url in texts and not texts.get(secret, "").split():
+            yield Problem(secret, f"is needed by {url}, whose messages are signed; {_HOW_TO_MAKE}")
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """Above these an alert is raised."""
+        return Thresholds(
+            dead_letters=self.alert_dead_letters,
+            dead_letter_age_seconds=self.alert_dead_letter_age_seconds,
+            outbox_lag_seconds=self.alert_outbox_lag_seconds,
+            circuit_open_seconds=self.alert_circuit_open_seconds,
+            retries_exhausted_per_hour=self.alert_retries_exhausted_per_hour,
+            not_starting=self.alert_not_starting_seconds,
+            task_hub_away_seconds=self.alert_task_hub_away_seconds,
+        )
+
+    @property
+    def receivers(self) -> tuple[Receiver, ...]:
+        """Every URL that receives alerts."""
+        return (*self.alert_webhook_url, *self.alert_slack_url, *self.alert_teams_url)
+
+
+@cache
+def alert_settings() -> AlertSettings:
+    """Return this process's settings, read once.
+
+    Raises:
+        SettingsError: Lists every setting with an invalid value.
+    """
+    return AlertSettings.read(os.environ)

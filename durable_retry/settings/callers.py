@@ -1,0 +1,124 @@
+"""App settings of callers: who they are, and what they may do."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import BeforeValidator
+
+from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.settings.group import SettingsGroup, setting
+
+_KEY_ENTRY: Final = re.compile(r"([A-Za-z0-9_.\-]{1,64})=(reader|operator):([0-9a-f]{64})")
+
+
+class Role(StrEnum):
+    """What a caller may do.
+
+    A reader may read; an operator may also change things; `none` may do neither.
+    """
+
+    NONE = "none"
+    READER = "reader"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class CallerKey:
+    """A function key that the settings name."""
+
+    name: str
+    role: Role
+
+
+def _parsed_names(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    return frozenset(filter(None, (name.strip() for name in text.split(","))))
+
+
+def _parsed_keys(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    entries = [_KEY_ENTRY.fullmatch(part) for part in text.split()]
+    # Without the value: somebody may have written the key itself.
+    form = "name=reader:SHA256 or name=operator:SHA256, the key's SHA-256 in 64 hexadecimal digits"
+    wrong = [
+        Problem("", f"entry {number} must be {form}")
+        for number, entry in enumerate(entries, 1)
+        if entry is None
+    ]
+    if wrong:
+        raise InvalidInputError(wrong)
+    return {entry[3]: CallerKey(entry[1], Role(entry[2])) for entry in entries if entry is not None}
+
+
+class CallerSettings(SettingsGroup):
+    """How callers are recognised."""
+
+    heading: ClassVar[str] = "Callers"
+
+    operator_roles: Annotated[frozenset[str], BeforeValidator(_parsed_names)] = setting(
+        "Who may change something, of the people whom App Service authentication lets in: values of role or "
+        "group claims, or `claim=value`, separated by commas; the others only read. Not set: everybody.",
+        frozenset(),
+    )
+    reader_roles: Annotated[frozenset[str], BeforeValidator(_parsed_names)] = setting(
+        "The same for who may read; the rest gets 403. Not set: everybody whom it lets in.", frozenset()
+    )
+    caller_keys: Annotated[Mapping[str, CallerKey], BeforeValidator(_parsed_keys)] = setting(
+        "Names and roles of function keys, `name=reader:SHA256` or `name=operator:SHA256` separated by "
+        "spaces, with the key's SHA-256 in hexadecimal. Any other key is an operator's.",
+        {},
+    )
+    website_auth_enabled: str = setting(
+        "Whether App Service authentication is on; Azure sets it. Only then are its headers trusted."
+    )
+
+    @classmethod
+    def mistakes_across(cls, environ: Mapping[str, str]) -> Iterator[Problem]:
+        """Refuse roles that nobody can have, or that leave nobody who may change anything."""
+        operators, readers = cls.name_of("operator_roles"), cls.name_of("reader_roles")
+        texts = cls.texts_in(environ)
+        chosen = {name for name in (operators, readers) if _parsed_names(texts.get(name, ""))}
+        if chosen and not _is_on(texts.get(cls.name_of("website_auth_enabled"), "")):
+            detail = "takes effect with App Service authentication only: switch it on, or leave this empty"
+            yield Problem(operators if operators in chosen else readers, detail)
+        if chosen == {readers}:
+            yield Problem(operators, f"is needed beside {readers}: nobody could change anything")
+
+    @property
+    def trusts_principals(self) -> bool:
+        """Whether the platform authenticates people, and so sets their headers itself."""
+        return _is_on(self.website_auth_enabled)
+
+    def role_of(self, claims: frozenset[str]) -> Role:
+        """Return the role of a person.
+
+        Without settings everybody is an operator; with those of operators alone all others are readers.
+        """
+        if not self.operator_roles and not self.reader_roles:
+            return Role.OPERATOR
+        if claims & self.operator_roles:
+            return Role.OPERATOR
+        is_reader = not self.reader_roles or bool(claims & self.reader_roles)
+        return Role.READER if is_reader else Role.NONE
+
+
+def _is_on(text: str) -> bool:
+    return text.lower() == "true"
+
+
+@cache
+def caller_settings() -> CallerSettings | None:
+    """Return this process's settings, read once; None where they say nothing about any caller.
+
+    Raises:
+        SettingsError: Lists every setting with an invalid value.
+    """
+    settings = CallerSettings.read(os.environ)
+    return settings if settings.trusts_principals or settings.caller_keys else None

@@ -1,0 +1,192 @@
+"""App settings that belong together, as one class: a field is a setting with its default, range and meaning.
+
+The class reads the environment, reports every mistake at once, and describes itself for docs/settings.md.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic.config import JsonDict
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from durable_retry.engine.base.validation import Problem
+
+
+class SettingsError(ValueError):
+    """Invalid app settings; `problems` has one entry per mistake, the setting's name as pointer."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{problem.pointer}: {problem.detail}" for problem in self.problems))
+
+    @property
+    def lines(self) -> str:
+        """The message with one mistake a line."""
+        return "\n".join(f"{problem.pointer}: {problem.detail}" for problem in self.problems)
+
+
+def setting(
+    meaning: str,
+    default: Any = "",
+    *,
+    name: str | None = None,
+    unit: str = "",
+    secret: bool = False,
+    least: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """Declare one setting as a field of a `SettingsGroup`.
+
+    Args:
+        meaning: For a person, one sentence.
+        default: Holds when the setting is absent or empty.
+        name: The environment variable; None means the field's name in capitals.
+        unit: Unit of the value and its range.
+        secret: Whether its value must never be shown.
+        least: The smallest number allowed.
+        most: The largest number allowed.
+        choices: The words allowed, in any case; empty allows any text.
+    """
+    extra: JsonDict = {"unit": unit, "secret": secret, "choices": list(choices)}
+    return Field(
+        default, alias=name, description=meaning, json_schema_extra=extra, ge=least, le=most, repr=not secret
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The description of one setting; `least` and `most` are None where it is no number, or has no bound."""
+
+    name: str
+    meaning: str
+    default: Any
+    unit: str
+    secret: bool
+    choices: tuple[str, ...]
+    is_whole: bool
+    least: float | None
+    most: float | None
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its value is a number."""
+        return isinstance(self.default, int | float)
+
+    @property
+    def form(self) -> str:
+        """What a valid value is, such as `a whole number of at least 1`."""
+        least = "" if self.least is None else f" of at least {self.least:g}"
+        most = "" if self.most is None else f" and at most {self.most:.15g}"
+        return f"a {'whole ' if self.is_whole else ''}number{least}{most}"
+
+
+class SettingsGroup(BaseModel):
+    """A group of app settings."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=str.upper,
+        validate_by_name=True,
+        allow_inf_nan=False,
+        arbitrary_types_allowed=True,
+    )
+
+    heading: ClassVar[str]
+    """The group's title in the reference."""
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str]) -> Self:
+        """Read the group from environment variables; an empty one counts as not set.
+
+        Raises:
+            SettingsError: Lists every setting with an invalid value, and what does not fit together.
+        """
+        across = tuple(cls.mistakes_across(environ))
+        try:
+            group = cls.model_validate(cls.texts_in(environ))
+        except ValidationError as error:
+            named = {each.name: each for each in cls.described()}
+            found = (
+                each
+                for wrong in error.errors()
+                for each in _problems_of_setting(named[str(wrong["loc"][0])], wrong)
+            )
+            raise SettingsError((*found, *across)) from None
+        if across:
+            raise SettingsError(across)
+        return group
+
+    @classmethod
+    def texts_in(cls, environ: Mapping[str, str]) -> dict[str, Any]:
+        """Return what the environment holds of this group."""
+        names = (each.name for each in cls.described())
+        return {name: environ[name] for name in names if environ.get(name)}
+
+    @field_validator("*")
+    @classmethod
+    def _check_choice(cls, value: Any, info: ValidationInfo) -> Any:
+        """Return a word as its setting spells it: people write words in any case."""
+        choices = _setting_of_field(cls.model_fields[str(info.field_name)]).choices
+        if not choices:
+            return value
+        word = next((word for word in choices if word.lower() == value.lower()), None)
+        if word is None:
+            allowed = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
+            raise ValueError(f"must be {allowed}, not {value!r}")
+        return word
+
+    @classmethod
+    def mistakes_across(cls, environ: Mapping[str, str]) -> Iterator[Problem]:  # noqa: ARG003 - groups override it
+        """Yield what is wrong between several settings, each valid in itself."""
+        yield from ()
+
+    @classmethod
+    def described(cls) -> Iterator[Setting]:
+        """Yield the settings in the order of their declaration."""
+        return (_setting_of_field(field) for field in cls.model_fields.values())
+
+    @classmethod
+    def name_of(cls, field: str) -> str:
+        """Return the environment variable of a field.
+
+        Raises:
+            KeyError: The group has no such field.
+        """
+        return str(cls.model_fields[field].alias)
+
+    @classmethod
+    def reference_to(cls, field: str) -> str:
+        """Return how a binding refers to a setting: the host puts the value in, so metadata hide it."""
+        return f"%{cls.name_of(field)}%"
+
+
+def _setting_of_field(field: FieldInfo) -> Setting:
+    extra = field.json_schema_extra
+    more: Mapping[str, Any] = extra if isinstance(extra, dict) else {}
+    return Setting(
+        name=str(field.alias),
+        meaning=str(field.description),
+        default=field.default,
+        unit=more.get("unit", ""),
+        secret=more.get("secret", False),
+        choices=tuple(more.get("choices", ())),
+        is_whole=field.annotation is int,
+        least=next((rule.ge for rule in field.metadata if hasattr(rule, "ge")), None),
+        most=next((rule.le for rule in field.metadata if hasattr(rule, "le")), None),
+    )
+
+
+def _problems_of_setting(described: Setting, error: ErrorDetails) -> Iterator[Problem]:
+    cause = error.get("ctx", {}).get("error")
+    problems = getattr(cause, "problems", None)
+    if problems is not None:
+        yield from (Problem(described.name + each.pointer, each.detail) for each in problems)
+    elif cause is not None:
+        yield Problem(described.name, str(cause))
+    else:
+        yield Problem(described.name, f"must be {described.form}, not {error['input']!r}")

@@ -1,0 +1,1 @@
+"""The state of circuits: their entities, and the snapshots of this process."""

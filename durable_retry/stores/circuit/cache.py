@@ -1,0 +1,395 @@
+"""Cached circuit states of this process, one per event loop, task hub and dependency.
+
+A cache holds the last snapshot of the circuit entity and the reports that were not sent yet. It belongs to
+one event loop and is never changed across an await, so it needs no lock for its state; one lock makes
+concurrent callers share a single read of the entity. Its `CircuitReporter` sends the reports.
+
+When the entity cannot be read the cache keeps to the last hold that it read until that ends, then fails open:
+attempts go on without the circuit and are counted.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from durable_retry import clock
+from durable_retry.concurrency import LoopOwned
+from durable_retry.engine.circuit import (
+    AskForProbe,
+    CallHealth,
+    ClockDifference,
+    LastFailure,
+    Permit,
+    Permitted,
+    Refused,
+    ReportBuffer,
+    Snapshot,
+    permit,
+    snapshot_of,
+)
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed, budget_allows
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.facts import CircuitBypassed, RetryPostponed
+from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot, WorkerShare, limits_at
+from durable_retry.engine.pace import Quota, RateLeft, newest, quota_of
+from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe
+from durable_retry.facts import report
+from durable_retry.stores.circuit.entity import (
+    AdmissionSettings,
+    CircuitEntity,
+    CircuitReporter,
+    SharedCircuit,
+)
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.telemetry.spans import DEPENDENCY
+
+_log = logging.getLogger(__name__)
+
+READ_SECONDS: Final = 1.0
+"""Timeout of a read. Attempts go on without the circuit rather than queue behind a slow read."""
+READ_DELAY: Final = timedelta(seconds=1)
+"""Wait after a failed read before the next one."""
+FRESH_AFTER_FAILURE: Final = timedelta(milliseconds=100)
+"""Maximum age of the snapshot once a failure was reported that it does not contain yet; else it is valid for
+a second. The process that sees failures then stops calling soon after the circuit opens."""
+_WARN_EVERY: Final = timedelta(seconds=10)
+
+
+@dataclass(slots=True)
+class FailOpenCount:
+    """Calls that were made without the circuit because it could not be read.
+
+    Attributes:
+        calls: Total since this process started.
+        warned_at: When the last warning was logged; None while the circuit is readable.
+    """
+
+    calls: int = 0
+    warned_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class CircuitCache:
+    """The cached circuit of one dependency.
+
+    Attributes:
+        settings: The dependency's settings.
+        shared: Reads the circuit entity.
+        buffer: Reports not sent yet; its reporter id is unique to this process start.
+        now: Clock, aware UTC.
+        started_at: When this process started: retries that were due before may borrow from the budget. None
+            means that none may.
+        snapshot: The last one read; None before the first read.
+        fail_open: Calls made without the circuit.
+        reporting: Sends the buffer.
+        difference: Between this process's clock and the circuit's.
+        share: This process's part of the dependency's limits.
+    """
+
+    settings: AdmissionSettings
+    shared: SharedCircuit
+    buffer: ReportBuffer
+    now: Callable[[], datetime] = clock.now
+    started_at: datetime | None = None
+    snapshot: Snapshot | None = None
+    fail_open: FailOpenCount = field(default_factory=FailOpenCount)
+    reporting: CircuitReporter = field(init=False)
+    share: WorkerShare = field(init=False)
+    difference: ClockDifference = field(default_factory=ClockDifference)
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _read_again_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        self.reporting = CircuitReporter(self.settings, self.shared, self.buffer, self.now)
+        self.share = WorkerShare(self.settings.limits)
+
+    async def enter(self, operation_id: str, attempt: int, admission: AdmissionState) -> Permitted | Blocked:
+        """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`.
+
+        Args:
+            operation_id: The id of the operation.
+            attempt: Its number, from 1.
+            admission: The operation's admission state.
+        """
+        await self._refresh_snapshot()
+        answer = self._permit_or_refusal(operation_id, attempt, admission, self.now())
+        await self.reporting.flush()
+        return answer
+
+    async def leave(
+        self,
+        permitted: Permitted,
+        health: CallHealth,
+        *,
+        duration_seconds: float,
+        throttled_until: datetime | None = None,
+        failure: LastFailure | None = None,
+        rate_left: RateLeft | None = None,
+        is_throttled: bool = False,
+    ) -> None:
+        """Record how an attempt ended.
+
+        Args:
+            permitted: What `enter` returned.
+            health: What the result says about the dependency; SILENT for an attempt that was never sent.
+            duration_seconds: How long the attempt took.
+            throttled_until: End of the pause that the dependency asked for; None when it asked for none.
+            failure: What went wrong; None when nothing did.
+            rate_left: What the dependency says is left of its rate limit; None when it does not.
+            is_throttled: Whether the dependency refused it as too much.
+        """
+        if permitted.in_share:
+            self.share.ended()
+        is_on = self.settings.circuit.enabled
+        now, limits = self.now(), self.settings.limits
+        if limits.adaptive and (is_throttled or health is not CallHealth.SILENT):
+            is_slow = 0 < limits.latency_seconds < duration_seconds
+            is_overload = is_throttled or is_slow or health is CallHealth.FAILURE
+            began_at = now - timedelta(seconds=duration_seconds)
+            self.buffer.observed(began_at, now, is_overload=is_overload)
+        if rate_left is not None and is_on:
+            self.buffer.left(quota_of(rate_left, now, self._latest_quota(now)), now)
+        self.buffer.ended(
+            health if is_on else CallHealth.SILENT,
+            self.now(),
+            epoch=permitted.epoch,
+            duration_seconds=duration_seconds,
+            throttled_until=throttled_until if is_on else None,
+            lease_id=permitted.lease_id,
+            failure=failure,
+        )
+        await self.reporting.flush()
+
+    def _permit_or_refusal(
+        self, operation_id: str, attempt: int, admission: AdmissionState, now: datetime
+    ) -> Permitted | Blocked:
+        probe_permit = self._probe_permit(admission, now)
+        if (
+            probe_permit is None
+            and (held := self._budget_postponement(operation_id, attempt, admission, now)) is not None
+        ):
+            return held
+        answer = probe_permit or self._circuit_permit(operation_id, now, waiting=admission.waiting)
+        if isinstance(answer, Permitted):
+            limited = self._within_limits(answer, admission, now)
+            if isinstance(limited, NeedsSlot):
+                return limited
+            answer = limited
+        match answer:
+            case Permitted():
+                self.buffer.started(attempt, now, promised=admission.promised)
+                if answer.fail_open:
+                    self.fail_open.calls += 1
+                    report(CircuitBypassed(self.settings.dependency))
+            case Refused():
+                if not admission.waiting:
+                    self.buffer.refused(now)
+            case AskForProbe():
+                self.buffer.asked()
+                return NeedsProbe(self.settings.circuit)
+        return answer
+
+    def _budget_postponement(
+        self, operation_id: str, attempt: int, admission: AdmissionState, now: datetime
+    ) -> BudgetPostponed | None:
+        snapshot = self.snapshot
+        if (
+            attempt == 1
+            or admission.promised
+            or snapshot is None
+            or snapshot.budget is None
+            or not snapshot.is_valid(now)
+        ):
+            return None
+        taken_as_newcomer = self.buffer.taken_as_newcomer(now)
+        answer = budget_allows(
+            snapshot.budget,
+            now - snapshot.ahead,
+            settings=self.settings.budget,
+            taken_here=self.buffer.here.retries,
+            operation_id=operation_id,
+            taken_as_newcomer=taken_as_newcomer,
+            is_overdue=self._is_overdue(admission),
+        )
+        if not isinstance(answer, BudgetPostponed):
+            return None
+        if answer.reserved:
+            self.buffer.postponed(now)
+        elif taken_as_newcomer is not None:
+            self.buffer.announce(now)
+        report(RetryPostponed(self.settings.dependency))
+        return replace(answer, until=answer.until + snapshot.ahead)
+
+    def _within_limits(
+        self, permitted: Permitted, admission: AdmissionState, now: datetime
+    ) -> Permitted | NeedsSlot:
+        """Start an attempt within the limits of this moment, or return what it needs to ask for a slot.
+
+        A probe needs none, since all other attempts wait; nor does one that has a slot, or cannot ask.
+        """
+        if permitted.lease_id is not None or not admission.asks_for_slot or admission.slot is not None:
+            return permitted
+        concurrency = None if self.snapshot is None else self.snapshot.concurrency
+        needed = limits_at(now, self.settings.limits, self._latest_quota(now), concurrency)
+        if not needed.settings.is_on:
+            return permitted
+        if self._take_share(needed.settings, admission, now):
+            return replace(permitted, in_share=True)
+        if concurrency is not None:
+            self.buffer.held_back(now)
+        return needed
+
+    def _latest_quota(self, now: datetime) -> Quota | None:
+        """Return what is left of the dependency's rate limit, by the latest answer known here."""
+        own, snapshot = self.buffer.quota, self.snapshot
+        if snapshot is None or snapshot.quota is None:
+            return None if own is None else newest(now, own)
+        return newest(now, own, snapshot.quota.by_clock_ahead(snapshot.ahead))
+
+    def _take_share(self, limits: LimitSettings, admission: AdmissionState, now: datetime) -> bool:
+        """Start an attempt within this worker's share, once the others know of this worker."""
+        snapshot = self.snapshot
+        if snapshot is None or snapshot.budget is None or not snapshot.is_valid(now):
+            return False
+        if not self.buffer.is_known(now):
+            self.buffer.announce(now)
+            return False
+        self.share.settings = limits
+        workers = snapshot.budget.workers
+        return self.share.take(now, workers, reserved=admission.start_reserved, ahead=admission.ahead)
+
+    def _is_overdue(self, admission: AdmissionState) -> bool:
+        if self.started_at is None or admission.due_at is None:
+            return False
+        return admission.due_at < self.started_at
+
+    def _probe_permit(self, admission: AdmissionState, now: datetime) -> Permitted | None:
+        """Return the permit of a probe that may go; None without one."""
+        probe = admission.valid_permit(now - self.difference.ahead)
+        paused_until = self.buffer.here.throttled_until
+        if probe is None or paused_until is None or paused_until <= now:
+            return probe
+        # The circuit granted it before the pause was reported. Its lease goes back to it.
+        self.buffer.ended(
+            CallHealth.SILENT, now, epoch=probe.epoch, duration_seconds=0.0, lease_id=probe.lease_id
+        )
+        return None
+
+    def _circuit_permit(self, operation_id: str, now: datetime, *, waiting: bool) -> Permit:
+        if not self.settings.circuit.enabled:
+            return Permitted(0)
+        return permit(
+            self.snapshot,
+            now,
+            settings=self.settings.circuit,
+            operation_id=operation_id,
+            waiting=waiting,
+            here=self.buffer.here,
+        )
+
+    async def _refresh_snapshot(self) -> None:
+        """Read the circuit if the snapshot is too old. Concurrent callers share one read."""
+        if self._is_fresh():
+            return
+        async with self._reading:
+            if not self._is_fresh():
+                await self._read_snapshot()
+
+    def _is_fresh(self) -> bool:
+        now = self.now()
+        if self._read_again_at is not None and now < self._read_again_at:
+            return True  # A read has just failed; do not make every caller wait for the next timeout.
+        if self.snapshot is None or not self.snapshot.is_valid(now):
+            return False
+        return not self.buffer.has_unseen_trouble or now < self.snapshot.taken_at + FRESH_AFTER_FAILURE
+
+    async def _read_snapshot(self) -> None:
+        began_at = self.now()
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                breaker = await self.shared.read()
+            now = self.now()
+            difference = self.difference.after_read(began_at, now, breaker.clock)
+            snapshot = snapshot_of(
+                breaker,
+                now,
+                settings=self.settings.circuit,
+                budget_settings=self.settings.budget,
+                ahead=difference.ahead,
+                reader=self.buffer.reporter,
+            )
+        except Exception as error:  # noqa: BLE001 - fail open on any error
+            self._read_again_at = self.now() + READ_DELAY
+            self._warn_failing_open(error)
+            return
+        self._read_again_at = None
+        self._note_readable()
+        self.snapshot, self.difference = snapshot, difference
+        self.buffer.see(snapshot, reporters=breaker.reporters)
+
+    def _warn_failing_open(self, error: Exception) -> None:
+        now = self.now()
+        if self.fail_open.warned_at is not None and now < self.fail_open.warned_at + _WARN_EVERY:
+            return
+        self.fail_open.warned_at = now
+        _log.warning(
+            "The circuit of %s cannot be read (%s: %s); attempts go on without it, %d did so far.",
+            self.settings.dependency,
+            type(error).__name__,
+            error,
+            self.fail_open.calls,
+            extra={DEPENDENCY: self.settings.dependency},
+        )
+
+    def _note_readable(self) -> None:
+        if self.fail_open.warned_at is None:
+            return
+        self.fail_open.warned_at = None
+        _log.warning(
+            "The circuit of %s can be read again; %d attempts went on without it.",
+            self.settings.dependency,
+            self.fail_open.calls,
+            extra={DEPENDENCY: self.settings.dependency},
+        )
+
+
+type _Caches = dict[tuple[TaskHub, str], CircuitCache]
+
+_caches: Final = LoopOwned[_Caches](dict)
+_started_at: Final = LoopOwned(clock.now)
+"""When the first circuit was used: the process had then just started to work."""
+
+
+def circuit_of(hub: TaskHub, dependency: Dependency) -> CircuitCache:
+    """Return the running loop's cached circuit of a dependency; created on first use.
+
+    Args:
+        dependency: The one whose circuit is meant; it `needs_admission`.
+    """
+    settings = AdmissionSettings(
+        dependency.name, dependency.circuit, dependency.retry_budget, dependency.limits
+    )
+    caches, started_at = _caches.get(), _started_at.get()
+    cache = caches.get((hub, dependency.name))
+    if cache is None or cache.settings != settings:
+        entity, buffer = CircuitEntity(hub, dependency.name), ReportBuffer(uuid.uuid4().hex, settings.circuit)
+        cache = CircuitCache(settings, entity, buffer, started_at=started_at)
+        caches[hub, dependency.name] = cache
+    return cache
+
+
+def circuit_time(hub: TaskHub, dependency_name: str) -> datetime:
+    """Return the time by the clock of a circuit, as far as this process has learned how that differs."""
+    cache = _caches.get().get((hub, dependency_name))
+    return clock.now() - (timedelta(0) if cache is None else cache.difference.ahead)
+
+
+def close_circuits() -> None:
+    """Drop the running loop's caches. For tests and benchmarks; a host just ends the process."""
+    _started_at.take()
+    for copy in _caches.take().values():
+        copy.reporting.close()

@@ -1,0 +1,372 @@
+"""The shared circuits in the task hub: the entity `circuit_breaker`, one per dependency, and its waiters.
+
+Workers read its state, and a `CircuitReporter` sends it what their attempts showed. Operations and outboxes
+that wait for a circuit are found page by page, and woken.
+"""
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, Protocol
+
+from durabletask.client import OrchestrationStatus
+from durabletask.entities import EntityInstanceId
+from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
+
+from durable_retry import clock
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import (
+    CALL_LIMITER,
+    CIRCUIT_BREAKER,
+    CIRCUIT_EVENT,
+    CIRCUIT_OPENINGS,
+    MANUAL_CONTROL,
+    RELEASE_WAITING,
+    REPORT,
+    OperationState,
+    outbox_instance,
+)
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.circuit import (
+    Breaker,
+    CircuitSettings,
+    ManualControlMessage,
+    Openings,
+    Report,
+    ReportBuffer,
+    ReportMessage,
+    breaker_from_json,
+)
+from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.engine.limits.limiter import Limiter
+from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.errors import InstanceEndedError
+from durable_retry.settings.configuration import function_name
+from durable_retry.stores.instances import json_object
+from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
+from durable_retry.telemetry.spans import DEPENDENCY
+
+_log = logging.getLogger(__name__)
+
+
+class SharedCircuit(Protocol):
+    """One dependency's shared circuit."""
+
+    async def read(self) -> Breaker:
+        """Return its state; the initial state when nothing was ever reported.
+
+        Raises:
+            TaskHubUnavailableError: The task hub did not answer.
+            ValueError: A later version of the engine wrote the state.
+        """
+
+    async def report(self, message: ReportMessage) -> None:
+        """Send a worker's report. Idempotent: a report sent twice is counted once.
+
+        Raises:
+            TaskHubUnavailableError: The task hub refused it, or its answer was lost.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitEntity:
+    """The circuit of one dependency in one task hub; a `SharedCircuit`.
+
+    Attributes:
+        dependency: Its name, the entity's key.
+    """
+
+    hub: TaskHub
+    dependency: str
+
+    async def read(self) -> Breaker:
+        """See `SharedCircuit`."""
+        return _breaker_of_text(await self.hub.read_entity(circuit_id(self.dependency)))
+
+    async def readable(self) -> tuple[Breaker, str | None]:
+        """Return its state; the initial one, and why, where what is stored cannot be read.
+
+        Raises:
+            TaskHubUnavailableError: The task hub did not answer.
+        """
+        text = await self.hub.read_entity(circuit_id(self.dependency))
+        initial = breaker_from_json(None)
+        return read_or(lambda: (_breaker_of_text(text), None), lambda reason: (initial, reason))
+
+    async def openings(self) -> Openings:
+        """Return its latest openings; none where what is stored cannot be read.
+
+        Raises:
+            TaskHubUnavailableError: The task hub did not answer.
+        """
+        text = await self.hub.read_entity(EntityInstanceId(function_name(CIRCUIT_OPENINGS), self.dependency))
+        return read_or(
+            lambda: Openings.from_json(json.loads(text)) if text else Openings(), lambda _: Openings()
+        )
+
+    async def limiter(self) -> Limiter:
+        """Return the state of the dependency's limiter; the initial one where it cannot be read.
+
+        Raises:
+            TaskHubUnavailableError: The task hub did not answer.
+        """
+        text = await self.hub.read_entity(limiter_id(self.dependency))
+        return read_or(
+            lambda: Limiter.from_json(json.loads(text)) if text else Limiter(), lambda _: Limiter()
+        )
+
+    async def report(self, message: ReportMessage) -> None:
+        """See `SharedCircuit`."""
+        await self.hub.signal_entity(circuit_id(self.dependency), REPORT, message.to_json())
+
+    async def control(self, message: ManualControlMessage) -> None:
+        """Signal a manual control of the circuit.
+
+        Raises:
+            TaskHubUnavailableError: The task hub refused it, or its answer was lost.
+        """
+        await self.hub.signal_entity(circuit_id(self.dependency), MANUAL_CONTROL, message.to_json())
+
+
+def _breaker_of_text(text: str | None) -> Breaker:
+    return breaker_from_json(json.loads(text) if text else None)
+
+
+def circuit_id(dependency: str) -> EntityInstanceId:
+    """Return the entity id of a dependency's circuit."""
+    return EntityInstanceId(function_name(CIRCUIT_BREAKER), dependency)
+
+
+def limiter_id(dependency: str) -> EntityInstanceId:
+    """Return the entity id of a dependency's limiter."""
+    return EntityInstanceId(function_name(CALL_LIMITER), dependency)
+
+
+SEND_SECONDS: Final = 2.0
+
+
+SEND_DELAY: Final = timedelta(seconds=1)
+"""Wait before a failed report is sent again."""
+
+
+_DOUBLINGS: Final = 3
+"""The wait doubles up to eight times the first: a task hub may be gone for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionSettings:
+    """Admission settings of one dependency.
+
+    Attributes:
+        dependency: Its name.
+        circuit: `enabled = false` switches the circuit off; the retry budget stays on.
+        budget: A ratio of 0 switches the retry budget off.
+        limits: Attempts at once and starts per second.
+    """
+
+    dependency: str
+    circuit: CircuitSettings
+    budget: RetryBudgetSettings
+    limits: LimitSettings = field(default_factory=LimitSettings)
+
+
+@dataclass(slots=True)
+class CircuitReporter:
+    """Sends due reports, one at a time.
+
+    Attributes:
+        settings: The dependency's settings; sent along with each report.
+        shared: The circuit entity.
+        buffer: Reports not sent yet.
+        now: Clock, aware UTC.
+    """
+
+    settings: AdmissionSettings
+    shared: SharedCircuit
+    buffer: ReportBuffer
+    now: Callable[[], datetime] = clock.now
+    _sending: bool = False
+    _unsent: Report | None = None
+    _send_again_at: datetime | None = None
+    _failed_sends: int = 0
+    _timer: asyncio.TimerHandle | None = None
+    _timer_at: datetime | None = None
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def flush(self) -> None:
+        """Send the reports that are due; set a timer for the next one."""
+        if self._sending:
+            return  # The running flush checks for more before it ends.
+        self._sending = True
+        try:
+            while (
+                (due := self.next_report_at()) is not None and due <= self.now() and await self._send_report()
+            ):
+                pass
+        finally:
+            self._sending = False
+            self._set_timer()
+
+    def next_report_at(self) -> datetime | None:
+        """Return when the next report is due; None when there is none."""
+        return self._send_again_at if self._unsent is not None else self.buffer.due_at()
+
+    def close(self) -> None:
+        """Cancel the timer. For tests and benchmarks; a host just ends the process."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _send_report(self) -> bool:
+        """Send one report; False when it failed. The same report is then sent again later."""
+        report = self._unsent or self.buffer.take(self.now())
+        self._unsent = report
+        settings = self.settings
+        message = ReportMessage(report, settings.circuit, settings.budget, settings.limits.adaptive_settings)
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                await self.shared.report(message)
+        except Exception as error:  # noqa: BLE001 - a failed report must not fail the attempt
+            self._wait_to_send(error)
+            return False
+        self._unsent, self._failed_sends = None, 0
+        return True
+
+    def _wait_to_send(self, error: Exception) -> None:
+        wait = SEND_DELAY * 2 ** min(self._failed_sends, _DOUBLINGS)
+        self._failed_sends += 1
+        self._send_again_at = self.now() + wait
+        _log.warning(
+            "A report to the circuit of %s failed (%s: %s); it is sent again in %g s.",
+            self.settings.dependency,
+            type(error).__name__,
+            error,
+            wait.total_seconds(),
+            extra={DEPENDENCY: self.settings.dependency},
+        )
+
+    def _set_timer(self) -> None:
+        """Set a timer of the event loop for the next due report."""
+        due = self.next_report_at()
+        if due is None or (self._timer is not None and self._timer_at is not None and self._timer_at <= due):
+            return
+        self.close()
+        self._timer_at = due
+        delay_seconds = max(0.0, (due - self.now()).total_seconds())
+        self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        task = asyncio.get_running_loop().create_task(self.flush())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+_OUTBOXES: Final = "outboxes|"
+"""What a position begins with once all operations were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPage:
+    """One page of running instances.
+
+    Attributes:
+        waiting: Ids of those that wait for the circuit in question.
+        following: Where the next page begins; None after the last one.
+    """
+
+    waiting: tuple[str, ...]
+    following: str | None
+
+
+async def start_release(hub: TaskHub, dependency: str, control: ManualControlMessage) -> None:
+    """Start the orchestration that wakes waiting operations once the manual control took effect.
+
+    Args:
+        dependency: The one whose circuit is meant.
+        control: Applied once even if signalled twice.
+
+    Raises:
+        TaskHubUnavailableError: It could not be started.
+    """
+    given = {"dependency": dependency, "hand": control.to_json()}
+    await hub.start_instance(RELEASE_WAITING, f"release-{dependency}-{uuid.uuid4().hex}", given, again=False)
+
+
+async def waiting_page(
+    hub: TaskHub, dependency: str, since_before: datetime, position: str | None
+) -> WaitingPage:
+    """Read one page of running instances and select those that wait for a circuit.
+
+    First the operations, then the outboxes, whose webhooks wait for the circuit of their destination.
+
+    Args:
+        dependency: The one whose circuit is meant.
+        since_before: Only those whose present wait began before this instant.
+        position: `following` of the page before; None for the first.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    is_outbox = position is not None and position.startswith(_OUTBOXES)
+    prefix = outbox_instance("") if is_outbox else ID_PREFIX
+    selection = Selection(runtime_statuses=(OrchestrationStatus.RUNNING,), prefix=prefix)
+    page = await hub.instance_page(selection, (position or "").removeprefix(_OUTBOXES) or None)
+    waits_for = _outbox_waits_for if is_outbox else _operation_waits_for
+    waiting = tuple(
+        found.instanceId
+        for found in page.instances
+        if _instance_waits(waits_for, found, dependency, since_before)
+    )
+    if is_outbox:
+        return WaitingPage(waiting, None if page.following is None else _OUTBOXES + page.following)
+    return WaitingPage(waiting, _OUTBOXES if page.following is None else page.following)
+
+
+async def wake(hub: TaskHub, dependency: str, instance_ids: Iterable[str], changed_at: datetime) -> None:
+    """Send the change of a circuit to waiting instances; one that has ended meanwhile is skipped.
+
+    Args:
+        dependency: The one whose circuit is meant.
+        instance_ids: The ids of operations and outboxes.
+        changed_at: Waits that began later are not ended.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not take all of them.
+    """
+    change = {"at": to_rfc3339(changed_at), "dependency": dependency}
+    await asyncio.gather(*(_wake_one(hub, each, change) for each in instance_ids))
+
+
+async def _wake_one(hub: TaskHub, instance_id: str, change: Mapping[str, str]) -> None:
+    with suppress(InstanceEndedError):
+        await hub.raise_event(instance_id, CIRCUIT_EVENT, change)
+
+
+type _WaitsFor = Callable[[Mapping[str, Any], str, datetime], bool]
+
+
+def _instance_waits(
+    waits_for: _WaitsFor, instance: OrchestrationState, dependency: str, since_before: datetime
+) -> bool:
+    """Whether an instance waits; one whose custom status cannot be read is woken by its own timer."""
+    status = json_object(instance.customStatus.value) or {}
+    return read_or(lambda: waits_for(status, dependency, since_before), lambda _: False)
+
+
+def _outbox_waits_for(status: Mapping[str, Any], dependency: str, since_before: datetime) -> bool:
+    since = status.get("waiting_circuit", {}).get(dependency)
+    return since is not None and from_rfc3339(since) < since_before
+
+
+def _operation_waits_for(status: Mapping[str, Any], dependency: str, since_before: datetime) -> bool:
+    if status.get("status") != OperationState.WAITING_CIRCUIT.value:
+        return False
+    if from_rfc3339(status["updated_at"]) >= since_before:
+        return False
+    return bool(status["dependency"] == dependency)

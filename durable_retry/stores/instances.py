@@ -1,0 +1,93 @@
+"""An orchestration instance as a task hub shows it, with its payloads parsed."""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Self
+
+from durabletask.client import OrchestrationState, OrchestrationStatus
+
+_NOTHING: Final = (None, "", "null", '""')
+"""Payloads of instances that set none, on one backend or another."""
+
+_SHOWN_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One orchestration instance with its payloads parsed as plain JSON.
+
+    Attributes:
+        instance_id: Equals the operation id.
+        runtime_status: The task hub's status.
+        created_at: Aware UTC instant of its start.
+        updated_at: Aware UTC instant of its last turn.
+        input: Its input; what is no JSON object is its member `text`.
+        custom_status: The last one set; None before the first turn.
+        output: The return value; None while it runs.
+        failure: Why it failed; None unless it did.
+        unreadable: Why its custom status or output cannot be read; None when they can, or there are none.
+    """
+
+    instance_id: str
+    runtime_status: OrchestrationStatus
+    created_at: datetime
+    updated_at: datetime
+    input: dict[str, Any]
+    custom_status: dict[str, Any] | None
+    output: dict[str, Any] | None
+    failure: str | None = None
+    unreadable: str | None = None
+
+    @classmethod
+    def of(cls, state: OrchestrationState) -> Self:
+        """Read an instance, whatever its payloads hold."""
+        return cls(
+            instance_id=state.instance_id,
+            runtime_status=state.runtime_status,
+            created_at=state.created_at.replace(tzinfo=UTC),
+            updated_at=state.last_updated_at.replace(tzinfo=UTC),
+            input=_input_of_text(state.serialized_input),
+            custom_status=json_object(state.serialized_custom_status),
+            output=json_object(state.serialized_output),
+            failure=_failure_of_state(state),
+            unreadable=_unreadable_payload(state),
+        )
+
+
+def json_object(text: str | None) -> dict[str, Any] | None:
+    """Parse a JSON object; None for anything else, since anyone may have put it there.
+
+    The SDK's own codec could instantiate classes that the data names.
+    """
+    try:
+        value = json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _input_of_text(text: str | None) -> dict[str, Any]:
+    value = json_object(text)
+    if value is None:
+        return {"text": text} if text else {}
+    return value
+
+
+def _failure_of_state(state: OrchestrationState) -> str | None:
+    """Return why an orchestration failed; on Azure Storage its output says so, as plain text."""
+    if state.runtime_status is not OrchestrationStatus.FAILED:
+        return None
+    message = None if state.failure_details is None else state.failure_details.message
+    return message or state.serialized_output or "the platform does not say why"
+
+
+def _unreadable_payload(state: OrchestrationState) -> str | None:
+    payloads = {"custom status": state.serialized_custom_status}
+    # Of others it is a text: why it failed, or was terminated.
+    if state.runtime_status is OrchestrationStatus.COMPLETED:
+        payloads["output"] = state.serialized_output
+    for name, text in payloads.items():
+        if text not in _NOTHING and json_object(text) is None:
+            return f"its {name} is no JSON object: {text:.{_SHOWN_CHARS}}"
+    return None

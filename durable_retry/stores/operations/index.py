@@ -1,0 +1,360 @@
+"""The index of operations: what lists and searches read, the newest first, at a cost that stays the same.
+
+A task hub cannot give that: Azure Storage has no index of status, time or name, and reads every instance.
+
+    PK `all-<newest first>`     RK <writer>-<n>   operations, many to a row
+    PK `failed-<newest first>`  the same: those that failed, were held up, or ended otherwise than well
+    PK `writer`                 RK <writer>    a process that holds entries not written yet, and since when
+
+    Table `OperationNames`: PK `named-<shard>`  RK <hash>-<newest first>-<id>   one row per correlation id
+
+A partition of the first two kinds holds what was created in `BUCKET_SECONDS`. Its rows are in no order, so it
+is read whole; partitions are in the order of time.
+
+Many entries share a row (`stores.operations.notes`), so an operation without a correlation id costs far less
+than a row. An entry says where to look; what is true of the operation is in its status document.
+"""
+
+import asyncio
+import json
+import uuid
+import zlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import partial
+from hashlib import sha256
+from itertools import batched, groupby
+from typing import Any, Final, Self
+
+from durable_retry.engine.base.instants import (
+    from_microseconds,
+    from_rfc3339,
+    microseconds,
+    newest_first,
+    to_rfc3339,
+)
+from durable_retry.engine.base.names import FINISHED, OperationState
+from durable_retry.engine.base.text import may_mention
+from durable_retry.stores.storage import contents, tables
+
+TABLE: Final = "OperationIndex"
+NAMES_TABLE: Final = "OperationNames"
+
+BUCKET_SECONDS: Final = 10
+
+_ENTRIES_PER_ROW: Final = 500
+_BYTES_PER_PROPERTY: Final = 60_000
+
+_LAST_BUCKET: Final = 10**11 - 1
+_WRITERS: Final = "writer"
+_NAMED: Final = "named-"
+
+
+class OperationList(StrEnum):
+    """The operations that a list has."""
+
+    ALL = "all"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationEntry:
+    """One operation in the index.
+
+    Attributes:
+        operation_id: Which.
+        created_at: Aware UTC instant of the status document.
+        key: The key of the operation, like the four below.
+        dependency: See `key`.
+        handler: None for a request.
+        source: See `key`.
+        correlation_id: None when it has none.
+        status: When it was noted; None of one that was just accepted.
+        error: The last one then, cut; "" for none.
+        noted_us: Microseconds since 1970; see `rank`.
+    """
+
+    operation_id: str
+    created_at: datetime
+    key: str
+    dependency: str
+    handler: str | None
+    source: str
+    correlation_id: str | None
+    status: OperationState | None = None
+    error: str = ""
+    noted_us: int = 0
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """The highest of several entries of an operation counts: attempts can fail after a cancellation."""
+        return self.status in FINISHED, self.noted_us
+
+    @property
+    def position(self) -> tuple[datetime, str]:
+        """What lists are ordered by."""
+        return self.created_at, self.operation_id
+
+    def to_json(self) -> list[Any]:
+        """Return the stored form."""
+        parts = [
+            self.operation_id,
+            microseconds(self.created_at),
+            self.key,
+            self.dependency,
+            self.handler,
+            self.source,
+        ]
+        status = None if self.status is None else self.status.value
+        return [*parts, self.correlation_id, status, self.error, self.noted_us]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> Self:
+        """Read what `to_json` wrote; newer versions may append members."""
+        operation_id, created_us, key, dependency, handler, source, correlation_id = data[:7]
+        status, error, noted_us = data[7:10]
+        return cls(
+            operation_id=operation_id,
+            created_at=from_microseconds(created_us),
+            key=key,
+            dependency=dependency,
+            handler=handler,
+            source=source,
+            correlation_id=correlation_id,
+            status=None if status is None else OperationState(status),
+            error=error,
+            noted_us=noted_us,
+        )
+
+
+async def write_entries(name: str, held: Iterable[tuple[OperationList, OperationEntry]]) -> None:
+    """Write entries, as few rows as their partitions allow.
+
+    Args:
+        name: Unique to this call: the row keys begin with it.
+        held: Entries and their lists.
+    """
+    await asyncio.gather(*map(_upsert_rows, _transactions_of_entries(name, held)))
+
+
+def write_entries_at_end(name: str, held: Iterable[tuple[OperationList, OperationEntry]]) -> None:
+    """Do as `write_entries` on this thread: at the end of a process no other thread takes work."""
+    for rows in _transactions_of_entries(name, held):
+        tables.replace_at_end(_table_of(rows), rows)
+
+
+def _transactions_of_entries(
+    name: str, held: Iterable[tuple[OperationList, OperationEntry]]
+) -> Iterator[tuple[tables.Row, ...]]:
+    """Yield the rows of entries, those of one partition together."""
+    grouped: dict[tuple[OperationList, int], list[OperationEntry]] = defaultdict(list)
+    named_rows: dict[str, dict[str, tables.Row]] = defaultdict(dict)
+    for kind, entry in held:
+        grouped[kind, _bucket_of(entry.created_at)].append(entry)
+        if kind is OperationList.ALL and entry.correlation_id:
+            row = _named_row(entry, entry.correlation_id)
+            named_rows[row["PartitionKey"]][row["RowKey"]] = row
+    for where, entries in grouped.items():
+        for number, some in enumerate(batched(entries, _ENTRIES_PER_ROW, strict=False)):
+            keys = {"PartitionKey": _partition_of_bucket(*where), "RowKey": f"{name}-{number}"}
+            yield (keys | _packed_entries(some),)
+    for rows in named_rows.values():
+        yield from batched(rows.values(), tables.MOST_CHANGES, strict=False)
+
+
+async def _upsert_rows(rows: tuple[tables.Row, ...]) -> None:
+    if len(rows) == 1:
+        await tables.merge(_table_of(rows), rows[0])
+    else:
+        await tables.transact(_table_of(rows), [("upsert", row) for row in rows])
+
+
+def _table_of(rows: tuple[tables.Row, ...]) -> str:
+    return NAMES_TABLE if rows[0]["PartitionKey"].startswith(_NAMED) else TABLE
+
+
+async def write_since(name: str, since: datetime) -> None:
+    """Say that a process may lose what it noted since an instant."""
+    await tables.merge(TABLE, {"PartitionKey": _WRITERS, "RowKey": name, "since": to_rfc3339(since)})
+
+
+async def gaps(since_before: datetime) -> dict[str, datetime]:
+    """Return processes that may have lost entries, and since when, if that is before an instant."""
+    page = await tables.rows_between(TABLE, _WRITERS)
+    found = contents.readable(TABLE, page.rows, lambda row: (str(row["RowKey"]), from_rfc3339(row["since"])))
+    return {name: since for name, since in found if since < since_before}
+
+
+async def close_gap(name: str) -> None:
+    """Forget a process whose entries were added."""
+    await tables.delete(TABLE, _WRITERS, name)
+
+
+async def buckets(
+    kind: OperationList, before: datetime | None, words: str | None = None
+) -> AsyncIterator[tuple[datetime, int, list[OperationEntry]]]:
+    """Iterate over a list, one partition at a time, the newest first.
+
+    Args:
+        kind: The list.
+        before: Begin with the partition of this instant; None for the newest.
+        words: Rows without one of these are left out, which costs less than to look at their entries.
+
+    Yields:
+        The beginning of the partition's time, the rows that it has, and its entries, the newest first; of
+        each operation the entry that was noted last.
+    """
+    async for name, rows in _partitions_before(kind, before):
+        yield _begin_of(name), len(rows), _latest_entries(rows, words)
+
+
+async def _partitions_before(
+    kind: OperationList, before: datetime | None
+) -> AsyncIterator[tuple[str, list[tables.Row]]]:
+    prefix = f"{kind.value}-"
+    after = prefix if before is None else _partition_of_bucket(kind, _bucket_of(before) + 1)
+    limit = _FEWEST_ROWS
+    while True:
+        rows = await tables.rows_after(TABLE, after, limit=limit)
+        found = [(name, list(group)) for name, group in groupby(rows, lambda row: str(row["PartitionKey"]))]
+        is_end = len(rows) < limit
+        # The last partition may have more rows than were read: the next request begins with it.
+        whole = found if is_end or (len(found) == 1 and limit == _MOST_ROWS) else found[:-1]
+        for name, group in whole:
+            if not name.startswith(prefix):
+                return
+            yield name, group
+            after = name
+        if is_end:
+            return
+        limit = min(4 * limit, _MOST_ROWS)
+
+
+_FEWEST_ROWS: Final = 20
+_MOST_ROWS: Final = 2_000
+
+
+def _latest_entries(rows: Iterable[tables.Row], words: str | None = None) -> list[OperationEntry]:
+    latest: dict[tuple[datetime, str], OperationEntry] = {}
+    # What only a damaged row has is found by key and id, and in no list.
+    for entries in contents.readable(TABLE, rows, partial(_unpacked_entries, words=words)):
+        for entry in entries:
+            known = latest.get(entry.position)
+            if known is None or known.rank <= entry.rank:
+                latest[entry.position] = entry
+    return [latest[position] for position in sorted(latest, reverse=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelatedPage:
+    """Ids of operations, the newest first; `cursor` continues behind them, None at the end."""
+
+    operation_ids: list[str]
+    cursor: str | None
+
+
+async def ids_of_correlation(correlation_id: str, *, limit: int, cursor: str | None) -> CorrelatedPage:
+    """Return operations of a correlation id; the cost depends on the page alone.
+
+    Args:
+        correlation_id: The whole.
+        limit: The most ids.
+        cursor: The cursor of the page before; None for the first.
+    """
+    digest = _digest_of_correlation(correlation_id)
+    page = await tables.rows_between(
+        NAMES_TABLE,
+        _shard_of_digest(digest),
+        after=f"{digest}-",
+        before=f"{digest}.",
+        limit=limit,
+        cursor=cursor,
+    )
+    return CorrelatedPage([row["RowKey"].split("-", 2)[-1] for row in page.rows], page.cursor)
+
+
+async def remove_older(
+    kind: OperationList,
+    before: datetime,
+    is_needed: Callable[[OperationEntry], Awaitable[bool]],
+    before_removal: Callable[[Sequence[OperationEntry]], Awaitable[None]] | None = None,
+    part: tuple[int, int] = (0, 1),
+) -> AsyncIterator[int]:
+    """Remove the partitions that end before an instant, one at each step; yield how many entries it had.
+
+    Args:
+        kind: The list.
+        before: Aware UTC instant.
+        is_needed: Whether an entry stays all the same; asked for entries of operations that had not ended.
+        before_removal: Done with the entries of a partition before they are removed; None for nothing.
+        part: Takes only the partitions whose number leaves the first when divided by the second.
+    """
+    async for name, rows in _partitions_before(kind, before - timedelta(seconds=BUCKET_SECONDS)):
+        if int(name.rpartition("-")[2]) % part[1] != part[0]:
+            continue
+        entries = _latest_entries(rows)
+        open_ = [entry for entry in entries if entry.status is not None and entry.status not in FINISHED]
+        kept = [entry for entry in open_ if await is_needed(entry)]
+        if kept and len(kept) == len(entries) and len(rows) == 1:
+            continue
+        if before_removal is not None:
+            await before_removal(entries)
+        if kept:
+            keys = {"PartitionKey": name, "RowKey": f"kept-{uuid.uuid4().hex}"}
+            await tables.merge(TABLE, keys | _packed_entries(kept))
+        if kind is OperationList.ALL:
+            named_rows = [_named_row(each, each.correlation_id) for each in entries if each.correlation_id]
+            await tables.delete_rows(NAMES_TABLE, named_rows)
+        await tables.delete_rows(TABLE, rows)
+        yield len(entries)
+
+
+def _packed_entries(entries: Iterable[OperationEntry]) -> tables.Row:
+    """Return the properties of a row."""
+    text = json.dumps([entry.to_json() for entry in entries], separators=(",", ":"))
+    data = zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
+    parts = range(0, len(data), _BYTES_PER_PROPERTY)
+    return {f"entries_{number}": data[at : at + _BYTES_PER_PROPERTY] for number, at in enumerate(parts)}
+
+
+def _unpacked_entries(row: tables.Row, words: str | None) -> list[OperationEntry]:
+    parts: list[bytes] = []
+    while (part := row.get(f"entries_{len(parts)}")) is not None:
+        parts.append(part)
+    try:
+        text = zlib.decompress(b"".join(parts)).decode("utf-8", "surrogatepass")
+    except zlib.error as error:
+        raise ValueError(error) from error
+    if words is not None and not may_mention(words, text):
+        return []
+    return [OperationEntry.from_json(entry) for entry in json.loads(text)]
+
+
+def _named_row(entry: OperationEntry, correlation_id: str) -> tables.Row:
+    digest = _digest_of_correlation(correlation_id)
+    row_key = f"{digest}-{newest_first(entry.created_at)}-{entry.operation_id}"
+    return {"PartitionKey": _shard_of_digest(digest), "RowKey": row_key}
+
+
+def _digest_of_correlation(correlation_id: str) -> str:
+    return sha256(correlation_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _shard_of_digest(digest: str) -> str:
+    return f"{_NAMED}{digest[0]}"
+
+
+def _bucket_of(instant: datetime) -> int:
+    return microseconds(instant) // (BUCKET_SECONDS * 1_000_000)
+
+
+def _partition_of_bucket(kind: OperationList, bucket: int) -> str:
+    return f"{kind.value}-{_LAST_BUCKET - bucket:011d}"
+
+
+def _begin_of(partition: str) -> datetime:
+    bucket = _LAST_BUCKET - int(partition.rpartition("-")[2])
+    return from_microseconds(bucket * BUCKET_SECONDS * 1_000_000)

@@ -1,0 +1,47 @@
+"""The idempotency record of an operation's key: an entity of the task hub.
+
+Every function raises `TaskHubUnavailableError` where the task hub does not answer.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from durabletask.entities import EntityInstanceId
+
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import IDEMPOTENCY_RECORD
+from durable_retry.engine.operations.idempotency import Record
+from durable_retry.settings.configuration import function_name
+from durable_retry.stores.instances import json_object
+from durable_retry.stores.task_hub import TaskHub
+
+
+def record_id(operation_id: str) -> EntityInstanceId:
+    """Return the id of the entity that keeps the record of an operation's key."""
+    return EntityInstanceId(function_name(IDEMPOTENCY_RECORD), operation_id)
+
+
+async def read_record(hub: TaskHub, operation_id: str) -> Record | None:
+    """Return an operation's idempotency record, or None when there is none.
+
+    Raises:
+        UnreadableRecordError: Nobody can read it.
+    """
+    state = json_object(await hub.read_entity(record_id(operation_id)))
+    return None if state is None else Record.from_json(state)
+
+
+async def complete_record(hub: TaskHub, operation_id: str, completion: Mapping[str, Any]) -> None:
+    """Complete the record of an operation's key, by a signal; see the entity for what it takes."""
+    await hub.signal_entity(record_id(operation_id), "complete", dict(completion))
+
+
+async def expire_record(hub: TaskHub, operation_id: str, at: datetime) -> None:
+    """Let the record of an operation's key expire at an instant, by a message that is delivered then."""
+    await hub.signal_entity(record_id(operation_id), "expire", {"now": to_rfc3339(at)}, at=at)
+
+
+async def purge_record(hub: TaskHub, operation_id: str) -> bool:
+    """Purge the entity of an expired record; False where the task hub does not do that, or has none."""
+    return await hub.purge_entity(record_id(operation_id))

@@ -1,0 +1,358 @@
+"""Notes for the index of operations: collected in memory, written together at most once a second.
+
+No operation waits for the index, or fails with it. The first entry after a pause is written within 50 ms. An
+entry that comes within a second of a write waits for the next one; meanwhile the process has a row under
+`writer` of the index, which is renewed while it is busy and deleted afterwards. When a process ends before it
+has written, its row stays, and upkeep adds what it lost from the task hub (`services.upkeep.histories`).
+"""
+
+import asyncio
+import atexit
+import logging
+import uuid
+from collections import deque
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from durable_retry import clock
+from durable_retry.concurrency import LoopOwned
+from durable_retry.engine.base.instants import from_rfc3339, microseconds
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.facts import (
+    AttemptEnded,
+    AttemptHeld,
+    DeadLetterKept,
+    OperationEnded,
+    StartUnanswered,
+    SubmissionOutcome,
+    Submitted,
+)
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.status import last_error
+from durable_retry.facts import subscribe
+from durable_retry.stores.operations.index import (
+    OperationEntry,
+    OperationList,
+    close_gap,
+    write_entries,
+    write_entries_at_end,
+    write_since,
+)
+
+ERROR_CHARS: Final = 300
+"""Characters of an error that the index has."""
+
+_SOON_SECONDS: Final = 0.05
+_PAUSE_SECONDS: Final = 1.0
+_MOST_PAUSE_SECONDS: Final = 30.0
+"""Pause between writes while storage is away. A list that is read meanwhile has them written at once."""
+_RENEWED_SECONDS: Final = 30.0
+_MOST_HELD: Final = 20_000
+"""Entries that wait for storage. What is beyond that is dropped, and added by upkeep."""
+
+_DROPPED_WITHIN: Final = timedelta(seconds=5)
+"""Far longer than an operation takes from its acceptance to its note."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Writer:
+    """What one event loop has collected.
+
+    Attributes:
+        name: The name of its rows.
+        held: Entries that are not written yet, oldest first.
+        accepted: Where in `held` the operations are that were accepted, by their id.
+        written: Writes so far.
+        timer: The timer of the next write; None while none is planned.
+        last_write: When it began, in the loop's seconds.
+        pause_seconds: From its beginning to that of the next one, at least.
+        renewed: When its row under `writer` was last written, in the loop's seconds; None while it has none.
+        dropped_since: Since when entries were dropped, as too many waited for storage; None while none were.
+        lock: One write at a time.
+        tasks: Under way.
+    """
+
+    name: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    held: list[tuple[OperationList, OperationEntry]] = field(default_factory=list)
+    accepted: dict[str, int] = field(default_factory=dict)
+    written: int = 0
+    timer: asyncio.TimerHandle | None = None
+    last_write: float = float("-inf")
+    pause_seconds: float = _PAUSE_SECONDS
+    renewed: float | None = None
+    dropped_since: datetime | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+
+_writers: Final = LoopOwned(_Writer)
+
+_without_loop: deque[tuple[OperationList, OperationEntry]] = deque(maxlen=_MOST_HELD)
+"""Notes of threads from before any event loop of this process noted anything."""
+
+
+def record_facts() -> None:
+    """Subscribe to what the index shows; each returns at once, and is written within a second."""
+    subscribe(Submitted, _note_submitted)
+    subscribe(StartUnanswered, _note_unanswered)
+    subscribe(AttemptHeld, _note_held)
+    subscribe(AttemptEnded, _note_attempt)
+    subscribe(DeadLetterKept, _note_dead_letter)
+    subscribe(OperationEnded, _note_end)
+
+
+def _note_submitted(fact: Submitted) -> None:
+    if fact.outcome is not SubmissionOutcome.STARTED:
+        return
+    _note_entry(OperationList.ALL, _entry_of_operation(fact.operation))
+    writer = _writers.known()
+    if writer is not None:
+        writer.accepted[fact.operation.operation_id] = len(writer.held) - 1
+
+
+def _note_unanswered(fact: StartUnanswered) -> None:
+    """Note an operation that may run; the lists leave out what the task hub does not have."""
+    _note_entry(OperationList.ALL, _entry_of_operation(fact.operation))
+
+
+def _note_held(fact: AttemptHeld) -> None:
+    _note_state(fact.operation, OperationState.WAITING_CIRCUIT)
+
+
+def _note_attempt(fact: AttemptEnded) -> None:
+    operation, outcome = fact.operation, fact.outcome
+    if outcome.category is not None:
+        _note_state(operation, OperationState.WAITING_RETRY, outcome.error)
+    elif outcome.number > 1 or fact.was_held:
+        _note_state(operation, OperationState.SUCCEEDED)
+    elif operation.handler is None and not operation.on_success:  # Others have something to commit first.
+        _note_success(operation)
+
+
+def _note_success(operation: OperationInput) -> None:
+    """Note that an operation succeeded at once, in its entry, if that is not written yet; else nothing.
+
+    So a success has no row of its own; what the index does not show, the status document does.
+    """
+    writer = _writers.known()
+    place = None if writer is None else writer.accepted.pop(operation.operation_id, None)
+    if writer is not None and place is not None:
+        writer.held[place] = (
+            OperationList.ALL,
+            _entry_of_operation(operation, status=OperationState.SUCCEEDED),
+        )
+
+
+def _note_dead_letter(fact: DeadLetterKept) -> None:
+    _note_state(OperationInput.from_json(fact.operation), OperationState.DEAD_LETTERED, fact.error)
+
+
+def _note_end(fact: OperationEnded) -> None:
+    """Note an end that neither an attempt nor a dead letter shows: somebody cancelled the operation."""
+    document = fact.document
+    if document["status"] == OperationState.CANCELLED and document["key"] is not None:
+        _note_entry(OperationList.FAILED, _entry_of(document, last_error(document)))
+
+
+def _note_state(operation: OperationInput, status: OperationState, error: str | None = None) -> None:
+    """Note an operation that failed or was held up, or how it ended after that."""
+    _note_entry(
+        OperationList.FAILED, _entry_of_operation(operation, status=status, error=(error or "")[:ERROR_CHARS])
+    )
+
+
+def note_document(document: Mapping[str, Any], error: str, *, is_known: bool = False) -> None:
+    """Note an operation by its status document; it may be in the index already. Returns at once.
+
+    Args:
+        document: Its status document.
+        error: `engine.operations.status.last_error` of it.
+        is_known: Whether the list of all operations is known to have it.
+    """
+    entry = _entry_of(document, error)
+    if not is_known:
+        _note_entry(OperationList.ALL, entry)
+    if error or entry.status in _ENDED_OTHERWISE | _HELD_UP:
+        _note_entry(OperationList.FAILED, entry)
+
+
+def is_listed(status: OperationState | None, noted: OperationState | None) -> bool:
+    """Whether the list of what failed has an operation as it must, so that it is found by its state.
+
+    Args:
+        status: The status of the operation; None where nobody knows.
+        noted: In the list; None where that does not have it.
+    """
+    if status in _ENDED_OTHERWISE:
+        return noted is status
+    return status not in _HELD_UP or noted not in {
+        None,
+        OperationState.SUCCEEDED,
+        OperationState.DEAD_LETTERED,
+    }
+
+
+_ENDED_OTHERWISE: Final = frozenset({OperationState.DEAD_LETTERED, OperationState.CANCELLED})
+_HELD_UP: Final = frozenset({OperationState.WAITING_RETRY, OperationState.WAITING_CIRCUIT})
+
+
+def _entry_of(document: Mapping[str, Any], error: str) -> OperationEntry:
+    return OperationEntry(
+        operation_id=document["operation_id"],
+        created_at=from_rfc3339(document["created_at"]),
+        key=document["key"],
+        dependency=document["dependency"],
+        handler=document.get("handler"),
+        source=document["source"],
+        correlation_id=document["correlation_id"],
+        status=OperationState(document["status"]),
+        error=error[:ERROR_CHARS],
+        noted_us=microseconds(clock.now()),
+    )
+
+
+def _entry_of_operation(operation: OperationInput, **more: Any) -> OperationEntry:
+    return OperationEntry(
+        operation_id=operation.operation_id,
+        created_at=operation.created_at,
+        key=operation.key,
+        dependency=operation.dependency,
+        handler=operation.handler,
+        source=operation.source,
+        correlation_id=operation.correlation_id,
+        noted_us=microseconds(clock.now()),
+        **more,
+    )
+
+
+def _note_entry(kind: OperationList, entry: OperationEntry) -> None:
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        # Entities run in threads without a loop of their own.
+        _note_on_some_loop(kind, entry)
+        return
+    writer = _writers.get()
+    writer.held.append((kind, entry))
+    while _without_loop:
+        writer.held.append(_without_loop.popleft())
+    wait = max(_SOON_SECONDS, writer.last_write + writer.pause_seconds - loop.time())
+    if writer.timer is not None and writer.timer.when() <= loop.time() + writer.pause_seconds:
+        return
+    _plan_write(writer, loop, wait)
+    if wait > _SOON_SECONDS and writer.renewed is None:
+        _run_in_background(writer, _announce_writer(writer, loop))
+
+
+def _note_on_some_loop(kind: OperationList, entry: OperationEntry) -> None:
+    """Hand a note to a loop that writes notes; the first loop that does takes it where there is none yet."""
+    loop = next((each for each in list(_writers.values) if each.is_running()), None)
+    if loop is None:
+        _without_loop.append((kind, entry))
+    else:
+        loop.call_soon_threadsafe(_note_entry, kind, entry)
+
+
+def _plan_write(writer: _Writer, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+    if writer.timer is not None:
+        writer.timer.cancel()
+
+    def begin() -> None:
+        writer.timer = None
+        _run_in_background(writer, _write_held(writer, loop))
+
+    writer.timer = loop.call_later(seconds, begin)
+
+
+def _run_in_background(writer: _Writer, work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.get_running_loop().create_task(work)
+    writer.tasks.add(task)
+    task.add_done_callback(writer.tasks.discard)
+
+
+async def write_noted() -> None:
+    """Write what this event loop has noted, so that a list that is read next shows it; never raises."""
+    writer = _writers.known()
+    if writer is not None and (writer.held or writer.lock.locked()):
+        await _write_held(writer, asyncio.get_running_loop())
+
+
+def write_at_end() -> None:
+    """Write what is still held when the process ends; what fails then is left to upkeep."""
+    homeless = _Writer(held=list(_without_loop))
+    _without_loop.clear()
+    open_writers = [writer for loop, writer in list(_writers.values.items()) if not loop.is_closed()]
+    for writer in (homeless, *open_writers):
+        held, writer.held = writer.held, []
+        try:
+            if held:
+                write_entries_at_end(f"{writer.name}-end", held)
+        except Exception as error:  # noqa: BLE001 - nobody is left to handle it
+            _log.warning("the index of operations was not written: %s", type(error).__name__)
+
+
+atexit.register(write_at_end)
+
+
+async def _write_held(writer: _Writer, loop: asyncio.AbstractEventLoop) -> None:
+    async with writer.lock:
+        held, writer.held, writer.accepted = writer.held, [], {}
+        if held:
+            writer.last_write = loop.time()
+        try:
+            writer.written += 1
+            await write_entries(f"{writer.name}-{writer.written}", held)
+            await _renew_writer(writer, loop, is_idle=not held)
+        except Exception as error:  # noqa: BLE001 - no operation waits for the index, or fails with it
+            _hold_again(writer, held)
+            writer.pause_seconds = min(2 * writer.pause_seconds, _MOST_PAUSE_SECONDS)
+            _warn_of_failure(writer, error)
+        else:
+            writer.pause_seconds = _PAUSE_SECONDS
+    if writer.timer is None and (writer.held or writer.renewed is not None):
+        _plan_write(writer, loop, writer.pause_seconds if writer.held else _RENEWED_SECONDS)
+
+
+def _hold_again(writer: _Writer, held: list[tuple[OperationList, OperationEntry]]) -> None:
+    writer.accepted = {}  # Their places change.
+    every = [*held, *writer.held]
+    dropped, writer.held = every[:-_MOST_HELD], every[-_MOST_HELD:]
+    if dropped and writer.dropped_since is None:
+        writer.dropped_since = clock.now() - _DROPPED_WITHIN
+
+
+async def _announce_writer(writer: _Writer, loop: asyncio.AbstractEventLoop) -> None:
+    async with writer.lock:
+        try:
+            await write_since(writer.name, clock.now() - _DROPPED_WITHIN)
+        except Exception as error:  # noqa: BLE001 - as above
+            _warn_of_failure(writer, error)
+        else:
+            writer.renewed = loop.time()
+
+
+def _warn_of_failure(writer: _Writer, error: Exception) -> None:
+    _log.warning(
+        "the index of operations cannot be written: %s; %d entries wait",
+        type(error).__name__,
+        len(writer.held),
+    )
+
+
+async def _renew_writer(writer: _Writer, loop: asyncio.AbstractEventLoop, *, is_idle: bool) -> None:
+    """Renew the writer's row while it is busy; delete it when nothing came for a while."""
+    if writer.dropped_since is not None:
+        await write_since(f"{writer.name}-{writer.written}", writer.dropped_since)
+        writer.dropped_since = None
+    if writer.renewed is None:
+        return
+    if is_idle:
+        writer.renewed = None
+        await close_gap(writer.name)
+    elif loop.time() - writer.renewed >= _RENEWED_SECONDS:
+        await write_since(writer.name, clock.now() - _DROPPED_WITHIN)
+        writer.renewed = loop.time()

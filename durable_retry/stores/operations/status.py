@@ -1,0 +1,316 @@
+"""Operations as clients see them: the status document of one, previews of many.
+
+A document comes from the orchestration, or from the idempotency record once that is complete. Previews read
+the custom status only: inputs and outputs are the largest part of an instance.
+"""
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+from durabletask.client import OrchestrationStatus
+from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
+
+from durable_retry import clock
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
+from durable_retry.engine.base.text import cut_text
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.unreadable import CAUSES, marked, read_or, reason_of
+from durable_retry.engine.operations.completion import unreadable_document
+from durable_retry.engine.operations.naming import is_operation_id
+from durable_retry.engine.operations.operation import OperationInput, content_of
+from durable_retry.engine.operations.status import (
+    STEPS_RUN,
+    checked_document,
+    is_finished,
+    running_document,
+)
+from durable_retry.engine.outbox import outbox_id_of
+from durable_retry.settings.configuration import app_settings, masking_of
+from durable_retry.stores.instances import Instance, json_object
+from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.results import with_stored
+from durable_retry.stores.operations.steps import steps_shown
+from durable_retry.stores.outbox.events import events_of
+from durable_retry.stores.task_hub import Selection, TaskHub
+
+_SHOWN_CHARS: Final = 300
+
+
+def _dead_letter_of_crash(instance: Instance) -> dict[str, Any]:
+    """Return the dead letter of an orchestration that failed without one, until upkeep writes it.
+
+    That takes up to two minutes. A deployment changed the orchestrator under its history, for example.
+    """
+    why = cut_text(instance.failure or "", _SHOWN_CHARS)
+    return {
+        "id": None,
+        "category": Category.TRANSIENT.value,
+        "reason": DeadLetterReason.RETRIES_EXHAUSTED.value,
+        "detail": f"The orchestration itself failed: {why}",
+    }
+
+
+async def find_status(hub: TaskHub, operation_id: str) -> dict[str, Any] | None:
+    """Return an operation's status document, also after its history was purged; None when there is none.
+
+    While the task hub has the history, the document has `request`, or `handler` and `input`, too. They are
+    read from the orchestration's input: kept with the record as well, each end would write them once more.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    if not is_operation_id(operation_id):
+        return None  # Batches, sagas and other orchestrations have ids of another form.
+    instance = await hub.read_instance(operation_id)
+    if instance is not None and instance.runtime_status is not OrchestrationStatus.FAILED:
+        return await with_parts(whole_document_of(instance))
+    # The record of a failed one has its dead letter, once upkeep kept it.
+    document: Mapping[str, Any] | None = None if instance is None else whole_document_of(instance)
+    try:
+        record = await read_record(hub, operation_id)
+        if record is not None and record.document is not None:
+            document = checked_document(record.document)
+    except CAUSES as error:
+        document = document or _unreadable_record(operation_id, reason_of(error))
+    return None if document is None else await with_parts(document)
+
+
+async def has_ended(hub: TaskHub, operation_id: str) -> bool:
+    """Return whether an operation has ended; True also for an unknown one.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    instance = await hub.read_instance(operation_id)
+    if instance is not None:
+        return is_finished(document_of(instance))
+    record = await read_record(hub, operation_id)
+    return record is None or record.document is not None
+
+
+async def with_parts(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a status document with what is stored beside it: a large result, states of events, steps.
+
+    Costs a row for an operation with a large result, one query for one with events, and one for a handler's.
+    """
+    whole = {**document, "result": await with_stored(document["result"])}
+    return await _with_steps(await _with_event_states(whole))
+
+
+async def _with_event_states(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a status document with its events' present states; events are sent after the operation ends.
+
+    An event without a row keeps the state in the document.
+    """
+    if not document["events"]:
+        return dict(document)
+    outbox_id = outbox_id_of(document["events"][0]["event_id"]) or document["operation_id"]
+    states = {event.event_id: event.state.value for event in await events_of(outbox_id)}
+    events = [
+        {**event, "state": states.get(event["event_id"], event["state"])} for event in document["events"]
+    ]
+    return {**document, "events": events}
+
+
+async def _with_steps(document: dict[str, Any]) -> dict[str, Any]:
+    if "handler" not in document:
+        return document
+    run = document.pop(STEPS_RUN, None)  # A document of an older version has none: there were no steps.
+    state = OperationState(document["status"])
+    has_steps = isinstance(run, int)
+    steps = await steps_shown(document["operation_id"], run, state) if has_steps else []
+    masking = masking_of(document["dependency"])
+    shown = [step.model_copy(update={"result": masking.value(step.result)}).to_json() for step in steps]
+    return document | {"steps": shown}
+
+
+def document_of(instance: Instance) -> dict[str, Any]:
+    """Return the status document of an instance; with `unreadable` where not all of it can be read."""
+    if instance.output is not None and instance.runtime_status is OrchestrationStatus.COMPLETED:
+        return read_or(
+            lambda: dict(checked_document(instance.output or {})), partial(_unreadable_instance, instance)
+        )
+    document = read_or(partial(_unfinished_document, instance), partial(_unreadable_instance, instance))
+    updated = {"updated_at": to_rfc3339(instance.updated_at), "next_attempt_at": None}
+    if instance.runtime_status is OrchestrationStatus.TERMINATED:
+        return document | updated | {"status": OperationState.CANCELLED.value}
+    if instance.runtime_status is OrchestrationStatus.FAILED and not is_started_anew(instance):
+        crashed = {
+            "status": OperationState.DEAD_LETTERED.value,
+            "dead_letter": _dead_letter_of_crash(instance),
+        }
+        return document | updated | crashed
+    return document
+
+
+def _unfinished_document(instance: Instance) -> dict[str, Any]:
+    if instance.unreadable is not None:
+        raise ValueError(instance.unreadable)
+    return dict(checked_document(running_document(operation_of(instance), instance.custom_status)))
+
+
+def _unreadable_instance(instance: Instance, reason: str) -> dict[str, Any]:
+    """Return what is known of an operation whose input, custom status or output cannot be read."""
+    document = unreadable_document(
+        instance.instance_id,
+        instance.input,
+        instance.created_at,
+        dead_letter_id="",
+        detail=f"The orchestration cannot be read: {reason}",
+    )
+    if instance.runtime_status is not OrchestrationStatus.COMPLETED:
+        # The input may be whole.
+        document = read_or(lambda: running_document(operation_of(instance), None), lambda _: document)
+    if instance.runtime_status in NOT_ENDED:
+        document |= {"status": OperationState.PENDING.value, "dead_letter": None}
+    return document | {"updated_at": to_rfc3339(instance.updated_at)} | marked(reason)
+
+
+def _unreadable_record(operation_id: str, reason: str) -> dict[str, Any]:
+    """Return what is known of an operation of which only the record of its key is left, and damaged."""
+    detail = f"The record of its key cannot be read: {reason}"
+    document = unreadable_document(operation_id, {}, clock.now(), dead_letter_id="", detail=detail)
+    return document | marked(reason)
+
+
+MOST_RESTARTS: Final = 5
+"""How often an orchestration that failed is started anew before it becomes a dead letter."""
+
+
+def restarts_of(instance: Instance) -> int:
+    """Return how often upkeep has started the orchestration of an instance anew."""
+    restarts = instance.input.get("restarts")
+    return restarts if isinstance(restarts, int) else 0
+
+
+def is_started_anew(instance: Instance) -> bool:
+    """Whether upkeep starts a failed operation anew: nothing of it can have been sent.
+
+    The turn that asks for the first attempt sets the custom status. If that turn's history was lost, and it
+    ran again otherwise, the attempt has left its marker, under the name that the next claim gives again.
+    """
+    was_tried = instance.custom_status is not None or "history" in instance.input
+    is_failed = instance.runtime_status is OrchestrationStatus.FAILED
+    if was_tried or not is_failed or restarts_of(instance) >= MOST_RESTARTS:
+        return False
+    return read_or(lambda: operation_of(instance) is not None, lambda _: False)
+
+
+def whole_document_of(instance: Instance) -> dict[str, Any]:
+    """Return the status document of an instance with `request`, or `handler` and `input`."""
+    try:
+        operation = instance.input["operation"]
+        content = content_of(operation, masking_of(operation["dependency"])) | _origin_of(operation)
+    except CAUSES:
+        content = {}  # The input cannot be read, which the document says.
+    return document_of(instance) | content
+
+
+def _origin_of(operation: Mapping[str, Any]) -> dict[str, str]:
+    """Return who submitted it, what it replays, and its trace, as far as there is any."""
+    trace = TraceContext.from_json(operation.get("trace"))
+    names = ("submitted_by", "replay_of")
+    submitted = {name: operation[name] for name in names if operation.get(name) is not None}
+    if trace is None:
+        return submitted
+    url = app_settings().trace_url
+    link = {} if not url else {"trace_url": url.replace("{trace_id}", trace.trace_id)}
+    return {**submitted, "trace_id": trace.trace_id, **link}
+
+
+def operation_of(instance: Instance) -> OperationInput:
+    """Return the input of an instance."""
+    return OperationInput.from_json(instance.input["operation"])
+
+
+_ACTIVE: Final = frozenset(
+    {OrchestrationStatus.RUNNING, OrchestrationStatus.CONTINUED_AS_NEW, OrchestrationStatus.SUSPENDED}
+)
+NOT_ENDED: Final = _ACTIVE | {OrchestrationStatus.PENDING}
+"""Task hub statuses of operations that have not ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationPreview:
+    """Preview of one operation: what its custom status shows.
+
+    Attributes:
+        operation_id: Its id.
+        created_at: Aware UTC instant of its start.
+        status: None when it is not in the custom status.
+        dependency: None when it is not known.
+        key: None when it is not known.
+        attempt_count: Attempts so far.
+        next_attempt_at: RFC 3339 instant; None while it does not wait.
+    """
+
+    operation_id: str
+    created_at: datetime
+    status: OperationState | None
+    dependency: str | None
+    key: str | None
+    attempt_count: int
+    next_attempt_at: str | None
+
+
+async def scan_operations(
+    hub: TaskHub,
+    *,
+    runtime_statuses: Collection[OrchestrationStatus] = (),
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+) -> AsyncIterator[OperationPreview]:
+    """Iterate over operations page by page in the task hub's own order.
+
+    Args:
+        runtime_statuses: Task hub statuses to include; empty means all.
+        created_after: Only operations created at this instant or later; None for all.
+        created_before: Only operations created before this instant; None for all.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    wanted = Selection(
+        runtime_statuses=runtime_statuses, created_after=created_after, created_before=created_before
+    )
+    async for instance in hub.instances(wanted):
+        yield preview_of(instance)
+
+
+def preview_of(instance: OrchestrationState) -> OperationPreview:
+    """Return the preview of an instance."""
+    shown = json_object(instance.customStatus.value) or {}
+    runtime = OrchestrationStatus(instance.orchestrationStatus)
+    return OperationPreview(
+        operation_id=instance.instanceId,
+        created_at=instance.createdTimestamp.ToDatetime(tzinfo=UTC),
+        status=read_or(lambda: _state_of_instance(runtime, shown), lambda _: None),
+        dependency=_text_or_none(shown.get("dependency")),
+        key=_text_or_none(shown.get("key")),
+        attempt_count=count if isinstance(count := shown.get("attempt_count"), int) else 0,
+        next_attempt_at=_text_or_none(shown.get("next_attempt_at")),
+    )
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _state_of_instance(runtime: OrchestrationStatus, shown: Mapping[str, Any]) -> OperationState | None:
+    match runtime:
+        case OrchestrationStatus.TERMINATED:
+            return OperationState.CANCELLED
+        case OrchestrationStatus.FAILED:
+            return OperationState.DEAD_LETTERED
+        case OrchestrationStatus.COMPLETED:
+            # An orchestration that found its key completed by an earlier run sets no custom status.
+            return OperationState(shown["status"]) if shown else None
+    return OperationState(shown["status"]) if shown else OperationState.PENDING
+
+
+MAX_SCANNED: Final = 10_000
+"""Maximum operations of one scan."""

@@ -1,0 +1,141 @@
+"""The remembered steps of handlers in Azure Tables: a row for each step of an operation.
+
+    partition   the operation's id
+    row key     number of the run whose steps they are, and the step's name
+
+A row is written in the version that was read (etag), so that of two executions of one step the rules of
+`engine.operations.steps` see each other's writes. Rows are deleted after the operation's record, see
+`services.upkeep.removal`.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from operator import itemgetter
+from typing import Final
+
+from durable_retry import clock
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.operations.steps import StepNote, StepRecord, StepState, shown
+from durable_retry.stores.storage import contents, rounds, tables
+
+TABLE: Final = "HandlerSteps"
+
+type StepRule = Callable[[StepRecord | None], StepRecord]
+"""Returns the record to store, or the same one when nothing changes; raises `StepStoppedError`."""
+
+
+async def change_step(operation_id: str, run: int, name: str, rule: StepRule) -> StepRecord:
+    """Change the record of a step by a rule, and return it as it is stored.
+
+    Args:
+        operation_id: Whose.
+        run: Under whose number it is stored.
+        name: The name of the step.
+        rule: See `StepRule`; called again when another execution wrote meanwhile.
+
+    Raises:
+        StepStoppedError: The rule raised it; nothing is changed then.
+        ContendedError: Other executions kept writing the step.
+        azure.core.exceptions.AzureError: Storage failed; the change may have been made.
+    """
+    keys = {"PartitionKey": operation_id, "RowKey": f"{_prefix_of_run(run)}{name}"}
+    return await tables.change_row(TABLE, keys, rule, read=_record_of_row, write=_row_of_step)
+
+
+async def steps_shown(operation_id: str, run: int, state: OperationState) -> list[StepNote]:
+    """Return the steps of a run as its status document shows them, in the order in which they began.
+
+    Args:
+        operation_id: Whose.
+        run: Under whose number they are stored.
+        state: The state of the operation.
+    """
+    page = await tables.rows_between(
+        TABLE, operation_id, after=_prefix_of_run(run), before=_prefix_of_run(run + 1)
+    )
+    found = [read_or(partial(_shown_step, row, state), partial(_unreadable_step, row)) for row in page.rows]
+    return [step for _, step in sorted(found, key=itemgetter(0))]
+
+
+def _shown_step(row: tables.Row, state: OperationState) -> tuple[datetime, StepNote]:
+    record = _record_of_row(row)
+    return record.begun_at, shown(record, state)
+
+
+def _unreadable_step(row: tables.Row, reason: str) -> tuple[datetime, StepNote]:
+    """Return a step that cannot be read by its name, behind all others."""
+    name = str(row["RowKey"]).partition(".")[2]
+    note = StepNote(name=name, status=StepState.UNKNOWN, attempts=0, result=None, unreadable=reason)
+    return datetime.max.replace(tzinfo=UTC), note
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedSteps:
+    """All steps of one operation, as retention sees them.
+
+    Attributes:
+        operation_id: Whose.
+        row_keys: The row keys of their rows.
+        changed_at: When the latest was written, aware UTC.
+        dead_letter_ids: The ids of the dead letters that may still need them.
+    """
+
+    operation_id: str
+    row_keys: tuple[str, ...]
+    changed_at: datetime
+    dead_letter_ids: frozenset[str]
+
+
+async def remembered_steps(
+    after: str, limit: int, before: str | None = None
+) -> tuple[list[RememberedSteps], str]:
+    """Return operations that have steps, in the order of their ids.
+
+    Args:
+        after: Exclusive lower bound of the ids.
+        limit: Maximum number of rows to read.
+        before: Exclusive upper bound of the ids; None for all.
+
+    Returns:
+        The operations, and the cursor of the next call: `rounds.FIRST` when these were the last.
+    """
+    only = ("PartitionKey", "RowKey", "changed_at", "dead_letter_id")
+    found, following = await rounds.partitions_after(TABLE, after, limit=limit, only=only, before=before)
+    return [_of_one(name, rows) for name, rows in found], following
+
+
+async def forget_steps(steps: RememberedSteps) -> None:
+    """Delete steps."""
+    keys = ({"PartitionKey": steps.operation_id, "RowKey": row_key} for row_key in steps.row_keys)
+    await tables.delete_rows(TABLE, keys)
+
+
+def _of_one(operation_id: str, rows: Sequence[tables.Row]) -> RememberedSteps:
+    return RememberedSteps(
+        operation_id,
+        tuple(str(row["RowKey"]) for row in rows),
+        max((from_rfc3339(str(row["changed_at"])) for row in rows), default=datetime.min.replace(tzinfo=UTC)),
+        frozenset(str(row["dead_letter_id"]) for row in rows),
+    )
+
+
+def _prefix_of_run(run: int) -> str:
+    """Return the beginning of the row keys of one run's steps, which sort by the run's number."""
+    return f"{run:020d}."
+
+
+def _row_of_step(record: StepRecord) -> tables.Row:
+    return {
+        "changed_at": to_rfc3339(clock.now()),
+        "dead_letter_id": record.dead_letter_id,
+        **contents.packed("record", json.dumps(record.to_json())),
+    }
+
+
+def _record_of_row(row: tables.Row) -> StepRecord:
+    return StepRecord.from_json_text(contents.unpacked("record", row))

@@ -1,0 +1,350 @@
+"""The outbox rows: events that were committed with a success, and their delivery state.
+
+    commit ──> pending ──publish──> sent        a resend makes a sent or failed event pending again
+                       └─give up──> failed
+
+Every change is conditional on the version of the row that was read. Two executions of the same step can both
+send an event; the row is updated once, and the receiver deduplicates on the event's id.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from durable_retry.engine.base.instants import (
+    from_ms,
+    from_rfc3339,
+    optional_from_rfc3339,
+    optional_to_rfc3339,
+    to_rfc3339,
+)
+from durable_retry.engine.base.names import EventState
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.outbox import (
+    OutboxEvent,
+    StoredEvent,
+    event_id_for,
+    number_of,
+    operation_id_of,
+    outbox_id_of,
+    unreadable_event,
+)
+from durable_retry.errors import NoSuchEventError, UnreadableEventError
+from durable_retry.stores.outbox.index import (
+    OutboxLocation,
+    PendingNote,
+    drop_ended,
+    drop_note,
+    list_notes,
+    note_ended,
+    note_pending,
+    own_location,
+    read_location,
+    read_note,
+)
+from durable_retry.stores.storage import contents, tables
+
+_ROW_PREFIX: Final = "outbox-"
+
+_COMMIT_OVER: Final = timedelta(hours=1)
+"""A note without events belongs to a commit that is under way or never completed. A commit takes seconds
+after its note, and a repeated commit writes the note again."""
+
+_DETAIL_CHARS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """An event with the location and etag of its row."""
+
+    event: StoredEvent
+    location: OutboxLocation
+    etag: str
+
+
+def row_of(location: OutboxLocation, event: StoredEvent) -> tables.Row:
+    """Return the row of an event."""
+    return {
+        "PartitionKey": location.partition_key,
+        "RowKey": f"{_ROW_PREFIX}{event.event_id}",
+        "operation_id": operation_id_of(event.event_id) or "",
+        "event_id": event.event_id,
+        "state": event.state.value,
+        "created_at": to_rfc3339(event.created_at),
+        "pending_since": to_rfc3339(event.pending_since),
+        "sent_at": optional_to_rfc3339(event.sent_at) or "",
+        "detail": event.detail or "",
+        "attempt_count": event.attempt_count or 0,
+        "correlation_id": event.correlation_id or "",
+        **({} if event.trace is None else event.trace.to_json()),
+        **contents.packed("event", json.dumps(dict(event.event))),
+    }
+
+
+def new_event(
+    outbox_id: str,
+    number: int,
+    event: Mapping[str, Any],
+    correlation_id: str | None,
+    now: datetime,
+    *,
+    trace: TraceContext | None = None,
+) -> StoredEvent:
+    """Return a pending event.
+
+    Args:
+        outbox_id: The run that they belong to.
+        number: Its position among the run's events, from 1.
+        event: The JSON form of `engine.operations.request.Event`.
+        correlation_id: The operation's.
+        now: Aware UTC instant of the commit.
+        trace: The operation's trace context.
+    """
+    return StoredEvent(
+        event_id=event_id_for(outbox_id, number),
+        event=event,
+        state=EventState.PENDING,
+        created_at=now,
+        pending_since=now,
+        correlation_id=correlation_id,
+        trace=trace,
+    )
+
+
+async def events_of(outbox_id: str, location: OutboxLocation | None = None) -> list[StoredEvent]:
+    """Return the events of a run in their order, whatever their state.
+
+    Args:
+        outbox_id: The run that they belong to.
+        location: The location of its rows; None means to look it up.
+    """
+    found = await _events_at(outbox_id, location or own_location(outbox_id))
+    if found or location is not None:
+        return found
+    noted = await read_location(outbox_id)
+    return [] if noted == own_location(outbox_id) else await _events_at(outbox_id, noted)
+
+
+async def find_event(event_id: str, location: OutboxLocation | None = None) -> StoredRow | None:
+    """Return an event with its version, or None when there is none.
+
+    Args:
+        event_id: Which.
+        location: The location of its row; None means to look it up.
+    """
+    outbox_id = outbox_id_of(event_id)
+    if outbox_id is None:
+        return None
+    found = await _event_at(event_id, location or own_location(outbox_id))
+    if found is not None or location is not None:
+        return found
+    return await _event_at(event_id, await read_location(outbox_id))
+
+
+async def pending_of(outbox_id: str, now: datetime) -> tuple[OutboxLocation, list[StoredEvent]]:
+    """Return a run's pending events and their location; delete its note when there are none.
+
+    Args:
+        outbox_id: The run that they belong to.
+        now: Aware UTC instant.
+    """
+    note = await read_note(outbox_id)
+    location = await read_location(outbox_id) if note is None else note.location
+    events = await events_of(outbox_id, location)
+    pending = [event for event in events if event.state is EventState.PENDING]
+    is_known = note is not None and note.unreadable is None
+    if note is not None and is_known and not pending and (events or note.noted_at < now - _COMMIT_OVER):
+        await drop_note(note)
+    return location, pending
+
+
+async def list_pending(limit: int, cursor: str | None) -> tuple[list[OutboxEvent], str | None]:
+    """Return pending events by operation. The cost depends on what is pending only.
+
+    Args:
+        limit: Maximum number of events.
+        cursor: Last event id of the previous page; None for the first.
+    """
+    first, seen = ("", 0) if cursor is None else (outbox_id_of(cursor) or "", number_of(cursor))
+    items: list[OutboxEvent] = []
+    following: str | None = None
+    while len(items) <= limit:
+        notes, following = await list_notes(limit + 1, following, first=first)
+        for note, events in zip(notes, await asyncio.gather(*map(_pending_at, notes)), strict=True):
+            after = seen if note.outbox_id == first else 0
+            items.extend(event.listed() for event in events if number_of(event.event_id) > after)
+        if following is None:
+            break
+    more = len(items) > limit
+    return items[:limit], items[limit - 1].event_id if more else None
+
+
+async def mark_sent(stored: StoredRow, now: datetime, attempt_count: int) -> None:
+    """Mark an event sent, whatever state its row has by now.
+
+    Args:
+        stored: As read before it was sent.
+        now: Aware UTC instant.
+        attempt_count: Attempts that it took.
+
+    Raises:
+        NoSuchEventError: Its row does not exist.
+    """
+    while stored.event.state is not EventState.SENT:
+        sent = replace(stored.event, state=EventState.SENT, sent_at=now, detail=None)
+        sent = replace(sent, attempt_count=attempt_count)
+        if await _changed_state(stored, sent):
+            await _move_in_index(sent, stored.location, was=stored.event.state)
+            return
+        stored = await _read_again(stored)
+    await note_ended(stored.event, stored.location)
+
+
+async def mark_failed(stored: StoredRow, detail: str, attempt_count: int) -> None:
+    """Mark an event failed; an event that was sent meanwhile stays sent.
+
+    Args:
+        stored: As read before the decision.
+        detail: Why, for a person.
+        attempt_count: Attempts that were made.
+
+    Raises:
+        NoSuchEventError: Its row does not exist.
+    """
+    while stored.event.state is not EventState.SENT:
+        failed = replace(stored.event, state=EventState.FAILED, detail=detail[:_DETAIL_CHARS])
+        failed = replace(failed, attempt_count=attempt_count)
+        if stored.event.state is EventState.FAILED or await _changed_state(stored, failed):
+            await _move_in_index(failed, stored.location, was=stored.event.state)
+            return
+        stored = await _read_again(stored)
+
+
+async def mark_pending(event_id: str, now: datetime) -> StoredEvent:
+    """Make an event pending again; it keeps its id.
+
+    Its note is written before and after: a delivery that ends concurrently may delete the first note.
+
+    Raises:
+        NoSuchEventError: It has no row, or one that cannot be read.
+    """
+    while True:
+        stored = await find_event(event_id)
+        if stored is None:
+            raise NoSuchEventError(event_id)
+        if stored.event.unreadable is not None:
+            raise UnreadableEventError(stored.event.unreadable)
+        outbox_id = outbox_id_of(event_id) or ""
+        await note_pending(outbox_id, stored.location, now)
+        if stored.event.state is EventState.PENDING:
+            return stored.event
+        pending = replace(
+            stored.event, state=EventState.PENDING, pending_since=now, sent_at=None, detail=None
+        )
+        pending = replace(pending, attempt_count=None)
+        if await _changed_state(stored, pending):
+            await note_pending(outbox_id, stored.location, now)
+            await drop_ended(pending)
+            return pending
+
+
+async def _pending_at(note: PendingNote) -> list[StoredEvent]:
+    events = await _events_at(note.outbox_id, note.location)
+    return [event for event in events if event.state is EventState.PENDING]
+
+
+async def remove_sent_run(outbox_id: str) -> bool:
+    """Delete all rows of a run whose events have a partition of their own, if every event was sent.
+
+    Returns:
+        False when it has an event that was not, or one was changed meanwhile.
+    """
+    location = own_location(outbox_id)
+    found = await tables.read_partition(location.table, location.partition_key)
+    events = [_event_or_stand_in(each.row) for each in found if each.row["RowKey"].startswith(_ROW_PREFIX)]
+    if any(event.state is not EventState.SENT for event in events):
+        return False
+    return not found or await tables.delete_versions(location.table, found)
+
+
+async def remove_event(stored: StoredRow) -> None:
+    """Delete an event's row unless it was changed since it was read."""
+    row_key = f"{_ROW_PREFIX}{stored.event.event_id}"
+    await tables.delete_version(stored.location.table, stored.location.partition_key, row_key, stored.etag)
+
+
+async def _move_in_index(event: StoredEvent, location: OutboxLocation, *, was: EventState) -> None:
+    """List an ended event under its state; remove the entry of an earlier end."""
+    if was is EventState.FAILED or event.pending_since != event.created_at:
+        await drop_ended(event)
+    await note_ended(event, location)
+
+
+async def _changed_state(stored: StoredRow, event: StoredEvent) -> bool:
+    return await tables.merge_version(stored.location.table, _state_of(stored.location, event), stored.etag)
+
+
+def _state_of(location: OutboxLocation, event: StoredEvent) -> tables.Row:
+    """Return the keys and the properties that change."""
+    names = ("PartitionKey", "RowKey", "state", "pending_since", "sent_at", "detail", "attempt_count")
+    row = row_of(location, event)
+    return {name: row[name] for name in names}
+
+
+async def _read_again(stored: StoredRow) -> StoredRow:
+    found = await find_event(stored.event.event_id, stored.location)
+    if found is None:
+        raise NoSuchEventError(stored.event.event_id)
+    return found
+
+
+async def _event_at(event_id: str, location: OutboxLocation) -> StoredRow | None:
+    found = await tables.read_version(location.table, location.partition_key, f"{_ROW_PREFIX}{event_id}")
+    return None if found is None else StoredRow(_event_or_stand_in(found.row), location, found.etag)
+
+
+async def _events_at(outbox_id: str, location: OutboxLocation) -> list[StoredEvent]:
+    begin, end = f"{_ROW_PREFIX}{outbox_id}.", f"{_ROW_PREFIX}{outbox_id}/"
+    page = await tables.rows_between(location.table, location.partition_key, after=begin, before=end)
+    # A run without a number has the name of its operation, which the other runs' names begin with.
+    events = [
+        event for event in map(_event_or_stand_in, page.rows) if outbox_id_of(event.event_id) == outbox_id
+    ]
+    return sorted(events, key=lambda event: number_of(event.event_id))
+
+
+def _event_or_stand_in(row: tables.Row) -> StoredEvent:
+    """Return an event; where nobody can read its row, its id and what else is known of it."""
+    event_id = str(row["RowKey"]).removeprefix(_ROW_PREFIX)
+
+    def stand_in(reason: str) -> StoredEvent:
+        state = read_or(lambda: EventState(row["state"]), lambda _: EventState.FAILED)
+        created_at = read_or(lambda: from_rfc3339(row["created_at"]), lambda _: from_ms(0))
+        return unreadable_event(event_id, state, created_at, reason)
+
+    return read_or(lambda: _event_of_row(row), stand_in)
+
+
+def _event_of_row(row: tables.Row) -> StoredEvent:
+    event = json.loads(contents.unpacked("event", row))
+    if row["RowKey"] != f"{_ROW_PREFIX}{row['event_id']}":
+        raise ValueError(f"its id is {row['event_id']!r:.80}")
+    # Text is joined to text, which nothing else can be.
+    stored = StoredEvent(
+        event_id=row["event_id"],
+        event=event | {"type": str(event["type"])},
+        state=EventState(row["state"]),
+        created_at=from_rfc3339(row["created_at"]),
+        pending_since=from_rfc3339(row.get("pending_since") or row["created_at"]),
+        sent_at=optional_from_rfc3339(row.get("sent_at") or None),
+        detail="" + (row.get("detail") or "") or None,
+        attempt_count=row.get("attempt_count") or None,
+        correlation_id="" + (row.get("correlation_id") or "") or None,
+        trace=TraceContext.from_json(row),
+    )
+    stored.listed()  # Refuses what is not of its type.
+    return stored

@@ -1,0 +1,273 @@
+"""Locations and index of outbox rows.
+
+A transaction cannot span partitions, so the events of a handler with table writes are in the partition of its
+writes. All others are in the table `Outbox`, partition = outbox id (the operation's id, and its run's number
+behind a dot). For events elsewhere that partition holds one row with their location, so that an event is
+found by its id alone.
+
+The index lists pending, sent and failed events, each at a cost that depends on its own length:
+
+    PK `pending`          RK <outbox id>               a note: the run may have events to send
+    PK `sent` | `failed`  RK <newest first><event id>  one per event that has ended
+    PK `committed`        RK <newest first><outbox id> one per commit without events
+
+Each of the four has several partitions, by the run: see `stores.storage.tables`.
+
+A note is written before its events and deleted after the last of them has ended. So there may be a note
+without pending events, but no pending event without a note. An event's own row is authoritative; an index
+entry may be older for a moment.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Self
+
+from durable_retry.engine.base.instants import age, from_age, from_ms, from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import EventState
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.outbox import (
+    OutboxEvent,
+    StoredEvent,
+    outbox_id_of,
+    unreadable_event,
+)
+from durable_retry.stores.storage import contents, lists, tables
+from durable_retry.stores.storage.lists import partition_of, partitions, partitions_with
+
+OUTBOX_TABLE: Final = "Outbox"
+
+_LOCATION_KEY: Final = "place"
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxLocation:
+    """A partition of a table."""
+
+    table: str
+    partition_key: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return the JSON form; also used as properties of a row."""
+        return {"table": self.table, "partition_key": self.partition_key}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Read what `to_json` wrote."""
+        return cls("" + data["table"], "" + data["partition_key"])
+
+
+def own_location(outbox_id: str) -> OutboxLocation:
+    """Return the location of rows without a handler's writes."""
+    return OutboxLocation(OUTBOX_TABLE, outbox_id)
+
+
+async def write_location(outbox_id: str, location: OutboxLocation) -> None:
+    """Store the location of a run's rows unless it is the default one."""
+    if location == own_location(outbox_id):
+        return
+    keys = {"PartitionKey": outbox_id, "RowKey": _LOCATION_KEY}
+    await tables.merge(OUTBOX_TABLE, keys | location.to_json())
+
+
+async def read_location(outbox_id: str) -> OutboxLocation:
+    """Return the location of a run's rows."""
+    row = await tables.read(OUTBOX_TABLE, outbox_id, _LOCATION_KEY)
+    return own_location(outbox_id) if row is None else OutboxLocation.from_json(row)
+
+
+async def remove_location(outbox_id: str) -> None:
+    """Delete the stored location; no error when there is none."""
+    await tables.delete(OUTBOX_TABLE, outbox_id, _LOCATION_KEY)
+
+
+INDEX_TABLE: Final = "OutboxIndex"
+
+_COMMITTED: Final = "committed"
+_PENDING: Final = EventState.PENDING.value
+_STATE_PARTITION: Final = "sweeper"
+_CURSOR_KEY: Final = "cursor"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingNote:
+    """A run that may have pending events.
+
+    Attributes:
+        outbox_id: Which.
+        location: The location of its rows.
+        noted_at: When the note was last written.
+        partition: The partition of the note.
+        etag: The ETag of this version of the note.
+        unreadable: Why where and when cannot be read; they are what they mostly are, and long ago.
+    """
+
+    outbox_id: str
+    location: OutboxLocation
+    noted_at: datetime
+    partition: str
+    etag: str = ""
+    unreadable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedEvent:
+    """One event in the list of sent or of failed events, and the keys of its entry."""
+
+    partition: str
+    row_key: str
+    event_id: str
+    location: OutboxLocation
+
+
+@dataclass(frozen=True, slots=True)
+class CommitNote:
+    """A commit without events in the list of old commits, and the keys of its entry."""
+
+    partition: str
+    row_key: str
+    outbox_id: str
+    location: OutboxLocation
+
+
+async def note_pending(outbox_id: str, location: OutboxLocation, now: datetime) -> None:
+    """Write a note before a run gets pending events; writing it again makes a new version."""
+    keys = {"PartitionKey": partition_of(_PENDING, outbox_id), "RowKey": outbox_id}
+    await tables.merge(INDEX_TABLE, keys | location.to_json() | {"noted_at": to_rfc3339(now)})
+
+
+async def read_note(outbox_id: str) -> PendingNote | None:
+    """Return a run's note, or None."""
+    for partition in partitions_with(_PENDING, outbox_id):
+        found = await tables.read_version(INDEX_TABLE, partition, outbox_id)
+        if found is not None:
+            return _note_of_row(found.row, found.etag)
+    return None
+
+
+async def drop_note(note: PendingNote) -> bool:
+    """Delete a note; False when it was written again since it was read."""
+    return await tables.delete_version(INDEX_TABLE, note.partition, note.outbox_id, note.etag)
+
+
+async def list_notes(
+    limit: int, cursor: str | None, *, first: str = ""
+) -> tuple[list[PendingNote], str | None]:
+    """Return notes by operation id, and the cursor of the next ones (None at the end).
+
+    Args:
+        limit: Maximum number of notes.
+        cursor: The cursor of the previous page; None for the first.
+        first: Lower bound of the operation ids, inclusive.
+    """
+    page = await lists.merged_rows(INDEX_TABLE, partitions(_PENDING), after=first, limit=limit, cursor=cursor)
+    return [_note_of_row(row) for row in page.rows], page.cursor
+
+
+async def note_ended(event: StoredEvent, location: OutboxLocation) -> None:
+    """List an event under `sent` or `failed`. Idempotent."""
+    await tables.merge(INDEX_TABLE, ended_row(event, location))
+
+
+def ended_row(event: StoredEvent, location: OutboxLocation) -> tables.Row:
+    """Return the entry of an event that has ended."""
+    partition = partition_of(event.state.value, outbox_id_of(event.event_id) or "")
+    keys = {"PartitionKey": partition, "RowKey": _ended_key(event)}
+    return keys | location.to_json() | contents.packed("document", json.dumps(event.listed().to_json()))
+
+
+async def drop_ended(event: StoredEvent) -> None:
+    """Remove an event from the lists of sent and failed events."""
+    for state in (EventState.SENT, EventState.FAILED):
+        for partition in partitions_with(state.value, outbox_id_of(event.event_id) or ""):
+            await tables.delete(INDEX_TABLE, partition, _ended_key(event))
+
+
+async def list_ended(
+    state: EventState, limit: int, cursor: str | None
+) -> tuple[list[OutboxEvent], str | None]:
+    """Return sent or failed events, the newest operation first."""
+    page = await lists.merged_rows(INDEX_TABLE, partitions(state.value), limit=limit, cursor=cursor)
+    return [_ended_event(row, state) for row in page.rows], page.cursor
+
+
+def _ended_event(row: tables.Row, state: EventState) -> OutboxEvent:
+    def stand_in(reason: str) -> OutboxEvent:
+        digits, _, event_id = str(row["RowKey"]).partition("-")
+        created_at = read_or(lambda: from_age(digits), lambda _: from_ms(0))
+        return unreadable_event(event_id, state, created_at, reason).listed()
+
+    return read_or(lambda: OutboxEvent.read(json.loads(contents.unpacked("document", row))), stand_in)
+
+
+async def list_older(state: EventState, created_before: datetime, limit: int, shard: int) -> list[EndedEvent]:
+    """Return entries of events created before an instant, of one shard."""
+    after = f"{age(created_before)}."
+    partition = partitions(state.value)[shard]
+    page = await tables.rows_between(INDEX_TABLE, partition, after=after, limit=limit)
+    names = ((row, str(row["RowKey"]).partition("-")[2]) for row in page.rows)
+    return [
+        EndedEvent(partition, row["RowKey"], event_id, _location_of_row(row, outbox_id_of(event_id) or ""))
+        for row, event_id in names
+    ]
+
+
+async def note_commit(outbox_id: str, location: OutboxLocation, now: datetime) -> None:
+    """List the commit of a run without events, so that retention finds its row."""
+    keys = {"PartitionKey": partition_of(_COMMITTED, outbox_id), "RowKey": f"{age(now)}-{outbox_id}"}
+    await tables.merge(INDEX_TABLE, keys | location.to_json())
+
+
+async def list_old_commits(noted_before: datetime, limit: int, shard: int) -> list[CommitNote]:
+    """Return notes of commits without events from before an instant, of one shard."""
+    after = f"{age(noted_before)}."
+    partition = partitions(_COMMITTED)[shard]
+    page = await tables.rows_between(INDEX_TABLE, partition, after=after, limit=limit)
+    names = ((row, str(row["RowKey"]).partition("-")[2]) for row in page.rows)
+    return [
+        CommitNote(partition, row["RowKey"], outbox_id, _location_of_row(row, outbox_id))
+        for row, outbox_id in names
+    ]
+
+
+async def drop_entries(entries: Iterable[EndedEvent | CommitNote]) -> None:
+    """Delete entries."""
+    keys = [{"PartitionKey": entry.partition, "RowKey": entry.row_key} for entry in entries]
+    await tables.delete_rows(INDEX_TABLE, keys)
+
+
+async def read_sweep_cursor() -> str | None:
+    """Return the cursor of the last sweep; None when it reached the end."""
+    row = await tables.read(INDEX_TABLE, _STATE_PARTITION, _CURSOR_KEY)
+    cursor = None if row is None else row.get("cursor")
+    return cursor if cursor and isinstance(cursor, str) else None
+
+
+async def write_sweep_cursor(cursor: str | None) -> None:
+    """Store the cursor of a sweep."""
+    keys = {"PartitionKey": _STATE_PARTITION, "RowKey": _CURSOR_KEY}
+    await tables.merge(INDEX_TABLE, keys | {"cursor": cursor or ""})
+
+
+def _note_of_row(row: tables.Row, etag: str = "") -> PendingNote:
+    outbox_id, partition = str(row["RowKey"]), str(row["PartitionKey"])
+
+    def stand_in(reason: str) -> PendingNote:
+        return PendingNote(outbox_id, _location_of_row(row, outbox_id), from_ms(0), partition, etag, reason)
+
+    def note() -> PendingNote:
+        location, noted_at = OutboxLocation.from_json(row), from_rfc3339(row["noted_at"])
+        return PendingNote(outbox_id, location, noted_at, partition, etag)
+
+    return read_or(note, stand_in)
+
+
+def _location_of_row(row: tables.Row, outbox_id: str) -> OutboxLocation:
+    """Return the location that a row names; where it cannot be read, the one that most runs have."""
+    return read_or(lambda: OutboxLocation.from_json(row), lambda _: own_location(outbox_id))
+
+
+def _ended_key(event: StoredEvent) -> str:
+    """Key by creation time, the newest first; it never changes, so a repeated entry is the same row."""
+    return f"{age(event.created_at)}-{event.event_id}"

@@ -1,0 +1,92 @@
+"""Sagas in the task hub: the input has the constant fields, the custom status how each step ended."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from durabletask.client import OrchestrationStatus
+
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.status import MAX_BYTES, size_bytes
+from durable_retry.engine.workflows.document import (
+    SagaDocument,
+    saga_document,
+)
+from durable_retry.engine.workflows.shapes import Saga, SagaState, SagaStep
+from durable_retry.stores.instances import Instance
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.stores.workflows import SAGA
+
+
+def saga_progress(saga: Saga) -> dict[str, Any]:
+    """Return how the steps ended, without their error texts when those do not fit a custom status."""
+    completions = [[_ending_document(step.done), _ending_document(step.undone)] for step in saga.steps]
+    if size_bytes(completions) <= MAX_BYTES:
+        return {"endings": completions}
+    return {"endings": [[_without_text(one) for one in pair] for pair in completions]}
+
+
+async def find_saga(hub: TaskHub, saga_id: str) -> SagaDocument | None:
+    """Return a saga's document, or None when there is none.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    if not saga_id.startswith(f"{SAGA}-"):
+        return None
+    instance = await hub.read_instance(saga_id)
+    return None if instance is None else document_of_saga(instance)
+
+
+def document_of_saga(instance: Instance) -> SagaDocument:
+    """Return the document of a saga's instance; with `unreadable` where not all of it can be read."""
+    return read_or(partial(_saga_document, instance), partial(_unreadable_saga, instance))
+
+
+def _unreadable_saga(instance: Instance, reason: str) -> SagaDocument:
+    is_over = instance.runtime_status not in {OrchestrationStatus.RUNNING, OrchestrationStatus.PENDING}
+    return SagaDocument(
+        saga_id=instance.instance_id,
+        status=SagaState.STOPPED if is_over else SagaState.RUNNING,
+        created_at=instance.created_at,
+        updated_at=instance.updated_at,
+        unreadable=reason,
+    )
+
+
+def _saga_document(instance: Instance) -> SagaDocument:
+    if instance.unreadable is not None:
+        raise ValueError(instance.unreadable)
+    if instance.output is not None and instance.runtime_status is OrchestrationStatus.COMPLETED:
+        return SagaDocument.model_validate(instance.output, strict=False)
+    saga = _with_completions(Saga.from_json(instance.input["saga"]), instance.custom_status)
+    document = saga_document(saga, instance.updated_at)
+    if instance.runtime_status in {OrchestrationStatus.TERMINATED, OrchestrationStatus.FAILED}:
+        return document.model_copy(update={"status": SagaState.STOPPED})
+    return document
+
+
+def fingerprint_of_saga(instance: Instance) -> str:
+    """Return a saga's fingerprint: equal for equal submissions."""
+    return str(instance.input["saga"]["fingerprint"])
+
+
+def _with_completions(saga: Saga, moving: Mapping[str, Any] | None) -> Saga:
+    if not moving:
+        return saga
+    steps = zip(saga.steps, moving["endings"], strict=True)
+    return saga.with_steps(tuple(_with_completion(step, *pair) for step, pair in steps))
+
+
+def _with_completion(step: SagaStep, done: Any, undone: Any) -> SagaStep:
+    completion = None if done is None else Completion.from_json(done)
+    return step.ended(completion, None if undone is None else Completion.from_json(undone))
+
+
+def _ending_document(completion: Completion | None) -> dict[str, Any] | None:
+    return None if completion is None else completion.to_json()
+
+
+def _without_text(ended: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if ended is None else ended | {"error": None}

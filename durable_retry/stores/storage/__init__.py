@@ -1,0 +1,1 @@
+"""Clients, tables and queues of the storage account."""

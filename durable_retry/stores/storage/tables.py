@@ -1,0 +1,397 @@
+"""Azure Tables behind a few named functions. A missing table is created on first use."""
+
+import re
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import batched, groupby, islice
+from operator import itemgetter, methodcaller
+from typing import Any, Final
+
+from azure.core import MatchConditions
+from azure.core.exceptions import (
+    AzureError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceModifiedError,
+    ResourceNotFoundError,
+)
+from azure.data.tables import TableClient, TableTransactionError, UpdateMode
+
+from durable_retry.errors import REFUSED_STATUSES, ContendedError, StorageRefusedError
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.storage.clients import run_in_pool
+
+type Row = dict[str, Any]
+type Change = tuple[str, Row] | tuple[str, Row, Mapping[str, Any]]
+"""One change of a transaction, as `TableClient.submit_transaction` takes it."""
+
+
+_MISSING_TABLE: Final = "TableNotFound"
+
+_WORD: Final = re.compile(r"\w+")
+"""Some calls of the client leave the service's name for an error in the message, undecoded."""
+
+_MAX_PAGE_ROWS: Final = 1_000
+"""Largest page that the service returns."""
+
+MOST_CHANGES: Final = 100
+"""The most changes that one transaction takes."""
+
+KEYS: Final = ("PartitionKey", "RowKey")
+"""The properties that name a row."""
+
+_TRIES: Final = 10
+"""Of a conditional change: each is lost only to another that was made."""
+
+_REFUSED_ROW_STATUSES: Final = (400, 413)
+"""A row, or the name of a table, that storage never takes."""
+
+
+async def insert_if_absent(table: str, row: Row) -> bool:
+    """Insert a row; False when a row with these keys exists.
+
+    When two executions race to insert the same row, exactly one gets True.
+
+    Raises:
+        StorageRefusedError: Storage never takes this row.
+    """
+    try:
+        await _run_on_table(table, lambda client: client.create_entity(row))
+    except ResourceExistsError:
+        return False
+    except HttpResponseError as error:
+        _raise_refusal(error, _REFUSED_ROW_STATUSES)
+        raise
+    return True
+
+
+async def merge(table: str, row: Row) -> None:
+    """Set some properties of a row; create the row if it does not exist."""
+    await _run_on_table(table, lambda client: client.upsert_entity(row, mode=UpdateMode.MERGE))
+
+
+async def read(table: str, partition_key: str, row_key: str) -> Row | None:
+    """Return a row, or None when there is none."""
+    try:
+        return await _run_on_table(table, lambda client: dict(client.get_entity(partition_key, row_key)))
+    except ResourceNotFoundError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """A row as it was read, and the etag of that version."""
+
+    row: Row
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a query. `cursor` continues behind it; None after the last page."""
+
+    rows: list[Row]
+    cursor: str | None
+
+
+async def read_version(table: str, partition_key: str, row_key: str) -> Versioned | None:
+    """Return a row with its version, or None when there is none."""
+
+    def get(client: TableClient) -> Versioned:
+        entity = client.get_entity(partition_key, row_key)
+        return Versioned(dict(entity), str(entity.metadata["etag"]))
+
+    try:
+        return await _run_on_table(table, get)
+    except ResourceNotFoundError:
+        return None
+
+
+async def merge_version(table: str, row: Row, etag: str) -> bool:
+    """Set some properties of a row; False when it was deleted or changed since that version was read."""
+    return await _if_unchanged(table, methodcaller("update_entity", row, mode=UpdateMode.MERGE, **_is(etag)))
+
+
+async def replace_version(table: str, row: Row, etag: str) -> bool:
+    """Replace a row; False when it was deleted or changed since that version was read.
+
+    Raises:
+        StorageRefusedError: Storage never takes this row.
+    """
+    update = methodcaller("update_entity", row, mode=UpdateMode.REPLACE, **_is(etag))
+    try:
+        return await _if_unchanged(table, update)
+    except HttpResponseError as error:
+        _raise_refusal(error, _REFUSED_ROW_STATUSES)
+        raise
+
+
+async def change_row[T](
+    table: str,
+    keys: Row,
+    rule: Callable[[T | None], T],
+    *,
+    read: Callable[[Row], T],
+    write: Callable[[T], Row],
+) -> T:
+    """Change a row by a rule, on condition of the version that was read, and return what is stored then.
+
+    Args:
+        table: Its name.
+        keys: The keys of the row.
+        rule: Gets what is stored, None where no row is, and returns what is to be stored: the same where
+            nothing changes. Called again when another process wrote meanwhile; what it raises is raised.
+        read: Reads a row.
+        write: Returns the properties of the row, without its keys.
+
+    Raises:
+        ContendedError: Other processes kept writing it.
+        StorageRefusedError: Storage never takes the changed row.
+        azure.core.exceptions.AzureError: Storage failed; the change may have been made.
+    """
+    failure: AzureError | None = None
+    for _ in range(_TRIES):
+        found = await read_version(table, *(keys[name] for name in KEYS))
+        before = None if found is None else read(found.row)
+        after = rule(before)
+        if after == before:
+            return after
+        row = keys | write(after)
+        try:
+            if found is None:
+                is_ours = await insert_if_absent(table, row)
+            else:
+                is_ours = await replace_version(table, row, found.etag)
+        except AzureError as error:
+            failure = error
+            continue  # Only the answer may be lost, or be 503: then the rule meets its own change.
+        failure = None
+        if is_ours:
+            return after
+    raise failure or ContendedError(f"{table} {[*keys.values()]}")
+
+
+async def delete(table: str, partition_key: str, row_key: str) -> None:
+    """Delete a row; no error when it does not exist."""
+    await _run_on_table(table, lambda client: client.delete_entity(partition_key, row_key))
+
+
+async def delete_version(table: str, partition_key: str, row_key: str, etag: str) -> bool:
+    """Delete a row; False when it was changed since that version was read (True when it no longer exists)."""
+    return await _if_unchanged(table, methodcaller("delete_entity", partition_key, row_key, **_is(etag)))
+
+
+async def rows_between(
+    table: str,
+    partition_key: str,
+    *,
+    after: str = "",
+    before: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+    only: Sequence[str] | None = None,
+) -> Page:
+    """Return rows of one partition in row-key order. The cost depends on the rows in the range only.
+
+    Args:
+        table: Its name.
+        partition_key: The partition.
+        after: Lower bound of the row keys, inclusive.
+        before: Upper bound of the row keys, exclusive; None means the end of the partition.
+        limit: The most rows to return; None means all of them.
+        cursor: Last row key of the previous page; None for the first page.
+        only: Names of the properties to return, the keys among them; None means all.
+    """
+    lower = (
+        f"RowKey gt '{_odata_text(cursor)}'" if cursor is not None else f"RowKey ge '{_odata_text(after)}'"
+    )
+    parts = [f"PartitionKey eq '{_odata_text(partition_key)}'", lower]
+    if before is not None:
+        parts.append(f"RowKey lt '{_odata_text(before)}'")
+    # One extra row shows whether there is another page.
+    wanted = None if limit is None else limit + 1
+
+    def query(client: TableClient) -> list[Row]:
+        found = client.query_entities(
+            " and ".join(parts),
+            results_per_page=None if wanted is None else min(wanted, _MAX_PAGE_ROWS),
+            select=None if only is None else list(only),
+        )
+        return [dict(entity) for entity in islice(found, wanted)]
+
+    rows = await _run_on_table(table, query)
+    if limit is None or len(rows) <= limit:
+        return Page(rows, None)
+    return Page(rows[:limit], str(rows[limit - 1]["RowKey"]))
+
+
+async def read_partition(table: str, partition_key: str) -> list[Versioned]:
+    """Return all rows of one partition with their versions."""
+
+    def query(client: TableClient) -> list[Versioned]:
+        found = client.query_entities(f"PartitionKey eq '{_odata_text(partition_key)}'")
+        return [Versioned(dict(entity), str(entity.metadata["etag"])) for entity in found]
+
+    return await _run_on_table(table, query)
+
+
+async def delete_versions(table: str, rows: Sequence[Versioned]) -> bool:
+    """Delete rows of one partition, all or none; False when one of them was changed since it was read."""
+    changes: list[Change] = [("delete", keys_of(each.row), _is(each.etag)) for each in rows]
+    try:
+        return await transact(table, changes)
+    except StorageRefusedError:
+        return False
+
+
+def keys_of(row: Row) -> Row:
+    """Return the keys of a row."""
+    return {name: row[name] for name in KEYS}
+
+
+def written_over(stored: Versioned | None, row: Row) -> Change:
+    """Return the change that replaces a row in the version that was read, or inserts it where none was."""
+    if stored is None:
+        return ("create", row)
+    return ("update", row, {"mode": UpdateMode.REPLACE, **_is(stored.etag)})
+
+
+async def rows_after(
+    table: str,
+    partition_key: str,
+    *,
+    limit: int,
+    before: str | None = None,
+    only: Sequence[str] | None = None,
+) -> list[Row]:
+    """Return rows of the partitions behind a given one, in key order.
+
+    Args:
+        table: Its name.
+        partition_key: Exclusive lower bound.
+        limit: The most rows to return.
+        before: Exclusive upper bound; None means the end of the table.
+        only: Names of the properties to return, the keys among them; None means all.
+    """
+    upper = "" if before is None else f" and PartitionKey lt '{_odata_text(before)}'"
+
+    def query(client: TableClient) -> list[Row]:
+        found = client.query_entities(
+            f"PartitionKey gt '{_odata_text(partition_key)}'{upper}",
+            results_per_page=min(limit, _MAX_PAGE_ROWS),
+            select=None if only is None else list(only),
+        )
+        return [dict(entity) for entity in islice(found, limit)]
+
+    return await _run_on_table(table, query)
+
+
+async def delete_rows(table: str, rows: Iterable[Row]) -> None:
+    """Delete rows, those of one partition together; no error for those that do not exist."""
+    keys = sorted((str(row["PartitionKey"]), str(row["RowKey"])) for row in rows)
+    for _, of_partition in groupby(keys, itemgetter(0)):
+        for some in batched(of_partition, MOST_CHANGES, strict=False):
+            if len(some) > 1 and await _deleted_at_once(table, some):
+                continue
+            for one in some:
+                await delete(table, *one)
+
+
+async def _deleted_at_once(table: str, keys: Iterable[tuple[str, str]]) -> bool:
+    changes = [("delete", {"PartitionKey": partition, "RowKey": row}) for partition, row in keys]
+    try:
+        return await transact(table, changes)
+    except StorageRefusedError:
+        return False  # One of them does not exist, which refuses them all.
+
+
+async def transact(table: str, changes: Sequence[Change]) -> bool:
+    """Make changes in one partition, all or none (an entity-group transaction).
+
+    Returns:
+        False when a row to be inserted exists already.
+
+    Raises:
+        StorageRefusedError: The changes can never be made as they are.
+    """
+    return await transact_for_etags(table, changes) is not None
+
+
+async def transact_for_etags(table: str, changes: Sequence[Change]) -> list[str] | None:
+    """As `transact`; return the new etag of each row, "" where there is none; None in place of False."""
+    try:
+        made = await _run_on_table(table, lambda client: client.submit_transaction(changes))
+    except TableTransactionError as error:
+        if _error_code(error) == "EntityAlreadyExists":
+            return None
+        _raise_refusal(error, REFUSED_STATUSES)
+        raise
+    except HttpResponseError as error:
+        _raise_refusal(error, _REFUSED_ROW_STATUSES)
+        raise
+    return [str(row.get("etag", "")) for row in made]
+
+
+def _raise_refusal(error: HttpResponseError, statuses: Container[int | None]) -> None:
+    if error.status_code in statuses:
+        raise StorageRefusedError(f"{_error_code(error)}: {first_line(error.message)}") from error
+
+
+def first_line(message: object) -> str:
+    """Return the first line of a service's message; the other lines repeat request ids and times."""
+    return next(iter(str(message).splitlines()), "")
+
+
+def _error_code(error: HttpResponseError) -> str:
+    """Return the service's error code; the client library sets the attribute without declaring it."""
+    code = getattr(error, "error_code", None)
+    return str(getattr(code, "value", code))
+
+
+def _is(etag: str) -> dict[str, Any]:
+    """Return the condition that a row is in the version that was read."""
+    return {"etag": etag, "match_condition": MatchConditions.IfNotModified}
+
+
+async def _if_unchanged(table: str, change: Callable[[TableClient], None]) -> bool:
+    try:
+        await _run_on_table(table, change)
+    except (ResourceModifiedError, ResourceNotFoundError):
+        return False
+    return True
+
+
+def _odata_text(text: str) -> str:
+    """Escape a text for an OData filter: apostrophes are doubled."""
+    return text.replace("'", "''")
+
+
+async def _run_on_table[T](table: str, action: Callable[[TableClient], T]) -> T:
+    return await run_in_pool(partial(with_table, table, action))
+
+
+def with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
+    """Do something with a table on the caller's thread; when it is missing, make it and do it again."""
+    client = client_of(table)
+    try:
+        return action(client)
+    except HttpResponseError as error:
+        if _MISSING_TABLE not in (_error_code(error), *_WORD.findall(str(error))):
+            raise
+    storage_clients.table_service().create_table_if_not_exists(table)
+    return action(client)
+
+
+def client_of(table: str) -> TableClient:
+    """Return the client of a table."""
+    return storage_clients.table_service().get_table_client(table)
+
+
+def replace_at_end(table: str, rows: Iterable[Row]) -> None:
+    """Write rows one by one, on the caller's thread.
+
+    For the end of a process: the client's transactions start threads, which the interpreter refuses then.
+    """
+    for row in rows:
+        with_table(table, methodcaller("upsert_entity", row, mode=UpdateMode.REPLACE))

@@ -1,0 +1,126 @@
+"""The platform's own retries: a blueprint that can declare them, and what its functions make of them.
+
+The host counts in the memory of one instance: when that dies the count begins anew, and so does the delivery.
+Source: "Azure Functions error handling and retries", Microsoft Learn.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import azure.durable_functions as df
+import azure.functions as func
+from azure.core.exceptions import AzureError
+
+from durable_retry.binding import TaskHub, bind_hub
+from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.sources.arrivals import Arrival
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.services.sources import NotAcceptedError, Refusal, intake, keep_refused
+
+MINIMUM_INTERVAL: Final = "00:00:02"
+MAXIMUM_INTERVAL: Final = "00:02:00"
+TIMER_INTERVAL: Final = "00:00:15"
+UPKEEP_RETRIES: Final = 2
+
+_RAN_OUT: Final = Refusal(
+    DeadLetterReason.POISON_MESSAGE, "the platform's retries ran out before it could start"
+)
+
+_log = logging.getLogger(__name__)
+
+
+class RetriedBlueprint(df.Blueprint, func.SettingsApi):
+    """A blueprint with the decorator `retry`, which `df.Blueprint` lacks."""
+
+    def retry_growing(self, function: Any, max_retries: int) -> Any:
+        """Let the host repeat a failed batch after growing pauses, while its partition waits.
+
+        Args:
+            function: What the decorators before this one made.
+            max_retries: After the first run; -1 for ever.
+        """
+        return self.retry(
+            strategy="exponential_backoff",
+            max_retry_count=str(max_retries),
+            minimum_interval=MINIMUM_INTERVAL,
+            maximum_interval=MAXIMUM_INTERVAL,
+        )(function)
+
+    def retry_evenly(self, function: Any, max_retries: int) -> Any:
+        """Let the host repeat a failed timer after even pauses; the arguments are as above."""
+        return self.retry(
+            strategy="fixed_delay", max_retry_count=str(max_retries), delay_interval=TIMER_INTERVAL
+        )(function)
+
+    def upkeep_timer(self, schedule: str) -> Callable[[Callable[[TaskHub], Awaitable[None]]], Any]:
+        """Return the decorator of a timer that tidies up; what it decorates gets the task hub.
+
+        A request that storage or the task hub does not answer is one line in the log: the next fire does what
+        is left. For anything else there are few retries.
+
+        Args:
+            schedule: NCRONTAB expression with seconds.
+        """
+
+        def register(upkeep: Callable[[TaskHub], Awaitable[None]]) -> Any:
+            async def run(
+                timer: func.TimerRequest,  # noqa: ARG001 - the trigger's own
+                context: func.Context,
+                hub: TaskHub,
+            ) -> None:
+                note_retry(context)
+                try:
+                    await upkeep(hub)
+                except (TaskHubUnavailableError, AzureError) as error:
+                    first_line = str(error).partition("\n")[0]
+                    name = context.function_name
+                    _log.warning("%s: %s: %s; the next run goes on", name, type(error).__name__, first_line)
+
+            run.__name__, run.__doc__ = upkeep.__name__, upkeep.__doc__
+            timed = self.timer_trigger(arg_name="timer", schedule=schedule)(bind_hub(self)(run))
+            return self.retry_evenly(timed, UPKEEP_RETRIES)
+
+        return register
+
+
+async def accept_batch(hub: TaskHub, arrivals: Sequence[Arrival], context: func.Context) -> None:
+    """Accept a batch; in the last run that the platform grants, keep what is left as dead letters.
+
+    Args:
+        arrivals: In the order of delivery.
+        context: The context of the invocation; says which run this is.
+
+    Raises:
+        NotAcceptedError: The host should run it again.
+        azure.core.exceptions.AzureError: In the last run, and the dead letters could not be kept either.
+    """
+    note_retry(context)
+    left = await intake().accept_all(hub, arrivals)
+    if left and not is_last_run(context):
+        raise NotAcceptedError(f"{len(left)} of {len(arrivals)} arrivals were not accepted")
+    for arrival in left:
+        await keep_refused(arrival, _RAN_OUT)
+
+
+def note_retry(context: func.Context) -> None:
+    """Log which run this is, and what the one before failed with."""
+    retry = context.retry_context
+    if retry is None or not retry.retry_count:
+        return
+    # The SDK's interface calls it `exception`, the runtime that fills it in `rpc_exception`.
+    error = getattr(retry, "rpc_exception", None) or getattr(retry, "exception", None)
+    _log.warning(
+        "%s: retry %s of %s%s, after: %s",
+        context.function_name,
+        retry.retry_count,
+        "any number" if retry.max_retry_count < 0 else retry.max_retry_count,
+        ", the last one" if is_last_run(context) else "",
+        getattr(error, "message", "an unknown error"),
+    )
+
+
+def is_last_run(context: func.Context) -> bool:
+    """Return whether the host will not run this again: the source then moves on, whatever happened."""
+    retry = context.retry_context
+    return retry is not None and 0 < retry.max_retry_count <= retry.retry_count

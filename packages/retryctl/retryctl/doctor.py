@@ -1,0 +1,139 @@
+"""The command `doctor`: goes through the parts that an operation needs, and names the first that fails."""
+
+import re
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from retryctl import errors
+from retryctl.api import Api
+from retryctl.errors import ApiError, UnreachableError
+from retryctl.screen import Screen, printable
+from retryctl.watching import monotonic_seconds, pause
+
+LEAST_HOST: Final = (4, 1038)
+"""An older Functions host refuses the names of bindings that the Durable SDK gives."""
+
+LEAST_CORE_TOOLS: Final = "4.14"
+"""The first version of Core Tools that brings such a host."""
+
+_LOOK_EVERY_SECONDS: Final = 0.5
+
+REMEDIES: Final[Mapping[str, str]] = {
+    "host": (f"update Azure Functions Core Tools to {LEAST_CORE_TOOLS} or later, or the image of the host"),
+    "storage": (
+        "look at AzureWebJobsStorage: the account must be there, and an identity needs the roles Storage "
+        "Blob Data Owner, Storage Queue Data Contributor and Storage Table Data Contributor"
+    ),
+    "queues": (
+        "create the queue, as infra/ does (az storage queue create --name operations): its trigger does not"
+    ),
+    "start": (
+        "the task hub runs no orchestration: look in the host's log for the Durable extension (bundle 4.38 "
+        "or later in host.json) and for functions that were not indexed"
+    ),
+    "entity": (
+        'set "entityMessageReorderWindowInMinutes": 0 under extensions.durableTask in host.json: with '
+        "another value Azure Storage drops every entity call of a Python orchestrator"
+    ),
+    "timer": (
+        "the messages of timers do not come: look for another app on this task hub (hubName in host.json), "
+        "and for a clock that is wrong"
+    ),
+    "activity": (
+        "the work-item queue is not read: look in the host's log, and for another app on this task hub "
+        "(hubName in host.json)"
+    ),
+    "index": "the app cannot write its tables: its identity needs the role Storage Table Data Contributor",
+    "roles": "give the key of an operator (--function-key): a diagnosis starts an orchestration",
+}
+"""What to do when a part fails."""
+
+_ORDER: Final = ("storage", "queues", "start", "entity", "timer", "activity", "index")
+"""Parts that the app's diagnosis has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What was seen of one part."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def doctor(api: Api, args: Namespace, screen: Screen) -> int:
+    """Check a running app part by part; stop at the first that fails, and say what to do."""
+    seen: list[Part] = []
+    for part in _parts(api, args.master_key, args.part_seconds):
+        seen.append(part)
+        screen.line(f"{part.name:10}{'ok' if part.ok else 'FAILED':8}{printable(part.detail)}".rstrip())
+        if not part.ok:
+            break
+    failed = None if seen[-1].ok else seen[-1]
+    remedy = None if failed is None else REMEDIES[failed.name]
+    document = {"ok": failed is None, "parts": [asdict(each) for each in seen], "remedy": remedy}
+    screen.show(document, "every part works" if remedy is None else f"what to do: {remedy}")
+    return errors.OK if failed is None else errors.FAILED
+
+
+def _parts(api: Api, master_key: str | None, part_seconds: float) -> Iterator[Part]:
+    """Yield the parts in order; whoever asks stops at the first that fails."""
+    yield _host(api, master_key)
+    try:
+        started = api.post("diagnoses")
+    except ApiError as error:
+        yield _refused(error)
+        return
+    except UnreachableError as error:
+        yield _unreachable(api, error)
+        return
+    document: dict[str, Any] = {}
+    for name in _ORDER:
+        document, part = _until_reached(api, started["diagnosis_id"], name, part_seconds)
+        yield part
+    yield Part("roles", ok=True, detail=f"{document['role']}, as {document['caller']}")
+
+
+def _host(api: Api, master_key: str | None) -> Part:
+    status = api.host_status(master_key)
+    if status is None:
+        return Part("host", ok=True, detail="version not known: /admin takes the master key (--master-key)")
+    text, details = str(status.get("version", "")), str(status.get("versionDetails", ""))
+    if details.startswith("onebox"):
+        return Part("host", ok=True, detail=details)
+    found = re.match(r"(\d+)\.(\d+)", text)
+    if found is None:
+        return Part("host", ok=True, detail=f"version {text!r} cannot be read")
+    is_new_enough = (int(found[1]), int(found[2])) >= LEAST_HOST
+    least = "" if is_new_enough else f", and {'.'.join(map(str, LEAST_HOST))} is the least"
+    return Part("host", ok=is_new_enough, detail=f"version {text}{least}")
+
+
+def _refused(error: ApiError) -> Part:
+    status = error.problem.get("status")
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        return Part("roles", ok=False, detail=error.text)
+    return Part("start", ok=False, detail=error.text)
+
+
+def _unreachable(api: Api, error: UnreachableError) -> Part:
+    """Return the part that keeps the app from starting a diagnosis, by its health."""
+    parts = api.health()["parts"]
+    name = "storage" if not parts["storage"]["healthy"] else "start"
+    return Part(name, ok=False, detail=str(error))
+
+
+def _until_reached(api: Api, diagnosis_id: str, name: str, seconds: float) -> tuple[dict[str, Any], Part]:
+    """Look until a part works or fails, for so long."""
+    end = monotonic_seconds() + seconds
+    while True:
+        document: dict[str, Any] = api.get("diagnoses", diagnosis_id)
+        found = next(each for each in document["parts"] if each["name"] == name)
+        if found["state"] != "waiting":
+            return document, Part(name, ok=found["state"] == "ok", detail=found["detail"] or "")
+        if monotonic_seconds() >= end:
+            return document, Part(name, ok=False, detail=f"not reached within {seconds:g} s")
+        pause(_LOOK_EVERY_SECONDS)

@@ -1,0 +1,130 @@
+"""The command `doctor` on answers that are made up here; `tests/e2e/test_retryctl.py` runs it on the app."""
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from retryctl import doctor
+from retryctl.cli import main
+
+NAMES = ("storage", "queues", "start", "entity", "timer", "activity", "index")
+
+
+@pytest.fixture(autouse=True)
+def own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock on which nothing takes time but pauses."""
+    seconds = [0.0]
+    monkeypatch.setattr(doctor, "monotonic_seconds", lambda: seconds[0])
+    monkeypatch.setattr(doctor, "pause", lambda pause: seconds.__setitem__(0, seconds[0] + pause))
+
+
+def app(
+    states: Mapping[str, tuple[str, str | None]] | None = None,
+    *,
+    version: str = "4.1038.300.1",
+    refusal: httpx.Response | None = None,
+) -> Callable[[httpx.Request], httpx.Response]:
+    """An app whose parts work, but for those that are given with a state and a detail."""
+
+    known = states or {}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        match request.method, request.url.path:
+            case "GET", "/admin/host/status":
+                if request.headers.get("x-functions-key") != "master":
+                    return httpx.Response(401)
+                return httpx.Response(200, json={"version": version, "state": "Running"})
+            case "POST", "/api/diagnoses":
+                return refusal or httpx.Response(202, json={"diagnosis_id": "diagnosis-1"})
+            case _:
+                parts = [
+                    dict(
+                        zip(("name", "state", "detail"), (name, *known.get(name, ("ok", None))), strict=True)
+                    )
+                    for name in NAMES
+                ]
+                document = {
+                    "diagnosis_id": "diagnosis-1",
+                    "role": "operator",
+                    "caller": "ann",
+                    "parts": parts,
+                }
+                return httpx.Response(200, json=document)
+
+    return answer
+
+
+def run(answer: Callable[[httpx.Request], httpx.Response], *argv: str) -> tuple[int, str]:
+    out, err = io.StringIO(), io.StringIO()
+    code = main(
+        ["doctor", "http://app.test", *argv],
+        environ={},
+        out=out,
+        err=err,
+        transport=httpx.MockTransport(answer),
+    )
+    return code, out.getvalue() + err.getvalue()
+
+
+def lines(text: str) -> list[list[str]]:
+    return [line.split(maxsplit=2) for line in text.splitlines()]
+
+
+def test_every_part_has_a_line() -> None:
+    code, text = run(app(), "--master-key", "master")
+    assert code == 0
+    assert [line[0] for line in lines(text)] == ["host", *NAMES, "roles", "every"]
+    assert lines(text)[0] == ["host", "ok", "version 4.1038.300.1"]
+    assert lines(text)[-2] == ["roles", "ok", "operator, as ann"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_part_that_fails_ends_it_with_what_to_do(name: str) -> None:
+    code, text = run(app({name: ("failed", "it said no")}))
+    assert code == 1
+    assert lines(text)[-2] == [name, "FAILED", "it said no"]
+    assert text.splitlines()[-1] == f"what to do: {doctor.REMEDIES[name]}"
+
+
+@pytest.mark.parametrize("name", ["start", "entity", "timer", "activity", "index"])
+def test_a_part_that_is_not_reached_in_its_time_has_failed(name: str) -> None:
+    code, text = run(app({name: ("waiting", None)}), "--part-seconds", "5")
+    assert code == 1
+    assert lines(text)[-2] == [name, "FAILED", "not reached within 5 s"]
+
+
+def test_an_entity_that_does_not_answer_leads_to_the_reorder_window() -> None:
+    _, text = run(app({"entity": ("waiting", None)}))
+    assert '"entityMessageReorderWindowInMinutes": 0' in text
+
+
+@pytest.mark.parametrize("version", ["4.1037.1", "4.900.0", "3.20.0"])
+def test_a_host_that_is_too_old_is_named_with_core_tools(version: str) -> None:
+    code, text = run(app(version=version), "--master-key", "master")
+    assert code == 1
+    assert lines(text)[0] == ["host", "FAILED", f"version {version}, and 4.1038 is the least"]
+    assert "Core Tools to 4.14 or later" in text
+
+
+def test_without_the_master_key_the_version_is_not_known_and_the_others_are_looked_at() -> None:
+    code, text = run(app())
+    assert code == 0
+    assert lines(text)[0][2] == "version not known: /admin takes the master key (--master-key)"
+
+
+def test_a_reader_is_told_that_an_operator_is_needed() -> None:
+    refused = httpx.Response(403, json={"status": 403, "title": "Forbidden", "detail": "ann is a reader"})
+    code, text = run(app(refusal=refused))
+    assert code == 1
+    assert lines(text)[-2][:2] == ["roles", "FAILED"]
+
+
+def test_json_is_one_document() -> None:
+    code, text = run(app({"timer": ("failed", "late")}), "--json")
+    document: dict[str, Any] = json.loads(text)
+    assert (code, document["ok"], document["remedy"]) == (1, False, doctor.REMEDIES["timer"])
+    assert document["parts"][-1] == {"name": "timer", "ok": False, "detail": "late"}

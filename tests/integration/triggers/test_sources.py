@@ -1,0 +1,223 @@
+"""The intake that all sources share, against a real task hub and real tables."""
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.operations.envelope import EventName
+from durable_retry.engine.operations.naming import event_name, explicit_scope, operation_id_for
+from durable_retry.engine.sources.arrivals import Arrival, Backpressure, LagLimits
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.services import sources as intake_module
+from durable_retry.services.operations.submit import submit
+from durable_retry.services.sources import SAMPLE_INTERVAL, BackpressureMonitor, Intake, NotAcceptedError
+from durable_retry.settings.configuration import using
+from durable_retry.settings.sources import IntakeSettings
+from durable_retry.stores import task_hub
+from durable_retry.stores.dead_letters.records import keep_message
+from durable_retry.stores.operations.status import scan_operations
+from durable_retry.stores.task_hub import TaskHub
+from scripts.processes import free_port
+from tests.support.hub import TaskHubStage, binding_for
+
+CALL: dict[str, Any] = {
+    "dependency": "payments",
+    "request": {"method": "POST", "path": "/charges", "json": {"order": 1}},
+}
+EVENT: dict[str, Any] = {
+    "specversion": "1.0",
+    "id": "e-1",
+    "source": "/shop",
+    "type": "order.placed",
+    "data": CALL,
+}
+
+
+def make(**changes: Any) -> Intake:
+    return Intake(
+        IntakeSettings().model_copy(update=changes), BackpressureMonitor(LagLimits(), pause_seconds=0)
+    )
+
+
+def arrival(document: Any, native_id: str = "m-1", **more: Any) -> Arrival:
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return Arrival(**{"source": "queue", "place": "operations", "body": body, "native_id": native_id, **more})
+
+
+async def started(hub: TaskHubStage) -> dict[str, str]:
+    """The keys of all operations, with their sources."""
+    ids = [each.operation_id async for each in scan_operations(hub.binding)]
+    instances = [await hub.binding.read_instance(each) for each in ids]
+    inputs = [each.input["operation"] for each in instances if each is not None]
+    return {each["key"]: each["source"] for each in inputs}
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Reason and text of each dead letter that was written."""
+    letters: list[tuple[str, str]] = []
+
+    async def keep_and_signal(text: str, **more: Any) -> str:
+        letters.append((more["reason"].value, text))
+        return await keep_message(text, **more)
+
+    monkeypatch.setattr(intake_module, "keep_message", keep_and_signal)
+    return letters
+
+
+async def test_an_arrival_that_comes_twice_is_one_operation(hub: TaskHubStage) -> None:
+    for _ in range(2):
+        await make().accept(hub.binding, arrival(CALL | {"key": "k"}))
+    assert await started(hub) == {"k": "queue"}
+
+
+async def test_the_first_name_that_is_there_is_taken(hub: TaskHubStage) -> None:
+    fields = make(key_pointers={"kafka": ("/request/json/order",)})
+    await make().accept(hub.binding, arrival(CALL))
+    await make().accept(hub.binding, arrival(EVENT, "m-2"))
+    await fields.accept(hub.binding, arrival(EVENT, "m-3", source="kafka"))
+    await fields.accept(hub.binding, arrival(CALL | {"key": "mine"}, "m-4", source="kafka"))
+    found = await started(hub)
+    assert {key: found[key] for key in ("m-1", "/shop#e-1", "mine")} == {
+        "m-1": "queue",
+        "/shop#e-1": "queue",
+        "mine": "kafka",
+    }
+    assert len(found) == 4
+
+
+async def test_an_event_is_one_operation_whatever_brings_it(hub: TaskHubStage) -> None:
+    for number, source in enumerate(("queue", "service_bus", "event_grid", "event_hubs", "kafka")):
+        await make().accept(hub.binding, arrival(EVENT, f"id-{number}", source=source, place=source))
+    assert await started(hub) == {"/shop#e-1": "queue"}
+    assert event_name(EventName("/shop", "e-1")).key == "/shop#e-1"
+
+
+@pytest.mark.usefixtures("storage")
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"not json", "MalformedJson"),
+        (b"", "MalformedJson"),
+        (b"[]", "ValidationFailed"),
+        (b"[" * 100_000, "ValidationFailed"),
+        (b"[" * 50_000, "MalformedJson"),
+        (json.dumps(CALL | {"dependency": "nobody"}).encode(), "UnknownDependency"),
+        (json.dumps(EVENT | {"data": CALL | {"dependency": "nobody"}}).encode(), "UnknownDependency"),
+        (json.dumps(EVENT | {"id": 5}).encode(), "ValidationFailed"),
+        (json.dumps(CALL | {"retry": {"max_attempts": 99}}).encode(), "ValidationFailed"),
+    ],
+)
+async def test_what_is_no_operation_is_kept_and_done(
+    hub: TaskHubStage, kept: list[tuple[str, str]], body: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        await make().accept(hub.binding, arrival(body))
+    assert kept == [(reason, body.decode())]
+    assert all(record.exc_info is None for record in caplog.records)
+
+
+@pytest.mark.usefixtures("storage")
+async def test_bytes_that_are_no_text_are_kept_in_base64(
+    hub: TaskHubStage, kept: list[tuple[str, str]]
+) -> None:
+    await make().accept(hub.binding, arrival(b"\xff\x00"))
+    assert kept == [("MalformedJson", "data:application/octet-stream;base64,/wA=")]
+
+
+@pytest.mark.usefixtures("storage")
+async def test_a_key_that_stands_for_another_request_is_kept(
+    hub: TaskHubStage, kept: list[tuple[str, str]]
+) -> None:
+    other = CALL | {"key": "k", "request": {"method": "GET", "path": "/"}}
+    await make().accept(hub.binding, arrival(CALL | {"key": "k"}, "m-1"))
+    await make().accept(hub.binding, arrival(other, "m-2"))
+    assert [reason for reason, _ in kept] == ["ValidationFailed"]
+
+
+@pytest.mark.usefixtures("storage")
+async def test_a_mistake_of_ours_does_not_hold_up_the_source(
+    hub: TaskHubStage, kept: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(intake_module, "resolve", broken)
+    await make().accept(hub.binding, arrival(CALL))
+    assert [reason for reason, _ in kept] == ["PoisonMessage"]
+
+
+async def test_trouble_of_our_own_leaves_the_arrival_to_its_source() -> None:
+    config = parse_config('[dependencies.payments]\nbase_url = "http://127.0.0.1:9"', {})
+    with using(config), pytest.raises(NotAcceptedError):
+        await make().accept(binding_for(free_port()), arrival(CALL))
+    await task_hub.close_clients()
+
+
+@pytest.mark.usefixtures("storage")
+@pytest.mark.parametrize("order", ["partition", "none"])
+async def test_a_bad_arrival_neither_fails_nor_blocks_its_neighbours(
+    hub: TaskHubStage, kept: list[tuple[str, str]], *, order: str
+) -> None:
+    batch = [arrival(CALL, f"m-{number}", partition="0") for number in range(5)]
+    batch[2] = arrival(b"{", "m-2", partition="0")
+    for _ in range(2):
+        assert await make(intake_order=order).accept_all(hub.binding, batch) == []
+    assert sorted(await started(hub)) == ["m-0", "m-1", "m-3", "m-4"]
+    assert {reason for reason, _ in kept} == {"MalformedJson"}
+
+
+@pytest.mark.parametrize("order", ["partition", "none"])
+async def test_what_could_not_start_is_left_and_in_order_holds_up_its_partition_only(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, *, order: str
+) -> None:
+    refused = operation_id_for(explicit_scope(""), "a-1")
+    start = TaskHub.start_operation
+
+    async def start_unless_refused(binding: TaskHub, operation: Any, start_id: str) -> bool:
+        if operation.operation_id == refused:
+            raise TaskHubUnavailableError("the hub is away, as this test wants it")
+        return await start(binding, operation, start_id)
+
+    monkeypatch.setattr(TaskHub, "start_operation", start_unless_refused)
+    keys = ["a-0", "b-0", "a-1", "b-1", "a-2"]
+    batch = [arrival(CALL | {"key": key}, key, partition=key[0]) for key in keys]
+    left = await make(intake_order=order).accept_all(hub.binding, batch)
+    assert [each.native_id for each in left] == (["a-1", "a-2"] if order == "partition" else ["a-1"])
+    assert sorted(await started(hub)) == sorted(set(keys) - {each.native_id for each in left})
+
+
+async def test_what_is_far_behind_is_left_to_a_source_that_brings_it_again(hub: TaskHubStage) -> None:
+    behind = make()
+    await behind.accept(hub.binding, arrival(CALL | {"key": "first"}))
+    (probe,) = behind.backpressure.probes.values()
+    probe.backpressure = Backpressure.DEPENDENCY
+    probe.sampled_at += SAMPLE_INTERVAL * 1000  # it is not looked at again while the test lasts
+    with pytest.raises(NotAcceptedError, match="the dependency payments is far behind"):
+        await behind.accept(hub.binding, arrival(CALL | {"key": "second"}, may_be_left=True))
+    await behind.accept(hub.binding, arrival(CALL | {"key": "third"}, may_be_left=False))
+    assert await started(hub) == {"first": "queue", "third": "queue"}
+
+
+async def test_no_more_starts_are_under_way_than_the_setting_allows(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way: list[int] = [0]
+    seen: list[int] = []
+
+    async def counted(*given: Any) -> Any:
+        under_way[0] += 1
+        seen.append(under_way[0])
+        try:
+            return await submit(*given)
+        finally:
+            under_way[0] -= 1
+
+    monkeypatch.setattr(intake_module, "submit", counted)
+    batch = [arrival(CALL | {"key": f"k-{number}"}) for number in range(20)]
+    assert await make(intake_concurrency=3).accept_all(hub.binding, batch) == []
+    assert max(seen) == 3
+    assert len(await started(hub)) == 20

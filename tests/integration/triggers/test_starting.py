@@ -1,0 +1,129 @@
+"""Accepted operations that do not begin: health and alerts say it."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry import clock
+from durable_retry.console.alerts.watch import read_health_metrics
+from durable_retry.services import health
+from durable_retry.services.upkeep import starting
+from durable_retry.services.upkeep.starting import LOOKED_AT, seconds_without_a_start
+from durable_retry.stores.operations.notes import write_noted
+from durable_retry.stores.operations.status import find_status
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.triggers.http.health import get_health
+from durable_retry.triggers.http.submissions import submit_operation
+from tests.support.http import call
+from tests.support.hub import TaskHubStage
+from tests.support.tables import use_own_tables
+
+PATIENCE = timedelta(minutes=2)
+CALL = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}
+
+pytestmark = pytest.mark.usefixtures("storage", "own")
+
+
+@pytest.fixture
+def own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_own_tables(request.node.name, monkeypatch)
+    health._known.clear()
+
+
+async def accepted(hub: TaskHubStage, key: str, **headers: str) -> str:
+    answer = await call(submit_operation, hub.binding, CALL | {"key": key}, headers=headers)
+    operation_id: str = answer.body["operation_id"]
+    return operation_id
+
+
+def nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show every operation as the host shows those whose entity calls it drops."""
+
+    async def pending(hub: TaskHub, operation_id: str) -> dict[str, Any] | None:
+        document = await find_status(hub, operation_id)
+        return None if document is None else document | {"status": "pending", "attempts": []}
+
+    monkeypatch.setattr(starting, "find_status", pending)
+
+
+async def test_operations_that_have_begun_are_no_trouble(hub: TaskHubStage) -> None:
+    await accepted(hub, "done", Prefer="wait=20")
+    await write_noted()
+    assert await seconds_without_a_start(hub.binding, clock.now() + timedelta(minutes=3), PATIENCE) == 0.0
+
+
+async def test_without_operations_there_is_no_trouble(hub: TaskHubStage) -> None:
+    assert await seconds_without_a_start(hub.binding, clock.now(), PATIENCE) == 0.0
+
+
+async def test_one_that_is_younger_than_the_patience_is_no_trouble(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing_begins(monkeypatch)
+    await accepted(hub, "young")
+    await write_noted()
+    assert await seconds_without_a_start(hub.binding, clock.now() + timedelta(minutes=1), PATIENCE) == 0.0
+
+
+async def test_pending_operations_without_an_attempt_are_trouble_as_old_as_the_oldest_looked_at(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing_begins(monkeypatch)
+    for number in range(LOOKED_AT):
+        await accepted(hub, f"hangs-{number}")
+    await write_noted()
+    later = clock.now() + timedelta(minutes=3)
+    assert 180.0 <= await seconds_without_a_start(hub.binding, later, PATIENCE) < 240.0
+    assert ((await read_health_metrics(hub.binding, later)).not_starting_seconds or 0.0) >= 180.0
+
+
+async def test_one_that_hangs_among_others_that_begin_is_no_trouble(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await accepted(hub, "done", Prefer="wait=20")
+    hanging = await accepted(hub, "hangs")
+    await write_noted()
+
+    async def one_is_pending(hub_: TaskHub, operation_id: str) -> dict[str, Any] | None:
+        document = await find_status(hub_, operation_id)
+        if document is not None and operation_id == hanging:
+            return document | {"status": "pending", "attempts": []}
+        return document
+
+    monkeypatch.setattr(starting, "find_status", one_is_pending)
+    assert await seconds_without_a_start(hub.binding, clock.now() + timedelta(minutes=3), PATIENCE) == 0.0
+
+
+@pytest.mark.parametrize("status", ["waiting_retry", "waiting_circuit", "running", "succeeded"])
+async def test_an_operation_that_waits_or_runs_has_begun(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    async def shown(hub_: TaskHub, operation_id: str) -> dict[str, Any] | None:
+        document = await find_status(hub_, operation_id)
+        return None if document is None else document | {"status": status, "attempts": []}
+
+    monkeypatch.setattr(starting, "find_status", shown)
+    await accepted(hub, "waits")
+    await write_noted()
+    assert await seconds_without_a_start(hub.binding, clock.now() + timedelta(minutes=3), PATIENCE) == 0.0
+
+
+async def test_health_is_degraded_while_nothing_begins_and_still_accepts(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stands_still(*_: object) -> float:
+        return 130.0
+
+    monkeypatch.setattr(health, "seconds_without_a_start", stands_still)
+    answer = await call(get_health, hub.binding)
+    assert (answer.status, answer.body["status"]) == (200, "degraded")
+    assert "not begun for 130 s" in answer.body["parts"]["starting"]["detail"]
+    health._known.clear()
+
+    async def goes_on(*_: object) -> float:
+        return 0.0
+
+    monkeypatch.setattr(health, "seconds_without_a_start", goes_on)
+    answer = await call(get_health, hub.binding)
+    assert (answer.status, answer.body["status"]) == (200, "healthy")

@@ -1,0 +1,327 @@
+"""Entities whose messages come twice, late, and in another order, as Azure Storage delivers them.
+
+Each case has a history as its senders see it: what is sent, and how often each message arrives. Whatever the
+order of arrival, what must not change stays as it is.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from itertools import permutations
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import entities
+from durable_retry.engine.circuit import (
+    Breaker,
+    CallHealth,
+    CircuitSettings,
+    CircuitState,
+    ManualControl,
+    ManualControlMessage,
+    Opening,
+    Openings,
+    PermitMessage,
+    Permitted,
+    ReportMessage,
+)
+from durable_retry.engine.circuit.report import ProbeResult
+from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
+from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acquire, give_back
+from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.engine.operations.idempotency import (
+    ClaimAnswer,
+    Record,
+    RecordState,
+    claim,
+    complete,
+    expire,
+)
+from tests.support.builders import NOON, after
+from tests.support.circuit import Desk
+
+COVERED: Final[Mapping[str, frozenset[str]]] = {
+    "CallLimiter": frozenset({"acquire", "give_back"}),
+    "CircuitBreaker": frozenset({"report", "permit", "hand"}),
+    "CircuitOpenings": frozenset({"opened"}),
+    "IdempotencyRecord": frozenset({"claim", "complete", "expire"}),
+}
+"""Every operation of every entity; a new one needs a case here first."""
+
+
+def test_every_operation_of_every_entity_has_a_case_here() -> None:
+    found = {}
+    for name in entities.__dict__.values():
+        for cls in vars(name).values() if hasattr(name, "blueprint") else ():
+            if isinstance(cls, type) and cls.__module__.startswith("entities."):
+                operations = {each for each in vars(cls) if not each.startswith("_")}
+                found[cls.__name__] = frozenset(operations)
+    assert found == COVERED
+
+
+# call_limiter: an orchestration asks, is granted, makes its attempt, gives the slot back. Repetitions of both
+# messages arrive at any time after they were sent.
+
+ONE: Final = LimitSettings(max_concurrency=1)
+
+
+def asking(operation: int, asked_at: float, settings: LimitSettings = ONE, **more: Any) -> SlotRequest:
+    return SlotRequest(
+        f"op-{operation}:1", lease_seconds=70.0, settings=settings, asked_at=after(asked_at), **more
+    )
+
+
+@dataclass
+class Orchestrations:
+    """Operations that take the only slot in turn; each message may arrive again later."""
+
+    limiter: Limiter = field(default_factory=Limiter)
+    now: float = 0.0
+    under_way: int | None = None
+    turn: int = 0
+
+    def take(self, late: list[Callable[[], None]]) -> None:
+        """Ask until the slot is granted, as an orchestration does."""
+        self.turn += 1
+        for _ in range(200):
+            self.now += 1
+            request = asking(self.turn, self.now, waited=True)
+            self.limiter, answer = acquire(self.limiter, request, after(self.now))
+            late.append(partial(self.deliver, request))
+            if isinstance(answer, Slot):
+                assert self.under_way is None
+                self.under_way = self.turn
+                return
+        raise AssertionError("the slot was never granted")
+
+    def deliver(self, message: SlotRequest | Slot) -> None:
+        """Deliver a message once more: nobody waits for its answer."""
+        if isinstance(message, Slot):
+            self.limiter = give_back(self.limiter, message, after(self.now))
+        else:
+            self.limiter, _ = acquire(self.limiter, message, after(self.now))
+
+    def give(self, late: list[Callable[[], None]]) -> None:
+        """End the attempt and give the slot back."""
+        assert self.under_way is not None
+        lease = self.limiter.lease_of(f"op-{self.under_way}:1")
+        assert lease is not None, "the lease of an attempt under way was freed"
+        slot = Slot(lease.lease_id, lease.asked_at)
+        self.under_way = None
+        self.deliver(slot)
+        late.append(partial(self.deliver, slot))
+
+
+@given(st.lists(st.integers(0, 30), max_size=40))
+def test_a_slot_is_lent_to_one_and_free_at_rest_whatever_comes_again(arrivals: list[int]) -> None:
+    story, late = Orchestrations(), list[Callable[[], None]]()
+    for number in arrivals:
+        story.give(late) if story.under_way is not None else story.take(late)
+        late[number % len(late)]()
+        assert len(story.limiter.leases) <= 1
+        if story.under_way is not None:
+            assert story.limiter.lease_of(f"op-{story.under_way}:1") is not None
+    if story.under_way is not None:
+        story.give(late)
+    for deliver in late:
+        deliver()
+    assert story.limiter.leases == ()
+
+
+def test_a_give_back_that_overtakes_a_repetition_of_its_request_leaks_no_place() -> None:
+    limiter, granted = acquire(Limiter(), asking(1, 0), NOON)
+    assert isinstance(granted, Slot)
+    limiter = give_back(limiter, granted, after(1))
+    limiter, _ = acquire(limiter, asking(1, 0), after(2))
+    assert limiter.leases == ()
+    assert acquire(limiter, asking(2, 3), after(3))[1] == Slot("op-2:1", after(3))
+
+
+def test_a_give_back_before_its_request_lends_nothing_afterwards() -> None:
+    limiter = give_back(Limiter(), Slot("op-1:1", NOON), NOON)
+    assert acquire(limiter, asking(1, 0), after(1))[0].leases == ()
+
+
+def test_a_late_give_back_does_not_free_the_slot_of_a_later_attempt_of_the_same_number() -> None:
+    limiter, first = acquire(Limiter(), asking(1, 0), NOON)
+    limiter, _ = acquire(limiter, asking(1, 5), after(5))
+    assert isinstance(first, Slot)
+    limiter = give_back(limiter, first, after(6))
+    assert [lease.lease_id for lease in limiter.leases] == ["op-1:1"]
+
+
+def test_a_slot_that_a_repeated_turn_got_by_a_clock_behind_is_given_back() -> None:
+    limiter, _ = acquire(Limiter(), asking(1, 20), NOON)  # Nobody waits: the turn's history was not stored.
+    limiter, granted = acquire(limiter, asking(1, 5), after(1))
+    assert isinstance(granted, Slot)
+    assert give_back(limiter, granted, after(2)).leases == ()
+
+
+def test_a_request_that_comes_twice_takes_one_turn_of_the_rate() -> None:
+    rate = LimitSettings(rate_per_second=1.0)
+    limiter, _ = acquire(Limiter(), asking(1, 0, rate), NOON)
+    limiter, _ = acquire(limiter, asking(2, 0, rate), NOON)
+    reserved = limiter.next_start_at
+    for _ in range(3):
+        limiter, _ = acquire(limiter, asking(2, 0, rate), after(1))
+        limiter, _ = acquire(limiter, asking(1, 0, rate), after(1))
+    assert limiter.next_start_at == reserved
+
+
+# circuit_breaker: reports count once, a probe's request that comes again after its end blocks nobody, the
+# latest word of a person holds.
+
+
+@given(st.permutations(range(6)), st.lists(st.integers(0, 5), max_size=10))
+def test_reports_count_once_in_whatever_order_they_arrive(order: list[int], again: list[int]) -> None:
+    sender, circuit = Desk(), Breaker()
+    reports = [sender.report(0, successes=3, failures=1) for _ in range(6)]
+    settings = CircuitSettings(minimum_calls=1_000)
+    for number in (*order, *again):
+        message = ReportMessage(reports[number], settings, RetryBudgetSettings())
+        circuit = message.apply(circuit, after(1))
+    counts = circuit.window.everything()
+    assert (counts.calls, counts.failures) == (24, 6)
+
+
+def half_open() -> tuple[Breaker, CircuitSettings]:
+    settings = CircuitSettings(consecutive_failures=1, break_seconds=30)
+    sender = Desk()
+    report = ReportMessage(sender.report(0, failures=1), settings, RetryBudgetSettings())
+    circuit = report.apply(Breaker(), after(0))
+    assert circuit.state is CircuitState.OPEN
+    return circuit, settings
+
+
+def probing(operation: int, at: float, settings: CircuitSettings) -> PermitMessage:
+    return PermitMessage(ProbeRequest(f"op-{operation}", 1, after(at), lease_seconds=600), settings)
+
+
+def test_a_probes_request_that_comes_again_after_its_end_blocks_no_other_probe() -> None:
+    circuit, settings = half_open()
+    circuit, answer = probing(1, 31, settings).apply(circuit, after(31))
+    assert isinstance(answer, Permitted)
+    assert answer.lease_id is not None
+    ended = ProbeResult(answer.lease_id, answer.epoch, CallHealth.SILENT)
+    report = replace(Desk().report(32), reporter="w", probes=(ended,))
+    circuit = ReportMessage(report, settings, RetryBudgetSettings()).apply(circuit, after(32))
+    circuit, _ = probing(1, 31, settings).apply(circuit, after(33))
+    assert circuit.leases == ()
+    circuit, other = probing(2, 34, settings).apply(circuit, after(34))
+    assert isinstance(other, Permitted)
+    again, _ = probing(2, 34, settings).apply(circuit, after(35))
+    assert again.leases == circuit.leases
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_the_latest_word_of_a_person_holds_in_whatever_order_the_messages_arrive(
+    order: tuple[int, ...],
+) -> None:
+    words = [(0, ManualControl.OPEN), (10, ManualControl.CLOSE), (20, ManualControl.DISABLE)]
+    circuit = Breaker()
+    for number in (*order, *order):
+        at, control = words[number]
+        message = ManualControlMessage(ManualAction(control, after(at), "ann", "why"))
+        circuit = message.apply(circuit, after(30))
+    assert circuit.state is CircuitState.DISABLED
+    assert len(circuit.audit.entries) == 3
+
+
+@given(st.permutations(range(5)), st.lists(st.integers(0, 4), max_size=8))
+def test_openings_are_listed_once_and_in_their_order(order: list[int], again: list[int]) -> None:
+    openings = Openings()
+    for epoch in (*order, *again):
+        openings = openings.with_opening(
+            Opening(
+                at=after(epoch),
+                epoch=epoch,
+                state=CircuitState.OPEN,
+                reason="",
+                by="circuit",
+                calls=0,
+                failures=0,
+                slow_calls=0,
+                break_seconds=30.0,
+            )
+        )
+    assert [each.epoch for each in openings.items] == [0, 1, 2, 3, 4]
+
+
+# idempotency_record: the messages of one run, and then of a replay, arrive again at any time.
+
+
+@dataclass(frozen=True)
+class RunOfKey:
+    """One run: when its start was accepted, and who it is."""
+
+    owner: str
+    accepted_at: float
+    replay: bool = False
+
+    def claim(self, record: Record | None, now: float) -> tuple[Record, ClaimAnswer, int]:
+        made = claim(
+            record,
+            owner=self.owner,
+            fingerprint="f",
+            now=after(now),
+            accepted_at=after(self.accepted_at),
+            replay=self.replay,
+        )
+        return made.record, made.answer, made.record.run
+
+    def complete(self, record: Record | None, run: int, status: str, now: float) -> Record:
+        return complete(
+            record,
+            owner=self.owner,
+            fingerprint="f",
+            document={"status": status},
+            now=after(now),
+            ttl_seconds=3_600,
+            run=run,
+        )
+
+
+def repeated(
+    run: RunOfKey, number: int, status: str
+) -> Iterator[Callable[[Record | None, float], Record | None]]:
+    yield lambda record, now: run.claim(record, now)[0]
+    yield lambda record, now: run.complete(record, number, status, now)
+    yield lambda record, now: expire(record, now=after(now))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 25)), max_size=12))
+def test_a_finished_key_answers_the_same_whatever_comes_again(arrivals: list[tuple[int, int]]) -> None:
+    run = RunOfKey("op-1.a", 0)
+    record, answer, number = run.claim(None, 1)
+    assert answer is ClaimAnswer.CLAIMED
+    finished: Record | None = run.complete(record, number, "succeeded", 2)
+    now, current = 2.0, finished
+    for which, pause in arrivals:
+        now += pause
+        current = list(repeated(run, number, "succeeded"))[which](current, now)
+        assert current == finished
+
+
+@given(st.integers(0, 2), st.integers(1, 20))
+def test_a_message_of_an_earlier_run_does_not_touch_its_replay(which: int, pause: int) -> None:
+    first, second = RunOfKey("op-1.a", 0), RunOfKey("op-1.b", 100, replay=True)
+    record, _, number = first.claim(None, 1)
+    record = first.complete(record, number, "dead_lettered", 2)
+    record, answer, _ = second.claim(record, 101)
+    assert answer is ClaimAnswer.CLAIMED
+    touched = list(repeated(first, number, "dead_lettered"))[which](record, 101 + pause)
+    assert touched is not None
+    assert (touched.owner, touched.run, touched.state) == ("op-1.b", record.run, RecordState.IN_PROGRESS)
+
+
+def test_a_completion_that_comes_before_its_claims_repetition_stays() -> None:
+    run = RunOfKey("op-1.a", 0)
+    record, _, number = run.claim(None, 1)
+    finished = run.complete(record, number, "succeeded", 2)
+    again, answer, _ = run.claim(finished, 2 + timedelta(minutes=2).total_seconds())
+    assert (again, answer) == (finished, ClaimAnswer.FINISHED)

@@ -1,0 +1,317 @@
+"""Rows of every table: how one of each kind is written, and what the stores read from them."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from itertools import count
+from typing import Any, Final
+from unittest.mock import patch
+from uuid import UUID
+
+from pydantic_core import to_jsonable_python
+
+from durable_retry import clock
+from durable_retry.console.alerts import store as alerts
+from durable_retry.console.alerts.rules import Alert, AlertDelivery, Silence
+from durable_retry.console.bulk import store as bulk_replay
+from durable_retry.console.bulk.shapes import BulkItem, ItemOutcome
+from durable_retry.console.metrics import store as metrics
+from durable_retry.console.metrics.minutes import Minutes
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import Category, DeadLetterReason, EventState, OperationState
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import Status
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.steps import StepRecord, StepState
+from durable_retry.engine.outbox import envelope_text, event_id_for
+from durable_retry.stores import workflows
+from durable_retry.stores.dead_letters import index, intents, records
+from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.operations import index as operation_index
+from durable_retry.stores.operations import results, steps
+from durable_retry.stores.operations import writes as operation_writes
+from durable_retry.stores.operations.index import OperationEntry, OperationList
+from durable_retry.stores.outbox import events as outbox
+from durable_retry.stores.outbox import index as outbox_index
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.storage import lists, rounds
+from tests.replay.stored import Documents
+from tests.support.builders import NOON, an_entry, an_operation, outcome
+from tests.support.tables import TablesInMemory
+
+LATER: Final = NOON + timedelta(minutes=5)
+_TRACE: Final = TraceContext("00-" + "1" * 32 + "-" + "2" * 16 + "-01", "vendor=1")
+_RESULT: Final = {"status_code": 200, "headers": {"content-type": "text/plain"}, "json": {"id": "ch_1"}}
+_EVENT: Final[dict[str, Any]] = {"type": "charge.completed", "queue": "charge-events", "data": {"order": 42}}
+_WRITE: Final = {
+    "table": "Orders",
+    "partition_key": "order-1",
+    "row_key": "row",
+    "values": {"total": 5},
+    "mode": "insert",
+}
+
+
+@contextmanager
+def account(rows: Documents) -> Iterator[TablesInMemory]:
+    """Put tables with these rows in the place of the storage account, at an instant that stands still."""
+    held = TablesInMemory()
+    for table, of_table in rows.items():
+        for row in of_table:
+            held.get_table_client(table).upsert_entity(
+                {name: _property(value) for name, value in row.items()}
+            )
+    numbers = count(1)
+    with (
+        patch.object(storage_clients, "table_service", lambda: held),
+        patch.object(index, "_WRITER", "writer"),
+        patch("uuid.uuid4", lambda: UUID(int=next(numbers))),
+        patch.object(operation_writes, "uuid4", lambda: UUID(int=next(numbers))),
+        clock.reading(lambda: NOON),
+    ):
+        yield held
+
+
+_BINARY: Final = "base64"
+
+
+def rows_of(held: TablesInMemory) -> Documents:
+    """Return all rows as JSON: binary properties in base64."""
+    return {
+        table: [{name: _json(value) for name, value in row.items()} for row in held.rows(table)]
+        for table in held.tables
+    }
+
+
+def _json(value: Any) -> Any:
+    return {_BINARY: b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def _property(value: Any) -> Any:
+    return b64decode(value[_BINARY]) if isinstance(value, dict) else value
+
+
+async def write_every_row() -> None:
+    """Write rows of every kind, as the app does."""
+    await _write_attempts()
+    await _write_outbox()
+    await _write_dead_letters()
+    await _write_workflows()
+    await _write_index()
+    await _write_alerts()
+    _write_metrics()
+    await metrics.fold_hour(NOON)
+    _write_metrics()
+
+
+async def _write_attempts() -> None:
+    await operation_writes.insert_marker("op-sent", 1, NOON)
+    await operation_writes.write_outcome("op-sent", 1, outcome(1, status_code=200, result=_RESULT))
+    await operation_writes.count_start("op-handled", 2, NOON)
+    await results.store_apart(an_operation(), 1, _RESULT, most_chars=4, kept_for=timedelta(days=1), now=NOON)
+    running = StepRecord(
+        name="charge",
+        run=1,
+        execution="e-1",
+        state=StepState.RUNNING,
+        attempts=1,
+        begun_at=NOON,
+        dead_letter_id="dl-1",
+    )
+    done = replace(running, name="ship", state=StepState.SUCCEEDED, result='{"id": 7}')
+    for step in (running, done):
+        await steps.change_step("op-handled", 1, step.name, partial(_to, step))
+
+
+def _to(step: StepRecord, _before: StepRecord | None) -> StepRecord:
+    return step
+
+
+async def _write_outbox() -> None:
+    await operation_writes.commit_success("op-plain", _RESULT, [], [], NOON)
+    webhook = {"type": "t", "data": None, "dependency": "payments", "path": "/hook"}
+    events: list[dict[str, Any]] = [_EVENT, webhook, _EVENT]
+    await operation_writes.commit_success(
+        "op-events", _RESULT, [], events, NOON, correlation_id="order-42", trace=_TRACE
+    )
+    await operation_writes.commit_success("op-writes.2", _RESULT, [_WRITE], [_EVENT], NOON)
+    sent = await outbox.find_event(event_id_for("op-events", 1))
+    failed = await outbox.find_event(event_id_for("op-events", 2))
+    assert sent is not None
+    assert failed is not None
+    await outbox.mark_sent(sent, LATER, 2)
+    await outbox.mark_failed(failed, "status 422", 1)
+    await outbox_index.write_sweep_cursor("op-plain")
+
+
+async def _write_dead_letters() -> None:
+    kept = [
+        await records.keep_operation(an_entry("op-open"), NOON),
+        await records.keep_operation(an_entry("op-archived", correlation_id="order-42"), LATER),
+        await records.keep_message(
+            "not json",
+            source="queue",
+            message_id="m-1",
+            reason=DeadLetterReason.MALFORMED_JSON,
+            detail="no JSON",
+            now=LATER,
+        ),
+    ]
+    await records.move_dead_letter(
+        kept[1], lambda record: replace(record, status=Status.ARCHIVED, archived_at=LATER, archived_by="ada")
+    )
+    note = {"text": "looked at it", "at": to_rfc3339(LATER), "by": "ada"}
+    await records.change_dead_letter(kept[0], lambda record: replace(record, notes=(note,)))
+    await intents.begin_change(kept[0], intents.Purpose.MOVE)
+
+
+async def _write_workflows() -> None:
+    batch = workflows.Batch(
+        batch_id="batch-1",
+        fingerprint="f1",
+        total=2,
+        max_concurrency=2,
+        tolerated_failures=1,
+        created_at=NOON,
+    )
+    bad = workflows.Item(index=1, key=None, text="{", reason=DeadLetterReason.MALFORMED_JSON, detail="no")
+    await workflows.keep_batch(batch, [workflows.Item(index=0, key="k", operation=an_operation()), bad])
+    await workflows.note_running("batch-1", await workflows.read_item("batch-1", 0))
+    failure = Completion(
+        operation_id="op-test", status=OperationState.DEAD_LETTERED, category=Category.MALFORMED, error="no"
+    )
+    await workflows.note_ended("batch-1", [0], failure)
+    await workflows.close_batch(batch, LATER)
+    for kind in workflows.LISTED:
+        await workflows.note_created(kind, f"{kind}-1", to_rfc3339(NOON))
+    items = [
+        BulkItem(id="dl-1", outcome=ItemOutcome.REPLAYED, operation_id="op-1", event_id="op-1.1"),
+        BulkItem(id="dl-2", outcome=ItemOutcome.FAILED, detail="it is archived"),
+    ]
+    await bulk_replay.keep_items("replay-1", to_rfc3339(NOON), enumerate(items))
+    await bulk_replay.keep_items("replay-1", None, enumerate(items[:1]))
+
+
+async def _write_index() -> None:
+    accepted = OperationEntry(
+        operation_id="op-open",
+        created_at=NOON,
+        key="key-1",
+        dependency="payments",
+        handler=None,
+        source="http",
+        correlation_id="order-42",
+    )
+    failed = replace(accepted, status=OperationState.DEAD_LETTERED, error="status 422", noted_us=7)
+    held = [(OperationList.ALL, accepted), (OperationList.FAILED, failed)]
+    await operation_index.write_entries("worker-1", held)
+    await operation_index.write_since("worker-1", NOON)
+
+
+async def _write_alerts() -> None:
+    delivery = AlertDelivery(tries=1, next_at=LATER, detail="timed out")
+    alert = Alert(
+        condition="circuit_open:payments",
+        is_raised=True,
+        since=NOON,
+        value=1.0,
+        threshold=0.5,
+        raised_at=NOON,
+        deliveries={"slack": delivery},
+    )
+    await alerts.write_change(alert, None)
+    silence = Silence(
+        id=f"silence-{'0' * 32}", condition="*", reason="a test", by="ada", created_at=NOON, until=LATER
+    )
+    await alerts.write_silence(silence)
+
+
+def _write_metrics() -> None:
+    minutes = Minutes()
+    minutes.started("payments")
+    minutes.attempted("payments", 2, "transient", 41.5, counted=True)
+    minutes.attempted("payments", 1, None, 3.0, counted=False)
+    minutes.ended("payments", "succeeded", 1.5)
+    minutes.waited("payments", "retry", 10.25)
+    minutes.opened("payments")
+    assert metrics.MetricsWriter(minutes).flush()
+
+
+async def read_every_row(held: TablesInMemory) -> dict[str, Any]:
+    """Return what the stores read from rows that `write_every_row` wrote, as JSON without rows' versions."""
+    page = await list_dead_letters(DeadLetterFilter(), limit=50, cursor=None)
+    batch = await workflows.find_batch("batch-1")
+    assert batch is not None
+    found = {
+        "markers": [
+            await operation_writes.insert_marker(*name, NOON) for name in (("op-sent", 1), ("op-handled", 2))
+        ],
+        "marked runs": await operation_writes.marked_runs(rounds.FIRST, 50),
+        "starts": await operation_writes.count_start("op-handled", 2, NOON),
+        "results": [await results.with_stored({results.STORED: keys}) for keys in _keys_of_results(held)],
+        "steps": await steps.steps_shown("op-handled", 1, OperationState.RUNNING),
+        "steps remembered": await steps.remembered_steps(rounds.FIRST, 50),
+        "events": [await outbox.events_of(name) for name in ("op-events", "op-writes.2")],
+        "envelopes": [envelope_text(event) for event in await outbox.events_of("op-events")],
+        "pending events": await outbox.list_pending(50, None),
+        "pending notes": [
+            (await outbox_index.read_note("op-events")),
+            await outbox_index.read_location("op-writes.2"),
+        ],
+        "sent events": await outbox_index.list_ended(EventState.SENT, 50, None),
+        "failed events": await outbox_index.list_ended(EventState.FAILED, 50, None),
+        "commits": await _commits(),
+        "sweep": await outbox_index.read_sweep_cursor(),
+        "dead letters": page.records,
+        "summary": await index.read_summary(NOON),
+        "groups": await index.read_groups(),
+        "due": await index.due(NOON + timedelta(days=1), 50),
+        "intents": await intents.left_over(50),
+        "batch": await workflows.document_of_batch(batch),
+        "batches": await workflows.list_batches(50, None),
+        "items": [await workflows.read_item("batch-1", number) for number in range(2)],
+        "created": [
+            await workflows.list_created(kind, _itself, limit=50, cursor=None) for kind in workflows.LISTED
+        ],
+        "bulk items": await _bulk_items(),
+        "indexed": [
+            [bucket async for bucket in operation_index.buckets(kind, None)] for kind in OperationList
+        ],
+        "correlated": await operation_index.ids_of_correlation("order-42", limit=50, cursor=None),
+        "gaps": await operation_index.gaps(LATER),
+        "alerts": [await alerts.known_alerts(), await alerts.list_incidents()],
+        "silences": await alerts.list_silences(NOON),
+        "metrics": [await metrics.read_cells(["payments"], NOON, LATER, until) for until in (NOON, LATER)],
+        "folded until": await metrics.read_folded_until(NOON),
+    }
+    answers: dict[str, Any] = _without_versions(to_jsonable_python(found))
+    return answers
+
+
+def _keys_of_results(held: TablesInMemory) -> list[list[str]]:
+    tables_of_days = sorted(name for name in held.tables if name.startswith(results.TABLE))
+    return [[row["PartitionKey"], row["RowKey"]] for name in tables_of_days for row in held.rows(name)]
+
+
+async def _bulk_items() -> tuple[list[tuple[Any, ...]], str | None]:
+    items, cursor = await bulk_replay.list_items("replay-1", limit=50, cursor=None)
+    return [(kept.at, kept.item) for kept in items], cursor
+
+
+async def _commits() -> list[Any]:
+    notes = [await outbox_index.list_old_commits(LATER, 50, shard) for shard in range(lists.SHARDS)]
+    return [note for some in notes for note in some]
+
+
+async def _itself(instance_id: str) -> dict[str, Any]:
+    return {"id": instance_id}
+
+
+def _without_versions(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_versions(each) for name, each in value.items() if name != "etag"}
+    return [_without_versions(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,208 @@
+from datetime import timedelta
+
+import pytest
+
+from durable_retry.console.alerts.rules import (
+    MAX_TRIES,
+    Alert,
+    AlertDelivery,
+    DeliveryState,
+    Failure,
+    HealthMetric,
+    Silence,
+    alert_changes,
+    slack_message,
+    teams_message,
+)
+from tests.support.builders import NOON
+
+LATER = NOON + timedelta(minutes=1)
+
+
+def reading(value: float, threshold: float = 10) -> HealthMetric:
+    return HealthMetric("dead_letters", value, threshold)
+
+
+def raised() -> Alert:
+    (alert,) = alert_changes({}, [reading(11)], NOON)
+    return alert
+
+
+@pytest.mark.parametrize(
+    ("value", "threshold", "is_exceeded"), [(10, 10, False), (11, 10, True), (11, 0, False)]
+)
+def test_a_threshold_is_passed_above_it_and_zero_is_off(
+    value: float, threshold: float, *, is_exceeded: bool
+) -> None:
+    assert reading(value, threshold).is_exceeded is is_exceeded
+
+
+def test_it_is_raised_once() -> None:
+    alert = raised()
+    assert (alert.is_raised, alert.raised_at, alert.since) == (True, NOON, NOON)
+    assert alert_changes({"dead_letters": alert}, [reading(99)], LATER) == []
+
+
+def test_it_changes_again_when_it_clears_and_can_be_raised_anew() -> None:
+    (cleared,) = alert_changes({"dead_letters": raised()}, [reading(3)], LATER)
+    assert (cleared.is_raised, cleared.value) == (False, 3)
+    assert alert_changes({"dead_letters": cleared}, [reading(3)], LATER) == []
+    (again,) = alert_changes({"dead_letters": cleared}, [reading(12)], LATER)
+    assert again.is_raised
+    assert again.id != raised().id
+
+
+def test_nothing_is_said_while_all_is_well() -> None:
+    assert alert_changes({}, [reading(0)], NOON) == []
+
+
+def test_what_nobody_watches_any_more_is_cleared() -> None:
+    (cleared,) = alert_changes({"dead_letters": raised()}, [], LATER)
+    assert not cleared.is_raised
+
+
+def test_a_condition_that_could_not_be_read_stays_as_it_is() -> None:
+    unknown = [HealthMetric("dead_letters", None, 10)]
+    assert alert_changes({}, unknown, NOON) == []
+    assert alert_changes({"dead_letters": raised()}, unknown, LATER) == []
+
+
+def test_an_alert_reads_back_and_names_itself() -> None:
+    alert = raised().trying(["slack"], NOON)
+    assert Alert.from_json(alert.to_json()) == alert
+    assert alert.document() == {
+        "id": "alert-dead_letters-raised-20261121T120000.000000Z",
+        "incident_id": "alert-dead_letters-20261121T120000.000000Z",
+        "condition": "dead_letters",
+        "dependency": None,
+        "state": "raised",
+        "value": 11,
+        "threshold": 10,
+        "text": "Open dead letters: 11, over the threshold of 10.",
+        "raised_at": "2026-11-21T12:00:00Z",
+        "at": "2026-11-21T12:00:00Z",
+    }
+
+
+def test_an_alert_of_an_older_version_reads_back() -> None:
+    stored = {
+        "condition": "dead_letters",
+        "is_raised": True,
+        "since": "2026-11-21T12:00:00Z",
+        "value": 11.0,
+        "threshold": 10.0,
+        "is_told": True,
+    }
+    alert = Alert.from_json(stored)
+    assert (alert.began_at, alert.deliveries) == (NOON, {})
+
+
+@pytest.mark.parametrize(
+    ("condition", "seconds", "text"),
+    [
+        ("circuit_open_seconds:payments", 42, "Circuit open, payments: 42 s, over the threshold of 10 s."),
+        (
+            "outbox_lag_seconds",
+            90,
+            "Wait of the oldest event that is not sent: 1 min, over the threshold of 10 s.",
+        ),
+        (
+            "dead_letter_age_seconds",
+            7_500,
+            "Age of the oldest open dead letter: 2 h 5 min, over the threshold of 10 s.",
+        ),
+    ],
+)
+def test_the_text_is_for_a_person(condition: str, seconds: float, text: str) -> None:
+    (alert,) = alert_changes({}, [HealthMetric(condition, seconds, 10)], NOON)
+    assert alert.text == text
+
+
+def test_a_message_is_due_once_and_then_when_its_try_failed() -> None:
+    alert = raised()
+    assert alert.due(["slack", "teams"], NOON, is_silenced=False) == ["slack", "teams"]
+    begun = alert.trying(["slack", "teams"], NOON)
+    assert begun.due(["slack", "teams"], NOON, is_silenced=False) == []
+    ended = begun.tried({"slack": None, "teams": Failure("it answered 503")})
+    assert ended.due(["slack", "teams"], LATER, is_silenced=False) == ["teams"]
+    assert ended.deliveries["teams"].detail == "it answered 503"
+
+
+@pytest.mark.parametrize(
+    ("tries", "failure"),
+    [(MAX_TRIES, Failure("it answered 503")), (1, Failure("it answered 404", is_final=True))],
+)
+def test_a_message_is_given_up(tries: int, failure: Failure) -> None:
+    alert = raised()
+    for _ in range(tries):
+        alert = alert.trying(["slack"], NOON)
+    ended = alert.tried({"slack": failure})
+    assert ended.deliveries["slack"].state is DeliveryState.FAILED
+    assert ended.due(["slack"], LATER, is_silenced=False) == []
+
+
+def test_a_silence_keeps_back_what_is_raised_until_it_ends() -> None:
+    assert raised().due(["slack"], NOON, is_silenced=True) == []
+    assert raised().due(["slack"], NOON, is_silenced=False) == ["slack"]
+
+
+def test_the_end_is_for_those_who_were_sent_the_beginning_whatever_is_silenced() -> None:
+    alert = raised().trying(["slack"], NOON).tried({"slack": None})
+    (cleared,) = alert_changes({"dead_letters": alert}, [reading(3)], LATER)
+    assert cleared.deliveries == {"slack": AlertDelivery()}
+    assert cleared.due(["slack", "teams"], LATER, is_silenced=True) == ["slack"]
+    assert cleared.text == "Open dead letters: 3, no longer over the threshold of 10. It lasted 1 min."
+    assert (cleared.began_at, cleared.state) == (NOON, "cleared")
+
+
+@pytest.mark.parametrize(
+    ("silenced", "condition", "covers"),
+    [
+        ("*", "dead_letters", True),
+        ("dead_letters", "dead_letters", True),
+        ("dead_letters", "dead_letter_age_seconds", False),
+        ("circuit_open_seconds", "circuit_open_seconds:payments", True),
+        ("circuit_open_seconds:payments", "circuit_open_seconds:payments", True),
+        ("circuit_open_seconds:payments", "circuit_open_seconds:ledger", False),
+    ],
+)
+def test_what_a_silence_covers(silenced: str, condition: str, *, covers: bool) -> None:
+    silence = Silence(id="s", condition=silenced, reason="deploy", by="ada", created_at=NOON, until=LATER)
+    assert silence.covers(condition) is covers
+    assert Silence.from_json(silence.to_json()) == silence
+    assert silence.to_json()["until"] == "2026-11-21T12:01:00Z"
+
+
+def test_slack_gets_blocks_and_a_text_for_the_notification() -> None:
+    (alert,) = alert_changes({}, [HealthMetric("circuit_open_seconds:a&b", 42, 10)], NOON)
+    message = slack_message(alert, "https://app.example.com/api/dashboard#/alerts")
+    text = "Circuit open, a&amp;b: 42 s, over the threshold of 10 s."
+    assert message["text"] == f"Raised: {text}"
+    section, context = message["blocks"]
+    assert section["text"] == {"type": "mrkdwn", "text": f":rotating_light: *Raised*: {text}"}
+    assert context["elements"][0]["text"].endswith(
+        "<https://app.example.com/api/dashboard#/alerts|Look at it>"
+    )
+
+
+def test_slack_gets_no_link_where_the_address_is_not_known() -> None:
+    (cleared,) = alert_changes({"dead_letters": raised()}, [], LATER)
+    message = slack_message(cleared, None)
+    assert message["text"].startswith("Resolved: ")
+    assert message["blocks"][1]["elements"][0]["text"] == "since 2026-11-21T12:00:00Z"
+
+
+def test_teams_gets_an_adaptive_card() -> None:
+    message = teams_message(raised(), "https://app.example.com/")
+    (attachment,) = message["attachments"]
+    card = attachment["content"]
+    assert (message["type"], attachment["contentType"]) == (
+        "message",
+        "application/vnd.microsoft.card.adaptive",
+    )
+    assert (card["type"], card["body"][0]["text"]) == ("AdaptiveCard", "Raised: Open dead letters")
+    assert card["actions"] == [
+        {"type": "Action.OpenUrl", "title": "Look at it", "url": "https://app.example.com/"}
+    ]
+    (cleared,) = alert_changes({"dead_letters": raised()}, [], LATER)
+    assert "actions" not in teams_message(cleared, None)["attachments"][0]["content"]

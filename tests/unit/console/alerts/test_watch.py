@@ -1,0 +1,142 @@
+"""The gauges of what `watch` reads."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from durable_retry.console.alerts.rules import Alert, alert_changes
+from durable_retry.console.alerts.watch import HealthMetrics, show
+from durable_retry.engine.adaptive import Adaptive
+from durable_retry.engine.circuit import Breaker, CallHealth, CircuitState, ManualControl, Permitted
+from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.dead_letters.numbers import DeadLetterSummary, open_dead_letters
+from durable_retry.engine.pace import Quota
+from durable_retry.settings.alerts import Thresholds
+from durable_retry.settings.configuration import using
+from durable_retry.telemetry import metrics
+from tests.support.builders import NOON, after
+from tests.support.circuit import tripped
+from tests.support.telemetry import Recorded, telemetry_stage
+
+CONFIG = """
+[dependencies.payments]
+base_url = "https://payments.example.com"
+limits = { max_concurrency = 8, rate_per_second = 3, adaptive = true }
+[dependencies.idle]
+base_url = "https://idle.example.com"
+"""
+DEPENDENCY = "durable_retry.dependency"
+METRICS = HealthMetrics(
+    dead_letters=DeadLetterSummary(
+        **dict(open_dead_letters(7, after(-90), NOON)),
+        by_reason={},
+        by_dependency={
+            name: open_dead_letters(count, NOON, NOON)
+            for name, count in {"payments": 1, "queue:theirs": 2, "gone": 3, "(none)": 1}.items()
+        },
+    ),
+    outbox_lag_seconds=4.0,
+    circuits={
+        "payments": Breaker(
+            state=CircuitState.OPEN,
+            opened_at=after(-30),
+            quota=Quota(5, 20, NOON, after(10)),
+            adaptive=Adaptive(4.5, NOON),
+        )
+    },
+    now=NOON,
+)
+
+
+@pytest.fixture
+def recorded() -> Iterator[Recorded]:
+    with using(parse_config(CONFIG, {})), telemetry_stage() as recorded:
+        show(METRICS)
+        yield recorded
+
+
+def test_dead_letters_are_counted_by_configured_dependency(recorded: Recorded) -> None:
+    counts = {labels.get(DEPENDENCY, ""): count for labels, count in recorded.points(metrics.DEAD_LETTERS)}
+    assert counts == {"payments": 1, "idle": 0, "queue": 2, "": 4}
+    assert recorded.points(metrics.DEAD_LETTER_AGE) == [({}, 90.0)]
+
+
+def test_one_state_of_each_circuit_is_1(recorded: Recorded) -> None:
+    points = recorded.points(metrics.CIRCUIT_STATUS)
+    assert {labels["durable_retry.circuit.state"]: value for labels, value in points} == {
+        state.value: int(state is CircuitState.OPEN) for state in CircuitState
+    }
+
+
+def test_the_limits_of_the_moment_are_shown_where_there_are_any(recorded: Recorded) -> None:
+    assert recorded.points(metrics.LIMIT_CONCURRENCY) == [({DEPENDENCY: "payments"}, 4)]
+    assert recorded.points(metrics.LIMIT_RATE) == [({DEPENDENCY: "payments"}, 0.5)]
+
+
+def test_the_outbox_lag_is_in_seconds(recorded: Recorded) -> None:
+    assert recorded.points(metrics.OUTBOX_LAG) == [({}, 4.0)]
+
+
+def test_one_outage_is_one_incident_however_often_a_probe_fails() -> None:
+    """Eight probes fail after breaks of 30 s, 60 s and so on; `watch` looks each minute."""
+    desk, probe_at = tripped(), 30.0
+    known: dict[str, Alert] = {}
+    changes = []
+    for minute in range(1, 40):
+        while probe_at <= 60 * minute < 1_800:
+            assert isinstance(desk.ask(probe_at), Permitted)
+            desk.conclude(probe_at, CallHealth.FAILURE)
+            assert desk.breaker.retry_at is not None
+            probe_at = (desk.breaker.retry_at - NOON).total_seconds()
+        if minute == 35:
+            desk.control(60 * minute, ManualControl.CLOSE)
+        now = after(60 * minute)
+        health = replace(METRICS, circuits={"payments": desk.breaker}, now=now)
+        for alert in alert_changes(known, health.with_thresholds(Thresholds()), now):
+            known[alert.condition] = alert
+            changes.append((minute, alert.state))
+    assert changes == [(6, "raised"), (35, "cleared")]
+
+
+UNKNOWN = HealthMetrics(
+    dead_letters=None,
+    outbox_lag_seconds=None,
+    circuits={"payments": None},
+    now=NOON,
+    retries_exhausted=None,
+    not_starting_seconds=None,
+)
+
+
+def test_what_is_not_known_has_no_gauge_but_the_configured_limits() -> None:
+    with using(parse_config(CONFIG, {})), telemetry_stage() as recorded:
+        show(UNKNOWN)
+        for gauge in (
+            metrics.DEAD_LETTERS,
+            metrics.DEAD_LETTER_AGE,
+            metrics.OUTBOX_LAG,
+            metrics.CIRCUIT_STATUS,
+        ):
+            assert recorded.points(gauge) == []
+        assert recorded.points(metrics.LIMIT_CONCURRENCY) == [({DEPENDENCY: "payments"}, 8)]
+
+
+def test_what_is_not_known_has_no_value() -> None:
+    values = {one.condition: one.value for one in UNKNOWN.with_thresholds(Thresholds())}
+    assert values.pop("task_hub_away_seconds") == 0.0
+    assert set(values.values()) == {None}
+    assert "circuit_open_seconds:payments" in values
+
+
+def test_thresholds_are_compared_with_the_same_metrics() -> None:
+    values = {one.condition: one.value for one in METRICS.with_thresholds(Thresholds())}
+    assert values == {
+        "dead_letters": 7.0,
+        "dead_letter_age_seconds": 90.0,
+        "outbox_lag_seconds": 4.0,
+        "retries_exhausted_per_hour": 0.0,
+        "not_starting": 0.0,
+        "task_hub_away_seconds": 0.0,
+        "circuit_open_seconds:payments": 30.0,
+    }

@@ -1,0 +1,231 @@
+"""The search over lists in memory: one order over all of them, pages without a gap, which lists it asks."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from durable_retry.console.finding import search as module
+from durable_retry.console.finding.cursors import BadCursorError
+from durable_retry.console.finding.found import FoundType
+from durable_retry.console.finding.operations import OperationFilter, OperationSearchPage
+from durable_retry.console.finding.search import Question, search
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import EventState
+from durable_retry.engine.outbox import OutboxEvent
+from durable_retry.engine.workflows.document import BatchSummary, counts_of
+from durable_retry.engine.workflows.shapes import BatchState
+from durable_retry.stores.dead_letters.list import RecordPage
+from durable_retry.stores.task_hub import TaskHub
+from tests.support.builders import NOON
+
+ANY = Question()
+
+
+@dataclass
+class Lists:
+    """What each list has, the newest first.
+
+    Attributes:
+        operations: Status documents.
+        events: Documents by state.
+        batches: Documents.
+        asked: How often each list was read.
+        gap: Empty pages, each with a cursor, before the first operation.
+    """
+
+    operations: list[dict[str, Any]] = field(default_factory=list)
+    events: dict[EventState, list[OutboxEvent]] = field(default_factory=dict)
+    batches: list[BatchSummary] = field(default_factory=list)
+    asked: Counter[str] = field(default_factory=Counter)
+    gap: int = 0
+
+    async def find_operations(
+        self, _hub: TaskHub, _wanted: OperationFilter, *, tenant: str, limit: int, cursor: str | None
+    ) -> OperationSearchPage:
+        self.asked["operations"] += 1
+        assert tenant == "acme"
+        at = int(cursor or -self.gap)
+        if at < 0:
+            return OperationSearchPage([], str(at + 1))
+        page, following = paged(self.operations, limit, cursor and str(at))
+        return OperationSearchPage(page, following)
+
+    async def list_dead_letters(self, *_: Any, **__: Any) -> RecordPage:
+        self.asked["dead_letters"] += 1
+        return RecordPage([], None)
+
+    async def list_ended(
+        self, state: EventState, limit: int, cursor: str | None
+    ) -> tuple[list[OutboxEvent], str | None]:
+        self.asked[state.value] += 1
+        return paged(self.events.get(state, []), limit, cursor)
+
+    async def list_pending(self, limit: int, cursor: str | None) -> tuple[list[OutboxEvent], str | None]:
+        return await self.list_ended(EventState.PENDING, limit, cursor)
+
+    async def list_batches(self, limit: int, cursor: str | None) -> tuple[list[BatchSummary], str | None]:
+        self.asked["batches"] += 1
+        return paged(self.batches, limit, cursor)
+
+    async def list_created(self, kind: str, *_: Any, **__: Any) -> tuple[list[dict[str, Any]], str | None]:
+        self.asked[kind] += 1
+        return [], None
+
+    async def find_event(self, _event_id: str) -> None:
+        return None
+
+
+def paged[T](items: list[T], limit: int, cursor: str | None) -> tuple[list[T], str | None]:
+    begin = int(cursor or 0)
+    return items[begin : begin + limit], str(begin + limit) if begin + limit < len(items) else None
+
+
+def at(age: float) -> str:
+    return to_rfc3339(NOON - timedelta(seconds=age))
+
+
+def operation(number: int, age: float, **more: Any) -> dict[str, Any]:
+    names = {"operation_id": f"op-{number}", "key": f"k{number}", "dependency": "payments", "source": "http"}
+    state = {"status": "succeeded", "attempt_count": 1, "attempts": [], "next_attempt_at": None}
+    unset = {"correlation_id": None, "dead_letter": None}
+    return {**names, **state, **unset, "created_at": at(age), **more}
+
+
+def batch(batch_id: str, age: float) -> BatchSummary:
+    return BatchSummary(
+        batch_id=batch_id,
+        status=BatchState.RUNNING,
+        max_concurrency=1,
+        tolerated_failures=0,
+        counts=counts_of(()),
+        created_at=NOON - timedelta(seconds=age),
+        finished_at=None,
+    )
+
+
+def event(number: int, age: float, state: EventState, **more: Any) -> OutboxEvent:
+    names = {"event_id": f"op-{number}-1", "operation_id": f"op-{number}", "type": "charge.completed"}
+    unset = dict.fromkeys(("queue", "dependency", "path", "detail"))
+    return OutboxEvent.read({**names, **unset, "state": state.value, "created_at": at(age), **more})
+
+
+@pytest.fixture
+def lists(monkeypatch: pytest.MonkeyPatch) -> Lists:
+    lists = Lists()
+    for name in (
+        *("find_operations", "list_dead_letters", "list_ended", "list_pending", "list_batches"),
+        *("list_created", "find_event"),
+    ):
+        monkeypatch.setattr(module, name, getattr(lists, name))
+    return lists
+
+
+async def pages(question: Question, limit: int = 50) -> list[list[str]]:
+    found, cursor = [], None
+    while True:
+        page = await search(TaskHub(""), question, tenant="acme", limit=limit, cursor=cursor)
+        assert len(page.items) <= limit
+        assert list(page.items) == sorted(page.items, key=lambda one: (one.created_at, one.id), reverse=True)
+        found.append([one.id for one in page.items])
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+@pytest.mark.parametrize("limit", [1, 7, 200])
+async def test_the_lists_are_joined_in_one_order_page_by_page(lists: Lists, limit: int) -> None:
+    random = Random(7)  # noqa: S311 - places, no secrets
+    ages = sorted(random.sample(range(1_000), 90))
+    everything = [(age, random.choice(("operation", "sent", "failed", "batch"))) for age in ages]
+    for number, (age, kind) in enumerate(everything):
+        if kind == "operation":
+            lists.operations.append(operation(number, age))
+        elif kind == "batch":
+            lists.batches.append(batch(f"batch-{number}", age))
+        else:
+            state = EventState(kind)
+            lists.events.setdefault(state, []).append(event(number, age, state))
+    expected = [
+        {"operation": f"op-{number}", "batch": f"batch-{number}"}.get(kind, f"op-{number}-1")
+        for number, (_, kind) in enumerate(everything)
+    ]
+    assert [each for page in await pages(ANY, limit) for each in page] == expected
+
+
+async def test_what_is_of_one_instant_is_shown_once(lists: Lists) -> None:
+    lists.operations = [operation(number, 9) for number in range(9, -1, -1)]
+    lists.events[EventState.SENT] = [event(number, 9, EventState.SENT) for number in range(9, -1, -1)]
+    found = [each for page in await pages(ANY, 3) for each in page]
+    assert sorted(found) == sorted(f"op-{number}{end}" for number in range(10) for end in ("", "-1"))
+
+
+async def test_a_list_that_looks_far_goes_on_where_it_was(lists: Lists) -> None:
+    lists.gap = 3
+    lists.operations = [operation(1, 5)]
+    lists.batches = [batch("batch-1", 1)]
+    assert await pages(ANY) == [["batch-1"], [], ["op-1"]]
+    assert lists.asked["batches"] == 1
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        (Question(kind=FoundType.EVENT), {"pending", "sent", "failed"}),
+        (Question(handler="ship"), {"operations", "dead_letters"}),
+        (
+            Question(dependency="payments"),
+            {"operations", "dead_letters", "pending", "sent", "failed", "replay"},
+        ),
+        (Question(status="sent", kind=FoundType.EVENT), {"pending", "sent", "failed"}),
+        (Question(status="open", kind=FoundType.DEAD_LETTER), {"dead_letters"}),
+        (Question(status="nowhere"), {"batches", "saga", "replay"}),
+    ],
+)
+async def test_only_lists_that_can_answer_are_read(lists: Lists, question: Question, asked: set[str]) -> None:
+    await pages(question)
+    assert set(lists.asked) == asked
+
+
+async def test_words_are_looked_for_in_every_name_of_an_event(lists: Lists) -> None:
+    failed = event(1, 1, EventState.FAILED, detail="the webhook answered 410", dependency="hooks")
+    lists.events[EventState.FAILED] = [failed, event(2, 2, EventState.FAILED)]
+    assert await pages(Question(words="HOOKS 410")) == [["op-1-1"]]
+    assert await pages(Question(words="charge")) == [["op-1-1", "op-2-1"]]
+    assert await pages(Question(words="nothing")) == [[]]
+
+
+async def test_an_item_says_in_one_line_why_an_operation_did_not_go_through(lists: Lists) -> None:
+    attempts = [{"error": "status 503"}]
+    letter = {"id": "dl-1", "reason": "RetriesExhausted", "detail": "status 503 after 5 attempts"}
+    lists.operations = [
+        operation(1, 1, attempts=attempts),
+        operation(2, 2, attempts=attempts, status="waiting_retry", next_attempt_at=at(-9)),
+        operation(3, 3, attempts=attempts, status="dead_lettered", dead_letter=letter),
+    ]
+    page = await search(TaskHub(""), ANY, tenant="acme", limit=9, cursor=None)
+    assert [(one.error, one.dead_letter_id) for one in page.items] == [
+        (None, None),
+        ("status 503", None),
+        ("RetriesExhausted: status 503 after 5 attempts", "dl-1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "x",
+        "bm90IGpzb24=",
+        "e30=",
+        "eyJvcGVyYXRpb25zIjogWzEsIFsxXV19",
+        "eyJvcGVyYXRpb25zIjogW251bGwsIHsiYSI6IDF9XX0=",
+    ],
+)
+@pytest.mark.usefixtures("lists")
+async def test_a_cursor_from_elsewhere_is_refused(cursor: str) -> None:
+    with pytest.raises(BadCursorError):
+        await search(TaskHub(""), ANY, tenant="acme", limit=9, cursor=cursor)

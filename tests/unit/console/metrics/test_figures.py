@@ -1,0 +1,130 @@
+"""Figures over time: buckets, percentiles, sums and steps."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+
+from durable_retry.console.metrics.figures import (
+    CELL,
+    LAST_BUCKET,
+    MINUTE,
+    MOST_POINTS,
+    Figures,
+    Waited,
+    bucket_of,
+    floored,
+    percentile_ms,
+    points_of,
+    step_for,
+    summed,
+)
+from tests.support.builders import NOON, after
+
+
+def attempts(*durations_ms: float) -> Figures:
+    figures = Figures()
+    for duration_ms in durations_ms:
+        figures.count_attempt(1, None, duration_ms, counted=True)
+    return figures
+
+
+def busy() -> Figures:
+    figures = attempts(40.0, 60.0)
+    figures.started += 3
+    figures.count_attempt(2, "transient", 900.0, counted=True)
+    figures.count_attempt(2, "transient", 900.0, counted=False)
+    figures.count_end("succeeded", 1.5)
+    figures.count_wait("retry", 2.0)
+    figures.count_wait("retry", 3.0)
+    figures.openings += 1
+    return figures
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "bucket"),
+    [(-1.0, 0), (0.0, 0), (0.999, 0), (1.0, 1), (1.99, 4), (2.0, 5), (4.0, 9), (1e12, LAST_BUCKET)],
+)
+def test_a_bucket_is_a_quarter_of_a_doubling(milliseconds: float, bucket: int) -> None:
+    assert bucket_of(milliseconds) == bucket
+
+
+def test_a_percentile_is_within_a_bucket_of_the_exact_one() -> None:
+    rng = Random(7)  # noqa: S311 - no secret
+    durations = sorted(rng.lognormvariate(4, 1.5) for _ in range(2_000))
+    times = attempts(*durations).attempt_times
+    for share in (0.5, 0.95, 0.99, 1.0):
+        found = percentile_ms(times, share)
+        exact = durations[round(share * len(durations)) - 1]
+        assert found == pytest.approx(exact, rel=0.19)
+
+
+def test_nothing_has_no_percentile_and_less_than_a_millisecond_has_one() -> None:
+    assert percentile_ms({}, 0.5) is None
+    assert percentile_ms({0: 4}, 0.5) == 0.5
+
+
+def test_an_attempt_that_was_not_sent_is_no_attempt() -> None:
+    view = busy().shown().to_json()
+    assert (view["attempts"], view["retries"], view["not_sent"]) == (3, 1, 1)
+    assert view["failures_by_category"] == {"transient": 1}
+    assert view["amplification"] == 1.5
+    assert view["waits"] == {"retry": {"count": 2, "seconds": 5.0}}
+    assert view["ended_by_status"] == {"succeeded": 1}
+    assert view["openings"] == 1
+
+
+def test_amplification_needs_a_first_attempt() -> None:
+    figures = Figures()
+    figures.count_attempt(2, None, 1.0, counted=True)
+    assert figures.shown().amplification is None
+
+
+def test_figures_add_up_and_survive_storage() -> None:
+    one, other = busy(), busy()
+    stored = json.loads(json.dumps(one.to_json()))
+    assert Figures.from_json(stored) == one
+    assert Figures().to_json() == {}
+    both = summed([one, other])
+    assert both.attempt_times == {bucket: 2 * count for bucket, count in one.attempt_times.items()}
+    assert both.shown().waits == {"retry": Waited(count=4, seconds=10.0)}
+    assert (both.started, both.not_sent, both.openings) == (6, 2, 2)
+    assert one == other  # neither was changed
+
+
+@pytest.mark.parametrize(
+    ("minutes", "step"),
+    [
+        (1, MINUTE),
+        (15, MINUTE),
+        (60, MINUTE),
+        (6 * 60, CELL),
+        (24 * 60, timedelta(minutes=10)),
+        (72 * 60, timedelta(minutes=30)),
+        (7 * 24 * 60, timedelta(hours=1)),
+    ],
+)
+def test_a_step_keeps_a_range_to_a_few_points(minutes: int, step: timedelta) -> None:
+    begin = NOON - timedelta(minutes=minutes)
+    assert step_for(begin, NOON, NOON - timedelta(days=9)) == step
+    assert len(points_of([], begin, NOON, step)) <= MOST_POINTS
+
+
+def test_what_is_folded_has_no_minutes() -> None:
+    begin = NOON - timedelta(minutes=15)
+    assert step_for(begin, NOON, begin) == MINUTE
+    assert step_for(begin, NOON, NOON) == CELL
+
+
+def test_points_are_filled_and_what_is_outside_is_left_out() -> None:
+    cells = [(after(seconds), attempts(5.0)) for seconds in (-61, -60, 0, 59, 60, 120)]
+    points = points_of(cells, NOON, after(100), MINUTE)
+    assert [(f"{point.at:%H:%M}", point.attempts) for point in points] == [("12:00", 2), ("12:01", 1)]
+    assert points[0].attempt_ms.p50 is not None
+
+
+def test_a_step_begins_on_a_multiple_of_itself() -> None:
+    instant = datetime(2026, 11, 22, 13, 47, 31, 5, UTC)
+    assert floored(instant, CELL) == datetime(2026, 11, 22, 13, 45, tzinfo=UTC)
+    assert floored(instant, timedelta(days=1)) == datetime(2026, 11, 22, tzinfo=UTC)

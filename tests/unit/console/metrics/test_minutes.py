@@ -1,0 +1,108 @@
+"""Counting per minute in a process: what is unwritten, what is forgotten, and the bounds."""
+
+import json
+import logging
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry import clock
+from durable_retry.console.metrics import minutes as module
+from durable_retry.console.metrics.minutes import KEPT_MINUTES, Minutes, Unsaved
+from tests.support.builders import NOON
+
+
+class ManualClock:
+    """A clock that a test sets."""
+
+    now: datetime = NOON
+
+    def read(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def manual_clock() -> Iterator[ManualClock]:
+    manual_clock = ManualClock()
+    with clock.reading(manual_clock.read):
+        yield manual_clock
+
+
+def figures(one: Unsaved) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(one.figures)
+    return found
+
+
+@pytest.mark.usefixtures("manual_clock")
+def test_what_happened_is_unsaved_until_it_was_written() -> None:
+    minutes = Minutes()
+    minutes.started("payments")
+    minutes.attempted("payments", 1, "transient", 12.0, counted=True)
+    minutes.waited("payments", "retry", 2.0)
+    minutes.opened("payments")
+    minutes.ended("other", "succeeded", 0.5)
+    other, payments = minutes.unsaved()
+    assert (other.dependency, other.minute) == ("other", int(NOON.timestamp()) // 60)
+    assert figures(payments)["failures"] == {"transient": 1}
+    minutes.saved([other, payments])
+    assert minutes.unsaved() == []
+
+
+@pytest.mark.usefixtures("manual_clock")
+def test_a_change_during_the_write_is_written_the_next_time() -> None:
+    minutes = Minutes()
+    minutes.started("payments")
+    written = minutes.unsaved()
+    minutes.started("payments")
+    minutes.saved(written)
+    (again,) = minutes.unsaved()
+    assert figures(again) == {"started": 2}  # the whole minute, so that the row may be written twice
+
+
+def test_a_minute_that_is_over_and_written_is_forgotten(manual_clock: ManualClock) -> None:
+    minutes = Minutes()
+    minutes.started("payments")
+    manual_clock.now += timedelta(minutes=1)
+    minutes.started("payments")
+    first, second = minutes.unsaved()
+    minutes.saved([first, second])
+    minutes.saved([first])  # a repeated note does no harm
+    assert list(minutes._slots) == [(second.minute, "payments")]
+
+
+def test_what_cannot_be_written_for_long_is_given_up_and_said(
+    manual_clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    minutes = Minutes()
+    minutes.attempted("payments", 1, None, 1.0, counted=True)
+    manual_clock.now += timedelta(minutes=KEPT_MINUTES)
+    assert len(minutes.unsaved()) == 1
+    manual_clock.now += timedelta(minutes=1)
+    with caplog.at_level(logging.WARNING):
+        assert minutes.unsaved() == []
+    assert "1 minutes of metrics with 1 attempts" in caplog.text
+
+
+def test_the_memory_is_bounded(manual_clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_SLOTS", 2)
+    minutes = Minutes()
+    for name in ("a", "b", "c"):
+        manual_clock.now += timedelta(minutes=1)
+        minutes.started(name)
+    assert [one.dependency for one in minutes.unsaved()] == ["b", "c"]
+
+
+@pytest.mark.usefixtures("manual_clock")
+def test_one_call_says_that_there_is_something_to_write() -> None:
+    minutes, calls = Minutes(), []
+    minutes.when_changed(lambda: calls.append(1))
+    minutes.started("payments")
+    minutes.started("payments")
+    assert len(calls) == 1
+    minutes.unsaved()
+    minutes.started("payments")
+    assert len(calls) == 2
+    minutes.clear()
+    assert minutes.unsaved() == []

@@ -1,0 +1,423 @@
+"""The limits of a dependency: what the entity grants, and what a worker starts of its own accord."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from durable_retry.engine.adaptive import Adaptive, AdaptiveSettings
+from durable_retry.engine.circuit.breaker import Breaker
+from durable_retry.engine.limits.limiter import (
+    KEPT_PLACES,
+    LONGEST_ASK_SECONDS,
+    Limiter,
+    Place,
+    Slot,
+    SlotLease,
+    SlotPostponed,
+    SlotRequest,
+    acquire,
+    give_back,
+    slot_answer_from_json,
+    slot_answer_to_json,
+)
+from durable_retry.engine.limits.settings import (
+    LimitSettings,
+    NeedsSlot,
+    WorkerShare,
+    limits_at,
+    shared_limits_at,
+)
+from durable_retry.engine.limits.view import limits_view
+from durable_retry.engine.pace import Pace, Quota
+from tests.support.builders import NOON, after
+
+ONE_AT_ONCE = LimitSettings(max_concurrency=1)
+THREE_AT_ONCE = LimitSettings(max_concurrency=3)
+TWO_A_SECOND = LimitSettings(rate_per_second=1.9)
+"""Too few to share out among workers."""
+
+
+def asking(number: int, settings: LimitSettings = ONE_AT_ONCE) -> SlotRequest:
+    return SlotRequest(f"op-{number}:1", lease_seconds=70.0, settings=settings)
+
+
+def test_without_a_limit_nothing_is_on() -> None:
+    assert not LimitSettings().is_on
+    assert LimitSettings(max_concurrency=1).is_on
+    assert LimitSettings(rate_per_second=0.5).is_on
+
+
+@pytest.mark.parametrize("answer", [Slot(), Slot("op-1:1"), SlotPostponed(1.5, reserved=True, reason="busy")])
+def test_an_answer_survives_its_json(answer: Slot | SlotPostponed) -> None:
+    assert slot_answer_from_json(slot_answer_to_json(answer)) == answer
+
+
+def test_a_request_and_the_state_survive_their_json() -> None:
+    request = replace(asking(1, THREE_AT_ONCE), latest_seconds=3.0)
+    assert SlotRequest.from_json(request.to_json()) == request
+    limiter, _ = acquire(Limiter(), asking(1, LimitSettings(3, 1.0)), NOON)
+    assert Limiter.from_json(limiter.to_json()) == limiter
+
+
+def test_no_more_than_the_limit_are_under_way() -> None:
+    # One of the three is shared out among the workers.
+    limiter, first = acquire(Limiter(), asking(1, THREE_AT_ONCE), NOON)
+    limiter, second = acquire(limiter, asking(2, THREE_AT_ONCE), NOON)
+    limiter, third = acquire(limiter, asking(3, THREE_AT_ONCE), NOON)
+    assert (first, second) == (Slot("op-1:1"), Slot("op-2:1"))
+    assert third == SlotPostponed(1.0, reserved=False, reason="3 attempts at once", ahead=0)
+
+
+def test_a_repeated_request_gets_the_same_slot() -> None:
+    limiter, _ = acquire(Limiter(), asking(1), NOON)
+    again, answer = acquire(limiter, asking(1), after(1))
+    assert answer == Slot("op-1:1")
+    assert len(again.leases) == 1
+
+
+def test_a_slot_that_was_given_back_is_free() -> None:
+    limiter, _ = acquire(Limiter(), asking(1), NOON)
+    limiter = give_back(limiter, Slot("op-1:1"), after(2))
+    assert acquire(limiter, asking(2), after(2))[1] == Slot("op-2:1")
+
+
+def test_giving_back_twice_frees_nothing_else() -> None:
+    limiter, _ = acquire(Limiter(), asking(1), NOON)
+    limiter = give_back(limiter, Slot("op-1:1"), after(2))
+    limiter, _ = acquire(limiter, asking(2), after(2))
+    assert give_back(limiter, Slot("op-1:1"), after(3)).leases == limiter.leases
+
+
+def test_the_slot_of_an_attempt_that_never_came_back_is_free_after_its_lease() -> None:
+    limiter, _ = acquire(Limiter(), asking(1), NOON)
+    limiter, answer = acquire(limiter, asking(2), after(69))
+    assert isinstance(answer, SlotPostponed)
+    assert acquire(limiter, replace(asking(2), waited=True), after(71))[1] == Slot("op-2:1")
+
+
+def test_those_who_wait_ask_again_one_after_the_other_at_the_pace_of_the_slots() -> None:
+    limiter, _ = acquire(replace(Limiter(), held_seconds=2.0), asking(1), NOON)
+    waits = []
+    for number in range(2, 5):
+        limiter, answer = acquire(limiter, asking(number), NOON)
+        assert isinstance(answer, SlotPostponed)
+        waits.append(answer.seconds)
+    assert waits == [2.0, 4.0, 6.0]
+
+
+def test_nobody_passes_those_who_wait() -> None:
+    limiter, _ = acquire(replace(Limiter(), held_seconds=4.0), asking(1), NOON)
+    limiter, _ = acquire(limiter, asking(2), NOON)
+    limiter = give_back(limiter, Slot("op-1:1"), after(1))
+    limiter, newcomer = acquire(limiter, asking(3), after(1))
+    assert newcomer == SlotPostponed(3.7, reserved=False, reason="1 attempts at once", ahead=1)
+    assert acquire(limiter, asking(2), after(4))[1] == Slot("op-2:1")
+
+
+def due(number: int, seconds: float) -> SlotRequest:
+    return replace(asking(number), due_at=after(seconds))
+
+
+def test_the_oldest_goes_first_whoever_asks_first() -> None:
+    limiter, _ = acquire(replace(Limiter(), held_seconds=4.0), due(1, 0), NOON)
+    limiter, younger = acquire(limiter, due(3, 2), after(2))
+    limiter, older = acquire(limiter, due(2, 1), after(2))
+    limiter = give_back(limiter, Slot("op-1:1"), after(3))
+    assert (younger, older) == (
+        SlotPostponed(2.0, reserved=False, reason="1 attempts at once", ahead=0),
+        SlotPostponed(2.0, reserved=False, reason="1 attempts at once", ahead=0),
+    )
+    limiter, answer = acquire(limiter, due(3, 2), after(4))
+    assert isinstance(answer, SlotPostponed)
+    assert acquire(limiter, due(2, 1), after(4))[1] == Slot("op-2:1")
+
+
+@pytest.mark.parametrize(("late_seconds", "is_kept"), [(3.9, True), (4.1, False)])
+def test_a_slot_is_kept_for_one_that_is_a_little_late(late_seconds: float, *, is_kept: bool) -> None:
+    limiter, _ = acquire(replace(Limiter(), held_seconds=4.0), due(1, 0), NOON)
+    limiter, _ = acquire(limiter, due(2, 0), NOON)
+    limiter = replace(give_back(limiter, Slot("op-1:1"), after(4)), held_seconds=4.0)
+    answer = acquire(limiter, due(3, 1), after(4 + late_seconds))[1]
+    assert isinstance(answer, SlotPostponed) is is_kept
+
+
+def test_where_slots_are_shared_out_one_that_is_late_may_have_started() -> None:
+    limiter = Limiter()
+    for number in range(1, 4):
+        request = replace(due(number, number / 100), settings=THREE_AT_ONCE)
+        limiter, _ = acquire(limiter, request, after(0.1))
+    limiter = give_back(limiter, Slot("op-1:1"), after(1))
+    young = replace(due(4, 1), settings=THREE_AT_ONCE)
+    assert isinstance(acquire(limiter, young, after(1.5))[1], SlotPostponed)
+    assert acquire(limiter, young, after(1.7))[1] == Slot("op-4:1")
+
+
+def test_an_attempt_of_an_older_version_keeps_the_place_of_its_first_ask() -> None:
+    limiter, _ = acquire(Limiter(), asking(1), NOON)
+    for seconds in (1, 2):
+        limiter, _ = acquire(limiter, replace(asking(2), asked_at=after(seconds)), after(seconds))
+    (place,) = limiter.places
+    assert place.due_at == after(1)
+
+
+def test_the_state_remembers_the_oldest_places() -> None:
+    limiter, _ = acquire(Limiter(), asking(1), NOON)
+    for number in range(2, KEPT_PLACES + 4):
+        limiter, answer = acquire(limiter, due(number, number), NOON)
+    assert isinstance(answer, SlotPostponed)
+    assert answer.ahead == KEPT_PLACES
+    assert [place.due_at for place in limiter.places] == [after(n) for n in range(2, KEPT_PLACES + 2)]
+    assert Limiter.from_json(limiter.to_json()) == limiter
+
+
+def test_one_that_hangs_is_looked_at_less_and_less_often() -> None:
+    limiter, _ = acquire(Limiter(), asking(1), NOON)
+    waits = [acquire(limiter, asking(2), after(seconds))[1] for seconds in (0.9, 4, 40)]
+    assert [wait.seconds for wait in waits if isinstance(wait, SlotPostponed)] == [0.5, 1.0, 10.0]
+
+
+def test_nobody_waits_longer_than_a_minute_to_ask_again() -> None:
+    limiter, _ = acquire(replace(Limiter(), held_seconds=1_000.0), asking(1), NOON)
+    for number in range(2, 4):
+        limiter, answer = acquire(limiter, asking(number), NOON)
+        assert isinstance(answer, SlotPostponed)
+        assert answer.seconds == LONGEST_ASK_SECONDS
+
+
+def test_the_mean_duration_follows_what_slots_were_held() -> None:
+    limiter, _ = acquire(Limiter(), asking(1), NOON)
+    assert give_back(limiter, Slot("op-1:1"), after(11)).held_seconds == 2.0
+
+
+def test_starts_are_evenly_spaced_and_each_turn_is_reserved() -> None:
+    limiter, slot = acquire(Limiter(), asking(1, TWO_A_SECOND), NOON)
+    assert slot == Slot()
+    for turn in range(1, 4):
+        limiter, answer = acquire(limiter, asking(turn + 1, TWO_A_SECOND), NOON)
+        assert isinstance(answer, SlotPostponed)
+        assert answer.reserved
+        assert answer.seconds == pytest.approx(turn / 1.9, abs=0.001)
+        assert answer.reason == "1.9 attempts per second"
+
+
+def test_a_reserved_turn_is_not_counted_again() -> None:
+    limiter, _ = acquire(Limiter(), asking(1, TWO_A_SECOND), NOON)
+    limiter, _ = acquire(limiter, asking(2, TWO_A_SECOND), NOON)
+    later, answer = acquire(limiter, replace(asking(2, TWO_A_SECOND), reserved=True), after(0.6))
+    assert answer == Slot()
+    assert later.next_start_at == limiter.next_start_at
+
+
+def test_a_turn_after_the_deadline_is_not_reserved() -> None:
+    limiter, _ = acquire(Limiter(), asking(1, TWO_A_SECOND), NOON)
+    same, answer = acquire(limiter, replace(asking(2, TWO_A_SECOND), latest_seconds=0.1), NOON)
+    assert isinstance(answer, SlotPostponed)
+    assert not answer.reserved
+    assert same.next_start_at == limiter.next_start_at
+
+
+def test_a_quiet_time_allows_no_burst() -> None:
+    limiter, _ = acquire(Limiter(), asking(1, TWO_A_SECOND), NOON)
+    limiter, first = acquire(limiter, asking(2, TWO_A_SECOND), after(3_600))
+    _, second = acquire(limiter, asking(3, TWO_A_SECOND), after(3_600))
+    assert first == Slot()
+    assert isinstance(second, SlotPostponed)
+
+
+def test_time_never_runs_backwards() -> None:
+    limiter, _ = acquire(Limiter(), asking(1, TWO_A_SECOND), NOON)
+    limiter, answer = acquire(limiter, asking(2, TWO_A_SECOND), after(-30))
+    assert isinstance(answer, SlotPostponed)
+    assert answer.seconds < 1
+    assert limiter.clock == NOON
+
+
+def test_a_clock_that_was_far_ahead_is_corrected() -> None:
+    limits = LimitSettings(max_concurrency=1, rate_per_second=0.01)
+    limiter, _ = acquire(Limiter(), asking(1, limits), after(3_600))
+    limiter = give_back(limiter, Slot("op-1:1"), after(3_600))
+    limiter, _ = acquire(limiter, replace(asking(2, limits), reserved=True), after(3_600))
+    assert limiter.next_start_at == after(3_700)
+    corrected = give_back(limiter, Slot("another"), NOON)
+    assert (corrected.clock, corrected.next_start_at) == (NOON, None)
+    (lease,) = corrected.leases
+    assert (lease.began_at, lease.expires_at) == (NOON, NOON + timedelta(seconds=70))
+
+
+def test_nobody_who_has_not_waited_takes_a_share_while_others_wait() -> None:
+    share = WorkerShare(LimitSettings(max_concurrency=4))
+    assert [share.take(NOON, 1, reserved=False) for _ in range(3)] == [True, True, False]
+    share.ended()
+    assert not share.take(after(0.5), 1, reserved=False)
+    assert share.take(after(1.2), 1, reserved=False)
+
+
+@pytest.mark.parametrize(("ahead", "may_take"), [(0, True), (1, True), (2, False)])
+def test_as_many_of_those_who_wait_as_there_are_shares_may_take_one(ahead: int, *, may_take: bool) -> None:
+    share = WorkerShare(LimitSettings(max_concurrency=4))
+    assert share.take(NOON, 1, reserved=False, ahead=ahead) is may_take
+    assert not share.take(after(0.5), 1, reserved=False)
+
+
+def test_half_a_limit_is_shared_out_evenly() -> None:
+    share = WorkerShare(LimitSettings(max_concurrency=9))
+    assert [share.take(NOON, 2, reserved=False) for _ in range(3)] == [True, True, False]
+    share.ended()
+    assert share.take(after(1), 2, reserved=False)
+
+
+def test_a_limit_too_small_to_share_leaves_nothing_to_a_worker() -> None:
+    assert not WorkerShare(LimitSettings(max_concurrency=3)).take(NOON, 2, reserved=False)
+    assert not WorkerShare(LimitSettings(rate_per_second=1.5)).take(NOON, 1, reserved=False)
+
+
+def test_a_worker_starts_its_share_within_any_second() -> None:
+    share = WorkerShare(LimitSettings(rate_per_second=9))
+    assert [share.take(NOON, 2, reserved=False) for _ in range(3)] == [True, True, False]
+    assert not share.take(after(0.9), 2, reserved=False)
+    assert share.take(after(1), 2, reserved=False)
+
+
+def test_a_start_that_the_entity_counted_is_not_counted_by_the_worker() -> None:
+    share = WorkerShare(LimitSettings(rate_per_second=1))
+    assert share.take(NOON, 1, reserved=True)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 20])
+def test_shares_and_grants_together_keep_the_limit(workers: int, most: int) -> None:
+    settings = LimitSettings(max_concurrency=most)
+    shares = [WorkerShare(settings) for _ in range(workers)]
+    started = sum(share.take(NOON, workers, reserved=False) for share in shares for _ in range(most))
+    limiter = Limiter()
+    for number in range(most + 1):
+        limiter, answer = acquire(limiter, asking(number, settings), NOON)
+        started += isinstance(answer, Slot)
+    assert most - started <= workers
+    assert started <= most
+
+
+QUOTA = Quota(5, 20, NOON, after(10))
+
+
+def paced(number: int, *, latest_seconds: float | None = None, longest_seconds: float = 60.0) -> SlotRequest:
+    needed = limits_at(NOON, LimitSettings(), QUOTA)
+    assert needed.pace is not None
+    pace = needed.pace.within(longest_seconds)
+    return replace(asking(number, needed.settings), pace=pace, latest_seconds=latest_seconds)
+
+
+def test_a_low_quota_sets_the_rate() -> None:
+    needed = limits_at(NOON, LimitSettings(max_concurrency=3), QUOTA)
+    assert needed.settings == LimitSettings(max_concurrency=3, rate_per_second=0.5)
+    assert needed.pace == Pace(10, "5 of 20 calls left for 10 s")
+
+
+@pytest.mark.parametrize("quota", [None, replace(QUOTA, remaining=15)])
+def test_a_quota_that_is_not_low_changes_nothing(quota: Quota | None) -> None:
+    assert limits_at(NOON, TWO_A_SECOND, quota) == NeedsSlot(TWO_A_SECOND)
+
+
+def test_what_workers_reported_sets_the_limits_until_its_window_ends() -> None:
+    limits = LimitSettings(max_concurrency=9, adaptive=True)
+    breaker = Breaker(quota=QUOTA, adaptive=Adaptive(4.9, NOON))
+    assert shared_limits_at(NOON, limits, breaker) == limits_at(NOON, limits, QUOTA, 4)
+    assert shared_limits_at(QUOTA.until, limits, breaker) == NeedsSlot(replace(limits, max_concurrency=4))
+
+
+def test_the_lower_of_the_two_rates_counts() -> None:
+    slow = LimitSettings(rate_per_second=0.4)
+    assert limits_at(NOON, slow, QUOTA) == NeedsSlot(slow)
+    needed = limits_at(NOON, TWO_A_SECOND, QUOTA)
+    assert needed.settings.rate_per_second == 0.5
+    assert needed.pace is not None
+    assert not needed.pace.may_be_passed
+
+
+def test_starts_are_spread_over_the_rest_of_the_window() -> None:
+    limiter, answers = Limiter(), []
+    for number in range(1, 6):
+        limiter, answer = acquire(limiter, paced(number), NOON)
+        answers.append(answer)
+    assert answers[0] == Slot()
+    postponed = [answer for answer in answers if isinstance(answer, SlotPostponed)]
+    assert [(answer.seconds, answer.reserved) for answer in postponed] == [(s, True) for s in (2, 4, 6, 8)]
+    assert postponed[0].reason == "0.5 attempts per second, 5 of 20 calls left for 10 s"
+    assert SlotRequest.from_json(paced(1).to_json()) == paced(1)
+
+
+def test_beyond_the_window_nobody_has_a_turn_and_all_ask_again_one_by_one() -> None:
+    limiter = replace(Limiter(), next_start_at=after(9))
+    limiter, last = acquire(limiter, paced(1), NOON)
+    assert last == SlotPostponed(
+        9, reserved=True, reason="0.5 attempts per second, 5 of 20 calls left for 10 s"
+    )
+    assert limiter.next_start_at == after(11), "of this pace nothing is left soon after the window"
+    same, answer = acquire(limiter, paced(2), NOON)
+    assert isinstance(answer, SlotPostponed)
+    assert (answer.reserved, 10 <= answer.seconds < 20) == (False, True)
+    assert same == limiter
+
+
+def test_nobody_waits_longer_than_the_policy_lets_the_dependency_ask_for() -> None:
+    limiter = replace(Limiter(), next_start_at=after(9))
+    _, answer = acquire(limiter, paced(1, longest_seconds=3), NOON)
+    assert isinstance(answer, SlotPostponed)
+    assert (answer.reserved, 3 <= answer.seconds < 6) == (False, True)
+
+
+@pytest.mark.parametrize("next_start", [5, 10])
+def test_a_pace_makes_no_operation_miss_its_deadline(next_start: int) -> None:
+    limiter = replace(Limiter(), next_start_at=after(next_start))
+    _, answer = acquire(limiter, paced(1, latest_seconds=1), NOON)
+    assert answer == Slot()
+
+
+@pytest.mark.parametrize("next_start", [5, 10])
+def test_nothing_passes_a_configured_rate(next_start: int) -> None:
+    limiter = replace(Limiter(), next_start_at=after(next_start))
+    request = paced(1, latest_seconds=1)
+    assert request.pace is not None
+    _, answer = acquire(limiter, replace(request, pace=replace(request.pace, may_be_passed=False)), NOON)
+    assert isinstance(answer, SlotPostponed)
+    assert not answer.reserved
+
+
+ADAPTIVE = LimitSettings(max_concurrency=20, adaptive=True, min_concurrency=2, latency_seconds=0.5)
+
+
+def test_a_lowered_adaptive_limit_is_the_limit() -> None:
+    assert limits_at(NOON, ADAPTIVE, None, 7).settings == replace(ADAPTIVE, max_concurrency=7)
+    assert limits_at(NOON, ADAPTIVE, None, 70).settings == ADAPTIVE
+    assert limits_at(NOON, replace(ADAPTIVE, adaptive=False), None, 7).settings.max_concurrency == 20
+
+
+def test_its_bounds_go_with_the_reports() -> None:
+    assert ADAPTIVE.adaptive_settings == AdaptiveSettings(2, 20, 0.5)
+    assert THREE_AT_ONCE.adaptive_settings is None
+
+
+def test_people_see_the_limits_of_the_moment() -> None:
+    limits = LimitSettings(max_concurrency=8, rate_per_second=3, adaptive=True)
+    needed = limits_at(NOON, limits, QUOTA, 3)
+    limiter = Limiter(
+        leases=(SlotLease("op-1:1", NOON, after(70)),),
+        next_start_at=after(2),
+        places=(Place(NOON, "op-2:1", after(1)), Place(NOON, "op-3:1", after(-1))),
+    )
+    assert limits_view(limits, needed, limiter, NOON).to_json() == {
+        "max_concurrency": 8,
+        "current_concurrency": 3,
+        "rate_per_second": 3,
+        "current_rate_per_second": 0.5,
+        "shared_concurrency": 1,
+        "lent": 1,
+        "waiting": 2,
+        "pace": "5 of 20 calls left for 10 s",
+    }
+
+
+def test_without_limits_nothing_is_in_use_and_nothing_waits() -> None:
+    shown = limits_view(LimitSettings(), limits_at(NOON, LimitSettings(), None), Limiter(), NOON)
+    assert (shown.lent, shown.waiting, shown.pace) == (0, 0, None)

@@ -1,0 +1,119 @@
+"""References to the results of earlier steps of a saga."""
+
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.validation import InvalidInputError, validated
+from durable_retry.engine.dead_letters.record import of_operation
+from durable_retry.engine.workflows.references import (
+    MissingResultError,
+    Reference,
+    SagaRequest,
+    filled,
+    references_in,
+    references_of,
+    refuse_unfilled,
+)
+from tests.support.builders import NOON, an_entry, an_operation
+
+
+def test_a_reference_names_a_step_and_a_place_in_its_result() -> None:
+    assert Reference.parse("charge#/json/id") == Reference("charge", "/json/id")
+    assert Reference.parse("charge#") == Reference("charge", "")
+
+
+@pytest.mark.parametrize("text", ["", "charge", "#/json", "charge#json", 5, None, ["charge#"]])
+def test_what_is_no_reference_is_refused(text: Any) -> None:
+    with pytest.raises(ValueError, match='write "step#/json/id"'):
+        Reference.parse(text)
+
+
+def test_references_are_found_wherever_they_stand() -> None:
+    body = {"a": [1, {"$result": "x#"}], "b/c": {"$result": 5}, "d": {"$result": "y#", "more": 1}}
+    assert sorted(references_in(body, "/input"), key=str) == [("/input/a/1", "x#"), ("/input/b~1c", 5)]
+
+
+def test_references_are_replaced_by_values() -> None:
+    body = {"a": [1, {"$result": "x#/n"}], "b": "text"}
+    assert filled(body, lambda reference: {"from": reference.step}) == {"a": [1, {"from": "x"}], "b": "text"}
+
+
+def test_a_value_that_is_missing_is_an_error() -> None:
+    def nothing(reference: Reference) -> Any:
+        raise MissingResultError(reference.step)
+
+    with pytest.raises(MissingResultError, match="x"):
+        filled([{"$result": "x#/n"}], nothing)
+
+
+def test_two_steps_cannot_have_one_name() -> None:
+    step = {"name": "charge", "operation": {}}
+    assert len(validated(SagaRequest, {"steps": [step, {**step, "name": "ship"}]}).steps) == 2
+    with pytest.raises(InvalidInputError) as caught:
+        validated(SagaRequest, {"steps": [step, step]})
+    assert ["two steps have one name" in problem.detail for problem in caught.value.problems] == [True]
+
+
+def a_saga_of(*steps: dict[str, Any]) -> SagaRequest:
+    return validated(SagaRequest, {"steps": list(steps)})
+
+
+def refers(text: Any) -> dict[str, Any]:
+    return {"dependency": "d", "request": {"method": "POST", "json": {"id": {"$result": text}}}}
+
+
+def test_the_results_that_a_saga_needs_are_those_it_refers_to() -> None:
+    request = a_saga_of(
+        {"name": "reserve", "operation": {}, "compensation": refers("reserve#/json/id")},
+        {"name": "charge", "operation": {"handler": "h", "input": {"$result": "reserve#"}}},
+        {"name": "ship", "operation": {"request": "?"}, "compensation": refers("charge#/value")},
+    )
+    assert references_of(request) == {"reserve": ("", "/json/id"), "charge": ("/value",)}
+
+
+def test_references_that_lead_nowhere_are_all_reported() -> None:
+    request = a_saga_of(
+        {"name": "reserve", "operation": refers("reserve#/json/id")},
+        {"name": "charge", "operation": refers("ship#"), "compensation": refers("charge")},
+        {"name": "ship", "operation": {}},
+    )
+    with pytest.raises(InvalidInputError) as refused:
+        references_of(request)
+    assert [(each.pointer, each.detail[:30]) for each in refused.value.problems] == [
+        ("/steps/0/operation/request/json/id", "'reserve' is no step before it"),
+        ("/steps/1/operation/request/json/id", "'ship' is no step before it"),
+        ("/steps/1/compensation/request/json/id", "'charge' is no reference: writ"),
+    ]
+
+
+REFERRING = {"method": "POST", "path": "/c", "query": {}, "headers": {}}
+REFERRING |= {"json": {"for": [{"$result": "reserve#/json/id"}], "by": {"$result": "who#"}}}
+
+
+def left_in(attempts: list[dict[str, Any]], **changes: Any) -> list[str]:
+    """Places of what is refused in the replay of a saga's step."""
+    operation = an_operation(**({"source": "saga", "request": REFERRING} | changes))
+    entry = {"category": "malformed", "reason": "ValidationFailed", "detail": "no", "attempts": attempts}
+    record = of_operation("dl-1", entry | {"operation": operation.to_json()}, NOON)
+    try:
+        refuse_unfilled(record, operation)
+    except InvalidInputError as refusal:
+        return sorted(problem.pointer for problem in refusal.problems)
+    return []
+
+
+def test_a_step_whose_references_were_never_filled_is_not_replayed_as_it_is() -> None:
+    assert left_in([]) == ["/request/json/by", "/request/json/for/0"]
+    handled: dict[str, Any] = {"request": None, "handler": "ship", "input": {"$result": "reserve#"}}
+    assert left_in([], **handled) == ["/input"]
+
+
+def test_a_step_is_replayed_with_values_in_place_of_its_references() -> None:
+    assert left_in([], request={**REFERRING, "json": {"for": ["r-1"], "by": "who"}}) == []
+
+
+def test_what_was_sent_as_it_is_written_is_sent_so_again() -> None:
+    attempts: list[dict[str, Any]] = an_entry("op-1")["attempts"]
+    assert left_in(attempts) == []
+    assert left_in([], source="http") == []

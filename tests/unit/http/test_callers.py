@@ -1,0 +1,220 @@
+"""Who calls, and what a reader may not do."""
+
+import base64
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Any
+
+import azure.functions as func
+import pytest
+
+from durable_retry import api
+from durable_retry.http.callers import (
+    Caller,
+    caller_of,
+)
+from durable_retry.http.routes import Route
+from durable_retry.settings.callers import CallerKey, CallerSettings, Role, caller_settings
+from durable_retry.settings.group import SettingsError
+
+HASH = sha256(b"a key").hexdigest()
+AUTH = {"WEBSITE_AUTH_ENABLED": "True"}
+
+
+def test_without_settings_nobody_is_known() -> None:
+    assert CallerSettings.read({}) == CallerSettings()
+    assert caller_settings() is None
+
+
+def test_every_setting_counts() -> None:
+    settings = CallerSettings.read(
+        AUTH
+        | {
+            "OPERATOR_ROLES": "ops, groups=42",
+            "READER_ROLES": "support",
+            "CALLER_KEYS": f"pager=reader:{HASH}",
+        }
+    )
+    assert settings == CallerSettings(
+        website_auth_enabled="True",
+        operator_roles=frozenset({"ops", "groups=42"}),
+        reader_roles=frozenset({"support"}),
+        caller_keys={HASH: CallerKey("pager", Role.READER)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("operators", "readers", "claims", "role"),
+    [
+        ("", "", set(), Role.OPERATOR),
+        ("ops", "", {"ops"}, Role.OPERATOR),
+        ("ops", "", {"support"}, Role.READER),
+        ("ops", "support", {"support"}, Role.READER),
+        ("ops", "support", {"ops", "support"}, Role.OPERATOR),
+        ("ops", "support", set(), Role.NONE),
+    ],
+)
+def test_the_role_of_a_person(operators: str, readers: str, claims: set[str], role: Role) -> None:
+    settings = CallerSettings.read(AUTH | {"OPERATOR_ROLES": operators, "READER_ROLES": readers})
+    assert settings.role_of(frozenset(claims)) is role
+
+
+@pytest.mark.parametrize(
+    ("environ", "name", "what"),
+    [
+        ({"OPERATOR_ROLES": "ops"}, "OPERATOR_ROLES", "App Service authentication only"),
+        (AUTH | {"READER_ROLES": "support"}, "OPERATOR_ROLES", "nobody could change anything"),
+        ({"CALLER_KEYS": "pager=reader:the-key-itself"}, "CALLER_KEYS", "entry 1 must be name=reader:SHA256"),
+        ({"CALLER_KEYS": f"pager=owner:{HASH}"}, "CALLER_KEYS", "entry 1"),
+    ],
+)
+def test_a_mistake_stops_the_start(environ: dict[str, str], name: str, what: str) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        CallerSettings.read(environ)
+    (problem,) = refusal.value.problems
+    assert problem.pointer == name
+    assert what in problem.detail
+    assert "the-key-itself" not in problem.detail
+
+
+KEY = "a-function-key"
+KEYS = f"pager=reader:{sha256(KEY.encode()).hexdigest()}"
+
+
+@pytest.fixture(autouse=True)
+def fresh_settings() -> Iterator[None]:
+    caller_settings.cache_clear()
+    yield
+    caller_settings.cache_clear()
+
+
+def settings_of(monkeypatch: pytest.MonkeyPatch, **environ: str) -> CallerSettings:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    caller_settings.cache_clear()
+    settings = caller_settings()
+    assert settings is not None
+    return settings
+
+
+def principal(*claims: tuple[str, str], role_typ: str = "roles") -> str:
+    document = {
+        "auth_typ": "aad",
+        "claims": [{"typ": typ, "val": val} for typ, val in claims],
+        "role_typ": role_typ,
+    }
+    return base64.b64encode(json.dumps(document).encode()).decode()
+
+
+def signed_in(*claims: tuple[str, str], **more: str) -> dict[str, str]:
+    names = {"X-MS-CLIENT-PRINCIPAL-NAME": "ada@example.com", "X-MS-CLIENT-PRINCIPAL-ID": "1"}
+    return names | {"X-MS-CLIENT-PRINCIPAL": principal(*claims)} | more
+
+
+def a_request(
+    headers: Mapping[str, str], params: Mapping[str, str] | None = None, method: str = "POST"
+) -> func.HttpRequest:
+    return func.HttpRequest(
+        method, "http://localhost/api/x", headers=dict(headers), params=dict(params or {}), body=b""
+    )
+
+
+def test_a_person_is_known_where_the_platform_authenticates(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(monkeypatch, WEBSITE_AUTH_ENABLED="True")
+    assert caller_of(a_request(signed_in()), settings) == Caller("ada@example.com", Role.OPERATOR)
+    assert caller_of(a_request({}), settings) == Caller(None, Role.OPERATOR)
+
+
+@pytest.mark.parametrize(
+    ("headers", "role"),
+    [
+        (signed_in(("roles", "ops")), Role.OPERATOR),
+        (signed_in(("groups", "ops")), Role.OPERATOR),
+        (signed_in(("department", "ops")), Role.READER),
+        (signed_in(("department", "it")), Role.OPERATOR),
+        (signed_in(), Role.READER),
+        (signed_in() | {"X-MS-CLIENT-PRINCIPAL": "no base64!"}, Role.READER),
+        (signed_in() | {"X-MS-CLIENT-PRINCIPAL": base64.b64encode(b"[]").decode()}, Role.READER),
+        (signed_in() | {"X-MS-CLIENT-PRINCIPAL": base64.b64encode(b'{"claims":7}').decode()}, Role.READER),
+        (signed_in() | {"X-MS-CLIENT-PRINCIPAL": principal(("kind", "ops"), role_typ="kind")}, Role.OPERATOR),
+    ],
+)
+def test_roles_come_from_claims(monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], role: Role) -> None:
+    settings = settings_of(monkeypatch, WEBSITE_AUTH_ENABLED="True", OPERATOR_ROLES="ops, department=it")
+    assert caller_of(a_request(headers), settings).role is role
+
+
+def test_a_key_has_a_name_and_a_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(monkeypatch, CALLER_KEYS=KEYS)
+    assert caller_of(a_request({"x-functions-key": KEY}), settings) == Caller("pager", Role.READER)
+    assert caller_of(a_request({}, {"code": KEY}), settings) == Caller("pager", Role.READER)
+    assert caller_of(a_request({"x-functions-key": "another"}), settings) == Caller(None, Role.OPERATOR)
+
+
+def test_a_person_with_a_key_that_reads_only_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(monkeypatch, WEBSITE_AUTH_ENABLED="True", CALLER_KEYS=KEYS)
+    caller = caller_of(a_request(signed_in() | {"x-functions-key": KEY}), settings)
+    assert caller == Caller("ada@example.com", Role.READER)
+
+
+READS_WITHOUT_GET = {"preview_policy"}
+
+
+@pytest.mark.parametrize("route", api.table(), ids=lambda route: route.function)
+def test_only_get_and_previews_need_no_operator(route: Route) -> None:
+    needed = Role.READER if route.method == "GET" or route.function in READS_WITHOUT_GET else Role.OPERATOR
+    assert route.needed_role is (Role.NONE if route.anonymous else needed)
+    assert (403 in [status.value for status in route.problems]) is not route.anonymous
+
+
+async def answer_of(route: Route, headers: Mapping[str, str]) -> tuple[int, Any]:
+    """Call what the host calls, without the binding of the durable client."""
+    function = registered(route.function)
+    request = func.HttpRequest(
+        route.method,
+        f"http://localhost/api/{route.path}",
+        headers=dict(headers),
+        params={"no-such-parameter": "1"},
+        route_params=dict.fromkeys(route.path_parameters, "x"),
+        body=b"",
+    )
+    given = {"hub": "{}"} if "hub" in function.__code__.co_varnames[: function.__code__.co_argcount] else {}
+    answer = await function(request, **given)
+    return answer.status_code, json.loads(answer.get_body())
+
+
+ROUTE_MODULES = ("durable_retry.triggers.http.", "durable_retry.console.", "durable_retry.api")
+
+
+def registered(name: str) -> Any:
+    (found,) = {
+        function
+        for module_name, module in sys.modules.items()
+        if module_name.startswith(ROUTE_MODULES) and (function := getattr(module, name, None)) is not None
+    }
+    return found
+
+
+@pytest.mark.parametrize("route", api.table(), ids=lambda route: route.function)
+async def test_a_reader_is_refused_on_every_route_that_changes(
+    monkeypatch: pytest.MonkeyPatch, route: Route
+) -> None:
+    """The unknown parameter is refused with 400 by every route that lets the caller in."""
+    settings_of(monkeypatch, WEBSITE_AUTH_ENABLED="True", OPERATOR_ROLES="ops", READER_ROLES="support")
+    as_reader = await answer_of(route, signed_in(("roles", "support")))
+    changes = route.needed_role is Role.OPERATOR
+    assert as_reader[0] == (403 if changes else 400)
+    if changes:
+        assert as_reader[1]["type"] == "/problems/forbidden"
+        assert as_reader[1]["detail"] == "This needs the role operator, and ada@example.com is a reader."
+    assert (await answer_of(route, signed_in(("roles", "ops"))))[0] == 400
+    stranger = await answer_of(route, signed_in())
+    assert stranger[0] == (400 if route.anonymous else 403)
+
+
+async def test_headers_of_a_person_mean_nothing_where_the_platform_does_not_authenticate() -> None:
+    (route,) = (each for each in api.table() if each.function == "archive_dead_letter")
+    headers = signed_in(("roles", "support")) | {"x-functions-key": KEY}
+    assert (await answer_of(route, headers))[0] == 400  # and not 403

@@ -1,0 +1,163 @@
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import azure.functions as func
+import jsonschema_rs
+import pytest
+from pydantic import TypeAdapter
+
+from durable_retry.api import described, table
+from durable_retry.engine.base.answers import ProblemDocument
+from durable_retry.engine.base.validation import validated
+from durable_retry.http.openapi import with_described_properties
+from durable_retry.http.routes import Route, RouteAnswer
+from tests.support.http import unconstrained
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, dict[str, Any]]]:
+    """The HTTP trigger of each function of the app, by the function's name."""
+    monkeypatch.setenv("FLAKY_TARGET_URL", "http://127.0.0.1:9")
+    sys.modules.pop("function_app", None)
+    app = importlib.import_module("function_app").app
+    triggers = {each.get_function_name(): each.get_trigger().get_dict_repr() for each in app.get_functions()}
+    yield {name: trigger for name, trigger in triggers.items() if trigger["type"] == "httpTrigger"}
+    sys.modules.pop("function_app", None)
+
+
+def references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        if "$ref" in schema:
+            yield schema["$ref"]
+        for value in schema.values():
+            yield from references(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from references(value)
+
+
+def test_every_http_function_is_documented_and_nothing_else(registered: dict[str, dict[str, Any]]) -> None:
+    found = {
+        (
+            name,
+            method.value,
+            unconstrained(trigger["route"]),
+            trigger["authLevel"] is func.AuthLevel.ANONYMOUS,
+        )
+        for name, trigger in registered.items()
+        for method in trigger["methods"]
+    }
+    assert {(route.function, route.method, route.path, route.anonymous) for route in table()} == found
+
+
+def test_every_reference_leads_to_a_schema_and_every_schema_is_used() -> None:
+    document = described()
+    used = {reference.removeprefix("#/components/schemas/") for reference in references(document)}
+    assert used == set(document["components"]["schemas"])
+
+
+@pytest.mark.parametrize("name", sorted(described()["components"]["schemas"]))
+def test_every_schema_is_a_json_schema(name: str) -> None:
+    schema = described()["components"]["schemas"][name]
+    jsonschema_rs.meta.validate({"$schema": DIALECT, **schema})
+
+
+@pytest.mark.parametrize("route", table(), ids=lambda route: route.function)
+def test_a_route_documents_its_path_its_answers_and_its_key(route: Any) -> None:
+    operation = described()["paths"]["/api/" + route.path.replace("{*", "{")][route.method.lower()]
+    in_path = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
+    assert in_path == set(re.findall(r"\{\*?(\w+)\}", route.path))
+    assert any(200 <= int(status) < 300 for status in operation["responses"])
+    assert ("401" in operation["responses"]) is not route.anonymous
+    for status in route.problems:
+        answer = operation["responses"][str(status.value)]
+        assert list(answer["content"]) == ["application/problem+json"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ("Key", "evt-1", "evt 1"),
+        ("ResourceName", "payments", "-payments"),
+        ("QueueName", "charge-events", "charge--events"),
+        ("Label", "order 42", "order\n42"),
+        ("Label", "o", " order 42"),
+        ("Label", "42", "order 42 "),
+        ("RetryOverride", {"max_attempts": -1}, {"max_attempts": -2}),
+        ("OperationRequest", {"handler": "ship", "input": 1}, {"hanlder": "ship"}),
+    ],
+)
+def test_the_schemas_hold_what_validation_holds(schema: str, good: Any, bad: Any) -> None:
+    components = {"schemas": described()["components"]["schemas"]}
+    validator = jsonschema_rs.validator_for(
+        {"$schema": DIALECT, "components": components, "$ref": f"#/components/schemas/{schema}"}
+    )
+    assert validator.is_valid(good)
+    assert not validator.is_valid(bad)
+
+
+@pytest.mark.parametrize("path", ["/api/operations", "/api/operations/enqueue"])
+def test_both_forms_of_a_cloud_event_are_described(path: str) -> None:
+    body = described()["paths"][path]["post"]["requestBody"]
+    assert set(body["content"]) == {"application/json", "application/cloudevents+json"}
+    assert "`ce-id`" in body["description"]
+
+
+def test_descriptions_of_attributes_stand_at_their_properties() -> None:
+    properties = described()["components"]["schemas"]["HttpCall"]["properties"]
+    assert properties["path"]["description"] == "Below the dependency's base_url."
+    assert properties["json"]["description"].startswith("The field")
+
+
+def test_a_description_without_attributes_stays() -> None:
+    schema = {"description": "One step.", "properties": {"name": {}}}
+    assert with_described_properties(schema) == schema
+
+
+def documented(route: Route) -> dict[str, Any]:
+    path = "/api/" + route.path.replace("{*", "{")
+    operation: dict[str, Any] = described()["paths"][path][route.method.lower()]
+    return operation
+
+
+@pytest.mark.parametrize("route", table(), ids=lambda route: route.function)
+def test_every_operation_has_a_description(route: Route) -> None:
+    assert documented(route)["description"].startswith(documented(route)["summary"])
+
+
+@pytest.mark.parametrize(
+    "route", [route for route in table() if route.body is not None], ids=lambda route: route.function
+)
+def test_the_example_of_a_body_is_one(route: Route) -> None:
+    assert route.body is not None
+    for media_type, content in documented(route)["requestBody"]["content"].items():
+        example = content["example"]
+        body = example["data"] if media_type == "application/cloudevents+json" else example
+        assert validated(route.body, body).model_fields_set == body.keys()
+
+
+ANSWERS = [(route, answer) for route in table() for answer in route.answers if answer.model is not None]
+
+
+@pytest.mark.parametrize(
+    ("route", "answer"), ANSWERS, ids=lambda each: getattr(each, "function", getattr(each, "status", None))
+)
+def test_the_example_of_an_answer_is_read_by_its_class(route: Route, answer: RouteAnswer) -> None:
+    content = documented(route)["responses"][str(answer.status.value)]["content"]
+    example = content["application/json"]["example"]
+    assert answer.model is not None
+    read = TypeAdapter[Any](answer.model).validate_python(example, strict=False)
+    assert read.to_json().keys() >= example.keys()
+
+
+@pytest.mark.parametrize("route", table(), ids=lambda route: route.function)
+def test_the_example_of_a_problem_is_read_by_its_class(route: Route) -> None:
+    for status in route.problems:
+        content = documented(route)["responses"][str(status.value)]["content"]
+        example = content["application/problem+json"]["example"]
+        assert ProblemDocument.model_validate(example).status == status

@@ -1,0 +1,60 @@
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import pytest
+
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.http.parameters import CREATED_AFTER, CURSOR, KEY, LIMIT, cursor, one_of
+from durable_retry.http.routes import read_query
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+COLOUR = one_of("colour", Colour)
+PARAMETERS = (COLOUR, CREATED_AFTER, LIMIT, CURSOR)
+
+
+def pointers(sent: dict[str, str]) -> set[str]:
+    with pytest.raises(InvalidInputError) as caught:
+        read_query(PARAMETERS, sent)
+    return {problem.pointer for problem in caught.value.problems}
+
+
+def test_an_empty_query_gives_the_defaults() -> None:
+    query = read_query(PARAMETERS, {"cursor": ""})
+    assert (query[LIMIT], query[CURSOR], query[CREATED_AFTER], query[COLOUR]) == (50, None, None, None)
+
+
+def test_every_kind_of_parameter_is_read() -> None:
+    sent = {"limit": "200", "created_after": "2026-11-21T09:00:00Z", "colour": "red", "cursor": "c"}
+    query = read_query(PARAMETERS, sent)
+    assert (query[LIMIT], query[CURSOR], query[COLOUR]) == (200, "c", Colour.RED)
+    assert query[CREATED_AFTER] == datetime(2026, 11, 21, 9, tzinfo=UTC)
+
+
+def test_the_keys_of_the_host_are_no_unknown_parameters() -> None:
+    read_query((), {"code": "key", "clientId": "default"})
+
+
+@pytest.mark.parametrize("limit", ["0", "201", "-1", "x", "1.5"])
+def test_a_limit_out_of_range_is_refused(limit: str) -> None:
+    with pytest.raises(InvalidInputError, match="from 1 to 200"):
+        read_query((LIMIT,), {"limit": limit})
+
+
+def test_every_mistake_is_reported_at_once() -> None:
+    sent = {"limit": "0", "created_after": "yesterday", "colour": "green", "size": "1"}
+    assert pointers(sent) == {"/limit", "/created_after", "/colour", "/size"}
+
+
+def test_a_header_is_no_query_parameter() -> None:
+    with pytest.raises(InvalidInputError, match="not a known parameter"):
+        read_query((KEY,), {KEY.name: "k"})
+
+
+def test_a_cursor_of_another_list_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="not given out here"):
+        read_query((cursor(int),), {"cursor": "abc"})

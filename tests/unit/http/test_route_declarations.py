@@ -1,0 +1,173 @@
+import json
+from typing import Any
+
+import azure.functions as func
+import pytest
+from azure.core.exceptions import HttpResponseError, ServiceRequestError
+
+from durable_retry.api import table
+from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.http.answers import ConflictError, NotFoundError, etag_of, json_answer
+from durable_retry.http.parameters import LIMIT
+from durable_retry.http.routes import ACCEPTED, AWAY, CONFLICT, OK, Query, RouteAnswer, Routes
+from durable_retry.services.sources import OverloadedError
+from durable_retry.stores.task_hub import TaskHub
+
+DONE = (RouteAnswer(ACCEPTED, "Done."),)
+
+
+class Order(Strict):
+    amount: int = 0
+
+
+class WornOutError(Exception):
+    pass
+
+
+def a_request(body: bytes = b"", **sent: str) -> func.HttpRequest:
+    return func.HttpRequest(
+        "POST", "http://localhost/api/orders/o-1", params=sent, route_params={"order_id": "o-1"}, body=body
+    )
+
+
+async def answer_to(request: func.HttpRequest, function: Any, **declared: Any) -> tuple[int, Any]:
+    routes = Routes("orders", {WornOutError: lambda _: ConflictError("The order is worn out.")})
+    registered: Any = routes.post("orders/{order_id}", answers=DONE, **declared)(function)
+    answer = await registered(request)
+    return answer.status_code, json.loads(answer.get_body())
+
+
+async def test_a_function_gets_what_it_takes_by_name() -> None:
+    async def order(query: Query, order_id: str, body: Order) -> func.HttpResponse:
+        return json_answer([query[LIMIT], order_id, body.amount])
+
+    status, body = await answer_to(
+        a_request(b'{"amount": 3}', limit="7"), order, parameters=(LIMIT,), body=Order
+    )
+    assert (status, body) == (200, [7, "o-1", 3])
+
+
+async def test_a_body_that_is_not_required_may_be_left_out() -> None:
+    async def order(body: Order) -> func.HttpResponse:
+        return json_answer(body.amount)
+
+    assert await answer_to(a_request(b" "), order, body=Order, body_required=False) == (200, 0)
+    assert (await answer_to(a_request(b" "), order, body=Order))[0] == 400
+
+
+async def test_an_unknown_query_parameter_is_refused_before_the_function_is_called() -> None:
+    async def order() -> func.HttpResponse:
+        raise AssertionError
+
+    status, body = await answer_to(a_request(colour="red"), order)
+    assert (status, body["errors"][0]["pointer"]) == (400, "/colour")
+
+
+@pytest.mark.parametrize("route", table(), ids=lambda route: route.function)
+def test_every_route_documents_that_it_refuses_unknown_query_parameters(route: Any) -> None:
+    assert 400 in [status.value for status in route.problems]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "type_"),
+    [
+        (InvalidInputError([Problem("", "wrong")]), 400, "/problems/invalid-input"),
+        (NotFoundError("order of this id"), 404, "about:blank"),
+        (ConflictError("Too late."), 409, "/problems/wrong-state"),
+        (WornOutError(), 409, "/problems/wrong-state"),
+        (TaskHubUnavailableError("away"), 503, "/problems/task-hub-unavailable"),
+        (OverloadedError("500 submissions are under way"), 503, "/problems/overloaded"),
+        (ServiceRequestError("away"), 503, "/problems/storage-unavailable"),
+    ],
+)
+async def test_an_exception_becomes_a_problem_document(error: Exception, status: int, type_: str) -> None:
+    async def order() -> func.HttpResponse:
+        raise error
+
+    answered, body = await answer_to(a_request(), order, errors=(CONFLICT, AWAY))
+    assert (answered, body["status"], body["type"]) == (status, status, type_)
+
+
+async def test_a_defect_is_no_problem_document() -> None:
+    refused = HttpResponseError("the table name is invalid")
+    refused.status_code = 400
+    for defect in (ZeroDivisionError(), refused):
+        with pytest.raises(type(defect)):
+            await answer_to(a_request(), _raising(defect))
+
+
+def _raising(defect: Exception) -> Any:
+    async def order() -> func.HttpResponse:
+        raise defect
+
+    return order
+
+
+def asked(**headers: str) -> func.HttpRequest:
+    return func.HttpRequest("GET", "http://localhost/api/orders", headers=headers, body=b"")
+
+
+async def test_a_document_that_the_caller_has_is_not_sent_again() -> None:
+    routes = Routes("orders")
+    amounts = [3, 3, 4]
+
+    async def orders() -> func.HttpResponse:
+        return json_answer({"amount": amounts.pop(0)})
+
+    registered: Any = routes.get("orders", answers=(RouteAnswer(OK, "All."),))(orders)
+    first = await registered(asked())
+    again = await registered(asked(**{"If-None-Match": first.headers["ETag"]}))
+    changed = await registered(asked(**{"If-None-Match": first.headers["ETag"]}))
+    assert (again.status_code, again.get_body(), again.headers["ETag"]) == (304, b"", first.headers["ETag"])
+    assert (changed.status_code, changed.headers["ETag"] != first.headers["ETag"]) == (200, True)
+
+
+async def test_what_changes_with_the_time_of_asking_alone_is_not_news() -> None:
+    def document(at: int, amount: int) -> dict[str, Any]:
+        return {"counted_at": at, "amount": amount, "parts": [{"from": at, "amount": amount}]}
+
+    def tag(at: int, amount: int) -> str:
+        return etag_of(document(at, amount), {"counted_at", "from"})
+
+    assert tag(1, 5) == tag(2, 5) != tag(2, 6)
+    assert etag_of(document(1, 5)) != etag_of(document(2, 5))
+
+
+async def test_a_refusal_has_no_version() -> None:
+    routes = Routes("orders")
+    registered: Any = routes.get("orders", answers=(RouteAnswer(OK, "All."),))(
+        _raising(NotFoundError("order"))
+    )
+    answer = await registered(asked(**{"If-None-Match": "*"}))
+    assert (answer.status_code, "ETag" in answer.headers) == (404, False)
+
+
+def test_only_a_function_that_takes_it_is_bound_to_the_durable_client() -> None:
+    routes = Routes("orders")
+
+    async def with_client(hub: TaskHub) -> func.HttpResponse:
+        return json_answer(hub)
+
+    async def without_client() -> func.HttpResponse:
+        return json_answer(None)
+
+    routes.get("a", answers=DONE)(with_client)
+    routes.get("b", answers=DONE)(without_client)
+    built = [builder._function for builder in routes.blueprint._function_builders]
+    bound = {each.get_function_name(): {binding.name for binding in each.get_bindings()} for each in built}
+    assert bound["with_client"] == {"req", "$return", "hub"}
+    assert bound["without_client"] == {"req", "$return"}
+
+
+def test_a_parameter_that_no_route_gives_is_refused_when_it_is_declared() -> None:
+    async def order(colour: str) -> func.HttpResponse:
+        return json_answer(colour)
+
+    with pytest.raises(TypeError, match="colour"):
+        Routes("orders").get("orders", answers=DONE)(order)
+
+
+def test_the_first_line_of_the_docstring_is_the_summary() -> None:
+    assert {route.function: route.summary for route in table()}["submit_operation"] == "Submit an operation"
+    assert not [route.function for route in table() if not route.summary]

@@ -1,0 +1,284 @@
+import json
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from durable_retry.console.bulk.document import BulkReplayDocument
+from durable_retry.console.bulk.shapes import BatchPace
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, FORM
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from orchestrators.bulk import replay
+from tests.support.builders import NOON, an_operation
+from tests.support.stage import Stage
+
+
+class Letters:
+    """The open dead letters of a test, and what replaying them gives; the stage's `Activities`."""
+
+    def __init__(self, count: int) -> None:
+        self.ids = [f"dl-{number}" for number in range(count)]
+        self.replayed: list[tuple[datetime, list[str]]] = []
+        self.failing: set[str] = set()
+        self.held: dict[str, datetime] = {}
+        self.broken = 0
+        self.failing_again: set[str] = set()
+        self.minutes_under_way = 0
+        self.stage: Stage | None = None
+
+    def __call__(self, name: str, given: dict[str, Any]) -> Any:
+        if self.broken:
+            self.broken -= 1
+            return ConnectionError("storage is gone")
+        if name == "bulk_ends":
+            return self._ends(given["cursor"])
+        return self._page(given) if name == "replay_page" else self._batch(given["ids"])
+
+    def _ends(self, cursor: str | None) -> dict[str, Any]:
+        """Count those replayed: the first three at once, the others in a second part."""
+        assert self.stage is not None
+        since = self.stage.now - timedelta(minutes=self.minutes_under_way)
+        parts = self.replayed[:3] if cursor is None else self.replayed[3:]
+        ended = [one for at, batch in parts if at <= since for one in batch]
+        failed = len([one for one in ended if one in self.failing_again])
+        return {
+            "succeeded": len(ended) - failed,
+            "failed_again": failed,
+            "under_way": sum(len(batch) for _, batch in parts) - len(ended),
+            "cursor": "3" if cursor is None and self.replayed[3:] else None,
+        }
+
+    def _page(self, given: dict[str, Any]) -> dict[str, Any]:
+        first = 0 if given["cursor"] is None else int(given["cursor"])
+        last = first + given["limit"]
+        return {"ids": self.ids[first:last], "cursor": str(last) if last < len(self.ids) else None}
+
+    def _batch(self, ids: list[str]) -> dict[str, Any]:
+        assert self.stage is not None
+        now = self.stage.now
+        left = [one for one in ids if self.held.get(one, now) > now]
+        done = [one for one in ids if one not in left and one not in self.failing]
+        if done:
+            self.replayed.append((now, done))
+        return {
+            "replayed": len(done),
+            "skipped": 0,
+            "failures": [{"id": one, "detail": "no"} for one in ids if one in self.failing],
+            "left": left,
+            "held_until": to_rfc3339(min(self.held[one] for one in left)) if left else None,
+        }
+
+    @property
+    def all_replayed(self) -> list[str]:
+        return [one for _, batch in self.replayed for one in batch]
+
+
+def staged(letters: Letters, rate: float = 5, form: int = FORM) -> Stage:
+    given = {
+        "replay_id": "replay-1",
+        "filter": DeadLetterFilter().to_json(),
+        "rate_per_second": rate,
+        "matched": len(letters.ids),
+        "note": None,
+        "created_at": to_rfc3339(NOON),
+        "form": form,
+    }
+    stage = Stage(an_operation(), letters, orchestrator=replay)
+    stage._begin(json.dumps(given))
+    stage.executions = 1
+    letters.stage = stage
+    return stage
+
+
+def test_no_batch_goes_early_where_timers_fire_early() -> None:
+    letters = Letters(30)
+    stage = staged(letters, rate=0.7)
+    stage.whole_seconds = True
+    stage.run()
+    times = [at for at, _ in letters.replayed]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert min(gaps) >= BatchPace.of(0.7).interval
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 6, 250])
+def test_every_dead_letter_is_replayed_once(count: int) -> None:
+    letters = Letters(count)
+    document = staged(letters).run()
+    assert (document["status"], document["replayed"], document["remaining"]) == ("completed", count, 0)
+    assert letters.all_replayed == letters.ids
+
+
+@pytest.mark.parametrize(("rate", "count", "seconds"), [(5, 50, 9), (0.5, 4, 6), (100, 300, 2.75)])
+def test_the_rate_is_kept(rate: float, count: int, seconds: float) -> None:
+    letters = Letters(count)
+    staged(letters, rate).run()
+    assert letters.replayed[-1][0] - NOON == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("minutes", [40, pytest.param(180, marks=pytest.mark.long)])
+def test_the_history_stays_short_however_long_a_circuit_is_open(minutes: int) -> None:
+    letters = Letters(12)
+    letters.held = dict.fromkeys(letters.ids[3:], NOON + timedelta(minutes=minutes))
+    stage = staged(letters)
+    stage.answer = lambda name, given: _seen_every_15_seconds(letters(name, given), stage)
+    document = stage.run()
+    assert (document["status"], document["replayed"]) == ("completed", 12)
+    assert letters.all_replayed == letters.ids
+    assert stage.longest_history < 250
+
+
+def _seen_every_15_seconds(answer: Any, stage: Stage) -> Any:
+    if answer.get("held_until") is not None:
+        return answer | {"held_until": to_rfc3339(stage.now + timedelta(seconds=15))}
+    return answer
+
+
+@pytest.mark.parametrize("letters", [300, pytest.param(2_000, marks=pytest.mark.long)])
+def test_the_history_stays_short_however_many_there_are(letters: int) -> None:
+    few, many = staged(Letters(100)), staged(Letters(letters))
+    few.run()
+    many.run()
+    assert many.executions == letters // 100
+    assert many.longest_history <= few.longest_history + 1
+
+
+def test_what_cannot_be_replayed_is_reported_and_holds_nothing_up() -> None:
+    letters = Letters(10)
+    letters.failing = {"dl-3"}
+    document = staged(letters).run()
+    assert (document["replayed"], document["failed"]) == (9, 1)
+    assert document["failures"] == [{"id": "dl-3", "detail": "no"}]
+
+
+def test_it_waits_while_a_circuit_is_open_and_loses_nothing() -> None:
+    letters = Letters(10)
+    letters.held = {"dl-2": NOON + timedelta(minutes=5)}
+    stage = staged(letters)
+    seen = []
+    stage.before_turn = lambda at: seen.append(at.custom_status)
+    document = stage.run()
+    assert sorted(letters.all_replayed) == sorted(letters.ids)
+    assert document["replayed"] == 10
+    waits = [shown["waiting_until"] for shown in seen if shown and shown["status"] == "waiting_circuit"]
+    assert waits == ["2026-11-21T12:05:00Z"]
+
+
+def test_a_cancellation_ends_it_after_the_batch_under_way() -> None:
+    letters = Letters(50)
+    stage = staged(letters)
+
+    def cancel(at: Stage) -> None:
+        if len(letters.replayed) == 2:
+            at.raise_event(CANCEL_REPLAY_EVENT, {})
+            at.before_turn = lambda _stage: None
+
+    stage.before_turn = cancel
+    document = stage.run()
+    assert (document["status"], document["replayed"], document["remaining"]) == ("cancelled", 10, 40)
+
+
+def test_a_cancellation_during_the_wait_for_a_circuit_ends_it() -> None:
+    letters = Letters(1)
+    letters.held = {"dl-0": NOON + timedelta(days=1)}
+    stage = staged(letters)
+    assert stage.run_until_waiting()["status"] == "waiting_circuit"
+    stage.raise_event(CANCEL_REPLAY_EVENT, {})
+    assert stage.run_until_waiting()["status"] == "cancelled"
+    assert stage.now == NOON
+
+
+def test_a_cancellation_survives_into_the_next_execution() -> None:
+    letters = Letters(300)
+    stage = staged(letters, 5)
+
+    def cancel(at: Stage) -> None:
+        if len(letters.all_replayed) == 100 and at.executions == 1:
+            at.raise_event(CANCEL_REPLAY_EVENT, {})
+            at.before_turn = lambda _stage: None
+
+    stage.before_turn = cancel
+    assert stage.run()["status"] == "cancelled"
+    assert len(letters.all_replayed) <= 105
+
+
+def test_storage_that_is_gone_for_a_while_only_delays() -> None:
+    letters = Letters(5)
+    letters.broken = 3
+    assert staged(letters).run()["replayed"] == 5
+
+
+def counts(document: dict[str, Any]) -> tuple[str, int, int, int, int]:
+    names = ("started", "succeeded", "failed_again", "under_way")
+    started, succeeded, failed_again, under_way = (document[name] for name in names)
+    return document["status"], started, succeeded, failed_again, under_way
+
+
+def test_the_summary_says_how_what_was_replayed_ended() -> None:
+    letters = Letters(70)
+    letters.failing = {"dl-69"}
+    letters.failing_again = set(letters.ids) - {"dl-0"}
+    document = staged(letters).run()
+    assert counts(document) == ("completed", 69, 1, 68, 0)
+    assert (document["refused"], document["remaining"]) == (1, 0)
+
+
+@pytest.mark.parametrize("minutes", [3, 4_000])
+def test_it_is_not_complete_before_what_it_replayed_has_ended(minutes: int) -> None:
+    letters = Letters(20)
+    letters.minutes_under_way = minutes
+    stage = staged(letters)
+    shown = []
+    stage.before_turn = lambda at: shown.append(at.custom_status and counts(at.custom_status))
+    document = stage.run()
+    ended_at = letters.replayed[-1][0] + timedelta(minutes=minutes)
+    assert counts(document) == ("completed", 20, 20, 0, 0)
+    assert timedelta(0) <= stage.now - ended_at <= min(timedelta(minutes=minutes) / 7, timedelta(minutes=15))
+    assert ("running", 20, 0, 0, 20) in shown
+    assert stage.longest_history < 250
+
+
+def test_a_cancelled_one_goes_on_counting_what_it_replayed() -> None:
+    letters = Letters(50)
+    letters.minutes_under_way = 60
+    stage = staged(letters)
+    stage.run_until_waiting()
+
+    def cancel(at: Stage) -> None:
+        if len(letters.replayed) == 2:
+            at.raise_event(CANCEL_REPLAY_EVENT, {})
+            at.before_turn = lambda _stage: None
+
+    stage.before_turn = cancel
+    while stage.now < NOON + timedelta(minutes=1):
+        stage._fire_next_timer()
+        stage.run_until_waiting()
+    assert counts(stage.custom_status) == ("cancelled", 10, 0, 0, 10)
+    document = stage.run()
+    assert (*counts(document), document["remaining"]) == ("cancelled", 10, 10, 0, 0, 40)
+
+
+def test_a_cancellation_while_it_only_counts_is_shown() -> None:
+    letters = Letters(5)
+    letters.minutes_under_way = 60
+    stage = staged(letters)
+    stage.run_until_waiting()
+    while stage.now < NOON + timedelta(minutes=1):
+        stage._fire_next_timer()
+        stage.run_until_waiting()
+    assert counts(stage.custom_status) == ("running", 5, 0, 0, 5)
+    stage.raise_event(CANCEL_REPLAY_EVENT, {})
+    assert counts(stage.run_until_waiting()) == ("cancelled", 5, 0, 0, 5)
+    assert counts(stage.run()) == ("cancelled", 5, 5, 0, 0)
+
+
+def test_one_that_an_older_version_started_ends_after_its_last_batch() -> None:
+    letters = Letters(5)
+    letters.minutes_under_way = 60
+    document = staged(letters, form=4).run()
+    assert (document["status"], document["replayed"]) == ("completed", 5)
+    assert (
+        BulkReplayDocument.read(document).to_json().items()
+        >= {"started": 5, "succeeded": None, "under_way": None}.items()
+    )

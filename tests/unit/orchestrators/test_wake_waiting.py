@@ -1,0 +1,33 @@
+"""Waking the operations that wait for a circuit that was closed by hand."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.circuit import ManualAction, ManualControl, ManualControlMessage
+from orchestrators.steps import ENTITY_CALLS
+from orchestrators.wake_waiting import SETTLE, release_waiting
+from tests.support.builders import NOON, an_operation
+from tests.support.stage import Stage, dying
+
+CLOSED = ManualControlMessage(ManualAction(ManualControl.CLOSE, NOON, "ada", "it is back"))
+
+
+def a_stage() -> Stage:
+    def answer(_name: str, _given: dict[str, Any]) -> Any:
+        return {"following": None, "woken": 0}
+
+    stage = Stage(an_operation(), answer, release_waiting)
+    stage._begin(json.dumps({"dependency": "payments", "hand": CLOSED.to_json()}))
+    return stage
+
+
+@pytest.mark.parametrize(("deaths", "waited"), [(0, 0), (2, 6), (ENTITY_CALLS, 30)])
+def test_operations_are_woken_although_the_circuits_worker_dies(deaths: int, waited: int) -> None:
+    stage = a_stage()
+    stage.dead_batches = dying("hand", deaths)
+    assert stage.run() == {"woken": 0}
+    assert stage.now == NOON + timedelta(seconds=waited) + SETTLE
+    assert stage.made("wake_waiting") == 1

@@ -1,0 +1,109 @@
+"""Acting on one operation, whoever asks; the task hub is replaced."""
+
+from typing import Any
+
+import pytest
+
+from durable_retry import facts
+from durable_retry.console.bulk import actions
+from durable_retry.console.bulk.actions import do_some
+from durable_retry.console.bulk.shapes import BulkAction, BulkItem
+from durable_retry.engine.facts import ActedOn
+from durable_retry.errors import InstanceEndedError
+from durable_retry.in_process import Operations
+from durable_retry.services.operations import control
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.triggers.http.operations import cancel_operation, retry_operation_now
+from tests.support.builders import NOON
+from tests.support.http import call
+
+HUB = TaskHub("{}")
+
+WAITING = {"operation_id": "op-1", "key": "order-7", "status": "waiting_retry", "attempt_count": 2}
+RUNNING = WAITING | {"status": "running"}
+DONE = WAITING | {"status": "succeeded"}
+
+FINISHED = "the operation is finished and cannot be cancelled: its status is succeeded"
+NOT_WAITING = "the operation is not waiting: its status is running"
+
+
+class Hub:
+    """One operation, and the events that it gets."""
+
+    def __init__(self) -> None:
+        self.document: dict[str, Any] | None = WAITING
+        self.raised: list[tuple[str, str, object]] = []
+        self.ended_meanwhile = False
+        self.acted_on: list[ActedOn] = []
+
+    async def find_status(self, _hub: TaskHub, _operation_id: str) -> dict[str, Any] | None:
+        return self.document
+
+    async def raise_event(self, operation_id: str, event: str, data: object) -> None:
+        if self.ended_meanwhile:
+            raise InstanceEndedError
+        self.raised.append((operation_id, event, data))
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
+    hub = Hub()
+    monkeypatch.setattr(control, "find_status", hub.find_status)
+    monkeypatch.setattr(actions, "find_status", hub.find_status)
+    monkeypatch.setattr(TaskHub, "raise_event", hub.raise_event)
+    monkeypatch.setattr(facts, "_receivers", {ActedOn: [hub.acted_on.append]})
+    return hub
+
+
+async def bulk(action: BulkAction) -> BulkItem:
+    (item,) = await do_some(HUB, action, ["op-1"], note=None, by="ada", asked_at=NOON)
+    return item
+
+
+async def test_a_retry_now_names_the_attempt_that_the_operation_waits_for(hub: Hub) -> None:
+    await control.retry_now(HUB, "op-1", by="ada")
+    assert hub.raised == [("op-1", "retry_now", {"attempt": 3, "by": "ada"})]
+
+
+@pytest.mark.parametrize("act", [control.cancel, control.retry_now])
+async def test_what_was_asked_of_an_operation_is_reported_once(hub: Hub, act: Any) -> None:
+    await act(HUB, "op-1", by="ada")
+    assert hub.acted_on == [ActedOn(WAITING, act.__name__, "ada")]
+
+
+@pytest.mark.parametrize("act", [control.cancel, control.retry_now])
+async def test_what_ended_meanwhile_is_neither_acted_on_nor_reported(hub: Hub, act: Any) -> None:
+    hub.ended_meanwhile = True
+    with pytest.raises(control.WrongOperationStateError, match="the operation has ended meanwhile"):
+        await act(HUB, "op-1", by=None)
+    assert hub.acted_on == []
+
+
+async def test_every_way_to_cancel_sends_and_reports_the_same(hub: Hub) -> None:
+    assert await Operations("{}").cancel("op-1")
+    assert (await bulk(BulkAction.CANCEL)).detail is None
+    await call(cancel_operation, TaskHub("{}"), operation_id="op-1")
+    assert [event for _, event, _ in hub.raised] == ["cancel"] * 3
+    assert [fact.action for fact in hub.acted_on] == ["cancel"] * 3
+
+
+async def test_every_way_to_cancel_refuses_what_has_ended_for_the_same_reason(hub: Hub) -> None:
+    hub.document = DONE
+    assert not await Operations("{}").cancel("op-1")
+    assert (await bulk(BulkAction.CANCEL)).detail == FINISHED
+    answer = await call(cancel_operation, TaskHub("{}"), operation_id="op-1")
+    assert (answer.status, answer.body["detail"]) == (409, f"T{FINISHED[1:]}.")
+
+
+async def test_every_way_to_retry_now_refuses_what_does_not_wait_for_the_same_reason(hub: Hub) -> None:
+    hub.document = RUNNING
+    assert (await bulk(BulkAction.RETRY_NOW)).detail == NOT_WAITING
+    answer = await call(retry_operation_now, TaskHub("{}"), operation_id="op-1")
+    assert (answer.status, answer.body["detail"]) == (409, f"T{NOT_WAITING[1:]}.")
+
+
+async def test_an_operation_that_is_not_there_is_refused_by_every_way_in(hub: Hub) -> None:
+    hub.document = None
+    assert not await Operations("{}").cancel("op-1")
+    assert (await bulk(BulkAction.CANCEL)).detail == "there is no such operation"
+    assert (await call(cancel_operation, TaskHub("{}"), operation_id="op-1")).status == 404

@@ -1,0 +1,674 @@
+import asyncio
+import logging
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from durable_retry.engine.circuit import (
+    CallHealth,
+    CircuitSettings,
+    CircuitState,
+    ManualAction,
+    ManualControl,
+    ManualControlMessage,
+    Permitted,
+    Refused,
+)
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
+from durable_retry.engine.limits.limiter import Slot
+from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
+from durable_retry.engine.pace import RateLeft
+from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe, probe_message
+from durable_retry.stores.circuit.cache import CircuitCache
+from tests.support.builders import NOON, after, an_operation
+from tests.support.shared_circuit import Stage
+
+FRAGILE = CircuitSettings(minimum_calls=3, break_seconds=30)
+FIRST = AdmissionState()
+
+
+async def fail(stage: Stage, *, copy: CircuitCache | None = None, times: int = 1) -> None:
+    for number in range(times):
+        await attempt(copy or stage.copy, CallHealth.FAILURE, operation_id=f"op-f{number}")
+
+
+async def attempt(copy: CircuitCache, verdict: CallHealth, *, operation_id: str = "op-1") -> None:
+    permitted = await copy.enter(operation_id, 1, FIRST)
+    assert isinstance(permitted, Permitted)
+    await copy.leave(permitted, verdict, duration_seconds=0.1)
+
+
+async def ask(
+    stage: Stage, operation_id: str = "op-1", admission: AdmissionState = FIRST
+) -> Permitted | Blocked:
+    return await stage.copy.enter(operation_id, 1, admission)
+
+
+async def tripped(stage: Stage) -> None:
+    """Fails until the circuit is open and the copy knows it."""
+    await fail(stage)
+    stage.moment.pass_(0.2)
+    await fail(stage, times=3)
+    stage.moment.pass_(0.2)
+    await stage.copy.reporting.flush()
+    assert stage.shared.breaker.state is CircuitState.OPEN
+    stage.moment.pass_(1.1)
+
+
+async def test_a_healthy_call_costs_one_read_a_second_and_no_message() -> None:
+    stage = Stage()
+    for _ in range(10):
+        await attempt(stage.copy, CallHealth.SUCCESS)
+        stage.moment.pass_(0.09)
+    assert (stage.shared.reads, stage.shared.sent_reports) == (1, [])
+    stage.moment.pass_(1)
+    await attempt(stage.copy, CallHealth.SUCCESS)
+    assert stage.shared.reads == 2
+
+
+async def test_callers_that_come_together_share_one_read() -> None:
+    stage = Stage()
+    stage.shared.reads_may_go = asyncio.Event()
+    asking = [asyncio.create_task(ask(stage, f"op-{number}")) for number in range(50)]
+    await asyncio.sleep(0)
+    stage.shared.reads_may_go.set()
+    answers = await asyncio.gather(*asking)
+    assert all(isinstance(answer, Permitted) and not answer.fail_open for answer in answers)
+    assert stage.shared.reads == 1
+
+
+async def test_a_caller_that_gives_up_leaves_the_reading_to_the_next() -> None:
+    stage = Stage()
+    stage.shared.reads_may_go = asyncio.Event()
+    first, second = asyncio.create_task(ask(stage)), asyncio.create_task(ask(stage, "op-2"))
+    await asyncio.sleep(0)
+    first.cancel()
+    stage.shared.reads_may_go.set()
+    answer = await second
+    assert isinstance(answer, Permitted)
+    assert not answer.fail_open
+
+
+async def test_a_failure_is_reported_at_once_and_others_of_the_same_moment_go_together() -> None:
+    stage = Stage()
+    await fail(stage, times=4)
+    assert len(stage.shared.sent_reports) == 1
+    stage.moment.pass_(0.1)
+    await stage.copy.reporting.flush()
+    assert [message.report.window.everything().failures for message in stage.shared.sent_reports] == [1, 3]
+    stage.copy.reporting.close()
+
+
+async def test_what_is_due_later_goes_by_itself() -> None:
+    stage = Stage()
+    await fail(stage, times=2)
+    stage.moment.pass_(0.1)  # The loop's own clock rings a tenth of a second later.
+    async with asyncio.timeout(60):
+        while len(stage.shared.sent_reports) < 2:  # noqa: ASYNC110 # what rings is the loop itself
+            await asyncio.sleep(0.01)
+    assert stage.shared.sent_reports[1].report.sequence == 2
+
+
+async def test_the_worker_that_reported_the_failures_sees_the_trip_in_a_tenth_of_a_second() -> None:
+    stage = Stage(FRAGILE)
+    await fail(stage)
+    stage.moment.pass_(0.05)
+    await fail(stage, times=3)
+    stage.moment.pass_(0.1)
+    await stage.copy.reporting.flush()
+    assert stage.shared.breaker.state is CircuitState.OPEN
+    stage.moment.pass_(0.1)
+    assert isinstance(await ask(stage), Refused)
+    reads = stage.shared.reads
+    stage.moment.pass_(0.3)
+    assert isinstance(await ask(stage), Refused)
+    assert stage.shared.reads == reads, "what the copy shows is good for a second again"
+    stage.copy.reporting.close()
+
+
+async def test_an_open_circuit_refuses_and_the_wait_is_counted_once() -> None:
+    stage = Stage(FRAGILE)
+    await tripped(stage)
+    first = await ask(stage)
+    assert isinstance(first, Refused)
+    assert first.base == stage.shared.breaker.retry_at
+    assert isinstance(await ask(stage, admission=AdmissionState(waiting=True)), Refused)
+    stage.moment.pass_(1)
+    await stage.copy.reporting.flush()
+    assert stage.shared.breaker.waiting == 1
+    stage.copy.reporting.close()
+
+
+async def test_after_the_break_one_is_sent_to_ask_for_the_probe_and_the_others_wait_on() -> None:
+    stage = Stage(FRAGILE)
+    await tripped(stage)
+    stage.moment.pass_(30)
+    answers = [await ask(stage, f"op-{number}", AdmissionState(waiting=True)) for number in range(5)]
+    assert answers[0] == NeedsProbe(FRAGILE)
+    assert all(isinstance(answer, Refused) for answer in answers[1:])
+    stage.copy.reporting.close()
+
+
+async def test_a_probe_goes_under_its_lease_and_its_success_closes_the_circuit() -> None:
+    stage = Stage(FRAGILE)
+    await tripped(stage)
+    stage.moment.pass_(30)
+    assert isinstance(await ask(stage), NeedsProbe)
+    lease = await granted(stage)
+    permitted = await ask(stage, admission=AdmissionState(waiting=True, permit=lease))
+    assert permitted == lease
+    assert isinstance(permitted, Permitted)
+    await stage.copy.leave(permitted, CallHealth.SUCCESS, duration_seconds=0.1)
+    assert stage.shared.breaker.state is CircuitState.CLOSED
+    stage.copy.reporting.close()
+
+
+async def test_a_probe_whose_lease_expired_does_not_go() -> None:
+    stage = Stage(FRAGILE)
+    await tripped(stage)
+    stage.moment.pass_(30)
+    lease = await granted(stage)
+    stage.moment.pass_(16)
+    answer = await ask(stage, admission=AdmissionState(waiting=True, permit=lease))
+    assert isinstance(answer, NeedsProbe)
+    stage.copy.reporting.close()
+
+
+async def granted(stage: Stage) -> Permitted:
+    """Asks the circuit for a probe, as the orchestration of op-1 does."""
+    message = probe_message(an_operation(operation_id="op-1"), 1, FRAGILE, stage.moment.now())
+    stage.shared.breaker, answer = message.apply(stage.shared.breaker, stage.moment.now())
+    assert isinstance(answer, Permitted)
+    assert answer.lease_expires_at == stage.moment.now() + timedelta(seconds=15)
+    return answer
+
+
+async def test_a_throttled_answer_pauses_every_process() -> None:
+    stage = Stage()
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    other = stage.another("w2")
+    answer = await other.enter("op-2", 1, FIRST)
+    assert isinstance(answer, Refused)
+    assert answer.base == after(20)
+    assert stage.shared.breaker.state is CircuitState.CLOSED
+    other.reporting.close()
+
+
+@pytest.mark.parametrize("lost", ["delivery", "task hub"])
+async def test_who_was_asked_to_pause_does_so_while_its_report_is_under_way(lost: str) -> None:
+    stage = Stage()
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    stage.shared.delivers, stage.shared.is_down = lost != "delivery", lost == "task hub"
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    for seconds in (0, 0.5, 1, 10, 8.4):
+        stage.moment.pass_(seconds)
+        answer = await ask(stage, "op-2")
+        assert isinstance(answer, Refused)
+        assert answer.base == after(20)
+    stage.moment.pass_(0.1)
+    assert isinstance(await ask(stage, "op-2"), Permitted)
+    stage.copy.reporting.close()
+
+
+async def test_a_report_of_a_pause_that_a_later_one_overtook_still_holds_here() -> None:
+    stage = Stage()
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    stage.shared.delivers = False
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    stage.shared.delivers = True
+    stage.moment.pass_(0.2)
+    await stage.copy.leave(permitted, CallHealth.FAILURE, duration_seconds=0.1)
+    assert stage.shared.breaker.reporters.highest("w1") == 2
+    stage.moment.pass_(1.1)
+    assert isinstance(await ask(stage, "op-2"), Refused)
+    stage.copy.reporting.close()
+
+
+async def test_a_pause_that_a_person_ends_ends_here_too() -> None:
+    stage = Stage()
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
+    reset = ManualControlMessage(ManualAction(ManualControl.RESET, after(1), "ada", "it is well"))
+    stage.shared.breaker = reset.apply(stage.shared.breaker, after(1))
+    stage.moment.pass_(1.1)
+    assert isinstance(await ask(stage, "op-2"), Permitted)
+    stage.copy.reporting.close()
+
+
+async def test_a_probe_that_was_granted_before_a_pause_became_known_does_not_go_and_returns_its_lease() -> (
+    None
+):
+    stage = Stage(FRAGILE)
+    await tripped(stage)
+    stage.moment.pass_(30)
+    assert isinstance(await ask(stage), NeedsProbe)
+    lease = await granted(stage)
+    stage.shared.delivers = False
+    late = Permitted(1)
+    await stage.copy.leave(late, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(60))
+    stage.shared.delivers = True
+    stage.moment.pass_(0.1)
+    answer = await ask(stage, admission=AdmissionState(waiting=True, permit=lease))
+    assert isinstance(answer, Refused)
+    assert answer.base == after(60)
+    assert stage.shared.breaker.leases == ()
+    stage.copy.reporting.close()
+
+
+async def test_a_hold_by_hand_stays_in_force_when_the_circuit_cannot_be_read_any_more() -> None:
+    stage = Stage()
+    held = ManualControlMessage(ManualAction(ManualControl.OPEN, NOON, "ada", "maintenance", 60))
+    stage.shared.breaker = held.apply(stage.shared.breaker, NOON)
+    assert isinstance(await ask(stage), Refused)
+    stage.shared.is_down = True
+    stage.moment.pass_(59)
+    assert isinstance(await ask(stage), Refused)
+    stage.moment.pass_(1)
+    assert isinstance(await ask(stage), Permitted)
+    assert stage.copy.fail_open.calls == 1
+    stage.copy.reporting.close()
+
+
+@pytest.mark.parametrize("ahead_seconds", [20, -20])
+async def test_a_process_whose_clock_differs_learns_it_and_pauses_as_long_as_the_others(
+    ahead_seconds: float,
+) -> None:
+    stage = Stage(CircuitSettings(minimum_calls=99))
+    other = stage.another("w2", ahead_seconds=ahead_seconds)
+    for _ in range(3):
+        await attempt(other, CallHealth.SUCCESS)
+        await fail(stage)
+        stage.moment.pass_(1.1)
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    until = stage.moment.now() + timedelta(seconds=15)
+    await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=until)
+    stage.moment.pass_(14.9)
+    assert isinstance(await other.enter("op-2", 1, FIRST), Refused)
+    stage.moment.pass_(1.2)
+    assert isinstance(await other.enter("op-2", 1, FIRST), Permitted)
+    stage.copy.reporting.close()
+    other.reporting.close()
+
+
+async def test_a_circuit_that_cannot_be_read_lets_everything_through_and_says_so_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage()
+    stage.shared.is_down = True
+    with caplog.at_level(logging.WARNING, logger="durable_retry.stores.circuit.cache"):
+        for number in range(30):
+            answer = await ask(stage, f"op-{number}")
+            assert isinstance(answer, Permitted)
+            assert answer.fail_open
+            stage.moment.pass_(0.4)
+        assert stage.shared.reads <= 12
+        assert stage.copy.fail_open.calls == 30
+        assert len([line for line in caplog.messages if "cannot be read" in line]) == 2
+        stage.shared.is_down = False
+        stage.moment.pass_(1)
+        seeing = await ask(stage)
+    assert isinstance(seeing, Permitted)
+    assert not seeing.fail_open
+    assert "can be read again; 30 attempts went on without it" in caplog.messages[-1]
+    stage.copy.reporting.close()
+
+
+async def test_a_circuit_that_does_not_answer_in_a_second_counts_as_unreadable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("durable_retry.stores.circuit.cache.READ_SECONDS", 0.01)
+    stage = Stage()
+    stage.shared.reads_may_go = asyncio.Event()
+    answer = await ask(stage)
+    assert isinstance(answer, Permitted)
+    assert answer.fail_open
+
+
+async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_once() -> None:
+    stage = Stage()
+    await ask(stage)
+    stage.shared.is_down = True
+    await fail(stage)
+    stage.moment.pass_(0.5)
+    await stage.copy.reporting.flush()
+    assert len(stage.shared.sent_reports) == 1
+    stage.shared.is_down = False
+    stage.moment.pass_(0.5)
+    await stage.copy.reporting.flush()
+    assert [message.report.sequence for message in stage.shared.sent_reports] == [1, 1]
+    assert stage.shared.breaker.window.totals(stage.moment.now()).failures == 1
+    stage.copy.reporting.close()
+
+
+async def test_a_task_hub_that_stays_away_is_called_less_and_less_often() -> None:
+    stage = Stage()
+    await ask(stage)
+    stage.shared.is_down = True
+    await fail(stage)
+    sent_at = []
+    for second in range(60):
+        before = len(stage.shared.sent_reports)
+        stage.moment.pass_(1)
+        await stage.copy.reporting.flush()
+        if len(stage.shared.sent_reports) > before:
+            sent_at.append(second + 1)
+    assert sent_at[:5] == [1, 3, 7, 15, 23]
+    assert {message.report.sequence for message in stage.shared.sent_reports} == {1}
+    stage.copy.reporting.close()
+
+
+async def test_retries_beyond_the_budget_are_promised_for_later_and_then_go_unasked() -> None:
+    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    answers = [await stage.copy.enter(f"op-{number}", 2, FIRST) for number in range(12)]
+    assert all(isinstance(answer, Permitted) for answer in answers[:10])
+    postponed = answers[10]
+    assert isinstance(postponed, BudgetPostponed)
+    assert postponed.reserved
+    assert postponed.until > NOON
+    assert isinstance(await stage.copy.enter("op-10", 2, AdmissionState(promised=True)), Permitted)
+    stage.copy.reporting.close()
+
+
+async def test_a_new_process_takes_one_token_until_the_others_know_of_it() -> None:
+    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    await fail(stage)
+    other = stage.another("w2")
+    answers = [await other.enter(f"op-{number}", 2, FIRST) for number in range(5)]
+    assert [isinstance(answer, Permitted) for answer in answers] == [True, False, False, False, False]
+    assert not any(isinstance(answer, BudgetPostponed) and answer.reserved for answer in answers)
+    stage.moment.pass_(1.1)
+    assert isinstance(await other.enter("op-6", 2, FIRST), BudgetPostponed)
+    stage.moment.pass_(1.1)
+    answers = [await other.enter(f"op-{number}", 2, FIRST) for number in range(5)]
+    assert all(isinstance(answer, Permitted) for answer in answers)
+    stage.copy.reporting.close()
+    other.reporting.close()
+
+
+async def test_a_new_process_that_may_take_no_token_makes_itself_known() -> None:
+    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    for number in range(30):
+        await stage.copy.enter(f"op-{number}", 2, FIRST)
+    stage.moment.pass_(1)
+    await stage.copy.reporting.flush()
+    other = stage.another("w2")
+    for _ in range(20):
+        answer = await other.enter("op-2", 2, FIRST)
+        assert isinstance(answer, BudgetPostponed)
+        assert not answer.reserved
+    assert stage.shared.breaker.reporters.highest("w2") == 1
+    stage.copy.reporting.close()
+    other.reporting.close()
+
+
+async def test_a_process_that_fell_silent_is_new_again() -> None:
+    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    for _ in range(3):
+        await fail(stage)
+        stage.moment.pass_(1.1)
+    other = stage.another("w2")
+    stage.moment.pass_(60)
+    await fail(stage, copy=other)
+    answers = [await stage.copy.enter(f"op-{number}", 2, FIRST) for number in range(3)]
+    assert [isinstance(answer, Permitted) for answer in answers] == [True, False, False]
+    stage.copy.reporting.close()
+    other.reporting.close()
+
+
+async def restarted(stage: Stage, due: int) -> list[float]:
+    """Restarts the only process when many retries are due; returns when each of them went."""
+    for number in range(due):
+        await stage.copy.enter(f"op-{number}", 1, FIRST)
+    stage.moment.pass_(1)
+    await stage.copy.reporting.flush()
+    stage.copy.reporting.close()
+    stage.moment.pass_(20)
+    fresh = stage.another("w2", started_at=stage.moment.now())
+    overdue = AdmissionState(due_at=stage.moment.now() - timedelta(seconds=1))
+    return await gone(stage, fresh, due, overdue)
+
+
+async def gone(stage: Stage, fresh: CircuitCache, due: int, admission: AdmissionState) -> list[float]:
+    """Let many retries come at once; return after how many seconds each of them went."""
+    began, went = stage.moment.now(), []
+    waiting = {f"op-{number}": (began, admission) for number in range(due)}
+    while waiting:
+        for name, (until, asking) in list(waiting.items()):
+            if until > stage.moment.now():
+                continue
+            answer = await fresh.enter(name, 2, asking)
+            if isinstance(answer, Permitted):
+                del waiting[name]
+                went.append((stage.moment.now() - began).total_seconds())
+            else:
+                assert isinstance(answer, BudgetPostponed)
+                waiting[name] = (answer.until, replace(asking, promised=answer.reserved))
+        stage.moment.pass_(0.1)
+        await fresh.reporting.flush()
+    fresh.reporting.close()
+    return went
+
+
+async def test_retries_that_were_due_at_a_restart_go_within_seconds_and_not_one_a_second() -> None:
+    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    assert max(await restarted(stage, 25)) < 6
+
+
+@pytest.mark.parametrize("kills", [1, 2, 5])
+@pytest.mark.parametrize(("due", "within_seconds"), [(10, 5), (30, 25)])
+async def test_processes_that_were_killed_keep_no_share_of_the_level(
+    kills: int, due: int, within_seconds: float
+) -> None:
+    """Nothing was spent: the level has ten retries, and gets one more each second."""
+    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    copy = stage.copy
+    for number in range(kills):
+        await fail(stage, copy=copy)
+        copy.reporting.close()
+        stage.moment.pass_(3)
+        copy = stage.another(f"started-{number}", started_at=stage.moment.now())
+    stage.moment.pass_(1)
+    due_now = AdmissionState(due_at=stage.moment.now())
+    assert max(await gone(stage, copy, due, due_now)) < within_seconds
+
+
+async def test_what_a_restart_borrows_is_bounded() -> None:
+    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    went = await restarted(stage, 200)
+    for second in range(100):
+        assert sum(at < second for at in went) <= 40 + second + 2
+
+
+@pytest.mark.parametrize("is_reported", [False, True])
+async def test_a_new_copy_does_not_forget_what_was_taken_here_and_has_not_arrived(
+    *, is_reported: bool
+) -> None:
+    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    stage.shared.delivers = False
+    for number in range(10):
+        await stage.copy.enter(f"op-{number}", 2, FIRST)
+    stage.moment.pass_(1.01)
+    if is_reported:
+        await stage.copy.reporting.flush()
+    assert sum(message.report.retries for message in stage.shared.sent_reports) == (10 if is_reported else 1)
+    answers = [await stage.copy.enter(f"op-late-{number}", 2, FIRST) for number in range(5)]
+    assert sum(isinstance(answer, Permitted) for answer in answers) <= 2
+    stage.copy.reporting.close()
+
+
+async def test_a_circuit_that_is_switched_off_asks_and_counts_nothing_but_the_budget() -> None:
+    off = CircuitSettings(enabled=False, minimum_calls=1)
+    stage = Stage(off, RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    await stage.copy.leave(permitted, CallHealth.FAILURE, duration_seconds=0.1, throttled_until=after(60))
+    await stage.copy.enter("op-2", 2, FIRST)
+    stage.moment.pass_(1)
+    await stage.copy.reporting.flush()
+    assert stage.shared.breaker.window.totals(stage.moment.now()).calls == 0
+    assert stage.shared.breaker.throttled_until is None
+    assert sum(message.report.retries for message in stage.shared.sent_reports) == 1
+    assert isinstance(await ask(stage, "op-3"), Permitted)
+    stage.copy.reporting.close()
+
+
+ASKING = AdmissionState(asks_for_slot=True)
+
+
+async def known(stage: Stage) -> None:
+    """Let the others know of the worker, which takes two snapshots a second apart."""
+    await ask(stage)
+    for _ in range(4):
+        stage.moment.pass_(1.1)
+        await stage.copy.reporting.flush()
+        await ask(stage, admission=ASKING)
+
+
+async def test_a_worker_that_the_others_do_not_know_takes_no_share_of_a_limit() -> None:
+    stage = Stage(limits=LimitSettings(max_concurrency=4))
+    assert await ask(stage, admission=ASKING) == NeedsSlot(stage.limits)
+    stage.moment.pass_(1.1)
+    await stage.copy.reporting.flush()
+    assert stage.shared.sent_reports, "it announces itself, to be counted"
+
+
+async def test_a_known_worker_starts_half_of_a_limit_without_asking() -> None:
+    stage = Stage(limits=LimitSettings(max_concurrency=8))
+    await known(stage)
+    running = stage.copy.share.running
+    answers = [await ask(stage, admission=ASKING) for _ in range(5 - running)]
+    assert [isinstance(answer, Permitted) for answer in answers] == [True] * (4 - running) + [False]
+    assert isinstance(answers[-1], NeedsSlot)
+    last = next(answer for answer in reversed(answers) if isinstance(answer, Permitted))
+    await stage.copy.leave(last, CallHealth.SUCCESS, duration_seconds=0.1)
+    assert isinstance(await ask(stage, admission=ASKING), NeedsSlot), "the one before it waits"
+    assert isinstance(await ask(stage, admission=replace(ASKING, ahead=0)), Permitted)
+
+
+async def test_an_attempt_with_a_slot_goes_beyond_the_share() -> None:
+    stage = Stage(limits=LimitSettings(max_concurrency=1))
+    assert isinstance(await ask(stage, admission=ASKING), NeedsSlot)
+    answer = await ask(stage, admission=replace(ASKING, slot=Slot("op-1:1")))
+    assert isinstance(answer, Permitted)
+    assert not answer.in_share
+
+
+async def test_an_orchestration_that_cannot_ask_goes_without_limits() -> None:
+    stage = Stage(limits=LimitSettings(max_concurrency=1))
+    assert isinstance(await ask(stage), Permitted)
+
+
+async def test_an_unreadable_circuit_leaves_the_limits_to_the_entity() -> None:
+    stage = Stage(limits=LimitSettings(max_concurrency=8))
+    stage.shared.is_down = True
+    assert isinstance(await ask(stage, admission=ASKING), NeedsSlot)
+
+
+async def answered(copy: CircuitCache, left: RateLeft) -> None:
+    permitted = await copy.enter("op-a", 1, FIRST)
+    assert isinstance(permitted, Permitted)
+    await copy.leave(permitted, CallHealth.SUCCESS, duration_seconds=0.1, rate_left=left)
+
+
+async def test_plenty_that_is_left_costs_no_message() -> None:
+    stage = Stage()
+    for remaining in range(20, 10, -1):
+        await answered(stage.copy, RateLeft(remaining, 10, 20))
+    assert stage.shared.sent_reports == []
+    assert isinstance(await ask(stage, admission=ASKING), Permitted)
+
+
+async def test_a_low_quota_slows_the_worker_that_sees_it_at_once() -> None:
+    stage = Stage()
+    await answered(stage.copy, RateLeft(5, 10, 20))
+    answer = await ask(stage, admission=ASKING)
+    assert isinstance(answer, NeedsSlot)
+    assert (answer.settings.rate_per_second, answer.pace is not None) == (0.5, True)
+    stage.moment.pass_(10)
+    assert isinstance(await ask(stage, admission=ASKING), Permitted), "the window is over"
+    stage.copy.reporting.close()
+
+
+async def test_a_low_quota_slows_the_others_when_they_read_of_it() -> None:
+    stage = Stage()
+    other = stage.another("w2", ahead_seconds=5)
+    await other.enter("op-b", 1, FIRST)
+    await answered(stage.copy, RateLeft(5, 10, 20))
+    stage.moment.pass_(1.1)
+    answer = await other.enter("op-b", 1, ASKING)
+    assert isinstance(answer, NeedsSlot)
+    assert answer.pace is not None
+    assert 8.9 <= answer.pace.seconds <= 10, "its clock is ahead by about 5 s, as far as it knows"
+    await answered(stage.copy, RateLeft(20, 10, 20))
+    stage.moment.pass_(1.1)
+    await stage.copy.reporting.flush()
+    reported = [message.report.quota.is_low for message in stage.shared.sent_reports if message.report.quota]
+    assert reported == [True, False]
+    stage.moment.pass_(1.1)
+    assert isinstance(await other.enter("op-b", 1, ASKING), Permitted)
+    for copy in (stage.copy, other):
+        copy.reporting.close()
+
+
+async def test_a_low_quota_is_reported_once_a_second() -> None:
+    stage = Stage()
+    for _ in range(10):
+        await answered(stage.copy, RateLeft(5, 10, 20))
+        stage.moment.pass_(0.1)
+    assert len(stage.shared.sent_reports) == 1
+    stage.copy.reporting.close()
+
+
+async def test_a_circuit_that_is_switched_off_slows_nothing() -> None:
+    stage = Stage(CircuitSettings(enabled=False))
+    await answered(stage.copy, RateLeft(5, 10, 20))
+    assert isinstance(await ask(stage, admission=ASKING), Permitted)
+
+
+ADAPTIVE = LimitSettings(max_concurrency=4, adaptive=True, latency_seconds=0.5)
+
+
+async def overload(stage: Stage, *, duration_seconds: float = 0.1, is_throttled: bool = False) -> None:
+    permitted = await ask(stage)
+    assert isinstance(permitted, Permitted)
+    verdict = CallHealth.SILENT if is_throttled else CallHealth.SUCCESS
+    await stage.copy.leave(permitted, verdict, duration_seconds=duration_seconds, is_throttled=is_throttled)
+
+
+@pytest.mark.parametrize(("duration_seconds", "is_throttled"), [(0.6, False), (0.1, True)])
+async def test_an_adaptive_limit_falls_at_once_with_slow_or_throttled_attempts(
+    duration_seconds: float, *, is_throttled: bool
+) -> None:
+    stage = Stage(limits=ADAPTIVE)
+    await overload(stage, duration_seconds=duration_seconds, is_throttled=is_throttled)
+    stage.moment.pass_(1.1)
+    answer = await ask(stage, admission=ASKING)
+    assert isinstance(answer, NeedsSlot)
+    assert answer.settings.max_concurrency == 2
+    stage.copy.reporting.close()
+
+
+async def test_it_rises_again_while_it_holds_attempts_up() -> None:
+    stage = Stage(limits=ADAPTIVE)
+    await overload(stage, is_throttled=True)
+    for _ in range(10):
+        stage.moment.pass_(1.1)
+        await ask(stage, admission=ASKING)
+        await attempt(stage.copy, CallHealth.SUCCESS)
+    assert stage.shared.breaker.adaptive is None
+    stage.copy.reporting.close()
+
+
+async def test_what_never_left_shows_no_load() -> None:
+    stage = Stage(limits=ADAPTIVE)
+    await attempt(stage.copy, CallHealth.SILENT)
+    stage.moment.pass_(1.1)
+    await stage.copy.reporting.flush()
+    assert all(message.report.observed is None for message in stage.shared.sent_reports)

@@ -1,0 +1,296 @@
+"""Notes of operations on their way into the index, with storage in memory that may be away."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.core.exceptions import ServiceResponseError
+
+from durable_retry import clock
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import Category, OperationState
+from durable_retry.engine.facts import (
+    AttemptEnded,
+    DeadLetterKept,
+    OperationEnded,
+    StartUnanswered,
+    SubmissionOutcome,
+    Submitted,
+)
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.status import OperationStatus
+from durable_retry.engine.retry.history import History
+from durable_retry.facts import report
+from durable_retry.stores.operations import notes as operation_notes
+from durable_retry.stores.operations.index import (
+    NAMES_TABLE,
+    TABLE,
+    OperationEntry,
+    OperationList,
+    buckets,
+    gaps,
+)
+from durable_retry.stores.operations.notes import note_document, write_noted
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.storage import tables
+from tests.support.builders import NOON, an_operation, an_outcome
+from tests.support.tables import TablesInMemory
+
+FAR = timedelta(days=1)
+
+
+@dataclass
+class Storage:
+    """The account, which can be away."""
+
+    account: TablesInMemory = field(default_factory=TablesInMemory)
+    is_away: bool = False
+    requests: int = 0
+
+    async def run(self, table: str, action: Callable[[Any], Any]) -> Any:
+        self.requests += 1
+        if self.is_away:
+            raise ServiceResponseError("the storage is away")
+        return tables.with_table(table, action)
+
+    def rows(self, prefix: str) -> list[dict[str, Any]]:
+        every = [*self.account.rows(TABLE), *self.account.rows(NAMES_TABLE)]
+        return [row for row in every if row["PartitionKey"].startswith(prefix)]
+
+
+@pytest.fixture
+def storage(monkeypatch: pytest.MonkeyPatch) -> Storage:
+    operation_notes._without_loop.clear()  # Tests of entities report ends without a loop.
+    storage = Storage()
+    monkeypatch.setattr(tables, "_run_on_table", storage.run)
+    monkeypatch.setattr(storage_clients, "table_service", lambda: storage.account)
+    monkeypatch.setattr(clock, "now", lambda: NOON)
+    return storage
+
+
+def note_accepted(operation: OperationInput) -> None:
+    report(Submitted(operation, SubmissionOutcome.STARTED))
+
+
+def note_failure(operation: OperationInput, error: str) -> None:
+    report(AttemptEnded(operation, replace(an_outcome(Category.TRANSIENT), error=error), was_held=False))
+
+
+def note_success(operation: OperationInput, *, was_held: bool = False) -> None:
+    report(AttemptEnded(operation, replace(an_outcome(None), number=1), was_held=was_held))
+
+
+async def listed(kind: OperationList = OperationList.ALL) -> list[OperationEntry]:
+    return [entry async for _, _, entries in buckets(kind, None) for entry in entries]
+
+
+async def test_many_notes_are_one_row(storage: Storage) -> None:
+    for number in range(100):
+        note_accepted(an_operation(operation_id=f"op-{number}"))
+    assert storage.requests == 0
+    await write_noted()
+    assert len(storage.rows("all-")) == 1
+    assert len(await listed()) == 100
+
+
+async def test_an_operation_that_may_run_is_listed(storage: Storage) -> None:
+    report(StartUnanswered(an_operation()))
+    await until_written(storage)
+    assert [entry.operation_id for entry in await listed()] == [an_operation().operation_id]
+
+
+async def test_a_note_is_written_by_itself(storage: Storage) -> None:
+    note_accepted(an_operation())
+    await until_written(storage)
+    assert storage.rows("writer") == []
+
+
+async def test_an_entry_has_what_lists_filter_by(storage: Storage) -> None:
+    operation = an_operation(correlation_id="order-42")
+    note_accepted(operation)
+    note_failure(operation, "timed out " + 400 * "x")
+    note_success(operation, was_held=True)
+    await write_noted()
+    (accepted,), (failed,) = await listed(), await listed(OperationList.FAILED)
+    assert (accepted.key, accepted.correlation_id, accepted.status) == (operation.key, "order-42", None)
+    assert accepted.created_at == operation.created_at
+    assert (failed.status, failed.error) == (OperationState.SUCCEEDED, "")
+    assert len(storage.rows("named-")) == 1
+
+
+@pytest.mark.usefixtures("storage")
+async def test_a_document_that_was_lost_is_noted_with_its_end() -> None:
+    document = {
+        "operation_id": "op-1",
+        "key": "k",
+        "dependency": "payments",
+        "source": "http",
+        "correlation_id": None,
+        "status": "dead_lettered",
+        "created_at": to_rfc3339(NOON),
+        "updated_at": to_rfc3339(NOON),
+    }
+    note_document(document, "422 Unprocessable")
+    note_document({**document, "operation_id": "op-2", "status": "succeeded"}, "")
+    await write_noted()
+    assert [(one.operation_id, one.status) for one in await listed()] == [
+        ("op-2", OperationState.SUCCEEDED),
+        ("op-1", OperationState.DEAD_LETTERED),
+    ]
+    failed = {one.operation_id: one.error for one in await listed(OperationList.FAILED)}
+    assert failed == {"op-1": "422 Unprocessable"}
+
+
+@pytest.mark.usefixtures("storage")
+@pytest.mark.parametrize("reported_in", ["the loop", "a thread"])
+async def test_every_end_that_no_attempt_shows_is_noted_also_from_the_thread_of_an_entity(
+    reported_in: str,
+) -> None:
+    operation = an_operation(operation_id="op-1")
+    note_accepted(operation)
+    cancelled = OperationStatus(
+        operation=operation, state=OperationState.CANCELLED, history=History(), updated_at=NOON
+    )
+    ended = OperationEnded(cancelled.to_json(), None)
+    if reported_in == "a thread":
+        await asyncio.to_thread(report, ended)
+        await asyncio.sleep(0)  # The loop takes it over at its next turn.
+    else:
+        report(ended)
+    await write_noted()
+    (entry,) = await listed(OperationList.FAILED)
+    assert (entry.operation_id, entry.status) == ("op-1", OperationState.CANCELLED)
+
+
+async def test_an_end_reported_before_any_loop_wrote_is_written_with_the_first_note(
+    storage: Storage,
+) -> None:
+    operation_notes._writers.values.clear()
+    operation = an_operation(operation_id="op-1")
+    cancelled = OperationStatus(
+        operation=operation, state=OperationState.CANCELLED, history=History(), updated_at=NOON
+    )
+    await asyncio.to_thread(report, OperationEnded(cancelled.to_json(), None))
+    assert storage.requests == 0
+    note_accepted(an_operation(operation_id="op-2"))
+    await write_noted()
+    assert [entry.operation_id for entry in await listed(OperationList.FAILED)] == ["op-1"]
+
+
+async def test_a_dead_letter_is_noted_with_its_error(storage: Storage) -> None:
+    report(DeadLetterKept(an_operation(operation_id="op-1").to_json(), "422\nRejectedByDependency"))
+    await write_noted()
+    (entry,) = await listed(OperationList.FAILED)
+    assert (entry.status, entry.error) == (OperationState.DEAD_LETTERED, "422\nRejectedByDependency")
+    assert storage.rows("all-") == []
+
+
+async def test_the_end_of_what_has_a_dead_letter_is_not_noted_again(storage: Storage) -> None:
+    operation = an_operation(operation_id="op-1")
+    report(DeadLetterKept(operation.to_json(), "422\nRejectedByDependency"))
+    await write_noted()
+    requests = storage.requests
+    ended = OperationStatus(
+        operation=operation, state=OperationState.DEAD_LETTERED, history=History(), updated_at=NOON
+    )
+    report(OperationEnded(ended.to_json(), None))
+    await write_noted()
+    assert storage.requests == requests
+
+
+async def test_what_is_held_at_the_end_of_a_process_is_written(storage: Storage) -> None:
+    note_accepted(an_operation(correlation_id="order-42"))
+    operation_notes.write_at_end()
+    assert (len(storage.rows("all-")), len(storage.rows("named-"))) == (1, 1)
+    await write_noted()
+    assert len(await listed()) == 1
+
+
+async def test_a_success_rides_on_the_row_of_its_acceptance(storage: Storage) -> None:
+    for number in range(3):
+        note_accepted(an_operation(operation_id=f"op-{number}"))
+    note_success(an_operation(operation_id="op-1"))
+    await write_noted()
+    note_success(an_operation(operation_id="op-2"))
+    note_success(an_operation(operation_id="op-elsewhere"))
+    await write_noted()
+    states = {one.operation_id: one.status for one in await listed()}
+    assert states == {"op-0": None, "op-1": OperationState.SUCCEEDED, "op-2": None}
+    assert len(storage.rows("all-")) == 1
+
+
+async def test_what_waits_for_storage_is_announced_and_written_later(storage: Storage) -> None:
+    note_accepted(an_operation(operation_id="op-1"))
+    await until_written(storage)
+    note_accepted(an_operation(operation_id="op-2"))  # Within a second of the first, so it has to wait.
+    await writer_is_idle()
+    (row,) = storage.rows("writer")
+    assert datetime.fromisoformat(row["since"]) <= NOON
+    assert await gaps(NOON + FAR) == {row["RowKey"]: NOON - timedelta(seconds=5)}
+    assert await gaps(NOON - FAR) == {}
+    storage.is_away = True
+    await write_noted()
+    storage.is_away = False
+    await write_noted()
+    assert {one.operation_id for one in await listed()} == {"op-1", "op-2"}
+    await operation_notes._write_held(operation_notes._writers.get(), loop())  # Nothing came for a while.
+    assert storage.rows("writer") == []
+
+
+async def test_what_is_too_much_to_hold_is_left_to_upkeep(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operation_notes, "_MOST_HELD", 3)
+    storage.is_away = True
+    for number in range(5):
+        note_accepted(an_operation(operation_id=f"op-{number}"))
+    await write_noted()
+    storage.is_away = False
+    await write_noted()
+    assert {one.operation_id for one in await listed()} == {"op-2", "op-3", "op-4"}
+    assert len(await gaps(NOON + FAR)) == 1
+
+
+async def test_storage_that_is_away_is_asked_less_and_less_often(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage.is_away = True
+    note_accepted(an_operation())
+    writer = operation_notes._writers.get()
+    pauses = []
+    for _ in range(7):
+        planned(writer).cancel()
+        writer.timer = None  # As when it has fired.
+        await operation_notes._write_held(writer, loop())
+        pauses.append(planned(writer).when() - loop().time())
+        note_accepted(an_operation())
+    assert pauses == pytest.approx([2, 4, 8, 16, 30, 30, 30], abs=0.5)
+    warning = "the index of operations cannot be written: ServiceResponseError; 1 entries wait"
+    assert caplog.messages[0] == warning
+    storage.is_away = False
+    await write_noted()
+    assert writer.pause_seconds == 1
+    assert len(await listed()) == 1
+
+
+async def until_written(storage: Storage) -> None:
+    async with asyncio.timeout(30):
+        while not storage.rows("all-"):  # noqa: ASYNC110 # the timer of the loop fires when it likes
+            await asyncio.sleep(0.01)
+    await writer_is_idle()
+
+
+def planned(writer: operation_notes._Writer) -> asyncio.TimerHandle:
+    assert writer.timer is not None
+    return writer.timer
+
+
+def loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+async def writer_is_idle() -> None:
+    await asyncio.gather(*operation_notes._writers.get().tasks)

@@ -1,0 +1,228 @@
+"""Events that the SDK's executor does not survive, fed to small orchestrators as a host does it."""
+
+import base64
+import json
+from collections.abc import Callable, Generator
+from datetime import timedelta
+from typing import Any
+
+import azure.durable_functions as df
+import pytest
+from azure.durable_functions.worker import DurableFunctionsWorker
+from durabletask import task
+from durabletask.entities import EntityInstanceId
+from durabletask.internal import helpers
+from durabletask.internal import orchestrator_service_pb2 as pb
+
+import durable_retry
+from durable_retry.app import harden_runtime
+from tests.support.builders import NOON
+from tests.support.stage import dead_answer
+
+DIED = "Invocation of function 'counter' failed with an exception."
+ENTITY = EntityInstanceId("counter", "a")
+
+type Orchestrator = Callable[[task.OrchestrationContext, Any], Any]
+
+
+class Instance:
+    """One orchestration: `begin` runs its first turn, `go_on` the next one with an event."""
+
+    def __init__(self, orchestrator: Orchestrator) -> None:
+        harden_runtime()
+        self.orchestrator = orchestrator
+        self.past: list[pb.HistoryEvent] = []
+
+    def begin(self, input_: str = "null", execution: str | None = None) -> list[pb.OrchestratorAction]:
+        started = helpers.new_execution_started_event("o", "id-1", input_)
+        if execution is not None:
+            started.executionStarted.orchestrationInstance.executionId.value = execution
+        return self.go_on(started)
+
+    def go_on(self, *events: pb.HistoryEvent) -> list[pb.OrchestratorAction]:
+        new = [helpers.new_orchestrator_started_event(NOON), *events]
+        request = pb.OrchestratorRequest(instanceId="id-1", pastEvents=self.past, newEvents=new)
+        encoded = base64.b64encode(request.SerializeToString()).decode()
+        answer = DurableFunctionsWorker().execute_orchestration_request(self.orchestrator, encoded)
+        self.past.extend(new)
+        return list(pb.OrchestratorResponse.FromString(base64.b64decode(answer)).actions)
+
+
+def end_of(actions: list[pb.OrchestratorAction]) -> Any:
+    """The return value; the failure as text."""
+    (end,) = [each.completeOrchestration for each in actions if each.HasField("completeOrchestration")]
+    if end.orchestrationStatus == pb.ORCHESTRATION_STATUS_FAILED:
+        return f"FAILED: {end.failureDetails.errorMessage}"
+    return json.loads(end.result.value or "null")
+
+
+def sent_to(entity_id: str, request_id: str, number: int) -> pb.HistoryEvent:
+    """What Azure's history has of a message to an entity."""
+    body = pb.EventSentEvent(
+        instanceId=entity_id, name="op", input=helpers.get_string_value(json.dumps({"id": request_id}))
+    )
+    return pb.HistoryEvent(eventId=number, eventSent=body)
+
+
+def caught(yielded: Callable[[task.OrchestrationContext], Any]) -> Orchestrator:
+    """Return an orchestrator that waits for one thing, and returns it or the failure that it caught."""
+
+    def orchestrator(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
+        try:
+            return (yield yielded(ctx))
+        except task.TaskFailedError as error:
+            return {"caught": error.details.message}
+
+    return orchestrator
+
+
+@pytest.mark.parametrize(
+    ("answer", "end"),
+    [
+        (dead_answer("counter"), {"caught": DIED}),
+        ({"result": DIED}, {"caught": json.dumps({"result": DIED})}),
+        ({"result": DIED, "exceptionType": "x"}, {"caught": DIED}),
+        (DIED, {"caught": DIED}),
+        ("[" * 9_000, {"caught": "[" * 9_000}),
+        ([], {"caught": "[]"}),
+        ({}, {"caught": "{}"}),
+        ({"result": "5"}, 5),
+        ({"result": None}, None),
+        ({"result": '"no"', "exceptionType": "ValueError"}, {"caught": "no"}),
+    ],
+    ids=lambda each: json.dumps(each)[:30],
+)
+def test_an_answer_of_an_entity_that_is_text_is_the_failure_of_that_call(answer: Any, end: Any) -> None:
+    instance = Instance(caught(lambda ctx: ctx.call_entity(ENTITY, "add", 1)))
+    (action,) = instance.begin()
+    request_id = action.sendEntityMessage.entityOperationCalled.requestId
+    instance.past.append(sent_to("@counter@a", request_id, action.id))
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    ended = end_of(instance.go_on(helpers.new_event_raised_event(request_id, text)))
+    if isinstance(end, dict):
+        assert end["caught"] in ended["caught"]
+    else:
+        assert ended == end
+
+
+def test_after_a_dead_answer_the_call_is_made_again_and_replays() -> None:
+    def orchestrator(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
+        for _ in range(2):
+            try:
+                return (yield ctx.call_entity(ENTITY, "add", 1))
+            except task.TaskFailedError:
+                continue
+        return "gave up"
+
+    instance = Instance(orchestrator)
+    (action,) = instance.begin()
+    for answer in (dead_answer("counter"), {"result": "7"}):
+        request_id = action.sendEntityMessage.entityOperationCalled.requestId
+        instance.past.append(sent_to("@counter@a", request_id, action.id))
+        actions = instance.go_on(helpers.new_event_raised_event(request_id, json.dumps(answer)))
+        action = actions[0]
+    assert end_of(actions) == 7
+
+
+@pytest.mark.parametrize("answer", [json.dumps(dead_answer("counter")), DIED], ids=["marked", "text"])
+def test_a_lock_that_was_not_granted_is_a_failure_and_can_be_asked_for_again(answer: str) -> None:
+    def orchestrator(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
+        try:
+            yield ctx.lock_entities([ENTITY])
+        except task.TaskFailedError:
+            with (yield ctx.lock_entities([ENTITY])):
+                return "held"
+        return "granted"
+
+    instance = Instance(orchestrator)
+    (action,) = instance.begin()
+    section = action.sendEntityMessage.entityLockRequested.criticalSectionId
+    instance.past.append(sent_to("@counter@a", section, action.id))
+    unlock, again = instance.go_on(helpers.new_event_raised_event(section, answer))
+    assert unlock.sendEntityMessage.HasField("entityUnlockSent")
+    section = again.sendEntityMessage.entityLockRequested.criticalSectionId
+    instance.past += [sent_to("@counter@a", section, unlock.id), sent_to("@counter@a", section, again.id)]
+    assert end_of(instance.go_on(helpers.new_event_raised_event(section, None))) == "held"
+
+
+def test_an_activity_whose_result_is_text_has_failed() -> None:
+    instance = Instance(caught(lambda ctx: ctx.call_activity("work")))
+    (action,) = instance.begin()
+    instance.past.append(helpers.new_task_scheduled_event(action.id, "work"))
+    ended = end_of(instance.go_on(helpers.new_task_completed_event(action.id, DIED)))
+    assert DIED in ended["caught"]
+
+
+def test_a_child_whose_result_is_text_has_failed() -> None:
+    instance = Instance(caught(lambda ctx: ctx.call_sub_orchestrator("child", instance_id="c")))
+    (action,) = instance.begin()
+    instance.past.append(helpers.new_sub_orchestration_created_event(action.id, "child", "c"))
+    ended = end_of(instance.go_on(helpers.new_sub_orchestration_completed_event(action.id, DIED)))
+    assert DIED in ended["caught"]
+
+
+def test_an_entitys_result_that_is_text_has_failed_on_the_present_protocol_too() -> None:
+    instance = Instance(caught(lambda ctx: ctx.call_entity(ENTITY, "add", 1)))
+    (action,) = instance.begin()
+    called = action.sendEntityMessage.entityOperationCalled
+    instance.past.append(pb.HistoryEvent(eventId=action.id, entityOperationCalled=called))
+    done = pb.EntityOperationCompletedEvent(requestId=called.requestId, output=helpers.get_string_value(DIED))
+    ended = end_of(instance.go_on(pb.HistoryEvent(eventId=-1, entityOperationCompleted=done)))
+    assert DIED in ended["caught"]
+
+
+def test_an_external_event_that_is_text_arrives_as_a_string_awaited_or_not() -> None:
+    def orchestrator(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
+        first = yield ctx.wait_for_external_event("awaited")
+        second = yield ctx.wait_for_external_event("early")
+        return [first, second]
+
+    instance = Instance(orchestrator)
+    instance.begin()
+    early = helpers.new_event_raised_event("early", "not JSON")
+    awaited = helpers.new_event_raised_event("awaited", DIED)
+    assert end_of(instance.go_on(early, awaited)) == [DIED, "not JSON"]
+
+
+def test_an_input_that_is_text_arrives_as_a_string() -> None:
+    def orchestrator(ctx: task.OrchestrationContext, input_: Any) -> list[Any]:
+        return [ctx.instance_id, input_]
+
+    assert end_of(Instance(orchestrator).begin("not JSON")) == ["id-1", "not JSON"]
+
+
+def calling(context: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
+    for _ in range(2):
+        yield from durable_retry.call(context, dependency="payments", request={"path": "/charges"})
+
+
+def first_style(context: df.DurableOrchestrationContext) -> Generator[Any, Any, Any]:
+    yield from durable_retry.call(context, dependency="payments", request={"path": "/charges"})
+
+
+def called_by(actions: list[pb.OrchestratorAction]) -> str:
+    (call,) = [each.createSubOrchestration for each in actions]
+    return call.instanceId
+
+
+@pytest.mark.parametrize("orchestrator", [calling, first_style])
+def test_each_execution_of_an_instance_calls_operations_of_its_own(orchestrator: Orchestrator) -> None:
+    """The ids of children repeat when their parent continues as new."""
+    asked = [called_by(Instance(orchestrator).begin(execution=each)) for each in ("e-1", "e-1", "e-2")]
+    assert asked[0] == asked[1] != asked[2]
+
+
+def test_a_call_has_the_same_id_in_every_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = Instance(calling)
+    (first,) = instance.begin()
+    created = pb.SubOrchestrationInstanceCreatedEvent(name="call_operation")
+    result = helpers.get_string_value(json.dumps({"document": {"status": "succeeded", "result": 1}}))
+    ended = pb.SubOrchestrationInstanceCompletedEvent(taskScheduledId=1, result=result)
+    instance.past.append(pb.HistoryEvent(eventId=1, subOrchestrationInstanceCreated=created))
+    monkeypatch.setattr("tests.unit.test_executor_guard.NOON", NOON + timedelta(hours=1))
+    (second,) = instance.go_on(pb.HistoryEvent(eventId=-1, subOrchestrationInstanceCompleted=ended))
+    assert first.createSubOrchestration.instanceId != second.createSubOrchestration.instanceId
+    again = Instance(calling)
+    again.past = instance.past[:3]
+    (replayed,) = again.go_on(pb.HistoryEvent(eventId=-1, subOrchestrationInstanceCompleted=ended))
+    assert replayed.createSubOrchestration.instanceId == second.createSubOrchestration.instanceId
