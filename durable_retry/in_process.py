@@ -155,10 +155,6 @@ class Operations:
 
         A function that waits is paid for, and is cut off at `functionTimeout`: wait for seconds, not hours.
 
-        Args:
-            operation_id: The id of the operation.
-            timeout_seconds: How long.
-
         Raises:
             OperationFailed: It is a dead letter, or was cancelled.
             LookupError: There is no operation of this id.

@@ -53,7 +53,6 @@ class BulkReplay:
 
     Attributes:
         ctx: The durable context.
-        given: The input of the bulk replay.
         pace: Size and interval of its batches.
         progress: Counts so far.
         cancel: Completes when someone cancels.

@@ -82,7 +82,6 @@ def call_until_success(ctx: task.OrchestrationContext, activity: str, input_: di
     Args:
         ctx: The durable context.
         activity: One of `engine.base.names` that is idempotent and raises for passing trouble only.
-        input_: Its input.
     """
     failures = 0
     while True:
@@ -141,8 +140,6 @@ def call_entity(
 
     Args:
         ctx: The durable context.
-        entity: Which.
-        operation: The operation of the entity.
         input_: The same for every call.
         is_enough: Whether so many failures in a row, from 1, are enough.
 

@@ -66,7 +66,6 @@ class Submitted:
     Attributes:
         operation_id: Derived from the key.
         key: The one that was given, or generated.
-        status: The status of the operation at that moment.
         is_replayed: Whether the same operation was submitted before, so that nothing was started.
         operation: Its last status document, when it had ended by then.
     """
@@ -86,7 +85,6 @@ class RefusedError(ApiError):
     """The API answered with a problem.
 
     Attributes:
-        status: The status of the answer.
         problem: The problem document; None when the answer has another form, such as a proxy's page.
     """
 

@@ -52,8 +52,6 @@ class AttemptEnded:
     """An attempt of an operation ended; a repeated execution of the same attempt is reported again.
 
     Attributes:
-        operation: The operation.
-        outcome: What the attempt came to.
         was_held: Whether this attempt waited for its admission before.
     """
 
@@ -75,7 +73,6 @@ class WaitBegun:
     """An operation waits.
 
     Attributes:
-        operation: The operation.
         kind: `retry`, `circuit`, `retry_budget` or `limit`.
         until: When the wait should end.
         reasons: Why it is as long as it is.
@@ -116,7 +113,6 @@ class ActedOn:
     Attributes:
         document: The status document before.
         action: `cancel` or `retry_now`.
-        by: Who asked; None when nobody said.
     """
 
     document: Mapping[str, Any]

@@ -68,7 +68,6 @@ class ForbiddenError(ProblemError):
     """403: the caller's role does not allow it.
 
     Args:
-        name: The name of the caller.
         role: The role of the caller.
         needed: The role that the route asks for.
     """
@@ -114,7 +113,6 @@ def json_answer(
 
     Args:
         answer: An `Answer`, what is stored where it is answered as it is, or plain JSON.
-        status: The status of the answer.
         headers: Beside Content-Type.
         moving: Names of members, at any depth, that change with the time of asking alone: the entity tag
             leaves them out.

@@ -21,7 +21,6 @@ class Parameter[T]:
         schema: JSON schema of its value.
         description: What it does, as a sentence.
         read: Turns the text into the value; raises ValueError where it cannot.
-        default: The value of a parameter that is missing or empty.
         mistake: What is said of a value that `read` refuses.
         place: `query` or `header`.
     """

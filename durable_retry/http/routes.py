@@ -68,7 +68,6 @@ def read_body(request: func.HttpRequest, *, limit_bytes: int | None = None) -> A
     """Return a JSON body.
 
     Args:
-        request: The request.
         limit_bytes: The largest body; None means that of an operation.
 
     Raises:
@@ -140,7 +139,6 @@ class RouteAnswer:
     """An answer that a route gives.
 
     Attributes:
-        status: The status of the answer.
         description: When it is given.
         model: The model of its body; None when any JSON object, or a file, stands there.
         headers: Names of those it may have, of `api.HEADERS`.
@@ -174,7 +172,6 @@ class Route:
     """A declared route.
 
     Attributes:
-        function: The name of the function that answers it.
         method: HTTP method.
         path: Below `/api/`, with `{parameters}`; `{*path}` takes slashes too, which OpenAPI cannot say.
         tag: The part of the API that it belongs to.

@@ -255,10 +255,6 @@ async def resend(hub: TaskHub, event_id: str, now: datetime) -> OutboxEvent:
     An event that waits for its next attempt is sent at once. When the operation's orchestration runs for its
     other events, a second one starts for this event.
 
-    Args:
-        event_id: Which.
-        now: Aware UTC instant.
-
     Raises:
         errors.NoSuchEventError: There is no such event.
         TaskHubUnavailableError: The event is pending, and a sweeper will send it.
@@ -283,9 +279,6 @@ async def list_events(state: EventState, limit: int, cursor: str | None = None) 
 
 async def find_shown_event(hub: TaskHub, event_id: str) -> OutboxEventDocument:
     """Return an event with its data as people see it, its attempts, the next one, and why it is not sent.
-
-    Args:
-        event_id: Which.
 
     Raises:
         errors.NoSuchEventError: There is no such event.

@@ -101,7 +101,6 @@ class BackpressureMonitor:
         """Wait until nothing is behind, at most `pause_seconds`.
 
         Args:
-            dependency: The dependency of the operation to start.
             may_be_left: Whether the caller can give the arrival back to its source.
 
         Raises:
@@ -203,7 +202,6 @@ class Intake:
     """What the sources of one process share.
 
     Attributes:
-        settings: The settings of the sources.
         backpressure: Slows the intake down while the task hub or a dependency is far behind.
         starts: Bounds how many starts are under way at once.
     """

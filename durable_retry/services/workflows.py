@@ -87,7 +87,6 @@ class WorkflowRequest:
             document: A body of `POST /api/operations`; without a key in it, the key is derived from the
                 workflow's id and the place.
             place: The place of the item in the workflow.
-            now: Aware UTC instant.
             unknown: JSON pointers of values that are known later.
 
         Raises:
@@ -138,10 +137,8 @@ def saga_steps(
     """Resolve every operation and every compensation.
 
     Args:
-        workflow: The saga.
         request: Its body.
         references: The results of its steps that others refer to.
-        now: Aware UTC instant.
 
     Raises:
         InvalidInputError: With every mistake in all of them, each with its pointer.
@@ -209,7 +206,6 @@ async def start_item(
 
     Args:
         operation: Resolved when the batch or the saga was accepted; its deadline counts from now.
-        now: Aware UTC instant.
         wanted: JSON pointers to the parts of its result that are needed.
 
     Returns:
@@ -238,9 +234,7 @@ async def refuse_item(operation: OperationInput, detail: str, now: datetime) -> 
     """Store the dead letter of an operation that can never run, and return its end.
 
     Args:
-        operation: The operation of a batch or a saga.
         detail: Why, for a person.
-        now: Aware UTC instant.
     """
     is_compensation = operation.undoes is not None
     reason = DeadLetterReason.COMPENSATION_FAILED if is_compensation else DeadLetterReason.VALIDATION_FAILED
@@ -269,7 +263,6 @@ async def begin_call(hub: TaskHub, document: Any, instance: str, now: datetime) 
     Args:
         document: A body of `POST /api/operations`; without a key in it, the key is the instance's id.
         instance: Id of the orchestration that waits.
-        now: Aware UTC instant.
 
     Returns:
         `operation_id`, or `problems`: `pointer` and `detail` of each.
@@ -315,7 +308,6 @@ async def advance_batch(
     """Store how items of a batch ended, and start others. Idempotent.
 
     Args:
-        batch_id: The id of the batch.
         ended: Items (`indices`) and how their operation ended (`ending`).
         start: Items to start, or to look at again.
 
@@ -338,7 +330,6 @@ async def start_batch_items(hub: TaskHub, batch_id: str, indices: Iterable[int])
     """Start items of a batch, or look at them again; ends that they have are stored. Idempotent.
 
     Args:
-        batch_id: The id of the batch.
         indices: The indices of the items.
 
     Returns:

@@ -155,7 +155,6 @@ class TaskHub:
         """Start the orchestration of an operation; see `start_instance`.
 
         Args:
-            operation: What to start.
             start_id: Unique to this call; the instance's input has that of the start that won.
             again: Whether an ended instance of this id is replaced.
         """
@@ -169,8 +168,6 @@ class TaskHub:
 
         Args:
             name: The name of the orchestrator, of `engine.base.names`.
-            instance_id: Its id.
-            input_: Its input.
             again: Whether an ended instance of this id is replaced.
 
         Returns:

@@ -88,7 +88,6 @@ class Batch:
         total: Number of items.
         max_concurrency: Maximum number of items that run at once.
         tolerated_failures: With more failures the batch is failed.
-        created_at: When it was accepted.
         finished_at: None while it runs.
         counts: Items by status when it finished; None while it runs.
         unreadable: Why its row cannot be read; None when it can.
@@ -255,7 +254,6 @@ async def list_batches(limit: int, cursor: str | None) -> tuple[list[BatchSummar
 
     Args:
         limit: The most documents to return; less can come with a cursor.
-        cursor: The cursor of the page before; None to begin.
     """
     page = await tables.rows_between(TABLE, CREATED, limit=limit, cursor=cursor)
     documents = await asyncio.gather(*(_find_summary(row["RowKey"].partition("-")[2]) for row in page.rows))
@@ -329,7 +327,6 @@ async def note_created(kind: str, instance_id: str, created_at: str) -> None:
 
     Args:
         kind: The kind of the list, one of `LISTED`.
-        instance_id: The id of its orchestration.
         created_at: RFC 3339; the same for the same instance.
     """
     keys = {"PartitionKey": kind, "RowKey": f"{age(from_rfc3339(created_at))}-{instance_id}"}
@@ -345,7 +342,6 @@ async def list_created[D](
         kind: The kind of the list, one of `LISTED`.
         find: Reads the document of an instance; None when there is none.
         limit: The most documents to return; less can come with a cursor.
-        cursor: The cursor of the page before; None to begin.
     """
     page = await tables.rows_between(LISTS_TABLE, kind, limit=limit, cursor=cursor)
     found = await asyncio.gather(*(find(row["RowKey"].partition("-")[2]) for row in page.rows))

@@ -105,7 +105,6 @@ def _azure_monitor(signal: Signal, connection: str) -> Any:
     """Make the exporter to Application Insights.
 
     Args:
-        signal: Which.
         connection: Value of APPLICATIONINSIGHTS_CONNECTION_STRING. How to authenticate, the exporter reads
             from APPLICATIONINSIGHTS_AUTHENTICATION_STRING.
     """

@@ -83,7 +83,6 @@ def fields_of(operation: OperationInput, more: Mapping[str, Any] | None = None) 
     """Return the attributes that identify an operation, for a span or the `extra` of a log line.
 
     Args:
-        operation: The operation.
         more: Further attributes; None values are dropped.
     """
     return present({name: getattr(operation, field) for name, field in _NAMES.items()} | dict(more or {}))
@@ -154,7 +153,6 @@ def attempt(operation: OperationInput, number: int) -> AbstractContextManager[Sp
     """Create the span of one attempt, child of the submission; `attempt_ended` sets its outcome.
 
     Args:
-        operation: The operation.
         number: The number of the attempt, from 1.
     """
     if operation.trace is None and _nobody_traces():

@@ -99,8 +99,6 @@ class Alert(JsonRecord):
     Attributes:
         condition: See `HealthMetric`.
         is_raised: True for raised, False for cleared.
-        since: When it changed.
-        value: The value of the metric at that instant.
         threshold: At that instant.
         raised_at: When the incident began; None in rows of older versions.
         deliveries: By receiver, the messages about this change.
@@ -174,7 +172,6 @@ class Alert(JsonRecord):
 
         Args:
             receivers: Those that the settings name.
-            now: Aware UTC.
             is_silenced: Whether a silence covers the condition.
         """
         if self.is_raised and is_silenced:
@@ -231,8 +228,6 @@ class Silence(JsonRecord):
         id: `silence-` and 32 hexadecimal digits.
         condition: One of `CONDITIONS`, one with `:` and a dependency, or `*` for every condition.
         reason: The person's.
-        by: Who.
-        created_at: When.
         until: When it ends.
     """
 
@@ -252,7 +247,6 @@ def slack_message(alert: Alert, link: str | None) -> dict[str, Any]:
     """Return the body for a Slack incoming webhook: blocks, and the text that notifications show.
 
     Args:
-        alert: What changed.
         link: Where a person looks; None when the app's address is not known.
     """
     mark = ":rotating_light: *Raised*" if alert.is_raised else ":white_check_mark: *Resolved*"
@@ -270,12 +264,7 @@ def slack_message(alert: Alert, link: str | None) -> dict[str, Any]:
 
 
 def teams_message(alert: Alert, link: str | None) -> dict[str, Any]:
-    """Return the body for a Teams workflow "post to a channel when a webhook request is received".
-
-    Args:
-        alert: What changed.
-        link: As above.
-    """
+    """Return the body for a Teams workflow "post to a channel when a webhook request is received"."""
     title, colour = ("Raised", "Attention") if alert.is_raised else ("Resolved", "Good")
     block = {"type": "TextBlock", "wrap": True}
     card: dict[str, Any] = {
@@ -305,7 +294,6 @@ def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], n
         known: The latest alert of each condition.
         metrics: The present values. A condition whose value could not be read stays as it is. A raised one
             that is missing here is cleared: it is not measured any more.
-        now: Aware UTC.
     """
     changes = []
     by_condition = {metric.condition: metric for metric in metrics}

@@ -41,7 +41,6 @@ async def write_change(alert: Alert, last: Alert | None) -> bool:
     """Store a change of a condition; False when another worker stored one first.
 
     Args:
-        alert: The change.
         last: The one before, as it was read; None for the first of this condition.
     """
     row = _row_of_alert(_ALERT, quoted(alert.condition), alert)

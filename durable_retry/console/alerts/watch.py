@@ -123,11 +123,7 @@ class HealthMetrics:
 
 
 async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
-    """Read the health metrics.
-
-    Args:
-        now: Aware UTC instant.
-    """
+    """Read the health metrics."""
     letters, lag_seconds, circuits, exhausted, not_starting, away = await asyncio.gather(
         _known("dead letters", read_summary(now)),
         _known("the outbox", _outbox_lag_seconds(now)),

@@ -95,11 +95,8 @@ async def start_bulk_action(
     """Start a bulk action and return its id.
 
     Args:
-        body: What was asked for.
         wanted: Its filter; None for a selection.
         matched: How many there are, for the progress.
-        now: Aware UTC instant.
-        by: Who asks for it; None when nobody said.
 
     Raises:
         TaskHubUnavailableError: It could not be started.
@@ -318,10 +315,7 @@ async def do_some(
     """Do an action other than a replay to some dead letters or operations. Idempotent.
 
     Args:
-        action: What to do.
-        ids: To which.
         note: Kept with each dead letter; None for none.
-        by: Who asked; None when nobody said.
         asked_at: When the batch was begun, by another machine's clock.
 
     Returns:

@@ -107,8 +107,6 @@ def progress_document(
     """Return the document of `GET /api/dead-letters/replays/{id}`.
 
     Args:
-        given: The input of the bulk replay.
-        state: Its state.
         progress: Its progress.
         waiting_until: When it next checks the circuit that it waits for; None when it does not wait.
     """
@@ -141,7 +139,6 @@ def action_document(progress: BulkReplayDocument, given: Mapping[str, Any]) -> B
 
     Args:
         progress: From `progress_document`.
-        given: The input of the orchestration.
     """
     return BulkActionDocument(
         **{name: getattr(progress, name) for name in BulkProgress.model_fields},

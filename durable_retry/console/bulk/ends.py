@@ -31,11 +31,6 @@ async def items_page(
 ) -> Page[BulkItemDocument]:
     """Return what became of the items of a bulk action, the latest first.
 
-    Args:
-        action_id: The id of the bulk replay or action.
-        limit: The most items to return.
-        cursor: The cursor of the page before; None to begin.
-
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
     """
@@ -56,11 +51,6 @@ async def items_page(
 
 async def count_ends(hub: TaskHub, action_id: str, action: BulkAction, cursor: str | None) -> dict[str, Any]:
     """Count the ends of a part of what was started, and keep those that are new.
-
-    Args:
-        action_id: The id of the bulk replay or action.
-        action: What was done.
-        cursor: The cursor of the part before; None to begin.
 
     Returns:
         `succeeded`, `failed_again`, `under_way`, and the `cursor` of the next part; None at the end.

@@ -114,12 +114,10 @@ async def replay_some(
     """Replay some dead letters, unless their circuits are open. Idempotent.
 
     Args:
-        ids: The ids of the dead letters.
         replay_id: The bulk replay that they are part of.
         note: Stored with each replay; None for none.
         asked_at: When this was asked for, by the clock that `held_until` is to be read by; None means this
             machine's. Clocks of machines differ.
-        by: Who asked; None when nobody said.
 
     Raises:
         TaskHubUnavailableError: The rest could not be started.

@@ -238,7 +238,6 @@ class BulkItem(JsonRecord):
     """What a bulk action did to one dead letter or operation.
 
     Attributes:
-        id: The id of the dead letter or the operation.
         outcome: `replayed` or `done` when it was done; `skipped` when its state did not allow it; `failed`
             when it could not be done.
         detail: Why it was skipped or failed; None otherwise.

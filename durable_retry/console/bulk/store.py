@@ -27,7 +27,6 @@ async def keep_items(action_id: str, asked_at: str | None, items: Iterable[tuple
     """Store what became of items. Idempotent.
 
     Args:
-        action_id: The id of the bulk replay or action.
         asked_at: RFC 3339, of the batch; None from an orchestration of 0.1.0.
         items: Each with its place in the batch, from 0; 100 at most.
     """
@@ -52,7 +51,6 @@ class KeptItem:
     Attributes:
         row_key: The row key of its row.
         at: When its batch was asked for; None from an orchestration of 0.1.0.
-        item: What was done.
         end: How that ended; None while nobody has seen that it did.
     """
 
@@ -73,13 +71,7 @@ async def keep_ends(action_id: str, ends: Iterable[tuple[KeptItem, ItemEnd]]) ->
 
 
 async def list_items(action_id: str, *, limit: int, cursor: str | None) -> tuple[list[KeptItem], str | None]:
-    """Return items, the newest first, and the cursor of the next ones.
-
-    Args:
-        action_id: The id of the bulk replay or action.
-        limit: The most items to return.
-        cursor: The cursor of the page before; None to begin.
-    """
+    """Return items, the newest first, and the cursor of the next ones."""
     page = await tables.rows_between(LISTS_TABLE, action_id, limit=limit, cursor=cursor)
     return [_item_of_row(row) for row in page.rows], page.cursor
 

@@ -42,7 +42,6 @@ class StaticFile:
     """One file as it is served.
 
     Attributes:
-        content: The bytes.
         content_type: The media type with its charset.
         etag: Quoted, derived from the content.
     """

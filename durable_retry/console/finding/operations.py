@@ -59,9 +59,6 @@ class OperationFilter:
     """Conditions on operations; None means any.
 
     Attributes:
-        status: Its state.
-        dependency: Name of the dependency.
-        handler: Name of the handler.
         source: Where it came from: `http`, `queue`, ...
         key: The whole key.
         correlation_id: The whole correlation id.
@@ -127,10 +124,8 @@ async def find_operations(
     """Return the operations that match, the newest first.
 
     Args:
-        wanted: The filter.
         tenant: The tenant of the caller, whose keys are looked up at once.
         limit: Most operations of the page; a shorter one may have a cursor.
-        cursor: The cursor of the page before; None for the first.
 
     Raises:
         BadCursorError: The cursor was not given out here.
@@ -247,8 +242,6 @@ class _Search:
     """One page of a search, under way.
 
     Attributes:
-        wanted: The filter.
-        limit: Most documents to find.
         place: Where the next partition of the index begins.
         found: The documents so far, the newest first.
         rows: Rows of the index that were read.

@@ -51,8 +51,6 @@ class Question:
         words: Each must stand in a name, an id or the error of an item.
         kind: Only these.
         status: Its state, in the words of its kind.
-        dependency: Name of the dependency.
-        handler: Name of the handler.
         source: Where it came from: `http`, `queue`, ...
         key: The whole key.
         correlation_id: The whole correlation id.
@@ -109,10 +107,8 @@ async def search(
     """Return a page of what matches a question, the newest first.
 
     Args:
-        question: What is looked for.
         tenant: The tenant of the caller, whose keys are looked up at once.
         limit: Most items; a shorter page may have a cursor.
-        cursor: The cursor of the page before; None for the first.
 
     Raises:
         BadCursorError: The cursor was not given out here.
@@ -138,9 +134,7 @@ async def _read_pages(
     Args:
         lists: By name.
         places: The places of those that have more.
-        question: What is looked for.
         size: The size of the pages; the same each time, since a page is read again until all of it was shown.
-        most: Items to return.
     """
     pages = await asyncio.gather(*(lists[name](size, place.page) for name, place in places.items()))
     left: dict[str, list[FoundItem]] = {}

@@ -91,7 +91,6 @@ class Figures:
         Args:
             number: Its number within the operation, from 1.
             category: The category of its failure; None for a success.
-            duration_ms: How long it took.
             counted: False when it never left this side.
         """
         if not counted:
@@ -283,7 +282,6 @@ def step_for(begin: datetime, end: datetime, minutes_since: datetime) -> timedel
     """Return the length of a step: the shortest that keeps a range at no more than `MOST_POINTS`.
 
     Args:
-        begin: Start of the range.
         end: Its end, at most `LONGEST_RANGE` later.
         minutes_since: Before this instant minutes are folded, and no step is shorter than `CELL`.
     """

@@ -40,7 +40,6 @@ class _Slot:
     """One dependency's minute.
 
     Attributes:
-        figures: What was counted.
         version: Goes up with each change.
         saved: The version that was written last; 0 when none was.
     """
@@ -56,7 +55,6 @@ class Unsaved:
 
     Attributes:
         minute: Minutes since 1970.
-        dependency: Its name.
         version: To be given back when it is written.
         figures: All of the minute so far, as JSON.
     """

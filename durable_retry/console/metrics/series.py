@@ -35,10 +35,7 @@ async def metrics_between(
     """Return what happened to some dependencies, in steps that add up all of them.
 
     Args:
-        dependencies: Their names.
-        begin: Start of the range.
         end: Its end, exclusive.
-        now: The present.
     """
     folded_until = await read_folded_until(now)
     step = step_for(begin, end, folded_until)
@@ -72,7 +69,6 @@ async def fold_metrics(now: datetime, seconds: float) -> int:
     """Fold the minutes of each hour that no process writes to any more.
 
     Args:
-        now: The present.
         seconds: After this time the rest is left to the next run.
 
     Returns:

@@ -132,7 +132,6 @@ async def read_cells(
     """Return what happened in a range, in no order.
 
     Args:
-        dependencies: Their names.
         begin: Start of the range; an hour's cells are returned whole.
         end: Its end, exclusive.
         folded_until: Minutes before this instant are folded.
@@ -250,7 +249,6 @@ async def remove_before(instant: datetime, limit: int) -> int:
 
     Args:
         instant: The present instant, less what is kept.
-        limit: The most rows.
 
     Returns:
         Number of deleted rows; `limit` means that there may be more.

@@ -25,7 +25,6 @@ class Ask:
     """The latest ask for one lease that was answered.
 
     Attributes:
-        lease_id: The name of the lease.
         asked_at: When the orchestration asked, by its replay-safe time.
     """
 

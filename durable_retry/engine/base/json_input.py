@@ -72,7 +72,6 @@ def plain_json(value: Any, pointer: str = "") -> Any:
     """Return a value of the app's own code as plain JSON: models, dataclasses and instants are converted.
 
     Args:
-        value: Anything.
         pointer: Where it stands, for problems.
 
     Raises:

@@ -54,7 +54,6 @@ class AuditEntry:
 
     Attributes:
         at: When, by the clock of who did it, aware UTC.
-        control: What was done.
         by: Who, cut to 64 characters.
         reason: Why, cut to 200 characters.
         until: When it ends by itself; None means never.
@@ -129,7 +128,6 @@ class Lease:
     """The right to one probe, until its result arrives or it expires.
 
     Attributes:
-        lease_id: Its name.
         expires_at: Then another may probe.
         asked_at: The instant of the latest request for it; None from an older version.
     """

@@ -103,8 +103,6 @@ def snapshot_of(
     Args:
         breaker: The stored state; `Breaker()` when nothing is stored yet.
         now: By the reader's clock, aware UTC.
-        settings: The settings of the dependency's circuit.
-        budget_settings: The settings of the dependency's retry budget.
         ahead: How far the reader's clock is ahead of the circuit's.
         reader: Name of the reader in its reports; None for one that makes none.
     """

@@ -24,7 +24,6 @@ class Opening(JsonRecord):
         at: When, by the circuit's clock.
         epoch: That it began.
         state: `open`, or `forced_open` by hand.
-        reason: Why.
         by: Who or what opened it.
         calls: In the window at that instant; none counted while it was half-open.
         failures: Those of these calls that failed.
@@ -68,7 +67,6 @@ def opening_of(before: Breaker, after: Breaker, last_failure: LastFailure | None
     """Return the opening that a message made; None when it made none.
 
     Args:
-        before: State before the message.
         after: State after it.
         last_failure: That the message reported.
     """

@@ -57,7 +57,6 @@ class ProbeResult:
     """The end of a probe.
 
     Attributes:
-        lease_id: The id of the lease that it ran under.
         epoch: In which it was permitted.
         health: SILENT returns the lease: the call never left, or was throttled.
     """

@@ -45,7 +45,6 @@ class Reporter:
     """What is remembered of one worker process.
 
     Attributes:
-        name: Its id.
         highest: The highest sequence number that was counted.
         counted: Bit k is set when number `highest - k` was counted.
         seen_at: When its latest report arrived.
@@ -128,7 +127,6 @@ class ReportBuffer:
 
     Attributes:
         reporter: Unique per process and start, so that a restarted process begins a new sequence.
-        settings: The settings of the dependency's circuit.
         quota: What is left of the dependency's rate limit, by this worker's latest answer; None when none
             said.
     """
@@ -167,7 +165,6 @@ class ReportBuffer:
         """Take a new snapshot into account. Counts of an epoch that is over are dropped.
 
         Args:
-            snapshot: The copy.
             reporters: The reports that the snapshot contains; None means all that were taken. What it does
                 not contain yet still counts as taken here.
         """
@@ -252,9 +249,7 @@ class ReportBuffer:
 
         Args:
             health: How it counts.
-            at: When it ended.
             epoch: The epoch of its permit.
-            duration_seconds: How long it took.
             throttled_until: The dependency asked for no calls until then; None when it did not.
             lease_id: The id of the probe; None when it was none.
             failure: What went wrong; reported when the call counts as failed.

@@ -124,7 +124,6 @@ def account(
         at: The instant of the report.
         first_attempts: Started since the reporter's last report.
         retries: Started or promised since then.
-        settings: The settings of the dependency's budget.
     """
     now = at if budget.at is None else max(at, budget.at)
     firsts = budget.firsts.add(now, Counts(calls=first_attempts)).trimmed(now)
@@ -155,8 +154,6 @@ def budget_snapshot(
 
     Args:
         budget: The shared level.
-        now: Aware UTC.
-        settings: The settings of the dependency's budget.
         reporters: See `BudgetSnapshot`, like the three below; at least 1 is used.
         is_counted: See `reporters`.
         workers: Likewise; at least `reporters` is used.
@@ -194,10 +191,8 @@ def budget_allows(
 
     Args:
         snapshot: Copy of the shared level.
-        now: Aware UTC.
         settings: The settings of the dependency's budget; a ratio of 0 allows everything.
         taken_here: Tokens that this worker took since the copy.
-        operation_id: The id of the operation.
         taken_as_newcomer: Tokens that this worker took before it was counted for a second; None when it was.
         is_overdue: The retry was due before the worker's process started, so it may borrow.
     """

@@ -52,7 +52,6 @@ def release_at(
     after one break is not last after every break.
 
     Args:
-        operation_id: The id of the waiting operation.
         reopened_at: When calls become possible: the end of the break, or the closing.
         waiting: How many wait for this circuit, as far as known; too small a number makes the rate higher.
         settings: Rate and minimum.
@@ -258,7 +257,6 @@ def permit(
         snapshot: None or an old one means that the circuit could not be read. The call goes (fail open),
             unless the old one shows a hold that has not ended.
         now: By the worker's clock, aware UTC.
-        settings: The settings of the dependency's circuit.
         operation_id: The id of the operation, for its release time.
         waiting: True when it was refused before in this wait, so it goes at its release time.
         here: What this worker did since the snapshot.

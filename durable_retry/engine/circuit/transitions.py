@@ -57,11 +57,8 @@ def apply_report(
     opened after its call began, and a late failure cannot open one that was closed since.
 
     Args:
-        breaker: The state so far.
         report: The report of the worker; one that was counted before changes nothing.
         received_at: The present, by the circuit's clock.
-        settings: The settings of the dependency's circuit.
-        budget_settings: The settings of the dependency's retry budget.
         adaptive_settings: The settings of its limit of attempts at once; None when that does not adapt.
     """
     breaker = advanced(corrected(breaker, received_at), received_at)
@@ -190,7 +187,6 @@ class ProbeRequest(JsonRecord):
     """The request of an operation to probe a half-open circuit.
 
     Attributes:
-        operation_id: The id of the operation.
         attempt: Number of the attempt that would probe, from 1; a repeated request for it gets the same
             lease.
         at: When it was made, aware UTC: one that is delivered again after its probe is over gets no lease.
@@ -268,8 +264,6 @@ class ManualAction(JsonRecord):
     Attributes:
         control: What to do; stored as `hand`.
         at: When, aware UTC.
-        by: Who.
-        reason: Why.
         for_seconds: How long opening or disabling lasts, above 0; None means until the next manual control.
             Ignored for closing and resetting, which have no duration.
         epoch: The epoch of the circuit that the person saw: in any other the action changes nothing. None

@@ -15,9 +15,6 @@ class DeadLetterFilter(JsonRecord):
     Attributes:
         status: See `Status`.
         reason: A value of `DeadLetterReason`.
-        category: The category of the last failure.
-        dependency: Its name.
-        group: The id of the root cause.
         created_after: Created at this instant or later.
         created_before: Created before this instant.
     """

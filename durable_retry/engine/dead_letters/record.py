@@ -41,7 +41,6 @@ def failure_group(
 
     Args:
         dependency: None for a message that names none.
-        category: The category of the last failure.
         reason: A value of `DeadLetterReason`.
         status_code: The status code of the last answer; None when there was none.
         error: As recorded with the last attempt; None when there was none.
@@ -93,13 +92,10 @@ class Replay(JsonRecord):
 
     Attributes:
         operation_id: The operation that carries it out.
-        requested_at: When it was asked for.
         operation: JSON form of the `OperationInput` that it starts, without credentials; not shown.
         note: The person's; None when there is none.
-        changes: What was edited.
         replay_id: The bulk replay that it belongs to; None for a single one.
         dead_letter_id: The dead letter that it ended as; None unless it failed too.
-        by: Who asked for it; None when nobody said.
     """
 
     operation_id: str
@@ -131,11 +127,9 @@ class DeadLetterRecord(JsonRecord):
         key: Idempotency key of the operation, or the source's id of the message.
         source: Where it came from: `http`, `queue`, ...
         dependency: None when a message names none that is known.
-        category: The category of the last failure.
         reason: Why it needs a person.
         detail: One line for a person, without secrets.
         group: Equal for equal root causes.
-        created_at: When it was written.
         first_failed_at: Start of the first attempt that is still known.
         attempts: JSON forms of `AttemptRecord`, oldest first.
         operation: JSON form of the `OperationInput`, without credentials; None for a message.
@@ -186,9 +180,7 @@ def of_operation(dead_letter_id: str, entry: Mapping[str, Any], now: datetime) -
     """Make the dead letter of an operation that ended without success.
 
     Args:
-        dead_letter_id: Its id.
         entry: `operation`, `category`, `reason`, `detail`, `attempts`, all as JSON.
-        now: Aware UTC instant of its end.
     """
     operation, attempts = without_credentials(entry["operation"]), tuple(entry["attempts"])
     last = attempts[-1] if attempts else {}
@@ -257,8 +249,6 @@ def unreadable_record(
     """Return what is shown of a dead letter whose document cannot be read.
 
     Args:
-        dead_letter_id: Its id.
-        why: It cannot be read.
         status: As its row has it beside the document, if it has; the same holds for the next two.
         reason: A value of `DeadLetterReason`.
         created_at: RFC 3339.
@@ -310,9 +300,7 @@ class Facets:
 
     Attributes:
         reason: A value of `DeadLetterReason`.
-        category: The category of the last failure.
         dependency: "" for a message that names none.
-        group: The id of its root cause.
     """
 
     reason: str

@@ -119,7 +119,6 @@ def needs_new_key(edits: ReplayBody, before: Mapping[str, Any], after: Mapping[s
     Args:
         edits: What a person asked for.
         before: `request` and `input` as they were.
-        after: The same, edited.
     """
     if edits.downstream_key is not None:
         return edits.downstream_key == "new"

@@ -64,7 +64,6 @@ class SlotPostponed(JsonRecord):
     """The attempt waits.
 
     Attributes:
-        seconds: How long.
         reserved: True: its start is counted now, and it need not wait for the rate again.
         reason: The limit that is reached, in a few words.
         ahead: How many attempts that wait for a slot are older; None when it does not wait for a slot, and
@@ -94,7 +93,6 @@ class SlotRequest(JsonRecord):
     Attributes:
         lease_id: One per attempt; while it is lent, a request for it gets the same lease.
         lease_seconds: After that the slot is free again, whatever became of the attempt.
-        settings: The settings of the dependency.
         reserved: Its start was counted when it was postponed.
         waited: It found no free slot before; only older versions read it.
         latest_seconds: A start later than this is of no use: none is reserved. None means any.
@@ -121,7 +119,6 @@ class Place:
 
     Attributes:
         due_at: When the attempt was first due.
-        lease_id: The id of its request.
         asks_at: When it asks again.
     """
 
@@ -149,8 +146,6 @@ class SlotLease:
     """One attempt under way.
 
     Attributes:
-        lease_id: Its name.
-        began_at: When it was granted.
         expires_at: Then the slot is free again.
         asked_at: The instant of the latest request for it; None from an older version.
     """
@@ -257,8 +252,6 @@ def acquire(
     """Grant a slot, or return when to ask again.
 
     Args:
-        limiter: The state before.
-        request: The request of an operation.
         received_at: The present by the entity's clock, aware UTC.
     """
     limiter, now = limiter.at(received_at)

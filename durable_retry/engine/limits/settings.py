@@ -89,7 +89,6 @@ def limits_at(
 
     Args:
         now: By the worker's clock.
-        limits: As configured.
         quota: What is left of the dependency's own rate limit, its window not over; None when not known.
         concurrency: The adaptive limit while it is lowered; None otherwise.
     """
@@ -127,7 +126,6 @@ def limits_summary(limits: LimitSettings, needed: NeedsSlot) -> LimitsSummary:
     """Return what people see of the limits of this moment without their use.
 
     Args:
-        limits: As configured.
         needed: As `limits_at` returned it.
     """
     settings = needed.settings
@@ -146,7 +144,6 @@ class WorkerShare:
     """What one worker may start without asking the entity. No I/O, no clock, no lock.
 
     Attributes:
-        settings: The settings of the dependency.
         running: Attempts under way within the share.
         crowded_at: When an attempt was last here that waits for a slot, or has to; None when none was.
     """

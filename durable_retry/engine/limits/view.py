@@ -21,7 +21,6 @@ def limits_view(limits: LimitSettings, needed: NeedsSlot, limiter: Limiter, at: 
     """Return what people see of the limits of this moment.
 
     Args:
-        limits: As configured.
         needed: As `limits_at` returned it.
         limiter: The limiter of the dependency; an empty one where nothing is limited.
         at: By the limiter's clock.

@@ -28,8 +28,6 @@ def unreadable_document(
     Args:
         operation_id: Its id, the instance's.
         given: The input of its orchestration, whatever it is.
-        now: Aware UTC instant of its end.
-        dead_letter_id: The id of the dead letter that keeps the input.
         detail: Why it cannot be read.
     """
     written = written_operation(given)
@@ -70,9 +68,7 @@ def unreadable_completion(given: Any, document: Mapping[str, Any], now: datetime
     """Return what completes the key's record of an operation whose input cannot be read.
 
     Args:
-        given: The input of its orchestration.
         document: What `unreadable_document` returned.
-        now: Aware UTC instant.
     """
     written, operation_id = written_operation(given), document["operation_id"]
     replay_of = _text_member(written, "replay_of")
@@ -109,7 +105,6 @@ class Completion(JsonRecord):
     """The end of an operation.
 
     Attributes:
-        operation_id: The id of the operation.
         status: Succeeded, dead-lettered or cancelled.
         category: The category of a dead letter, else None.
         attempt_count: Counted attempts in all.

@@ -130,10 +130,7 @@ def claim(
     again, because its turn ran twice, keeps its number; also when the state of its first claim was lost.
 
     Args:
-        record: As it stands; None when absent.
-        owner: Who claims.
         fingerprint: The fingerprint of the request; compared unless `replay`.
-        now: The present.
         accepted_at: When the claiming start was accepted; None from an older version.
         replay: Whether a person replays a dead letter: its completed record is opened again, once for each
             owner, and an edited request may stand under the same key.
@@ -206,11 +203,8 @@ def complete(
     """Keep the final status document. Not by a run whose claim was taken over, and not twice.
 
     Args:
-        record: As it stands; None when absent.
-        owner: Who completes.
         fingerprint: The fingerprint of the request; used when the record was lost.
         document: The status document.
-        now: The present.
         ttl_seconds: How long it is kept.
         run: The run number that the claim gave; None from an older version, which has its owner only.
     """

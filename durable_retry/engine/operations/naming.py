@@ -66,7 +66,6 @@ def source_name(source: str, place: str, native_id: str) -> ScopedKey:
     Args:
         source: As in `source_scope`.
         place: As in `source_scope`.
-        native_id: Any text.
     """
     return ScopedKey(source_scope(source, place), visible(native_id))
 

@@ -75,7 +75,6 @@ class OperationInput(JsonRecord):
         fingerprint: What makes two submissions under one key the same.
         policy: Resolved at submit, so that editing the file never changes a running operation.
         timeouts: As `policy`; `deadline_seconds` is the operation's own.
-        created_at: When it was accepted.
         deadline_at: After this nothing more is tried; None means no deadline.
         ttl_seconds: How long the finished operation's record is kept.
         handler: The Python handler to run; None for an HTTP request.
@@ -167,7 +166,6 @@ def start_input(operation: OperationInput, **more: Any) -> dict[str, Any]:
     """Return the input of an operation's orchestration.
 
     Args:
-        operation: What to start.
         more: Further members.
 
     Returns:
@@ -199,12 +197,10 @@ def operation_from(
     """Resolve what an operation starts with.
 
     Args:
-        request: Validated.
         dependency: The one that it names, or that its handler names.
         key: Idempotency key.
         scope: Sets keys apart, see `operation_id_for`.
         source: `http`, `queue`, ...
-        now: When it was accepted.
         replay_of: The dead letter that it replays; None for a first run.
         trace: Where in a trace the caller stands; None when nobody traces it.
 

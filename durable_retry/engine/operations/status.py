@@ -169,7 +169,6 @@ def running_document(operation: OperationInput, moving: Mapping[str, Any] | None
     """Return the status document of an unfinished operation.
 
     Args:
-        operation: Its input.
         moving: What `moving_parts` returned; None before the orchestration's first turn.
     """
     pending = OperationStatus(

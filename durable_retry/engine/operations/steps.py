@@ -63,7 +63,6 @@ class StepRecord(JsonRecord):
             number.
         begun_at: When it first began.
         result: The result of a success, as JSON text; None until then.
-        dead_letter_id: The id of the dead letter that its run becomes if it fails.
     """
 
     name: str
@@ -86,11 +85,9 @@ class Execution:
     """One execution of a step.
 
     Attributes:
-        name: The step.
         run: Number of the operation's run.
         token: Names this execution alone.
         is_repeatable: Whether the step may run again when it is not known whether it ran.
-        now: Aware UTC instant.
         dead_letter_id: See `StepRecord`.
     """
 
@@ -172,12 +169,7 @@ class StepNote(Answer):
 
 
 def shown(record: StepRecord, state: OperationState) -> StepNote:
-    """Return one item of a status document's `steps`.
-
-    Args:
-        record: The record of the step.
-        state: The state of the operation.
-    """
+    """Return one item of a status document's `steps`."""
     lost = record.state is StepState.RUNNING and state is not OperationState.RUNNING
     status = StepState.UNKNOWN if lost else record.state
     result = None if record.result is None else json.loads(record.result)

@@ -168,7 +168,6 @@ def after_attempt(
 
     Args:
         operation: With its policy, timeouts and deadline.
-        history: Before this attempt.
         outcome: The outcome of the attempt; one that is not counted never left our side.
         now: Aware UTC; the orchestrator's replay-safe time.
         due_at: When it was due; None for at once.

@@ -57,7 +57,6 @@ class StepFailure(JsonRecord):
     """The failure of a handler's step that has a policy of its own.
 
     Attributes:
-        step: Its name.
         attempt: Number of the step's attempt that failed, from 1.
         policy: Decides in place of the operation's.
     """
@@ -97,7 +96,6 @@ class AttemptOutcome(JsonRecord):
     Attributes:
         number: The number of the attempt, from 1.
         started_at: When the call began.
-        duration_ms: How long it took.
         category: None for success.
         status_code: The status code of the answer; None when there was none.
         error: Exception or answer as one line for a person; never a secret; None for success.
@@ -133,7 +131,6 @@ class AttemptRecord(JsonRecord):
     Attributes:
         number: From 1.
         started_at: When the call began.
-        duration_ms: How long it took.
         category: None for success.
         status_code: The status code of the answer; None when there was none.
         error: One line for a person; None for success.

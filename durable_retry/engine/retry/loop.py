@@ -141,7 +141,6 @@ def probe_message(
     """Return the request for a probe's permit, to send to the circuit's entity.
 
     Args:
-        operation: The one that asks.
         attempt: Number of the attempt that would probe, from 1.
         settings: The settings of the circuit, as the worker answered them.
         now: The orchestrator's replay-safe time, aware UTC.
@@ -156,7 +155,6 @@ def slot_request(
     """Return the request for a slot, to send to the entity `call_limiter`.
 
     Args:
-        operation: The one that asks.
         attempt: Number of the attempt, from 1.
         admission: What it has reached.
         needed: The limits and the pace, as the worker answered them.
@@ -237,7 +235,6 @@ def after(
     """Return the state after a result, and what to do now.
 
     Args:
-        operation: What is retried.
         state: Before the result.
         result: The result of the attempt that was due, or of the circuit's entity.
         now: Aware UTC; the orchestrator's replay-safe time.

@@ -169,7 +169,6 @@ def policy_warnings(policy: RetryPolicy, deadline_seconds: float) -> list[tuple[
     """List what is allowed and may not be meant, as (key, detail).
 
     Args:
-        policy: As resolved.
         deadline_seconds: The operation's deadline; 0 means none.
     """
     if policy.max_attempts == UNLIMITED and deadline_seconds == 0:
@@ -303,7 +302,6 @@ def timeouts_problems(timeouts: Timeouts, function_timeout_seconds: float | None
     """List the timeouts that do not fit, as (key, detail).
 
     Args:
-        timeouts: As resolved.
         function_timeout_seconds: The host's limit for one invocation; None when it has none.
     """
     found = []

@@ -65,7 +65,6 @@ def read_message(body: bytes, *, max_bytes: int) -> Any:
     """Return the JSON document of a message.
 
     Args:
-        body: As delivered.
         max_bytes: A larger body is refused.
 
     Raises:
@@ -138,7 +137,6 @@ def lag_reading(state: str | None, age_seconds: float, limits: LagLimits) -> Lag
     Args:
         state: The state of its status document; None when the operation is gone, which means that it ended.
         age_seconds: Since its start.
-        limits: As set.
     """
     match state:
         case OperationState.PENDING:

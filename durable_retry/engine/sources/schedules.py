@@ -145,7 +145,6 @@ class ScheduledOperation:
         schedule: When it is due.
         expression: The schedule as written; the host's timer reads it.
         catch_up: The missed runs that a late timer starts.
-        body: The body of the operation.
         request: The body, validated.
     """
 

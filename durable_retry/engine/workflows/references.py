@@ -40,7 +40,6 @@ class Reference:
     """A part of a step's result.
 
     Attributes:
-        step: Name of the step.
         pointer: JSON pointer into its result; "" is all of it.
     """
 
@@ -64,7 +63,6 @@ def references_in(value: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
     """Find references, valid or not, without recursion: what callers sent may nest deeply.
 
     Args:
-        value: JSON.
         pointer: Where it stands.
 
     Yields:
@@ -170,7 +168,6 @@ def refuse_unfilled(record: DeadLetterRecord, operation: OperationInput) -> None
     saga that was accepted before there were references.
 
     Args:
-        record: The record of the dead letter.
         operation: The one that replays it, edited.
 
     Raises:

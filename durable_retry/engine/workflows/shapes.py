@@ -208,7 +208,6 @@ class Saga(JsonRecord):
     Attributes:
         saga_id: `saga-...`, also the orchestration's instance id.
         steps: In order.
-        created_at: When it was accepted.
         fingerprint: The fingerprint of the request; two submissions under one key are compared by it.
         undoes_unknown: Whether the failed step is undone as well, if it may have acted. Not in sagas that
             began in older versions, whose histories have no such step.

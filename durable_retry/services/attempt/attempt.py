@@ -112,7 +112,6 @@ async def read_by_digest(hub: TaskHub, operation_id: str, digest: str) -> Operat
     """Return an operation from the input of its orchestration; a process reads each once.
 
     Args:
-        operation_id: The id of the operation.
         digest: As `start_input` made it. Two starts that raced on Azure Storage can leave the input of one
             in the instance and run the other.
 

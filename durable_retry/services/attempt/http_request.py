@@ -178,7 +178,6 @@ def kept_result(
     parts of its JSON in `values`.
 
     Args:
-        answer: The answer of the dependency.
         dependency: The one whose credentials are masked.
         limit_bytes: The most of the body that is kept.
         wanted: JSON pointers into the result as it would be without a limit.

@@ -146,7 +146,6 @@ class Prepared:
 
     Attributes:
         operation: What will run.
-        changes: What was edited.
     """
 
     operation: OperationInput
@@ -165,11 +164,8 @@ async def replay_dead_letter(
     """Replay an open dead letter.
 
     Args:
-        dead_letter_id: Which.
         edits: What to change before.
-        now: Aware UTC instant.
         replay_id: The bulk replay that this is part of; None for a single one.
-        by: Who asks for it; None when nobody said.
 
     Returns:
         The id of the operation that carries it out.

@@ -52,10 +52,6 @@ async def find_operation(hub: TaskHub, operation_id: str) -> OperationDocument:
 async def cancel(hub: TaskHub, operation_id: str, by: str | None) -> SteeredOperation:
     """Ask an operation to end; an attempt under way ends first.
 
-    Args:
-        operation_id: Which.
-        by: Who asks for it; None when nobody said.
-
     Returns:
         Where it stood before.
 
@@ -84,7 +80,6 @@ async def end_within(hub: TaskHub, operation_id: str, seconds: float) -> Operati
     """Return the last status document of an operation that is known to be there; None when it goes on.
 
     Args:
-        operation_id: Which.
         seconds: How long to wait for its end, on one connection to the task hub.
 
     Raises:

@@ -252,7 +252,6 @@ def event_problems(events: Iterable[Event], place: str) -> Iterator[Problem]:
 
     Args:
         events: Each valid in itself.
-        place: Name of the list that they stand in.
     """
     for index, event in enumerate(events):
         if event.dependency is not None and find_dependency(event.dependency) is None:

@@ -113,7 +113,6 @@ async def recover(hub: TaskHub, now: datetime, seconds: float = RUN_SECONDS) -> 
     In a hub with very many the time is up before the end, and the next run goes on there.
 
     Args:
-        now: The present.
         seconds: When to stop; the next run goes on.
 
     Raises:

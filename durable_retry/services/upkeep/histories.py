@@ -70,7 +70,6 @@ async def add_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
     since: the task hub finds them only by reading all its instances, which goes on in the next run.
 
     Args:
-        now: The present.
         seconds: When to stop reading all instances.
 
     Raises:
@@ -179,8 +178,6 @@ async def remove_old(
     when its end is noted in the index, or by `purge_others`. So is one that `remove_record` still needs.
 
     Args:
-        created_before: Aware UTC instant.
-        now: The present.
         part: The part of the index, from 0.
         parts: How many there are.
 
@@ -221,8 +218,6 @@ async def purge_others(hub: TaskHub, started_before: datetime, now: datetime, af
     The task hub's own purge by time takes no names: it would purge those of the app around the engine too.
 
     Args:
-        started_before: Aware UTC instant.
-        now: The present.
         after: Where the step before ended; `rounds.FIRST` for the first.
 
     Returns:

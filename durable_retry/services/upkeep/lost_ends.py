@@ -50,7 +50,6 @@ async def complete_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
     """Look at the records of operations accepted since the last run; return how many were completed.
 
     Args:
-        now: The present.
         seconds: When to stop; the next run goes on.
 
     Raises:
@@ -87,7 +86,6 @@ async def _was_completed(hub: TaskHub, operation_id: str, failed: OperationState
     """Complete a record that needs it; one that nobody can read must not hold the others up.
 
     Args:
-        operation_id: The id of the operation.
         failed: In the list of what failed; None where that does not have it.
     """
     try:

@@ -71,7 +71,6 @@ async def remove_attempt_markers(
     An operation may retry for ever, and an attempt is over when a later one has a marker.
 
     Args:
-        marked_before: Aware UTC instant.
         after: Exclusive lower bound of the runs' names.
         before: Exclusive upper bound; None for all.
 
@@ -107,7 +106,6 @@ async def remove_steps(
 
     Args:
         changed_before: Aware UTC instant; younger ones stay.
-        now: The present.
         after: Exclusive lower bound of the operations' ids.
         before: Exclusive upper bound; None for all.
 
@@ -185,7 +183,6 @@ async def remove_sent_events(
     The commit row is deleted with the last event: until then a repeated commit must find it.
 
     Args:
-        created_before: Aware UTC instant.
         shard: The shard of the outbox's index.
         purged_before: The history of their sending is purged too, if it began before this instant; None: not.
 
@@ -250,7 +247,6 @@ async def remove_batches(created_before: datetime, after: str) -> tuple[int, str
     The list entry is deleted last: the next round repeats what a crash interrupted.
 
     Args:
-        created_before: Aware UTC instant.
         after: Where the step before ended; `rounds.FIRST` for the first.
 
     Returns:
@@ -275,7 +271,6 @@ async def remove_listed(hub: TaskHub, kind: str, created_before: datetime, after
 
     Args:
         kind: The kind of the list, one of `stores.workflows.LISTED`.
-        created_before: Aware UTC instant.
         after: Where the step before ended; `rounds.FIRST` for the first.
 
     Returns:

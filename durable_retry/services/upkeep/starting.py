@@ -24,7 +24,6 @@ async def seconds_without_a_start(hub: TaskHub, now: datetime, patience: timedel
     each operation that the index does not show as begun.
 
     Args:
-        now: Aware UTC instant.
         patience: After which an operation is expected to have begun.
 
     Raises:

@@ -111,7 +111,6 @@ class CircuitCache:
         """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`.
 
         Args:
-            operation_id: The id of the operation.
             attempt: Its number, from 1.
             admission: The operation's admission state.
         """

@@ -29,7 +29,6 @@ class IndexEntry:
     """The fields of a dead letter that its index rows carry.
 
     Attributes:
-        id: Its id.
         created_at: Never changes.
         facets: Fields that filters use; never change.
         names: Fields of `NAMES` that a search looks into; never change. None in rows of older versions.

@@ -28,7 +28,6 @@ class Intent:
 
     Attributes:
         dead_letter_id: Whose.
-        purpose: The change.
         key: Row key.
         begun_at: When it was written; stored as `announced_at`.
     """

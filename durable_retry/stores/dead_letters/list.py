@@ -96,7 +96,6 @@ async def list_dead_letters(
     """Return dead letters that match a filter, the newest first.
 
     Args:
-        wanted: The filter.
         limit: Maximum to return; a shorter page may have a cursor.
         cursor: The cursor of the previous page; None for the first.
         search: What else must be true of them. Words that are the id of one give that one, at once.
@@ -126,7 +125,6 @@ async def count_dead_letters(wanted: DeadLetterFilter, *, one_page: bool = False
     Without a status, one that moves between two lists at this moment may be counted twice.
 
     Args:
-        wanted: The filter.
         one_page: Whether to count among the newest 999 of each partition only, which is one read each.
     """
     counts = await asyncio.gather(

@@ -71,7 +71,6 @@ async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
     Args:
         entry: `operation`, `category`, `reason`, `detail`, `attempts`, all as JSON; and `event_id` when it is
             not the operation that failed but one of its events.
-        now: Aware UTC instant of its end.
 
     Returns:
         The dead letter's id, the same when called again for the same end.

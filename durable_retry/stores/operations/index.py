@@ -65,7 +65,6 @@ class OperationEntry:
     """One operation in the index.
 
     Attributes:
-        operation_id: Which.
         created_at: Aware UTC instant of the status document.
         key: The key of the operation, like the four below.
         dependency: See `key`.
@@ -262,7 +261,6 @@ async def ids_of_correlation(correlation_id: str, *, limit: int, cursor: str | N
     Args:
         correlation_id: The whole.
         limit: The most ids.
-        cursor: The cursor of the page before; None for the first.
     """
     digest = _digest_of_correlation(correlation_id)
     page = await tables.rows_between(
@@ -287,7 +285,6 @@ async def remove_older(
 
     Args:
         kind: The list.
-        before: Aware UTC instant.
         is_needed: Whether an entry stays all the same; asked for entries of operations that had not ended.
         before_removal: Done with the entries of a partition before they are removed; None for nothing.
         part: Takes only the partitions whose number leaves the first when divided by the second.

@@ -63,7 +63,6 @@ class _Writer:
     """What one event loop has collected.
 
     Attributes:
-        name: The name of its rows.
         held: Entries that are not written yet, oldest first.
         accepted: Where in `held` the operations are that were accepted, by their id.
         written: Writes so far.

@@ -52,7 +52,6 @@ async def store_apart(
         result: `status_code`, `headers` and `json` or `body`; of a handler `value`, `writes` and `events`.
         most_chars: The most characters of JSON that may stay in the history.
         kept_for: How long histories are kept; None for ever.
-        now: Aware UTC instant.
 
     Raises:
         StorageRefusedError: It is larger than a row.

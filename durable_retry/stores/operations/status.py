@@ -239,7 +239,6 @@ class OperationPreview:
     """Preview of one operation: what its custom status shows.
 
     Attributes:
-        operation_id: Its id.
         created_at: Aware UTC instant of its start.
         status: None when it is not in the custom status.
         dependency: None when it is not known.

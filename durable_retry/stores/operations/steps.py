@@ -35,7 +35,6 @@ async def change_step(operation_id: str, run: int, name: str, rule: StepRule) ->
     Args:
         operation_id: Whose.
         run: Under whose number it is stored.
-        name: The name of the step.
         rule: See `StepRule`; called again when another execution wrote meanwhile.
 
     Raises:
@@ -53,7 +52,6 @@ async def steps_shown(operation_id: str, run: int, state: OperationState) -> lis
     Args:
         operation_id: Whose.
         run: Under whose number they are stored.
-        state: The state of the operation.
     """
     page = await tables.rows_between(
         TABLE, operation_id, after=_prefix_of_run(run), before=_prefix_of_run(run + 1)
@@ -82,7 +80,6 @@ class RememberedSteps:
         operation_id: Whose.
         row_keys: The row keys of their rows.
         changed_at: When the latest was written, aware UTC.
-        dead_letter_ids: The ids of the dead letters that may still need them.
     """
 
     operation_id: str

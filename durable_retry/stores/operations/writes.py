@@ -231,10 +231,8 @@ async def commit_success(
 
     Args:
         outbox_id: Names the run: `OperationInput.outbox_id`.
-        result: The result of the status document.
         writes: JSON forms of `TableWrite`, all in one table and partition.
         events: JSON forms of `engine.operations.request.Event`.
-        now: Aware UTC instant.
         correlation_id: The caller's name for the wider piece of work; None when not given.
         trace: Trace context of the submission; None without tracing.
 

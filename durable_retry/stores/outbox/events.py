@@ -133,7 +133,6 @@ async def find_event(event_id: str, location: OutboxLocation | None = None) -> S
     """Return an event with its version, or None when there is none.
 
     Args:
-        event_id: Which.
         location: The location of its row; None means to look it up.
     """
     outbox_id = outbox_id_of(event_id)
@@ -150,7 +149,6 @@ async def pending_of(outbox_id: str, now: datetime) -> tuple[OutboxLocation, lis
 
     Args:
         outbox_id: The run that they belong to.
-        now: Aware UTC instant.
     """
     note = await read_note(outbox_id)
     location = await read_location(outbox_id) if note is None else note.location
@@ -188,7 +186,6 @@ async def mark_sent(stored: StoredRow, now: datetime, attempt_count: int) -> Non
 
     Args:
         stored: As read before it was sent.
-        now: Aware UTC instant.
         attempt_count: Attempts that it took.
 
     Raises:

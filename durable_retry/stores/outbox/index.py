@@ -95,7 +95,6 @@ class PendingNote:
     """A run that may have pending events.
 
     Attributes:
-        outbox_id: Which.
         location: The location of its rows.
         noted_at: When the note was last written.
         partition: The partition of the note.

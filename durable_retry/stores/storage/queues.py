@@ -45,7 +45,6 @@ async def send_message(queue: str, text: str, *, hidden_seconds: int | None = No
     """Send a message.
 
     Args:
-        queue: Its name.
         text: The message before encoding.
         hidden_seconds: For how long nobody receives it; None for at once.
 

@@ -20,9 +20,7 @@ async def partitions_after(
     """Return the partitions of operations behind a given one, whole, each with its rows in key order.
 
     Args:
-        table: Its name.
         after: Exclusive lower bound.
-        limit: The most rows to read.
         only: Names of the properties to return, the keys among them.
         before: Exclusive upper bound; None means the end of the table.
 

@@ -138,7 +138,6 @@ async def change_row[T](
     """Change a row by a rule, on condition of the version that was read, and return what is stored then.
 
     Args:
-        table: Its name.
         keys: The keys of the row.
         rule: Gets what is stored, None where no row is, and returns what is to be stored: the same where
             nothing changes. Called again when another process wrote meanwhile; what it raises is raised.
@@ -195,7 +194,6 @@ async def rows_between(
     """Return rows of one partition in row-key order. The cost depends on the rows in the range only.
 
     Args:
-        table: Its name.
         partition_key: The partition.
         after: Lower bound of the row keys, inclusive.
         before: Upper bound of the row keys, exclusive; None means the end of the partition.
@@ -268,9 +266,7 @@ async def rows_after(
     """Return rows of the partitions behind a given one, in key order.
 
     Args:
-        table: Its name.
         partition_key: Exclusive lower bound.
-        limit: The most rows to return.
         before: Exclusive upper bound; None means the end of the table.
         only: Names of the properties to return, the keys among them; None means all.
     """

@@ -68,7 +68,6 @@ def workflow_of(request: func.HttpRequest, source: str) -> WorkflowRequest:
     """Return the workflow that the header `Idempotency-Key` names, or a new one without it.
 
     Args:
-        request: The request.
         source: `batch` or `saga`.
 
     Raises:
