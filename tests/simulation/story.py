@@ -186,6 +186,7 @@ async def _happened(seed: int, operations: int, defects: Sequence[Any], without:
             await _live(story, _crowd)
             if world.happens(chances.again):
                 await story.people.archive_everything()
+                await story.people.pass_quiet_time()
                 world.chances = chances
                 await _live(story, _second_crowd)
         finally:

@@ -5,7 +5,7 @@ tests/integration/stores.
 """
 
 import re
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -158,16 +158,10 @@ class TableInMemory:
     def _matching(self, terms: list[tuple[str, str, str]]) -> Iterator[tuple[dict[str, Any], str]]:
         of_partition = [term[1:] for term in terms if term[0] == "PartitionKey"]
         bounds = [term[1:] for term in terms if term[0] == "RowKey"]
-        whole = [text for op, text in of_partition if op == "eq"]
-        among = self.partitions if not whole else self.partitions.keys() & whole
-        for key in sorted(name for name in among if _within(name, of_partition)):
+        for key in _between(sorted(self.partitions), of_partition):
             partition = self.partitions[key]
-            lowest = max((text for op, text in bounds if op in {"ge", "gt", "eq"}), default="")
-            for row_key in partition.keys[bisect_left(partition.keys, lowest) :]:
-                if not _within(row_key, [bound for bound in bounds if bound[0] == "lt"]):
-                    break
-                if _within(row_key, bounds):
-                    yield partition.rows[row_key]
+            for row_key in _between(partition.keys, bounds):
+                yield partition.rows[row_key]
 
 
 @dataclass
@@ -193,9 +187,19 @@ class TablesInMemory:
         return [dict(values) for partition in partitions for values, _ in partition.rows.values()]
 
 
-def _within(text: str, bounds: Iterable[tuple[str, str]]) -> bool:
-    tests = {"eq": text.__eq__, "gt": text.__gt__, "ge": text.__ge__, "lt": text.__lt__}
-    return all(tests[op](bound) for op, bound in bounds)
+def _between(keys: list[str], bounds: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the keys within bounds, of keys in order."""
+    begin, end = 0, len(keys)
+    for operator, text in bounds:
+        if operator in {"ge", "eq"}:
+            begin = max(begin, bisect_left(keys, text))
+        if operator == "gt":
+            begin = max(begin, bisect_right(keys, text))
+        if operator == "lt":
+            end = min(end, bisect_left(keys, text))
+        if operator == "eq":
+            end = min(end, bisect_right(keys, text))
+    return keys[begin:end]
 
 
 def _failure(kind: type[HttpResponseError]) -> HttpResponseError:

@@ -41,7 +41,7 @@ WINDOW: Final = timedelta(minutes=5)
 
 _AT_ONCE: Final = 32
 
-_PLACE: Final = "lost-ends"
+PLACE: Final = "lost-ends"
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ async def complete_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
         TaskHubUnavailableError: The task hub did not answer; the next run goes on.
     """
     stop_at, until = clock.monotonic_seconds() + seconds, now - SETTLED_AFTER
-    place = (await rounds.read_round(operation_index.TABLE, _PLACE)).after
+    place = (await rounds.read_round(operation_index.TABLE, PLACE)).after
     since = read_or(lambda: from_rfc3339(place), lambda _: until - WINDOW)  # The first time there is none.
     completed = 0
     while since < until and clock.monotonic_seconds() < stop_at:
@@ -66,7 +66,7 @@ async def complete_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
             looks = (_was_completed(hub, each, failed.get(each)) for each in some)
             completed += sum(await asyncio.gather(*looks))
         since = end
-        await rounds.write_round(operation_index.TABLE, rounds.Round(to_rfc3339(since)), _PLACE)
+        await rounds.write_round(operation_index.TABLE, rounds.Round(to_rfc3339(since)), PLACE)
     if completed:
         _log.warning("completed the records of %d operations whose signal was lost", completed)
     return completed
