@@ -94,7 +94,7 @@ async def _attempt_handler(plan: Plan, handler: Handler, calls: Calls) -> Attemp
             await calls.finish_steps()
         return plan.outcome(result=_result_document(returned))
     except (ValidationError, EscapedBaseUrlError) as error:
-        return plan.outcome(category=Category.MALFORMED, error=error_line(error, plan.dependency))
+        outcome = plan.outcome(category=Category.MALFORMED, error=error_line(error, plan.dependency))
     except httpx.HTTPStatusError as error:
         outcome = _refused_by_dependency(plan, error, calls.failure_of(error))
     except Exception as error:  # noqa: BLE001 - any other error of a handler is transient: docs/handlers.md
@@ -109,10 +109,10 @@ async def _attempt_handler(plan: Plan, handler: Handler, calls: Calls) -> Attemp
 def _unknown(outcome: AttemptOutcome) -> AttemptOutcome:
     """Return the outcome of a handler that failed after a request that may have acted, by whatever it raised.
 
-    What the handler raised says nothing of the request, and the next attempt would send it again.
+    What the handler raised says nothing of the request, and the next attempt or a replay would send it again.
     """
-    if outcome.is_our_bug or outcome.category is Category.AMBIGUOUS:
-        return outcome  # No attempt follows.
+    if outcome.category is Category.AMBIGUOUS:
+        return outcome
     error = f"a request that must not be sent twice may have taken effect, then: {outcome.error}"
     return replace(outcome, category=Category.AMBIGUOUS, error=error, retry_hint=None, step=None)
 

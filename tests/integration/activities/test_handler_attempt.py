@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 from azure.core.exceptions import ServiceRequestError
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from durable_retry import handler_registry
 from durable_retry.engine.base.names import Category
@@ -152,7 +152,16 @@ async def test_what_was_answered_may_be_repeated_when_the_time_is_over_later(key
     assert (await run(ship, dependency="unsafe", timeouts=limits)).category is Category.TRANSIENT
 
 
-@pytest.mark.parametrize("raised", [Transient("away"), Rejected("no"), ValueError("what")])
+@pytest.mark.parametrize(
+    "raised",
+    [
+        Transient("away"),
+        Rejected("no"),
+        ValueError("what"),
+        KeyError("id"),
+        ValidationError.from_exception_data("Receipt", []),
+    ],
+)
 async def test_what_may_have_taken_effect_stays_unknown_whatever_the_handler_raises(
     raised: Exception,
 ) -> None:
