@@ -69,15 +69,15 @@ class ForbiddenError(ProblemError):
 
     Args:
         role: The role of the caller.
-        needed: The role that the route asks for.
+        needed: The roles that may call the route.
     """
 
     status = HTTPStatus.FORBIDDEN
     type_ = FORBIDDEN
 
-    def __init__(self, name: str, role: str, needed: str) -> None:
+    def __init__(self, name: str, role: str, needed: Iterable[str]) -> None:
         has = "has no role here" if role == "none" else f"is a {role}"
-        super().__init__(f"This needs the role {needed}, and {name} {has}.")
+        super().__init__(f"This needs the role {' or '.join(needed)}, and {name} {has}.")
 
 
 class BodyTooLargeError(ProblemError):

@@ -65,7 +65,7 @@ def caller_of(request: func.HttpRequest, settings: CallerSettings) -> Caller:
     claims = frozenset(_role_claims(header(_PRINCIPAL)))
     name = header(_NAME) or header(_ID)
     # A person with a key that only reads does not change anything either.
-    role = min(settings.role_of(claims), by_key.role, key=list(Role).index)
+    role = settings.role_of(claims).within(by_key.role)
     return Caller(None if name is None else name[:_MAX_NAME_CHARS], role)
 
 

@@ -185,6 +185,7 @@ class Route:
         takes_cloud_events: Whether the body may come as the `data` of a CloudEvent.
         anonymous: Whether it needs no key.
         only_reads: Whether a reader may call it although it is no GET.
+        for_callers: Whether a caller may call it, who submits work and looks at it by its id.
     """
 
     function: str
@@ -201,13 +202,20 @@ class Route:
     takes_cloud_events: bool = False
     anonymous: bool = False
     only_reads: bool = False
+    for_callers: bool = False
 
     @property
-    def needed_role(self) -> Role:
-        """The least role that may call it."""
+    def changes(self) -> bool:
+        """Whether it changes something."""
+        return self.method != "GET" and not self.only_reads
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Who may call it."""
         if self.anonymous:
-            return Role.NONE
-        return Role.READER if self.method == "GET" or self.only_reads else Role.OPERATOR
+            return tuple(Role)
+        caller = (Role.CALLER,) if self.for_callers else ()
+        return (*caller, Role.OPERATOR) if self.changes else (*caller, Role.READER, Role.OPERATOR)
 
     @property
     def problems(self) -> tuple[HTTPStatus, ...]:
@@ -238,6 +246,7 @@ class Declaration(TypedDict, total=False):
     takes_cloud_events: bool
     anonymous: bool
     only_reads: bool
+    for_callers: bool
 
 
 class Routes:
@@ -344,9 +353,9 @@ def _admitted_caller(route: Route, request: func.HttpRequest) -> Caller:
     """
     settings = caller_settings()
     who = ANYBODY if settings is None else caller_of(request, settings)
-    if list(Role).index(who.role) < list(Role).index(route.needed_role):
-        raise ForbiddenError(who.name, who.role, route.needed_role)
-    if who.known_name is not None and route.needed_role is Role.OPERATOR:
+    if who.role not in route.roles:
+        raise ForbiddenError(who.name, who.role, route.roles)
+    if who.known_name is not None and route.changes:
         _log.info("%s called %s of %s", who.name, route.function, dict(request.route_params) or route.path)
     return who
 

@@ -13,18 +13,26 @@ from pydantic import BeforeValidator
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.settings.group import SettingsGroup, setting
 
-_KEY_ENTRY: Final = re.compile(r"([A-Za-z0-9_.\-]{1,64})=(reader|operator):([0-9a-f]{64})")
+_KEY_ENTRY: Final = re.compile(r"([A-Za-z0-9_.\-]{1,64})=(caller|reader|operator):([0-9a-f]{64})")
 
 
 class Role(StrEnum):
     """What a caller may do.
 
-    A reader may read; an operator may also change things; `none` may do neither.
+    A caller may submit work and look at it by its id; a reader may read everything; an operator may also
+    change things; `none` may do nothing.
     """
 
     NONE = "none"
+    CALLER = "caller"
     READER = "reader"
     OPERATOR = "operator"
+
+    def within(self, other: "Role") -> "Role":
+        """Return what somebody may do who needs both roles; a caller and a reader have nothing in common."""
+        if Role.OPERATOR in {self, other}:
+            return self if other is Role.OPERATOR else other
+        return self if self is other else Role.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,7 @@ def _parsed_keys(text: Any) -> Any:
         return text
     entries = [_KEY_ENTRY.fullmatch(part) for part in text.split()]
     # Without the value: somebody may have written the key itself.
-    form = "name=reader:SHA256 or name=operator:SHA256, the key's SHA-256 in 64 hexadecimal digits"
+    form = "name=ROLE:SHA256, with reader, operator or caller and the key's SHA-256 in 64 hexadecimal digits"
     wrong = [
         Problem("", f"entry {number} must be {form}")
         for number, entry in enumerate(entries, 1)
@@ -71,8 +79,8 @@ class CallerSettings(SettingsGroup):
         "The same for who may read; the rest gets 403. Not set: everybody whom it lets in.", frozenset()
     )
     caller_keys: Annotated[Mapping[str, CallerKey], BeforeValidator(_parsed_keys)] = setting(
-        "Names and roles of function keys, `name=reader:SHA256` or `name=operator:SHA256` separated by "
-        "spaces, with the key's SHA-256 in hexadecimal. Any other key is an operator's.",
+        "Names and roles of function keys, `name=ROLE:SHA256` separated by spaces, with the role `reader`, "
+        "`operator` or `caller` and the key's SHA-256 in hexadecimal. Any other key is an operator's.",
         {},
     )
     website_auth_enabled: str = setting(
@@ -86,7 +94,10 @@ class CallerSettings(SettingsGroup):
         texts = cls.texts_in(environ)
         chosen = {name for name in (operators, readers) if _parsed_names(texts.get(name, ""))}
         if chosen and not _is_on(texts.get(cls.name_of("website_auth_enabled"), "")):
-            detail = "takes effect with App Service authentication only: switch it on, or leave this empty"
+            detail = (
+                "takes effect with App Service authentication only: switch it on, or leave this empty and "
+                f"give keys roles with {cls.name_of('caller_keys')}"
+            )
             yield Problem(operators if operators in chosen else readers, detail)
         if chosen == {readers}:
             yield Problem(operators, f"is needed beside {readers}: nobody could change anything")

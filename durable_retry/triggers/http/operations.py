@@ -27,7 +27,9 @@ routes = Routes(
 )
 
 
-@routes.get("operations/{operation_id}", answers=shown(OperationDocument), errors=(MISSING, AWAY))
+@routes.get(
+    "operations/{operation_id}", for_callers=True, answers=shown(OperationDocument), errors=(MISSING, AWAY)
+)
 async def get_operation(operation_id: str, hub: TaskHub) -> func.HttpResponse:
     """Show an operation."""
     return json_answer(await control.find_operation(hub, operation_id))

@@ -132,6 +132,7 @@ def _read_envelope(request: func.HttpRequest) -> ParsedEnvelope:
 @routes.post(
     "operations",
     body=OperationRequest,
+    for_callers=True,
     takes_cloud_events=True,
     parameters=(KEY, PREFER),
     answers=(
@@ -167,6 +168,7 @@ async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> 
 @routes.post(
     "operations/enqueue",
     body=OperationRequest,
+    for_callers=True,
     takes_cloud_events=True,
     parameters=(KEY,),
     answers=accepted(

@@ -100,6 +100,7 @@ def _accepted_answer(
 @batch_routes.post(
     "batches",
     body=BatchRequest,
+    for_callers=True,
     parameters=(KEY,),
     answers=accepted(AcceptedBatch, _ACCEPTED, "Location", "Idempotent-Replayed"),
     errors=(KEY_REUSED, AWAY),
@@ -120,7 +121,9 @@ async def list_all_batches(query: Query) -> func.HttpResponse:
     return json_answer(await list_batches(query[LIMIT], query[CURSOR]))
 
 
-@batch_routes.get("batches/{batch_id}", answers=shown(BatchDocument), errors=(MISSING, AWAY))
+@batch_routes.get(
+    "batches/{batch_id}", for_callers=True, answers=shown(BatchDocument), errors=(MISSING, AWAY)
+)
 async def get_batch(batch_id: str) -> func.HttpResponse:
     """Show a batch, item by item."""
     return json_answer(required(await find_batch(batch_id), "batch of this id"))
@@ -129,6 +132,7 @@ async def get_batch(batch_id: str) -> func.HttpResponse:
 @saga_routes.post(
     "sagas",
     body=SagaRequest,
+    for_callers=True,
     parameters=(KEY,),
     answers=accepted(AcceptedSaga, _ACCEPTED, "Location", "Idempotent-Replayed"),
     errors=(KEY_REUSED, AWAY),
@@ -149,7 +153,7 @@ async def list_all_sagas(query: Query, hub: TaskHub) -> func.HttpResponse:
     return json_answer(await list_sagas(hub, query[LIMIT], query[CURSOR]))
 
 
-@saga_routes.get("sagas/{saga_id}", answers=shown(SagaDocument), errors=(MISSING, AWAY))
+@saga_routes.get("sagas/{saga_id}", for_callers=True, answers=shown(SagaDocument), errors=(MISSING, AWAY))
 async def get_saga(saga_id: str, hub: TaskHub) -> func.HttpResponse:
     """Show a saga: which steps stand, were undone, or are in doubt."""
     return json_answer(required(await find_saga(hub, saga_id), "saga of this id"))

@@ -1,4 +1,4 @@
-"""The command line: `onebox start`, `onebox new`, `onebox storage`."""
+"""The command line: `onebox start`, `onebox new`, `onebox storage`, `onebox keys`."""
 
 import argparse
 import asyncio
@@ -16,6 +16,7 @@ from onebox.environment import DEVELOPMENT_STORAGE, HIGHEST_PORT, STORAGE
 from onebox.first_app import write_first_app
 from onebox.host import ENDED, Host, Options
 from onebox.http.access import is_loopback
+from onebox.http.keys import KeyRole, Keys
 from onebox.logs import set_up_logs
 from onebox.storage.account import open_account, storage_lines
 from onebox.storage.azurite import PortChoice
@@ -40,7 +41,21 @@ def build_parser() -> argparse.ArgumentParser:
     new.add_argument("folder", type=Path, metavar="DIR")
     storage = commands.add_parser("storage", help="run the storage emulator alone until Ctrl-C or SIGTERM")
     _add_storage(storage)
+    keys = commands.add_parser("keys", help="make keys for those who call an app that starts with --auth")
+    _add_keys(keys.add_subparsers(dest="keys_command", required=True).add_parser("add", help="make a key"))
     return parser
+
+
+def _add_keys(add: argparse.ArgumentParser) -> None:
+    add.add_argument("name", metavar="NAME", help="who calls with it; 1 to 64 letters, digits and _ . -")
+    add.add_argument(
+        "--role",
+        required=True,
+        choices=tuple(KeyRole),
+        type=KeyRole,
+        help="what it may do, if the app knows roles",
+    )
+    _add_data(add)
 
 
 def _add_start(start: argparse.ArgumentParser) -> None:
@@ -75,10 +90,14 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _add_storage(parser: argparse.ArgumentParser) -> None:
+def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, default=Path(".onebox"), metavar="DIR", help="what it keeps (default: .onebox/)"
     )
+
+
+def _add_storage(parser: argparse.ArgumentParser) -> None:
+    _add_data(parser)
     parser.add_argument(
         "--storage-ports",
         choices=tuple(PortChoice),
@@ -99,6 +118,8 @@ def main() -> None:
             case "new":
                 write_first_app(arguments.folder)
                 sys.stdout.write(f"Wrote a first app. Next:\n\n\tcd {arguments.folder}\n\tonebox start\n\n")
+            case "keys":
+                _add_key(DataFolder(arguments.data.resolve()), arguments.name, arguments.role)
             case "storage":
                 asyncio.run(_serve_storage(arguments.data.resolve(), arguments.storage_ports))
             case _:
@@ -116,6 +137,16 @@ def _open_standard_streams() -> None:
         if getattr(sys, name) is None:
             number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
+
+
+def _add_key(data: DataFolder, name: str, role: KeyRole) -> None:
+    """Make a key and print it; it is shown this once."""
+    data.create()
+    key = Keys.kept_in(data.keys).with_named(data.keys, name, role)
+    sys.stdout.write(f"{key}\n")
+    sys.stderr.write(
+        f"The key of {name} ({role}), shown this once; `onebox start --auth` knows it when it next starts\n"
+    )
 
 
 def _start(arguments: argparse.Namespace) -> None:

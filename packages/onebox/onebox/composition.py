@@ -15,8 +15,9 @@ from onebox.durable_task import DurableTask
 from onebox.environment import QUEUES, AppSettings
 from onebox.faults import HostFaults, no_faults
 from onebox.host_json import HostJson, Http, Queues
-from onebox.http.access import Browsers, Keys
+from onebox.http.access import Browsers
 from onebox.http.functions import Endpoint, HttpFunctions, endpoints
+from onebox.http.keys import Keys
 from onebox.http.management import ManagementApi
 from onebox.http.messages import body_limit_bytes
 from onebox.http.server import Admin, Application

@@ -62,7 +62,7 @@ class DataFolder:
             CannotStartError: Another onebox uses it, or it cannot be written.
         """
         try:
-            self.path.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            self.create()
             self._lock = (self.path / "lock").open("wb")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._close_to_others()
@@ -71,10 +71,21 @@ class DataFolder:
             raise CannotStartError(
                 f"another onebox uses {self.path}; choose another folder with --data"
             ) from None
+        except OSError as error:
+            self.release()
+            raise CannotStartError(f"cannot use {self.path}: {error.strerror}") from None
+
+    def create(self) -> None:
+        """Create the folder when it is missing.
+
+        Raises:
+            CannotStartError: It cannot be.
+        """
+        try:
+            self.path.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         except FileExistsError:
             raise CannotStartError(f"{self.path} is a file; choose a folder with --data") from None
         except OSError as error:
-            self.release()
             raise CannotStartError(f"cannot use {self.path}: {error.strerror}") from None
 
     def _close_to_others(self) -> None:

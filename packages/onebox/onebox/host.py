@@ -23,7 +23,8 @@ from onebox.data_folder import DataFolder
 from onebox.environment import load_local_settings, process_count
 from onebox.faults import HostFaults, no_faults
 from onebox.host_json import HostJson, read_host_json
-from onebox.http.access import Browsers, Keys
+from onebox.http.access import Browsers
+from onebox.http.keys import Keys
 from onebox.http.server import BACKLOG, WebServer, base_url, bind
 from onebox.hub import HubInUseError, StoreUnusableError
 from onebox.storage.account import StorageAccount, open_account
@@ -185,6 +186,8 @@ class Host:
     async def _serve_app(
         self, host_json: HostJson, data: DataFolder, listener: socket.socket, account: StorageAccount
     ) -> None:
+        keys = Keys.kept_in(data.keys) if self._options.auth else Keys(None)
+        keys.tell_app(os.environ)
         loop = WorkerLoop()
         loop.start()
         processes = await self._worker_processes(host_json, loop)
@@ -194,7 +197,6 @@ class Host:
                 catalogue = self._load_app()
             else:
                 catalogue = processes.catalogue
-            keys = Keys.kept_in(data.keys) if self._options.auth else Keys(None)
             components = self._components(
                 catalogue,
                 host_json,

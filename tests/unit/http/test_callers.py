@@ -66,7 +66,7 @@ def test_the_role_of_a_person(operators: str, readers: str, claims: set[str], ro
     [
         ({"OPERATOR_ROLES": "ops"}, "OPERATOR_ROLES", "App Service authentication only"),
         (AUTH | {"READER_ROLES": "support"}, "OPERATOR_ROLES", "nobody could change anything"),
-        ({"CALLER_KEYS": "pager=reader:the-key-itself"}, "CALLER_KEYS", "entry 1 must be name=reader:SHA256"),
+        ({"CALLER_KEYS": "pager=reader:the-key-itself"}, "CALLER_KEYS", "entry 1 must be name=ROLE:SHA256"),
         ({"CALLER_KEYS": f"pager=owner:{HASH}"}, "CALLER_KEYS", "entry 1"),
     ],
 )
@@ -159,13 +159,31 @@ def test_a_person_with_a_key_that_reads_only_reads(monkeypatch: pytest.MonkeyPat
     assert caller == Caller("ada@example.com", Role.READER)
 
 
+@pytest.mark.parametrize(
+    ("person", "key", "both"),
+    [
+        (Role.OPERATOR, Role.CALLER, Role.CALLER),
+        (Role.READER, Role.CALLER, Role.NONE),
+        (Role.READER, Role.READER, Role.READER),
+        (Role.NONE, Role.OPERATOR, Role.NONE),
+    ],
+)
+def test_a_person_with_a_key_may_do_what_both_may(person: Role, key: Role, both: Role) -> None:
+    assert person.within(key) is both
+    assert key.within(person) is both
+
+
 READS_WITHOUT_GET = {"preview_policy"}
+SUBMIT = {"submit_operation", "enqueue_operation", "submit_batch", "submit_saga"}
+FOLLOW = {"get_operation", "get_batch", "get_saga"}
 
 
 @pytest.mark.parametrize("route", api.table(), ids=lambda route: route.function)
 def test_only_get_and_previews_need_no_operator(route: Route) -> None:
-    needed = Role.READER if route.method == "GET" or route.function in READS_WITHOUT_GET else Role.OPERATOR
-    assert route.needed_role is (Role.NONE if route.anonymous else needed)
+    reads = route.anonymous or route.method == "GET" or route.function in READS_WITHOUT_GET
+    assert (Role.READER in route.roles) is reads
+    assert Role.OPERATOR in route.roles
+    assert (Role.NONE in route.roles) is route.anonymous
     assert (403 in [status.value for status in route.problems]) is not route.anonymous
 
 
@@ -204,11 +222,11 @@ async def test_a_reader_is_refused_on_every_route_that_changes(
     """The unknown parameter is refused with 400 by every route that lets the caller in."""
     settings_of(monkeypatch, WEBSITE_AUTH_ENABLED="True", OPERATOR_ROLES="ops", READER_ROLES="support")
     as_reader = await answer_of(route, signed_in(("roles", "support")))
-    changes = route.needed_role is Role.OPERATOR
-    assert as_reader[0] == (403 if changes else 400)
-    if changes:
+    assert as_reader[0] == (403 if route.changes else 400)
+    if route.changes:
+        needed = "caller or operator" if route.function in SUBMIT else "operator"
         assert as_reader[1]["type"] == "/problems/forbidden"
-        assert as_reader[1]["detail"] == "This needs the role operator, and ada@example.com is a reader."
+        assert as_reader[1]["detail"] == f"This needs the role {needed}, and ada@example.com is a reader."
     assert (await answer_of(route, signed_in(("roles", "ops"))))[0] == 400
     stranger = await answer_of(route, signed_in())
     assert stranger[0] == (400 if route.anonymous else 403)
@@ -218,3 +236,12 @@ async def test_headers_of_a_person_mean_nothing_where_the_platform_does_not_auth
     (route,) = (each for each in api.table() if each.function == "archive_dead_letter")
     headers = signed_in(("roles", "support")) | {"x-functions-key": KEY}
     assert (await answer_of(route, headers))[0] == 400  # and not 403
+
+
+@pytest.mark.parametrize("route", api.table(), ids=lambda route: route.function)
+async def test_a_caller_submits_and_follows_by_id_and_is_refused_everywhere_else(
+    monkeypatch: pytest.MonkeyPatch, route: Route
+) -> None:
+    settings_of(monkeypatch, CALLER_KEYS=KEYS.replace("reader", "caller"))
+    status, _ = await answer_of(route, {"x-functions-key": KEY})
+    assert status == (400 if route.anonymous or route.function in SUBMIT | FOLLOW else 403)

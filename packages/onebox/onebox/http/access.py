@@ -1,106 +1,23 @@
-"""Who may call: access keys, and the checks that keep web pages out.
+"""The checks that keep web pages out.
 
 A page in the user's browser can send requests to loopback. Three checks refuse what it could send, before
 any handler runs: the Host header (DNS rebinding), the Origin header (cross-site requests), and, for writes
 to the host's own endpoints, a JSON content type, which a page of another origin cannot send without a
-preflight request. Access keys are required with `--auth` only; without it all levels are open, as with Core
-Tools.
+preflight request.
 """
 
 import functools
-import hmac
 import ipaddress
-import json
-import secrets
 import socket
-from enum import StrEnum
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from onebox import CannotStartError
-from onebox.data_folder import write_private
 from onebox.http.messages import raw_path
 
-_HEADER = "x-functions-key"
-_PARAMETER = "code"
-_KEY_BYTES = 32
 _KNOWN_HOSTS = 256  # names whose answer is kept: clients use few, and a page may make up any number
 _HOST_PATHS = ("/admin/", "/runtime/")
-
-
-class Level(StrEnum):
-    """The authorization levels of the host."""
-
-    ANONYMOUS = "anonymous"
-    FUNCTION = "function"
-    SYSTEM = "system"
-    ADMIN = "admin"
-
-
-_KEYED = (Level.FUNCTION, Level.SYSTEM, Level.ADMIN)
-
-
-class Keys:
-    """The keys of one data folder: one per level; the master key of level admin opens everything."""
-
-    def __init__(self, values: dict[Level, str] | None) -> None:
-        """Hold keys.
-
-        Args:
-            values: A key per level but anonymous; None lets everybody in.
-        """
-        self._values = values
-
-    @classmethod
-    def kept_in(cls, path: Path) -> "Keys":
-        """Read the keys from a file that only its owner can read; create it when it is missing or empty.
-
-        An empty file is what a crash during creation leaves; no key of it can be in use.
-
-        Raises:
-            CannotStartError: The file holds something else than a key per level.
-        """
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        if not text.strip():
-            text = _create(path)
-        try:
-            content = json.loads(text)
-            return cls({level: _key(content[level.value]) for level in _KEYED})
-        except (ValueError, TypeError, KeyError):
-            names = ", ".join(level.value for level in _KEYED)
-            raise CannotStartError(
-                f"{path} must be a JSON object with a key for each of {names}; delete it to get new ones"
-            ) from None
-
-    @property
-    def system(self) -> str | None:
-        """The key of the extensions' webhooks; None when everything is open."""
-        return None if self._values is None else self._values[Level.SYSTEM]
-
-    def let_in(self, request: Request, level: Level) -> bool:
-        """Return whether a request carries a key for this level."""
-        if self._values is None or level is Level.ANONYMOUS:
-            return True
-        given = request.headers.get(_HEADER) or request.query_params.get(_PARAMETER) or ""
-        wanted = (self._values[level], self._values[Level.ADMIN])
-        # Both are compared in full, whatever the first gives: the time taken reveals nothing.
-        matches = [hmac.compare_digest(given.encode(), key.encode()) for key in wanted]
-        return any(matches)
-
-
-def _create(path: Path) -> str:
-    text = json.dumps({level.value: secrets.token_urlsafe(_KEY_BYTES) for level in _KEYED}, indent=1)
-    write_private(path, text)
-    return text
-
-
-def _key(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise TypeError
-    return value
 
 
 @functools.lru_cache(_KNOWN_HOSTS)

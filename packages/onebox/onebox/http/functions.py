@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebox.faults import HostFaults, HostPoint, no_faults
 from onebox.host_json import Http
-from onebox.http.access import Level
+from onebox.http.keys import Level
 from onebox.http.messages import (
     BodyTooLargeError,
     declares_more,

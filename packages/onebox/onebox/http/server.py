@@ -20,9 +20,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebox import CannotStartError, __version__
 from onebox.clock import Clock
-from onebox.http.access import Browsers, Keys, Level
+from onebox.http.access import Browsers
 from onebox.http.connections import KEEP_ALIVE_SECONDS, Config, ConnectionLimits, Protocol
 from onebox.http.functions import Endpoint, HttpFunctions
+from onebox.http.keys import Keys, Level
 from onebox.http.messages import raw_path
 from onebox.triggers.manual import ManualTriggers
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function

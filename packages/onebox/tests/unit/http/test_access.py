@@ -1,11 +1,7 @@
-import json
-from pathlib import Path
-
 import pytest
 from starlette.requests import Request
 
-from onebox import CannotStartError
-from onebox.http.access import Browsers, Keys, Level, is_loopback
+from onebox.http.access import Browsers, is_loopback
 
 
 def request(path: str = "/api/x", method: str = "GET", **headers: str) -> Request:
@@ -111,23 +107,3 @@ def test_names_that_only_mean_this_machine() -> None:
     assert is_loopback("::1")
     assert not is_loopback("0.0.0.0")  # noqa: S104 # as above
     assert not is_loopback("")
-
-
-@pytest.mark.parametrize("left", ["", " \n"])
-def test_an_empty_key_file_gets_new_keys(tmp_path: Path, left: str) -> None:
-    path = tmp_path / "keys.json"
-    path.write_text(left)
-    keys = Keys.kept_in(path)
-    assert path.stat().st_mode & 0o777 == 0o600
-    written = json.loads(path.read_text())
-    assert keys.system == written["system"]
-    assert Keys.kept_in(path).let_in(request(x_functions_key=written["function"]), Level.FUNCTION)
-
-
-@pytest.mark.parametrize("text", ["{", "[]", "1", '{"function": "f", "system": ""}', '{"function": 1}'])
-def test_a_broken_key_file_stops_the_start_and_stays(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "keys.json"
-    path.write_text(text)
-    with pytest.raises(CannotStartError, match="must be a JSON object with a key for each of"):
-        Keys.kept_in(path)
-    assert path.read_text() == text

@@ -1,0 +1,82 @@
+"""Keys that `onebox keys` has made, each with the role that the app gives it."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from scripts.processes import running
+from tests.support.app import System, operation
+from tests.support.azurite import Storage
+from tests.support.target import Target
+
+ROLES = ("caller", "reader", "operator")
+CHANGES = "/api/operations/op-of-nobody/cancel"
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A key of each role, of the data folder in which `locked` starts."""
+    data = folder_of(tmp_path_factory) / "data"
+    command = [sys.executable, "-m", "onebox", "keys", "add", "--data", str(data)]
+    return {
+        role: subprocess.check_output([*command, f"a-{role}", "--role", role], text=True).strip()
+        for role in ROLES
+    }
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["one process", "a worker process"])
+def locked(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    keys: dict[str, str],  # noqa: ARG001 # made before the start
+    azurites: Callable[[str], Storage],
+    target: Target,
+) -> Iterator[System]:
+    """The app with `--auth`."""
+    system = System(
+        folder_of(tmp_path_factory),
+        target,
+        AzureWebJobsStorage=azurites("roles").connection_string,
+        FUNCTIONS_WORKER_PROCESS_COUNT=str(request.param),
+    )
+    system.server.command.append("--auth")
+    with running(system.server):
+        yield system
+    system.client.close()
+
+
+def folder_of(factory: pytest.TempPathFactory) -> Path:
+    folder = factory.getbasetemp() / "roles"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("role", "statuses"),
+    [("caller", (202, 403, 403)), ("reader", (403, 200, 403)), ("operator", (202, 200, 404))],
+)
+def test_a_key_does_what_its_role_may(
+    locked: System, keys: dict[str, str], key: str, role: str, statuses: tuple[int, int, int]
+) -> None:
+    submits, lists, changes = statuses
+
+    def answer(method: str, path: str, **more: object) -> httpx.Response:
+        return locked.client.request(method, path, headers={"x-functions-key": keys[role]}, **more)  # type: ignore[arg-type]
+
+    submitted = answer("POST", "/api/operations", json=operation(f"{key}-{role}", "/ok"))
+    assert submitted.status_code == submits
+    if submits == httpx.codes.ACCEPTED:
+        assert answer("GET", submitted.headers["Location"]).status_code == httpx.codes.OK
+    assert answer("GET", "/api/operations").status_code == lists
+    changed = answer("POST", CHANGES)
+    assert changed.status_code == changes
+    assert answer("GET", "/runtime/webhooks/durabletask/instances").status_code == httpx.codes.UNAUTHORIZED
+
+
+def test_without_a_key_nothing_is_answered(locked: System) -> None:
+    assert locked.client.get("/api/operations").status_code == httpx.codes.UNAUTHORIZED
+    assert locked.client.get("/api/health").status_code == httpx.codes.OK
