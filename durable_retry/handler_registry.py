@@ -1,8 +1,9 @@
 """The handlers of this process, by name."""
 
 import importlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel
@@ -52,9 +53,9 @@ def find_handler(name: str) -> Handler | None:
     return _handlers.get(name)
 
 
-def registered_handlers() -> tuple[Handler, ...]:
+def registered_handlers() -> Mapping[str, Handler]:
     """Return all handlers, by name."""
-    return tuple(_handlers[name] for name in sorted(_handlers))
+    return MappingProxyType(_handlers)
 
 
 def load_handlers(modules: Iterable[str]) -> None:

@@ -22,10 +22,11 @@ from durable_retry.engine.base.json_input import json_problems
 from durable_retry.engine.base.names import CALL, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.envelope import ParsedEnvelope
+from durable_retry.engine.operations.submission import parse, resolve
 from durable_retry.executor_guard import execution_of
 from durable_retry.services.operations import control
-from durable_retry.services.operations.submit import KeyReused, Naming, Replayed, parse, resolve, submit
-from durable_retry.settings.configuration import function_name
+from durable_retry.services.operations.submit import KeyReused, Replayed, caller_naming, submit
+from durable_retry.settings.configuration import function_name, targets
 
 type Context = task.OrchestrationContext | df.DurableOrchestrationContext
 """What an orchestrator gets, in the native or in the first style of the SDK."""
@@ -132,8 +133,8 @@ class Operations:
             InvalidInputError: With every mistake, or because the key belongs to another request.
             TaskHubUnavailableError: It is not known to be started; with a key, submitting again is safe.
         """
-        submission = parse(ParsedEnvelope(operation_document(operation)), Naming())
-        resolved = resolve(submission, source=SOURCE, now=clock.now())
+        submission = parse(ParsedEnvelope(operation_document(operation)), caller_naming(), targets())
+        resolved = resolve(submission, targets(), source=SOURCE, now=clock.now())
         result = await submit(TaskHub(self.hub), resolved, is_new_key=submission.is_new_key)
         if isinstance(result, KeyReused):
             raise InvalidInputError([Problem("/key", "the key belongs to another request")])

@@ -23,7 +23,7 @@ from durable_retry import clock
 from durable_retry.engine.base.names import FORM, OperationState
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.naming import explicit_scope
+from durable_retry.engine.operations.naming import ScopedKey, explicit_scope
 from durable_retry.engine.operations.operation import OperationInput, operation_from
 from durable_retry.engine.operations.request import OperationRequest
 from durable_retry.engine.operations.steps import StepRecord, shown
@@ -192,7 +192,8 @@ def _config_text(config: str | Path | None, dependency: str) -> str:
 
 def _required_handler(handler: str | HandlerFunction) -> Handler:
     named = find_handler(handler) if isinstance(handler, str) else None
-    found = named or next((each for each in registered_handlers() if each.function is handler), None)
+    known = registered_handlers().values()
+    found = named or next((each for each in known if each.function is handler), None)
     if found is None:
         raise LookupError(f"no handler {handler!r} is registered; import the module that registers it")
     return found
@@ -209,7 +210,7 @@ def _operation_for_handler(
     handler.input_model.model_validate(document)
     request = validated(OperationRequest, body)
     return operation_from(
-        request, dependency, key=key, scope=explicit_scope(""), source="test", now=clock.now()
+        request, dependency, ScopedKey(explicit_scope(""), key), source="test", now=clock.now()
     )
 
 

@@ -10,9 +10,10 @@ from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEU
 from durable_retry.engine.operations.envelope import EventName, ParsedEnvelope
 from durable_retry.engine.operations.naming import ScopedKey, event_scope, explicit_scope, visible
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.submission import Submission, resolve
 from durable_retry.engine.sources.arrivals import Arrival
-from durable_retry.services.operations.submit import Submission, resolve
 from durable_retry.services.sources import Refusal, keep_refused
+from durable_retry.settings.configuration import targets
 from durable_retry.settings.sources import max_dequeue_count
 from durable_retry.stores.storage.queues import delete_taken, send_message, take_left
 
@@ -36,7 +37,7 @@ async def enqueue(submission: Submission, now: datetime) -> OperationInput:
         MessageRefusedError: It is too large for a message.
     """
     named = replace(submission, name=_name_in_queue(submission.name))
-    operation = resolve(named, source=QUEUE_SOURCE, now=now)
+    operation = resolve(named, targets(), source=QUEUE_SOURCE, now=now)
     await send_message(OPERATIONS_QUEUE, json.dumps(message_of(named)))
     return operation
 

@@ -27,6 +27,7 @@ from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.envelope import parse_envelope
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.submission import Naming, UnknownTargetError, parse, resolve
 from durable_retry.engine.sources.arrivals import (
     Arrival,
     Backpressure,
@@ -37,16 +38,8 @@ from durable_retry.engine.sources.arrivals import (
     read_message,
 )
 from durable_retry.errors import TaskHubUnavailableError
-from durable_retry.services.operations.submit import (
-    KeyReused,
-    Naming,
-    Started,
-    UnknownTargetError,
-    parse,
-    resolve,
-    submit,
-)
-from durable_retry.settings.configuration import app_settings
+from durable_retry.services.operations.submit import KeyReused, Started, submit
+from durable_retry.settings.configuration import app_settings, targets
 from durable_retry.settings.sources import IntakeSettings, intake_settings
 from durable_retry.stores.dead_letters.records import keep_message
 from durable_retry.stores.operations.status import document_of
@@ -280,8 +273,8 @@ class Intake:
         """
         document = read_message(arrival.body, max_bytes=app_settings().max_body_bytes)
         naming = Naming(fields=tuple(self.settings.pointers_for(arrival.source)), own=arrival.name)
-        submission = parse(parse_envelope(document), naming, arrival.trace)
-        return resolve(submission, source=arrival.source, now=clock.now())
+        submission = parse(parse_envelope(document), naming, targets(), arrival.trace)
+        return resolve(submission, targets(), source=arrival.source, now=clock.now())
 
     async def _submit_arrival(
         self, hub: TaskHub, arrival: Arrival, operation: OperationInput

@@ -30,6 +30,7 @@ from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.naming import ScopedKey
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
+from durable_retry.engine.operations.submission import Naming, UnknownTargetError, parse, resolve
 from durable_retry.engine.workflows.references import (
     References,
     SagaRequest,
@@ -37,17 +38,8 @@ from durable_retry.engine.workflows.references import (
     references_in_operation,
 )
 from durable_retry.engine.workflows.shapes import BatchRequest, SagaStep
-from durable_retry.services.operations.submit import (
-    KeyReused,
-    Naming,
-    Replayed,
-    Started,
-    UnknownTargetError,
-    parse,
-    resolve,
-    submit,
-)
-from durable_retry.settings.configuration import app_settings
+from durable_retry.services.operations.submit import KeyReused, Replayed, Started, submit
+from durable_retry.settings.configuration import app_settings, targets
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation
 from durable_retry.stores.operations.results import whole_result
 from durable_retry.stores.operations.status import find_status
@@ -94,8 +86,8 @@ class WorkflowRequest:
             InvalidInputError: With everything else that is wrong with it.
         """
         naming = Naming(tenant=self.tenant, own=ScopedKey(f"source:{self.source}", f"{self.id}.{place}"))
-        submission = parse(ParsedEnvelope(document), naming, self.trace)
-        return resolve(submission, source=self.source, now=now, unknown=unknown)
+        submission = parse(ParsedEnvelope(document), naming, targets(), self.trace)
+        return resolve(submission, targets(), source=self.source, now=now, unknown=unknown)
 
 
 def batch_items(workflow: WorkflowRequest, request: BatchRequest, now: datetime) -> list[Item]:
@@ -272,7 +264,8 @@ async def begin_call(hub: TaskHub, document: Any, instance: str, now: datetime) 
     """
     naming = Naming(own=ScopedKey(f"source:{CALL_SOURCE}", instance))
     try:
-        operation = resolve(parse(ParsedEnvelope(document), naming), source=CALL_SOURCE, now=now)
+        submission = parse(ParsedEnvelope(document), naming, targets())
+        operation = resolve(submission, targets(), source=CALL_SOURCE, now=now)
     except InvalidInputError as error:
         return {"problems": [problem.to_json() for problem in error.problems]}
     if isinstance(await submit(hub, replace(operation, reports_to=instance)), KeyReused):

@@ -17,6 +17,7 @@ from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.validation import Problem
 from durable_retry.engine.config.dependencies_file import Config, ConfigError, key_path, parse_config
 from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.operations.submission import Targets
 from durable_retry.handler_registry import HandlerSetupError, load_handlers, registered_handlers
 from durable_retry.settings.alerts import AlertSettings, alert_settings
 from durable_retry.settings.app import AppSettings
@@ -318,6 +319,11 @@ def find_dependency(name: str) -> Dependency | None:
     return dependencies().dependencies.get(name)
 
 
+def targets() -> Targets:
+    """Return what the operations of this process may name."""
+    return Targets(dependencies().dependencies, registered_handlers(), platform_queue_prefixes())
+
+
 def masking_of(dependency: str | None) -> Masking:
     """Return the rules for what people see of a dependency; without one, or an unknown one, the defaults."""
     found = None if dependency is None else find_dependency(dependency)
@@ -351,7 +357,7 @@ def _check_handlers(config: Config) -> None:
         f"handler {handler.name!r} in {handler.function.__module__} names the dependency "
         f"{handler.dependency!r}, which {file} lacks: add [dependencies.{handler.dependency}] there, "
         "or do not load that module"
-        for handler in registered_handlers()
+        for handler in registered_handlers().values()
         if handler.dependency not in config.dependencies
     ]
     if mistakes:

@@ -57,12 +57,13 @@ from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.limits.settings import LimitSettings, shared_limits_at
 from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.naming import ScopedKey
+from durable_retry.engine.operations.submission import Naming, parse, resolve
 from durable_retry.engine.outbox import signed_headers
 from durable_retry.errors import TaskHubUnavailableError
-from durable_retry.services.operations.submit import Naming, parse, resolve, submit
+from durable_retry.services.operations.submit import submit
 from durable_retry.services.upkeep.starting import seconds_without_a_start
 from durable_retry.settings.alerts import AlertSettings, Format, Receiver, Thresholds, Webhook, alert_settings
-from durable_retry.settings.configuration import api_path, dependencies
+from durable_retry.settings.configuration import api_path, dependencies, targets
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import count_dead_letters
@@ -334,7 +335,8 @@ async def _start_operation(hub: TaskHub, alert: Alert, webhook: Webhook, now: da
     document = {"dependency": webhook.dependency, "request": call}
     try:
         naming = Naming(own=ScopedKey(f"source:{SOURCE}", alert.id))
-        await submit(hub, resolve(parse(ParsedEnvelope(document), naming), source=SOURCE, now=now))
+        submission = parse(ParsedEnvelope(document), naming, targets())
+        await submit(hub, resolve(submission, targets(), source=SOURCE, now=now))
     except InvalidInputError as error:
         return Failure(f"{AlertSettings.name_of('alert_webhook')} cannot be used: {error}", is_final=True)
     except TaskHubUnavailableError:

@@ -35,7 +35,7 @@ from durable_retry.engine.base.validation import (
     pointer_of,
 )
 from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.operations.naming import key_or_hash, operation_id_for, outbox_id_for
+from durable_retry.engine.operations.naming import ScopedKey, key_or_hash, operation_id_for, outbox_id_for
 from durable_retry.engine.operations.request import OperationRequest, fingerprint
 from durable_retry.engine.retry.policy import (
     RetryPolicy,
@@ -186,22 +186,18 @@ def digest_of(written: Mapping[str, Any]) -> str:
 def operation_from(
     request: OperationRequest,
     dependency: Dependency,
+    name: ScopedKey,
     *,
-    key: str,
-    scope: str,
     source: str,
     now: datetime,
-    replay_of: str | None = None,
     trace: TraceContext | None = None,
 ) -> OperationInput:
     """Resolve what an operation starts with.
 
     Args:
         dependency: The one that it names, or that its handler names.
-        key: Idempotency key.
-        scope: Sets keys apart, see `operation_id_for`.
+        name: What its id is derived from.
         source: `http`, `queue`, ...
-        replay_of: The dead letter that it replays; None for a first run.
         trace: Where in a trace the caller stands; None when nobody traces it.
 
     Raises:
@@ -211,8 +207,8 @@ def operation_from(
     policy = _policy_of_request(request, dependency)
     call = None if request.request is None else request.request.to_json()
     return OperationInput(
-        operation_id=operation_id_for(scope, key),
-        key=key,
+        operation_id=operation_id_for(name.scope, name.key),
+        key=name.key,
         source=source,
         dependency=dependency.name,
         fingerprint=_fingerprint_of_request(request, call, dependency),
@@ -226,7 +222,6 @@ def operation_from(
         input=request.input,
         correlation_id=request.correlation_id,
         on_success=tuple(event.to_json() for event in request.on_success),
-        replay_of=replay_of,
         trace=trace,
     )
 

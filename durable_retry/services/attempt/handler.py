@@ -15,6 +15,7 @@ from durable_retry.engine.base.json_input import plain_json
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.steps import StepStoppedError
+from durable_retry.engine.operations.submission import event_problems
 from durable_retry.engine.retry.classify import (
     Classification,
     classify_failure,
@@ -29,7 +30,7 @@ from durable_retry.handlers import Outcome, Throttled, Transient
 from durable_retry.services.attempt.call import Calls, ChangeStep, StepInterrupted, may_repeat_work
 from durable_retry.services.attempt.http_client import EscapedBaseUrlError
 from durable_retry.services.attempt.http_request import Plan, error_line
-from durable_retry.services.operations.submit import event_problems
+from durable_retry.settings.configuration import targets
 from durable_retry.stores.operations.steps import change_step
 from durable_retry.stores.operations.writes import count_start
 from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER
@@ -194,7 +195,7 @@ def _result_document(returned: Any) -> dict[str, Any]:
     if writes := [write.to_json() for write in outcome.writes]:
         result["writes"] = writes
     if events := tuple(outcome.events):
-        problems = list(event_problems(events, "events"))
+        problems = list(event_problems(events, "events", targets()))
         if problems:
             raise InvalidInputError(problems)
         result["events"] = [event.to_json() for event in events]

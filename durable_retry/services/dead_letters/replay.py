@@ -47,14 +47,15 @@ from durable_retry.engine.operations.document import OperationReplay
 from durable_retry.engine.operations.idempotency import RecordState, state_of
 from durable_retry.engine.operations.naming import visible
 from durable_retry.engine.operations.operation import OperationInput, without_credentials
+from durable_retry.engine.operations.submission import check_target
 from durable_retry.engine.sources.arrivals import DATA_PREFIX, Arrival
 from durable_retry.engine.workflows.references import refuse_unfilled
 from durable_retry.errors import NoSuchEventError, TaskHubUnavailableError
 from durable_retry.facts import report
-from durable_retry.services.operations.submit import KeyReused, check_target, submit
+from durable_retry.services.operations.submit import KeyReused, submit
 from durable_retry.services.outbox import resend, was_resent
 from durable_retry.services.sources import intake
-from durable_retry.settings.configuration import masking_of
+from durable_retry.settings.configuration import masking_of, targets
 from durable_retry.stores.dead_letters.intents import Intent, Purpose, finish_change, intents_of
 from durable_retry.stores.dead_letters.records import (
     begin_move,
@@ -269,7 +270,7 @@ def _of_operation(record: DeadLetterRecord, edits: ReplayBody, now: datetime) ->
     """Give the operation its key, policy and time limits again, the time counted from now."""
     kept = OperationInput.from_json(record.operation or {})
     edited = edited_operation(record, edits)
-    check_target(edited)
+    check_target(edited, targets())
     operation = replace(
         kept.restarted(now),
         request=None if edited.request is None else edited.request.to_json(),

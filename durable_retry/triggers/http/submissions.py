@@ -23,10 +23,9 @@ from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE, TraceContext
 from durable_retry.engine.operations.document import AcceptedOperation, OperationDocument
 from durable_retry.engine.operations.envelope import ParsedEnvelope, parse_envelope
-from durable_retry.engine.operations.operation import (
-    OperationInput,
-)
+from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.request import OperationRequest, parse_key
+from durable_retry.engine.operations.submission import Submission, parse, resolve
 from durable_retry.errors import MessageRefusedError
 from durable_retry.http.answers import (
     REPLAYED,
@@ -53,17 +52,15 @@ from durable_retry.http.routes import (
 from durable_retry.services.operations.control import end_within, ended_document
 from durable_retry.services.operations.submit import (
     KeyReused,
-    Naming,
     Replayed,
     Started,
-    Submission,
     SubmitResult,
-    parse,
-    resolve,
+    caller_naming,
     submit,
 )
 from durable_retry.services.queue import enqueue
 from durable_retry.services.sources import http_admission
+from durable_retry.settings.configuration import targets
 
 routes = Routes("operations")
 
@@ -85,8 +82,8 @@ def read_submission(request: func.HttpRequest) -> Submission:
         BodyTooLargeError: The body is over the limit.
         InvalidInputError: With every mistake; pointers lead into what was posted.
     """
-    naming = Naming(tenant=tenant_of(request), key=key_of(request))
-    return parse(_read_envelope(request), naming, trace_of(request))
+    naming = caller_naming(tenant_of(request), key_of(request))
+    return parse(_read_envelope(request), naming, targets(), trace_of(request))
 
 
 MAX_WAIT_SECONDS: Final = 30
@@ -154,7 +151,7 @@ def _read_envelope(request: func.HttpRequest) -> ParsedEnvelope:
 async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> func.HttpResponse:
     """Submit an operation."""
     submission = read_submission(req)
-    operation = resolve(submission, source=SOURCE, now=clock.now())
+    operation = resolve(submission, targets(), source=SOURCE, now=clock.now())
     if who.known_name is not None:
         operation = replace(operation, submitted_by=who.known_name)
     admission = http_admission()

@@ -9,8 +9,8 @@ import pytest
 
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.operations.envelope import parse_envelope
+from durable_retry.engine.operations.submission import Naming, Targets, parse
 from durable_retry.engine.sources.arrivals import Arrival, read_message
-from durable_retry.services.operations.submit import Naming, parse
 from durable_retry.services.queue import message_of
 from durable_retry.triggers.http import workflows
 from durable_retry.triggers.http.submissions import read_submission
@@ -59,7 +59,7 @@ def test_what_is_enqueued_keeps_its_place_and_its_name(document: Any) -> None:
     message = json.dumps(message_of(submission)).encode()
     arrival = Arrival(source="queue", body=message, native_id="m-1")
     envelope = parse_envelope(read_message(arrival.body, max_bytes=10_000))
-    parsed = parse(envelope, Naming(own=arrival.name), arrival.trace)
+    parsed = parse(envelope, Naming(own=arrival.name), Targets({}, {}, ()), arrival.trace)
     assert (parsed.trace, parsed.name) == (CALLER, submission.name)
 
 

@@ -18,7 +18,7 @@ from durable_retry.engine.base.names import FINISHED, FORM
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.config.dependency import Dependency, IdempotencySettings
-from durable_retry.engine.operations.naming import operation_id_for, outbox_id_for, run_of
+from durable_retry.engine.operations.naming import ScopedKey, operation_id_for, outbox_id_for, run_of
 from durable_retry.engine.operations.operation import (
     CONTENT_BYTES,
     OperationInput,
@@ -181,7 +181,7 @@ BODY = {
 
 def submitted(dependency: Dependency = PAYMENTS, **changes: Any) -> OperationInput:
     request = parse_operation(BODY | changes)
-    return operation_from(request, dependency, key="evt-1", scope="explicit", source="http", now=NOON)
+    return operation_from(request, dependency, ScopedKey("explicit", "evt-1"), source="http", now=NOON)
 
 
 def problems_of(dependency: Dependency = PAYMENTS, **changes: Any) -> tuple[Problem, ...]:
@@ -245,15 +245,12 @@ def test_the_fingerprint_may_cover_chosen_parts_only() -> None:
 def test_a_handlers_fingerprint_is_its_name_and_input() -> None:
     def of(handler: str, input_: Any) -> OperationInput:
         request = parse_operation({"handler": handler, "input": input_})
-        return operation_from(
-            request, PAYMENTS, key="k", scope="s", source="queue", now=NOON, replay_of="dl-1"
-        )
+        return operation_from(request, PAYMENTS, ScopedKey("s", "k"), source="queue", now=NOON)
 
     assert of("a", {"x": 1}).fingerprint == of("a", {"x": 1.0}).fingerprint
     assert of("a", {"x": 1}).fingerprint != of("b", {"x": 1}).fingerprint
     assert of("a", {"x": 1}).fingerprint != of("a", {"x": 2}).fingerprint
     assert (of("a", 1).handler, of("a", 1).request, of("a", 1).input) == ("a", None, 1)
-    assert of("a", 1).replay_of == "dl-1"
 
 
 @pytest.mark.parametrize("run", [1, 2, 1_795_262_400_000])

@@ -1,0 +1,280 @@
+"""A submission as data: parsed, named by its key, and resolved against what the app is configured with.
+
+    submission = parse(parse_envelope(document), naming, targets)
+    operation = resolve(submission, targets, source="http", now=now)
+
+Every way in uses these two: HTTP, message sources, batches, sagas, calls, alerts. A replay keeps its key and
+policy, and uses `check_target`.
+
+    InvalidInputError
+    └── UnknownTargetError      this app has no such dependency or handler
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ValidationError
+
+from durable_retry.engine.base.text import Secret
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    Problem,
+    did_you_mean,
+    pointer_of,
+    problems_of,
+)
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.operations.envelope import ParsedEnvelope
+from durable_retry.engine.operations.naming import ScopedKey, event_name, explicit_scope, fields_name
+from durable_retry.engine.operations.operation import OperationInput, operation_from
+from durable_retry.engine.operations.request import Event, OperationRequest, parse_operation
+
+
+class UnknownTargetError(InvalidInputError):
+    """The operation names a dependency or handler that this app does not have."""
+
+
+class HandlerTarget(Protocol):
+    """A handler, as far as a submission to it is checked."""
+
+    @property
+    def dependency(self) -> str:
+        """The name of the dependency whose policy and circuit it uses."""
+
+    @property
+    def input_model(self) -> type[BaseModel]:
+        """The model that the operation's `input` must fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What the operations of an app may name.
+
+    Attributes:
+        dependencies: Those of `dependencies.toml`, by name.
+        handlers: Those that are registered, by name.
+        platform_queues: Prefixes of the queues that no event may go to.
+    """
+
+    dependencies: Mapping[str, Dependency]
+    handlers: Mapping[str, HandlerTarget]
+    platform_queues: tuple[str, ...]
+
+    def dependency(self, name: str) -> Dependency:
+        """Return a dependency.
+
+        Raises:
+            UnknownTargetError: There is none of this name.
+        """
+        if name not in self.dependencies:
+            raise UnknownTargetError([self.missing_dependency(name)])
+        return self.dependencies[name]
+
+    def handler(self, name: str) -> HandlerTarget:
+        """Return a handler.
+
+        Raises:
+            UnknownTargetError: There is none of this name.
+        """
+        if name not in self.handlers:
+            raise UnknownTargetError([self.missing_handler(name)])
+        return self.handlers[name]
+
+    def missing_dependency(self, name: str) -> Problem:
+        """Return the mistake of a body that names a dependency that is not there."""
+        guess = did_you_mean(name, list(self.dependencies))
+        return Problem("/dependency", f"no dependency has the name {name}{guess}")
+
+    def missing_handler(self, name: str) -> Problem:
+        """Return the mistake of a body that names a handler that is not there."""
+        return Problem("/handler", f"no handler has the name {name}{did_you_mean(name, list(self.handlers))}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Naming:
+    """What may name a submission, beside the key in its body.
+
+    Attributes:
+        own: The name that its source gives it, such as a message id, or one that was generated.
+        is_new: Whether `own` was generated just now, so that nothing can have used it.
+        tenant: The tenant of the caller; "" when there is one tenant.
+        key: The caller's, of the header Idempotency-Key; None without one.
+        fields: JSON pointers into the body; the key is made of the values there. Empty where ids are trusted.
+    """
+
+    own: ScopedKey
+    is_new: bool = False
+    tenant: str = ""
+    key: str | None = None
+    fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A parsed submission.
+
+    Attributes:
+        request: Validated in its form.
+        name: What the operation's id is derived from.
+        envelope: The body as it was sent, and the event that it came in; None when it was made here.
+        trace: The trace context of the event, else of the caller; None when it is not traced.
+        is_new_key: Whether the key was generated just now, so that nothing can have used it.
+    """
+
+    request: OperationRequest
+    name: ScopedKey
+    envelope: ParsedEnvelope | None = None
+    trace: TraceContext | None = None
+    is_new_key: bool = False
+
+
+def parse(
+    envelope: ParsedEnvelope, naming: Naming, targets: Targets, trace: TraceContext | None = None
+) -> Submission:
+    """Parse an operation's body and name it.
+
+    The name is the first of: the key of body or header, the fields that the settings choose, the event's
+    source and id, the source's own name.
+
+    Args:
+        envelope: The body, and the event that it came in.
+        naming: What may name it.
+        targets: A body whose form is wrong has its unknown names reported, too.
+        trace: The trace context of the caller.
+
+    Raises:
+        InvalidInputError: With every mistake; pointers lead into what was sent.
+    """
+    try:
+        request = parse_operation(envelope.payload)
+    except InvalidInputError as error:
+        problems = [*error.problems, *_unknown_names(envelope.payload, targets)]
+        raise InvalidInputError(
+            Problem(envelope.place + problem.pointer, problem.detail) for problem in problems
+        ) from None
+    name = _name_of_submission(request, envelope, naming)
+    is_new_key = naming.is_new and name is naming.own
+    return Submission(request, name, envelope, envelope.trace or trace, is_new_key)
+
+
+def _name_of_submission(request: OperationRequest, envelope: ParsedEnvelope, naming: Naming) -> ScopedKey:
+    if None not in (request.key, naming.key) and request.key != naming.key:
+        raise InvalidInputError([Problem("/key", "differs from the header Idempotency-Key")])
+    key = request.key if naming.key is None else naming.key
+    if key is not None:
+        return ScopedKey(explicit_scope(naming.tenant), key)
+    if naming.fields:
+        return fields_name(envelope.payload, naming.fields)
+    if envelope.event is not None:
+        return event_name(envelope.event, naming.tenant)
+    return naming.own
+
+
+def _unknown_names(document: Any, targets: Targets) -> Iterator[Problem]:
+    """Check the names of a body whose form is wrong, as far as they can be read."""
+    fields = document if isinstance(document, dict) else {}
+    dependency, handler = fields.get("dependency"), fields.get("handler")
+    if isinstance(dependency, str) and dependency not in targets.dependencies:
+        yield targets.missing_dependency(dependency)
+    if isinstance(handler, str) and handler not in targets.handlers:
+        yield targets.missing_handler(handler)
+
+
+def resolve(
+    submission: Submission, targets: Targets, *, source: str, now: datetime, unknown: Collection[str] = ()
+) -> OperationInput:
+    """Return the operation that a submission starts.
+
+    Args:
+        targets: Its dependency's policy, time limits and key header become the operation's.
+        source: `http`, `queue`, ...
+        now: Aware UTC instant; the deadline counts from it.
+        unknown: JSON pointers of values that are known later: the handler checks them when it runs.
+
+    Raises:
+        UnknownTargetError: Its dependency or handler is not configured.
+        InvalidInputError: With everything else that is wrong with it.
+    """
+    dependency, found = _checked_target(submission.request, targets)
+    problems = [
+        problem for problem in found if not any(f"{problem.pointer}/".startswith(f"{at}/") for at in unknown)
+    ]
+    try:
+        operation = operation_from(
+            submission.request,
+            dependency,
+            submission.name,
+            source=source,
+            now=now,
+            trace=submission.trace,
+        )
+    except InvalidInputError as error:
+        raise InvalidInputError([*error.problems, *problems]) from None
+    if problems:
+        raise InvalidInputError(problems)
+    return operation
+
+
+def check_target(request: OperationRequest, targets: Targets) -> None:
+    """Check a request against today's configuration; for an operation that keeps its policy.
+
+    Raises:
+        UnknownTargetError: Its dependency or handler is not configured.
+        InvalidInputError: Its headers, input or events are not valid there.
+    """
+    _, problems = _checked_target(request, targets)
+    if problems:
+        raise InvalidInputError(problems)
+
+
+def _checked_target(request: OperationRequest, targets: Targets) -> tuple[Dependency, list[Problem]]:
+    """Return the dependency that a request calls, and what is wrong with the request there."""
+    handler = None if request.handler is None else targets.handler(request.handler)
+    dependency = targets.dependency((request.dependency or "") if handler is None else handler.dependency)
+    return dependency, [
+        *_header_problems(request, dependency),
+        *_input_problems(request, handler),
+        *event_problems(request.on_success, "on_success", targets),
+    ]
+
+
+def _header_problems(request: OperationRequest, dependency: Dependency) -> Iterator[Problem]:
+    """Refuse headers that would stand in for the dependency's credentials, or for the key."""
+    reserved = {name.lower() for name, value in dependency.headers.items() if isinstance(value, Secret)}
+    if dependency.auth is not None:
+        reserved.add(dependency.auth.header.lower())
+    if dependency.idempotency.header:
+        reserved.add(dependency.idempotency.header.lower())
+    for name in () if request.request is None else request.request.headers:
+        if name.lower() in reserved:
+            yield Problem(pointer_of("request", "headers", name), "is set by the app for this dependency")
+
+
+def _input_problems(request: OperationRequest, handler: HandlerTarget | None) -> Iterator[Problem]:
+    if handler is None:
+        return
+    try:
+        handler.input_model.model_validate(request.input)
+    except ValidationError as error:
+        for problem in problems_of(error, handler.input_model):
+            yield Problem(f"/input{problem.pointer}", problem.detail)
+
+
+def event_problems(events: Iterable[Event], member: str, targets: Targets) -> Iterator[Problem]:
+    """List the events whose target is unknown here, or not for others to send to.
+
+    Args:
+        events: Each valid in itself.
+        targets: Where events may go.
+    """
+    for index, event in enumerate(events):
+        if event.dependency is not None and event.dependency not in targets.dependencies:
+            pointer = pointer_of(member, index, "dependency")
+            yield Problem(pointer, f"no dependency has the name {event.dependency}")
+        # A message of a caller's there would be taken for one of the platform's own.
+        if event.queue is not None and event.queue.startswith(targets.platform_queues):
+            pointer = pointer_of(member, index, "queue")
+            yield Problem(pointer, "belongs to the task hub or the host: nobody else may send to it")

@@ -1,0 +1,201 @@
+"""What a submission becomes: its name, its operation, and every mistake in it."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pytest
+from pydantic import BaseModel
+
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.operations.envelope import ParsedEnvelope, parse_envelope
+from durable_retry.engine.operations.naming import ScopedKey, fields_name
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.request import parse_operation
+from durable_retry.engine.operations.submission import (
+    Naming,
+    Submission,
+    Targets,
+    UnknownTargetError,
+    check_target,
+    parse,
+    resolve,
+)
+from tests.support.builders import NOON
+
+CONFIG = """
+[dependencies.payments]
+base_url = "https://payments.example.com"
+headers = { X-Signed = "${SIGNATURE}", Accept = "application/json" }
+auth = { header = "X-Api-Key", value = "${KEY}" }
+retry = { max_attempts = 4 }
+"""
+CALL = {"dependency": "payments", "request": {"method": "POST", "path": "/charges", "json": {"a": 1}}}
+EVENT = {"specversion": "1.0", "id": "e-1", "source": "/orders", "type": "charge", "data": CALL}
+OWN = ScopedKey("source:queue/operations", "m-1")
+
+
+class Order(BaseModel):
+    amount: int
+
+
+@dataclass(frozen=True)
+class ShipOrder:
+    dependency: str = "payments"
+    input_model: type[BaseModel] = Order
+
+
+TARGETS: Final = Targets(
+    parse_config(CONFIG, {"SIGNATURE": "signature-1", "KEY": "key-12345"}).dependencies,
+    {"ship-order": ShipOrder()},
+    ("durableretry-", "azure-webjobs-"),
+)
+
+
+def parsed(
+    envelope: ParsedEnvelope, naming: Naming | None = None, trace: TraceContext | None = None
+) -> Submission:
+    return parse(envelope, naming or Naming(own=OWN), TARGETS, trace)
+
+
+def resolved(document: Any, scope: str = "key:", targets: Targets = TARGETS) -> OperationInput:
+    submission = Submission(parse_operation(document), ScopedKey(scope, "evt-1"))
+    return resolve(submission, targets, source="http", now=NOON)
+
+
+def pointers(document: dict[str, Any]) -> list[str]:
+    with pytest.raises(InvalidInputError) as caught:
+        resolved(document)
+    return [problem.pointer for problem in caught.value.problems]
+
+
+def test_an_operation_knows_its_policy_its_deadline_and_no_secret() -> None:
+    operation = resolved(CALL | {"deadline_seconds": 60.0})
+    assert operation.policy.max_attempts == 4
+    assert operation.deadline_at is not None
+    assert (operation.deadline_at - NOON).total_seconds() == 60
+    assert "key-12345" not in str(operation.to_json())
+    assert "signature-1" not in str(operation.to_json())
+
+
+def test_the_id_depends_on_scope_and_key_alone() -> None:
+    first = resolved(CALL)
+    other = CALL | {"request": {"method": "GET", "path": "/x"}}
+    second = resolved(other)
+    elsewhere = resolved(CALL, "key:b")
+    assert first.operation_id == second.operation_id != elsewhere.operation_id
+    assert first.fingerprint != second.fingerprint
+
+
+def test_an_unknown_dependency_is_reported_with_the_nearest_name() -> None:
+    with pytest.raises(UnknownTargetError, match="did you mean"):
+        resolved(CALL | {"dependency": "payment"})
+
+
+def test_a_body_of_wrong_form_has_its_unknown_names_reported_too() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parsed(ParsedEnvelope(CALL | {"dependency": "payment", "foo": 1}))
+    assert [problem.pointer for problem in caught.value.problems] == ["/foo", "/dependency"]
+    with pytest.raises(InvalidInputError) as caught:
+        parsed(ParsedEnvelope({"handler": "ship-ordre", "dependency": 3}))
+    assert "/handler" in [problem.pointer for problem in caught.value.problems]
+
+
+def test_an_unknown_handler_is_reported() -> None:
+    with pytest.raises(UnknownTargetError, match="ship-ordre"):
+        resolved({"handler": "ship-ordre", "input": {}})
+
+
+def test_a_handlers_input_is_held_to_its_model() -> None:
+    assert pointers({"handler": "ship-order", "input": {"amount": "x"}}) == ["/input/amount"]
+
+
+def test_a_handler_brings_its_dependency() -> None:
+    operation = resolved({"handler": "ship-order", "input": {"amount": 1}})
+    assert (operation.handler, operation.dependency) == ("ship-order", "payments")
+
+
+@pytest.mark.parametrize("name", ["x-api-key", "X-SIGNED", "Idempotency-key"])
+def test_headers_that_the_app_sets_are_refused(name: str) -> None:
+    request = {"method": "POST", "path": "/x", "headers": {name: "mine"}}
+    assert pointers(CALL | {"request": request}) == [f"/request/headers/{name}"]
+
+
+def test_mistakes_of_every_kind_are_reported_together() -> None:
+    document = {
+        **CALL,
+        "request": {"method": "POST", "path": "/x", "headers": {"X-Api-Key": "mine"}},
+        "retry": {"max_attempts": 9},
+        "on_success": [{"type": "t", "dependency": "nobody", "path": "/hook"}],
+    }
+    assert pointers(document) == [
+        "/retry/max_attempts",
+        "/request/headers/X-Api-Key",
+        "/on_success/0/dependency",
+    ]
+
+
+@pytest.mark.parametrize("queue", ["durableretry-control-00", "durableretry-workitems", "azure-webjobs-host"])
+def test_an_event_cannot_go_to_a_queue_of_the_platform(queue: str) -> None:
+    assert pointers(CALL | {"on_success": [{"type": "t", "queue": queue}]}) == ["/on_success/0/queue"]
+    resolved(CALL | {"on_success": [{"type": "t", "queue": "durable-events"}]})
+
+
+def key_of(document: Any, naming: Naming) -> str:
+    return parsed(parse_envelope(document), naming).name.key
+
+
+def test_the_key_is_the_first_of_the_callers_the_fields_the_events_and_the_sources() -> None:
+    pointer = "/request/json/a"
+    by_fields = Naming(own=OWN, fields=(pointer,))
+    assert key_of({**CALL, "key": "body"}, by_fields) == "body"
+    assert key_of(EVENT, replace(by_fields, key="header")) == "header"
+    assert key_of(EVENT, by_fields) == fields_name(CALL, [pointer]).key
+    assert key_of(EVENT, Naming(own=OWN)) == "/orders#e-1"
+    assert key_of(CALL, Naming(own=OWN)) == "m-1"
+
+
+def test_a_key_is_new_only_where_the_generated_one_is_used() -> None:
+    generated = Naming(own=OWN, is_new=True)
+    assert parsed(ParsedEnvelope(CALL), generated).is_new_key
+    assert not parsed(ParsedEnvelope(CALL | {"key": "body"}), generated).is_new_key
+    assert not parsed(ParsedEnvelope(CALL), Naming(own=OWN)).is_new_key
+
+
+def test_two_different_keys_in_header_and_body_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="differs from the header"):
+        key_of({**CALL, "key": "body"}, Naming(own=OWN, key="header"))
+    assert key_of({**CALL, "key": "same"}, Naming(own=OWN, key="same")) == "same"
+
+
+def test_mistakes_inside_an_event_have_pointers_into_the_event() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        key_of({**EVENT, "data": {**CALL, "surprise": 1}}, Naming(own=OWN))
+    assert [problem.pointer for problem in caught.value.problems] == ["/data/surprise"]
+
+
+def test_the_trace_context_of_an_event_goes_before_that_of_its_message() -> None:
+    event, message = (TraceContext(f"00-{name * 32}-{name * 16}-01") for name in "ab")
+    assert parsed(parse_envelope(EVENT | event.to_json()), trace=message).trace == event
+    assert parsed(parse_envelope(EVENT), trace=message).trace == message
+    assert parsed(parse_envelope(EVENT)).trace is None
+
+
+def test_another_configuration_gives_the_same_submission_another_operation() -> None:
+    """The configuration is an argument: nothing of the process is asked."""
+    payments = TARGETS.dependencies["payments"]
+    patient = replace(payments, retry=replace(payments.retry, max_attempts=9))
+    targets = replace(TARGETS, dependencies={"payments": patient})
+    assert resolved(CALL, targets=targets).policy.max_attempts == 9
+    with pytest.raises(UnknownTargetError):
+        resolved(CALL, targets=Targets({}, {}, ()))
+
+
+def test_an_operation_that_keeps_its_policy_is_checked_as_any_other() -> None:
+    check_target(parse_operation(CALL), TARGETS)
+    with pytest.raises(UnknownTargetError):
+        check_target(parse_operation(CALL | {"dependency": "nobody"}), TARGETS)
+    reserved = {"method": "POST", "path": "/x", "headers": {"X-Api-Key": "mine"}}
+    with pytest.raises(InvalidInputError, match="is set by the app"):
+        check_target(parse_operation(CALL | {"request": reserved}), TARGETS)
