@@ -170,10 +170,10 @@ class Instances:
         call = self._reasoned(action, instance_id, reason)
         if call is None:
             return Response(status_code=404)
-        refusal = self._refusal(instance_id) or self._misplaced(instance_id, action)
-        if refusal is not None:
-            return refusal
-        await call()
+        try:
+            await call()
+        except WrongStatusError as misplaced:
+            return problem(500, str(misplaced))  # the extension's client raises there
         return Response(status_code=202)
 
     async def _restart(self, request: Request, instance_id: str) -> Response:
@@ -199,21 +199,12 @@ class Instances:
             return JsonAnswer(output_of(state))
         return self.status(request, instance_id)
 
-    def _misplaced(self, instance_id: str, action: str) -> Response | None:
-        """500 for what does not fit the status, as in the extension, whose client raises there."""
-        state = self._hub.get(instance_id)
-        is_suspended = state is not None and state.status is Status.SUSPENDED
-        if state is None or action == "terminate" or is_suspended == (action == "resume"):
-            return None
-        name = status_name(state.status)
-        return problem(500, f"Cannot {action} orchestration instance in the {name} state.")
-
     def _reasoned(
         self, action: str, instance_id: str, reason: str | None
     ) -> Callable[[], Awaitable[None]] | None:
-        output = None if reason is None else json.dumps(reason)
         return {
-            "terminate": lambda: self._hub.terminate(instance_id, output, recursive=True),
+            # The reason is the output as it is, which may be no JSON.
+            "terminate": lambda: self._hub.terminate(instance_id, reason, recursive=True),
             "suspend": lambda: self._hub.suspend(instance_id, reason),
             "resume": lambda: self._hub.resume(instance_id, reason),
         }.get(action)

@@ -14,7 +14,7 @@ Read in DurableTask.AzureStorage and the Durable extension:
 - Messages come twice and overtake each other, and an activity may run on two machines at once.
 - A fetch whose answer is lost hides its messages for the visibility timeout; so does a host that dies
   (`dead_host`).
-- An event for an instance that has ended is refused. Whoever waits for an end asks every two seconds.
+- Whoever waits for an end asks every two seconds.
 
 `HubClasses` are those that a hub is made of: with its own terms its own classes, and nothing here runs.
 """
@@ -29,7 +29,6 @@ from typing import Any, Final, override
 from zlib import crc32
 
 import durabletask.internal.orchestrator_service_pb2 as pb
-import grpc
 
 from onebox.clock import Clock
 from onebox.hub.database import Transaction
@@ -42,7 +41,6 @@ from onebox.hub.invoker import InvocationLostError, Invoker
 from onebox.hub.model import (
     FencedError,
     InstanceExistsError,
-    InstanceFinishedError,
     Kind,
     Lane,
     Message,
@@ -51,7 +49,6 @@ from onebox.hub.model import (
     now_us,
 )
 from onebox.hub.reading import InstanceState, Live, Reader
-from onebox.hub.servicer import Servicer, value
 from onebox.hub.settings import AzureTerms
 from onebox.hub.taskhub import TaskHub
 from onebox.hub.turn import Rewound, Turn
@@ -326,18 +323,6 @@ def _execution(instance: InstanceState | None) -> tuple[str, Status] | None:
     return None if instance is None else (instance.execution_id, instance.status)
 
 
-class AzureServicer(Servicer):
-    """Refuses events for instances that have ended."""
-
-    @override
-    async def RaiseEvent(self, request: pb.RaiseEventRequest, context: Any) -> pb.RaiseEventResponse:
-        try:
-            await self._hub.raise_event(request.instanceId, request.name, value(request, "input"))
-        except InstanceFinishedError as ended:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(ended))
-        return pb.RaiseEventResponse()
-
-
 @dataclass(frozen=True)
 class HubClasses:
     """The classes that a hub is made of; the defaults are those of the hub's own terms."""
@@ -346,7 +331,6 @@ class HubClasses:
     workers: Callable[..., Workers] = Workers
     transaction: Callable[..., Transaction] = Transaction
     task_hub: Callable[..., TaskHub] = TaskHub
-    servicer: Callable[[TaskHub], Servicer] = Servicer
 
 
 def classes_for(terms: AzureTerms | None) -> HubClasses:
@@ -359,5 +343,4 @@ def classes_for(terms: AzureTerms | None) -> HubClasses:
         workers=partial(AzureWorkers, chances),
         transaction=partial(AzureTransaction, chances=chances),
         task_hub=partial(AzureTaskHub, chances),
-        servicer=AzureServicer,
     )

@@ -166,7 +166,7 @@ class Hub:
 
     async def _serve(self, tasks: TaskHub, serving: Callable[[], Awaitable[None]] | None) -> None:
         self._server = grpc.aio.server(options=_ANY_SIZE)
-        self._servicer = self._classes.servicer(tasks)
+        self._servicer = Servicer(tasks)
         _register(self._servicer, self._server)
         if self._socket is None:
             self._address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"

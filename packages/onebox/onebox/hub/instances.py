@@ -86,14 +86,18 @@ def raise_event(tx: Transaction, instance_id: str, name: str, data: str | None) 
 
 
 def suspend(tx: Transaction, instance_id: str, reason: str | None) -> None:
-    """Pause an instance; pausing a paused one changes nothing."""
-    if live_status(tx, instance_id) is not Status.SUSPENDED:
-        tx.post(instance_id, Kind.SUSPEND, events.suspended(tx.now_us, reason))
+    """Pause an instance that is not paused."""
+    status = live_status(tx, instance_id)
+    if status is Status.SUSPENDED:
+        raise WrongStatusError(instance_id, status, "running")
+    tx.post(instance_id, Kind.SUSPEND, events.suspended(tx.now_us, reason))
 
 
 def resume(tx: Transaction, instance_id: str, reason: str | None) -> None:
     """Let a paused instance go on."""
-    live_status(tx, instance_id)
+    status = live_status(tx, instance_id)
+    if status is not Status.SUSPENDED:
+        raise WrongStatusError(instance_id, status, "suspended")
     tx.post(instance_id, Kind.RESUME, events.resumed(tx.now_us, reason))
 
 

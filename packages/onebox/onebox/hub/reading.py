@@ -32,9 +32,7 @@ from onebox.hub.model import (
 _OVERHEAD_BYTES = 600  # of one entry, beside its history
 _NO_LIMIT = -1
 _KINDS: Final = {kind.value: kind for kind in Kind}  # quicker than to call the enumeration
-# A page also ends at this many characters of payload: a gRPC client refuses answers over 4 MB by default.
-_PAGE_CHARACTERS: Final = 2_000_000
-_LARGEST_PAGE: Final = 1_000
+_LARGEST_PAGE: Final = 1_000  # as of Azure's tables, which do not look at the bytes of a page either
 _SEPARATOR: Final = "|"
 _LONGEST_INSTANT: Final = 18  # digits that SQLite's integers hold
 
@@ -207,11 +205,6 @@ class InstanceState:
             return self.output
         failure = pb.TaskFailureDetails.FromString(self.failure)
         return f"{failure.errorType}: {failure.errorMessage}"
-
-    @property
-    def characters(self) -> int:
-        """How large its payloads are."""
-        return sum(len(text) for text in (self.input, self.output, self.custom_status) if text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,12 +395,10 @@ def _page_size(limit: int | None) -> int:
 def _page[T](items: Iterator[T], limit: int, token_of: Any) -> Page[T]:
     """Take a page from a cursor; only if there is one more does it have a token."""
     taken: list[T] = []
-    characters = 0
     for item in items:
-        if len(taken) == limit or characters > _PAGE_CHARACTERS:
+        if len(taken) == limit:
             return Page(taken, token_of(taken[-1]))
         taken.append(item)
-        characters += getattr(item, "characters", 0)
     return Page(taken, None)
 
 

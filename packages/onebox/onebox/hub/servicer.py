@@ -1,16 +1,14 @@
 """The gRPC face of the task hub: `TaskHubSidecarService`, as the SDK's clients call it. Only translates.
 
-Errors become statuses: InstanceNotFoundError NOT_FOUND, InstanceExistsError ALREADY_EXISTS, WrongStatusError
-FAILED_PRECONDITION, InvalidRequestError INVALID_ARGUMENT. An event or a command for a finished instance is
-accepted and has no effect, and so is the termination of one that does not exist, as in Microsoft's in-memory
-backend.
+Errors become statuses, as in the Durable extension: InstanceNotFoundError NOT_FOUND, InstanceExistsError
+ALREADY_EXISTS, InstanceFinishedError and WrongStatusError FAILED_PRECONDITION, InvalidRequestError
+INVALID_ARGUMENT.
 Workers do not connect here (`GetWorkItems` and its kin are unimplemented): the hub calls functions itself.
 """
 # ruff: noqa: N802 - the protocol names these methods
 
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -38,6 +36,7 @@ from onebox.hub.taskhub import TaskHub
 _CODES: dict[type[HubError], grpc.StatusCode] = {
     InstanceNotFoundError: grpc.StatusCode.NOT_FOUND,
     InstanceExistsError: grpc.StatusCode.ALREADY_EXISTS,
+    InstanceFinishedError: grpc.StatusCode.FAILED_PRECONDITION,
     WrongStatusError: grpc.StatusCode.FAILED_PRECONDITION,
     InvalidRequestError: grpc.StatusCode.INVALID_ARGUMENT,
     StoreUnwritableError: grpc.StatusCode.UNAVAILABLE,
@@ -102,30 +101,26 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
     @_refusing
     async def RaiseEvent(self, request: pb.RaiseEventRequest, _: _Context) -> pb.RaiseEventResponse:
         """Hand an external event to an instance."""
-        with suppress(InstanceFinishedError):
-            await self._hub.raise_event(request.instanceId, request.name, value(request, "input"))
+        await self._hub.raise_event(request.instanceId, request.name, value(request, "input"))
         return pb.RaiseEventResponse()
 
     @_refusing
     async def TerminateInstance(self, request: pb.TerminateRequest, _: _Context) -> pb.TerminateResponse:
         """End an instance."""
-        with suppress(InstanceFinishedError, InstanceNotFoundError):
-            output = value(request, "output")
-            await self._hub.terminate(request.instanceId, output, recursive=request.recursive)
+        output = value(request, "output")
+        await self._hub.terminate(request.instanceId, output, recursive=request.recursive)
         return pb.TerminateResponse()
 
     @_refusing
     async def SuspendInstance(self, request: pb.SuspendRequest, _: _Context) -> pb.SuspendResponse:
         """Pause an instance."""
-        with suppress(InstanceFinishedError):
-            await self._hub.suspend(request.instanceId, value(request, "reason"))
+        await self._hub.suspend(request.instanceId, value(request, "reason"))
         return pb.SuspendResponse()
 
     @_refusing
     async def ResumeInstance(self, request: pb.ResumeRequest, _: _Context) -> pb.ResumeResponse:
         """Let a paused instance go on."""
-        with suppress(InstanceFinishedError):
-            await self._hub.resume(request.instanceId, value(request, "reason"))
+        await self._hub.resume(request.instanceId, value(request, "reason"))
         return pb.ResumeResponse()
 
     @_refusing
@@ -345,9 +340,11 @@ def instance_response(instance: InstanceState | None, *, with_payloads: bool) ->
     """Return the answer to a request for one instance."""
     if instance is None:
         return pb.GetInstanceResponse(exists=False)
-    return pb.GetInstanceResponse(
-        exists=True, orchestrationState=orchestration_state(instance, with_payloads=with_payloads)
-    )
+    state = orchestration_state(instance, with_payloads=with_payloads)
+    if not with_payloads:  # In the extension only a list has the custom status all the same.
+        state.ClearField("customStatus")
+        state.ClearField("failureDetails")
+    return pb.GetInstanceResponse(exists=True, orchestrationState=state)
 
 
 def orchestration_state(instance: InstanceState, *, with_payloads: bool) -> pb.OrchestrationState:

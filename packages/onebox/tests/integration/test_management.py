@@ -4,6 +4,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from durabletask.client import TaskHubGrpcClient
 
 from scripts.processes import PLAIN_HTTP, eventually
 from tests.support.onebox.process import OneboxProcess
@@ -150,7 +151,7 @@ def test_events_reach_a_waiting_instance(api: httpx.Client) -> None:
     assert api.post("/instances/none/raiseEvent/go", json=1).status_code == 404
 
 
-def test_an_instance_is_suspended_resumed_and_terminated(api: httpx.Client) -> None:
+def test_an_instance_is_suspended_resumed_and_terminated(api: httpx.Client, onebox: OneboxProcess) -> None:
     start(api, "waits", "m-hold", None)
     until(api, "m-hold", "Running")
     assert api.post("/instances/m-hold/suspend", params={"reason": "lunch"}).status_code == 202
@@ -160,6 +161,10 @@ def test_an_instance_is_suspended_resumed_and_terminated(api: httpx.Client) -> N
     until(api, "m-hold", "Running")
     assert api.post("/instances/m-hold/terminate", params={"reason": "enough"}).status_code == 202
     assert until(api, "m-hold", "Terminated")["output"] == "enough"
+    with TaskHubGrpcClient(host_address=f"unix:{onebox.data / 'hub.sock'}") as client:
+        ended = client.get_orchestration_state("m-hold")
+    assert ended is not None
+    assert ended.serialized_output == "enough", "the reason as it is, which is no JSON"
     for action in ("suspend", "resume", "terminate"):
         assert api.post(f"/instances/m-hold/{action}").status_code == 410
         assert api.post(f"/instances/none/{action}").status_code == 404

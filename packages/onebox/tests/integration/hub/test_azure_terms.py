@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from durabletask import task
 from durabletask.entities import DurableEntity, EntityInstanceId
@@ -18,7 +17,7 @@ from onebox.hub import Hub, HubSettings
 from onebox.hub.azure_terms import Chances
 from onebox.hub.model import InstanceExistsError, Start, Status, now_us
 from onebox.hub.settings import AzureTerms
-from tests.support.onebox.backends import SDK_NOTICE, eventually, hub_backend, running_hub
+from tests.support.onebox.backends import SDK_NOTICE, eventually, running_hub
 from tests.support.onebox.durable_app import App
 
 pytestmark = SDK_NOTICE
@@ -248,14 +247,6 @@ async def test_of_two_starts_at_once_both_are_accepted_and_one_is_dropped(tmp_pa
             await hub.tasks.start(asked[0])
         instance = await hub.tasks.wait_finished("i")
         assert instance.output == str(4 * int(instance.input or ""))
-
-
-async def test_an_event_for_an_ended_instance_is_refused(tmp_path: Path, seen: Seen) -> None:
-    async with hub_backend(tmp_path, small_app(seen), settings=only()) as backend:
-        assert (await backend.run("doubled", input=1, instance_id="i")).runtime_status.name == "COMPLETED"
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await backend.client.raise_orchestration_event("i", "said", data=1)
-        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
 async def test_whoever_waits_asks_every_two_seconds(tmp_path: Path, seen: Seen) -> None:

@@ -142,10 +142,6 @@ async def test_terminates_with_an_output(backend: Backend) -> None:
     assert state.get_output() == "enough"
 
 
-async def test_terminating_nobody_is_no_error(backend: Backend) -> None:
-    await backend.client.terminate_orchestration("nobody")
-
-
 async def test_purges_by_id_what_is_finished(backend: Backend) -> None:
     finished = (await backend.run("no_steps", input=1)).instance_id
     assert (await backend.client.purge_orchestration(finished)).deleted_instance_count == 1

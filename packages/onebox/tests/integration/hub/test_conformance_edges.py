@@ -5,7 +5,7 @@ from typing import Any
 
 import grpc
 import pytest
-from durabletask.client import AsyncTaskHubGrpcClient, EntityQuery, OrchestrationQuery, OrchestrationStatus
+from durabletask.client import AsyncTaskHubGrpcClient, EntityQuery, OrchestrationQuery
 from durabletask.entities import EntityInstanceId
 
 from tests.support.onebox.backends import SDK_NOTICE, Backend, eventually
@@ -35,16 +35,6 @@ async def test_nobody_is_none_and_is_not_counted(backend: Backend) -> None:
     assert await backend.client.get_orchestration_state("nobody") is None
     assert (await backend.client.purge_orchestration("nobody")).deleted_instance_count == 0
     assert await backend.client.get_entity(EntityInstanceId("counter", "nobody")) is None
-
-
-async def test_commands_to_one_that_has_ended_change_nothing(backend: Backend) -> None:
-    instance_id = (await backend.run("no_steps", input="done")).instance_id
-    await backend.client.raise_orchestration_event(instance_id, "go", data=1)
-    await backend.client.suspend_orchestration(instance_id)
-    await backend.client.resume_orchestration(instance_id)
-    await backend.client.terminate_orchestration(instance_id, output="late")
-    state = await backend.finished(instance_id)
-    assert (state.runtime_status, state.get_output()) == (OrchestrationStatus.COMPLETED, "done")
 
 
 async def test_only_a_failed_one_can_be_rewound(backend: Backend) -> None:
