@@ -7,6 +7,9 @@ from typing import Any, Final, Self
 
 from durabletask.client import OrchestrationState, OrchestrationStatus
 
+ENDED_BADLY: Final = frozenset({OrchestrationStatus.FAILED, OrchestrationStatus.TERMINATED})
+"""`services.upkeep.failures` follows these up."""
+
 _NOTHING: Final = (None, "", "null", '""')
 """Payloads of instances that set none, on one backend or another."""
 
@@ -25,7 +28,7 @@ class Instance:
         input: Its input; what is no JSON object is its member `text`.
         custom_status: The last one set; None before the first turn.
         output: The return value; None while it runs.
-        failure: Why it failed; None unless it did.
+        failure: Why it failed or was terminated; None unless it was.
         unreadable: Why its custom status or output cannot be read; None when they can, or there are none.
     """
 
@@ -75,11 +78,22 @@ def _input_of_text(text: str | None) -> dict[str, Any]:
 
 
 def _failure_of_state(state: OrchestrationState) -> str | None:
-    """Return why an orchestration failed; on Azure Storage its output says so, as plain text."""
-    if state.runtime_status is not OrchestrationStatus.FAILED:
+    """Return why an orchestration failed or was terminated.
+
+    On Azure Storage its output says so, as plain text; the reason of a termination may be text in JSON.
+    """
+    if state.runtime_status not in ENDED_BADLY:
         return None
     message = None if state.failure_details is None else state.failure_details.message
-    return message or state.serialized_output or "the platform does not say why"
+    return message or _plain_text(state.serialized_output) or "the platform does not say why"
+
+
+def _plain_text(text: str | None) -> str | None:
+    try:
+        value = json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, str) else text
 
 
 def _unreadable_payload(state: OrchestrationState) -> str | None:

@@ -24,12 +24,9 @@ from durable_retry.engine.base.names import STARTED_OPERATION
 from durable_retry.engine.operations.operation import OperationInput, start_input
 from durable_retry.errors import InstanceEndedError, TaskHubUnavailableError
 from durable_retry.settings.configuration import function_name
-from durable_retry.stores.instances import Instance
+from durable_retry.stores.instances import ENDED_BADLY, Instance
 
 ID_PREFIX: Final = "op-"
-
-ENDED_WELL: Final = frozenset({OrchestrationStatus.COMPLETED, OrchestrationStatus.TERMINATED})
-"""Upkeep purges these. A failed operation is purged with its dead letter, by `services.upkeep.failures`."""
 
 LIGHT_ROWS: Final = 200
 """Instances per request without payloads: 200 custom statuses of 16 KB stay under gRPC's default of 4 MiB."""
@@ -223,13 +220,12 @@ class TaskHub:
         """
         return await self._purge_if(instance_id, lambda state: state.runtime_status in _ENDED)
 
-    async def purge_ended_well(self, instance_id: str, started_before: datetime) -> bool:
-        """Purge one instance that has ended well and was started before an instant; return whether it was."""
+    async def purge_completed(self, instance_id: str, started_before: datetime) -> bool:
+        """Purge one instance that completed and was started before an instant; return whether it was."""
 
         def is_old(state: OrchestrationState) -> bool:
-            return (
-                state.runtime_status in ENDED_WELL and state.created_at.replace(tzinfo=UTC) < started_before
-            )
+            is_completed = state.runtime_status is OrchestrationStatus.COMPLETED
+            return is_completed and state.created_at.replace(tzinfo=UTC) < started_before
 
         return await self._purge_if(instance_id, is_old)
 
@@ -315,7 +311,7 @@ class TaskHub:
         return done.emptyEntitiesRemoved, _following(done.continuationToken.value, token)
 
 
-_ENDED: Final = ENDED_WELL | {OrchestrationStatus.FAILED}
+_ENDED: Final = ENDED_BADLY | {OrchestrationStatus.COMPLETED}
 
 
 @cache

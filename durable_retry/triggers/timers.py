@@ -47,9 +47,7 @@ async def watch(hub: TaskHub) -> None:
         async with asyncio.timeout(_RECOVER_SECONDS):
             done = await recover(hub, clock.now())
         if done[Recovery.DEAD_LETTER]:
-            _log.error("%d orchestrations that failed were made dead letters", done[Recovery.DEAD_LETTER])
-        if done[Recovery.CANCELLED]:
-            _log.info("completed %d terminated operations", done[Recovery.CANCELLED])
+            _log.error("%d orchestrations that ended badly: dead letters", done[Recovery.DEAD_LETTER])
     finally:
         for step in EACH_MINUTE:
             await step(hub, clock.now())

@@ -59,23 +59,49 @@ def test_a_cancelled_operation_ends_its_wait_and_is_not_tried_again(system: Syst
     assert (again.status_code, again.json()["status"]) == (200, "cancelled")
 
 
-@pytest.mark.parametrize("way", ["raiseEvent/cancel", "terminate"])
-def test_what_was_ended_through_the_platform_is_listed_as_cancelled(
-    system: System, key: str, way: str
+@pytest.mark.parametrize(
+    ("way", "status"), [("raiseEvent/cancel", "cancelled"), ("terminate", "dead_lettered")]
+)
+def test_what_was_ended_through_the_platform_is_listed_as_what_it_is(
+    system: System, key: str, way: str, status: str
 ) -> None:
     operation_id = waiting_operation(system, key)
     instance = f"/runtime/webhooks/durabletask/instances/{operation_id}"
     system.client.post(f"{instance}/{way}", json={}, params={"reason": "t"}).raise_for_status()
-    system.until(operation_id, "cancelled")
-    # Upkeep completes the record of what was terminated.
+    system.until(operation_id, status)
+    # Upkeep keeps the dead letter of what was terminated.
     assert system.client.post("/admin/functions/watch", json={}).status_code == 202
 
     def is_listed() -> bool:
         # Not by its key, which is looked up in the task hub.
-        items = system.client.get("/api/operations", params={"status": "cancelled"}).json()["items"]
+        items = system.client.get("/api/operations", params={"status": status}).json()["items"]
         return operation_id in [each["operation_id"] for each in items]
 
-    eventually(is_listed, "it is listed as cancelled")
+    eventually(is_listed, f"it is listed as {status}")
+    again = system.post(key, "/fail/1", retry={"initial_seconds": 60})
+    assert (again.status_code, again.json()["status"]) == (200, status)
+
+
+def test_what_was_terminated_during_an_attempt_is_a_dead_letter_that_can_be_replayed(
+    system: System, key: str
+) -> None:
+    operation_id = system.accepted(key, "/hang/1?seconds=3", dependency="slow")
+    eventually(lambda: bool(system.target.received(key)["in_flight"]), "it is in an attempt")
+    instance = f"/runtime/webhooks/durabletask/instances/{operation_id}"
+    system.client.post(f"{instance}/terminate", params={"reason": "too slow"}).raise_for_status()
+    system.until(operation_id, "dead_lettered")
+
+    def kept() -> dict[str, Any] | None:
+        # The first run keeps the dead letter, and one that sees the key completed purges the history.
+        assert system.client.post("/admin/functions/watch", json={}).status_code == 202
+        letter: dict[str, Any] = system.status(operation_id)["dead_letter"]
+        return letter if letter["id"] is not None else None
+
+    letter = eventually(kept, "its dead letter is kept")
+    assert (letter["reason"], letter["category"]) == ("AmbiguousOutcome", "ambiguous")
+    assert letter["detail"] == "the orchestration was terminated: too slow"
+    assert system.client.post(f"/api/dead-letters/{letter['id']}/replay", json={}).status_code == 202
+    system.until_replayed({"operation_id": operation_id}, "succeeded")
 
 
 def test_an_operation_cancelled_during_an_attempt_ends_with_it(system: System, key: str) -> None:

@@ -1,18 +1,18 @@
 """Orchestrations of this engine that failed or were terminated; the timer `watch` looks once a minute.
 
-    an operation failed before its first attempt   started anew, `MOST_RESTARTS` times
-    an operation failed                            dead letter --> its key completed, its end reported
-                                                   --> history purged, when that is seen
-    an operation was terminated                    its key completed, as cancelled, and its end reported
-    a batch, saga, bulk action or release failed   started anew where its history began: what was done since
-                                                   is repeated without effect; in the end a dead letter
+    an operation, before its first attempt   started anew, `MOST_RESTARTS` times
+    an operation                             dead letter --> its key completed, its end reported
+                                             --> history purged, when that is seen
+    a batch, a saga or a release             started anew where its history began, as often: what was done
+                                             since is repeated without effect; in the end a dead letter
+    a bulk action                            the same when it failed; a dead letter when it was terminated
 
-Timers of their own start outboxes and retention anew, and a call by an orchestration of the app fails
-there. What a person terminated through the platform, other than an operation, stays so.
+Timers of their own start outboxes and retention anew, and a call by an orchestration of the app fails there.
 
 An orchestrator ends in a dead letter whatever happens inside it. It fails where it cannot run: a history that
 does not fit the code, a limit of the platform. Then nobody would see the operation again. A person may
-terminate an orchestration through the platform, instead of cancelling the operation.
+terminate an orchestration through the platform, and with it what was accepted. A bulk action that a person
+terminated does not go on: it would send again what was to be stopped, and what it has left is still open.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import batched
 from typing import Any, Final
@@ -33,6 +33,7 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry import clock
 from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import (
     BATCH,
     BULK_ACTION,
@@ -43,10 +44,9 @@ from durable_retry.engine.base.names import (
     REPLAY,
     SAGA,
     STARTED_OPERATION,
-    Category,
     DeadLetterReason,
+    OperationState,
 )
-from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.operations.completion import (
     Completion,
     unreadable_completion,
@@ -58,12 +58,14 @@ from durable_retry.engine.operations.status import STEPS_RUN
 from durable_retry.errors import InstanceEndedError, TaskHubUnavailableError
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation, keep_unreadable
-from durable_retry.stores.instances import Instance
+from durable_retry.stores.instances import ENDED_BADLY, Instance
 from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations.key_record import complete_record, expire_record, read_record
 from durable_retry.stores.operations.status import (
     MOST_RESTARTS,
+    dead_letter_of_failure,
     document_of,
+    failure_detail,
     is_started_anew,
     operation_of,
     restarts_of,
@@ -74,22 +76,17 @@ from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 RUN_SECONDS: Final = 20.0
 """How long one run looks; in a large task hub the next run goes on from there."""
 
-TERMINATED_WITHIN: Final = timedelta(hours=1)
-"""Terminated instances stay in the task hub for days; only those that ended within this time are checked."""
-
 _GIVEN_UP_WITHIN: Final = timedelta(minutes=10)
-"""An instance that was started anew in vain stays in the task hub for days. By then it has its dead letter:
-upkeep made the last of its starts, a moment before it failed."""
+"""What is not started anew stays in the task hub for days. By then it has its dead letter."""
 
 _AT_ONCE: Final = 16
-
-_DETAIL_CHARS: Final = 500
 
 _PREFIXES: Final = (ID_PREFIX, "batch-", "saga-", "replay-", "bulk-", "release-")
 """What the ids of the instances begin with that are looked for."""
 
 _OPERATIONS: Final = (OPERATION, STARTED_OPERATION)
-_STARTED_ANEW: Final = (BATCH, SAGA, REPLAY, BULK_ACTION, RELEASE_WAITING)
+_BULK: Final = (REPLAY, BULK_ACTION)
+_PARTS: Final = (BATCH, SAGA, RELEASE_WAITING, *_BULK)
 
 _PLACE: Final = "ended-badly"
 
@@ -101,7 +98,6 @@ class Recovery(StrEnum):
 
     STARTED_ANEW = "started anew"
     DEAD_LETTER = "made dead letters"
-    CANCELLED = "completed as cancelled"
     PURGED = "purged"
     NONE = "left as they are"
 
@@ -137,8 +133,7 @@ async def recover(hub: TaskHub, now: datetime, seconds: float = RUN_SECONDS) -> 
 async def _page_of_failed(hub: TaskHub, after: str) -> tuple[Sequence[pb.OrchestrationState], str]:
     """Return instances that failed or were terminated, and where the next page begins."""
     number, _, token = ("0", "", "") if after == rounds.FIRST else after.partition("|")
-    statuses = (OrchestrationStatus.FAILED, OrchestrationStatus.TERMINATED)
-    wanted = Selection(runtime_statuses=statuses, prefix=_PREFIXES[int(number)])
+    wanted = Selection(runtime_statuses=ENDED_BADLY, prefix=_PREFIXES[int(number)])
     page = await hub.instance_page(wanted, token or None)
     if page.following is not None:
         return page.instances, f"{number}|{page.following}"
@@ -148,16 +143,14 @@ async def _page_of_failed(hub: TaskHub, after: str) -> tuple[Sequence[pb.Orchest
 
 async def _recover_instance(hub: TaskHub, state: pb.OrchestrationState, now: datetime) -> Recovery:
     """Do what follows for one instance; an error of one does not stop the others."""
-    has_failed = OrchestrationStatus(state.orchestrationStatus) is OrchestrationStatus.FAILED
-    was_lately = state.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC) >= now - TERMINATED_WITHIN
+    name = next((each for each in (*_OPERATIONS, *_PARTS) if state.name == function_name(each)), None)
     try:
-        if state.name in map(function_name, _OPERATIONS):
-            if has_failed:
-                return await _recover_failed(hub, state.instanceId, now)
-            return await _complete_terminated(hub, state.instanceId, now) if was_lately else Recovery.NONE
-        for name in _STARTED_ANEW:
-            if has_failed and state.name == function_name(name):
-                return await _start_anew(hub, name, state.instanceId, now)
+        instance = None if name is None else await hub.read_instance(state.instanceId)
+        if name is None or instance is None or instance.runtime_status not in ENDED_BADLY:
+            return Recovery.NONE
+        if name in _OPERATIONS:
+            return await _recover_operation(hub, instance, now)
+        return await _recover_part(hub, name, instance, now)
     except (TaskHubUnavailableError, AzureError):
         raise
     except Exception:  # noqa: BLE001 - one bad instance must not stop the others for ever
@@ -165,62 +158,57 @@ async def _recover_instance(hub: TaskHub, state: pb.OrchestrationState, now: dat
     return Recovery.NONE
 
 
-async def _recover_failed(hub: TaskHub, operation_id: str, now: datetime) -> Recovery:
-    instance = await hub.read_instance(operation_id)
-    if instance is None or instance.runtime_status is not OrchestrationStatus.FAILED:
-        return Recovery.NONE
+async def _recover_operation(hub: TaskHub, instance: Instance, now: datetime) -> Recovery:
     if is_started_anew(instance):
         return await _started_anew(hub, STARTED_OPERATION, instance)
+    if await _is_known_as_cancelled(hub, instance):
+        await hub.purge_instance(instance.instance_id)
+        return Recovery.PURGED
     kept = await keep_failed(instance, now)
-    record = await read_record(hub, operation_id)
+    record = await read_record(hub, instance.instance_id)
     if record is not None and record.document is not None:
         # Without its history, retention may not find it.
-        await expire_record(hub, operation_id, max(now, record.expires_at or now))
-        await hub.purge_instance(operation_id)
+        await expire_record(hub, instance.instance_id, max(now, record.expires_at or now))
+        await hub.purge_instance(instance.instance_id)
         return Recovery.PURGED
-    await complete_record(hub, operation_id, kept.completion)
+    await complete_record(hub, instance.instance_id, kept.completion)
     await _report_end(hub, instance, kept.completion)
     return Recovery.DEAD_LETTER
+
+
+async def _is_known_as_cancelled(hub: TaskHub, instance: Instance) -> bool:
+    """Whether an older version completed the key of an operation that was terminated, as cancelled."""
+    if instance.runtime_status is not OrchestrationStatus.TERMINATED:
+        return False
+    with suppress(UnreadableRecordError):
+        record = await read_record(hub, instance.instance_id)
+        return record is not None and (record.document or {}).get("status") == OperationState.CANCELLED
+    return False
 
 
 async def _started_anew(hub: TaskHub, name: str, instance: Instance) -> Recovery:
     """Start an orchestration under its id with its input. Its side effects keep their names."""
     given = instance.input | {"form": FORM, "restarts": restarts_of(instance) + 1}
-    _log.warning("%s is started anew; its orchestration failed: %s", instance.instance_id, instance.failure)
+    _log.warning("%s is started anew: %s", instance.instance_id, failure_detail(instance))
     await hub.start_instance(name, instance.instance_id, given, again=True)
     return Recovery.STARTED_ANEW
 
 
-async def _start_anew(hub: TaskHub, name: str, instance_id: str, now: datetime) -> Recovery:
-    instance = await hub.read_instance(instance_id)
-    if instance is None or instance.runtime_status is not OrchestrationStatus.FAILED:
-        return Recovery.NONE
-    if instance.input and restarts_of(instance) < MOST_RESTARTS:
+async def _recover_part(hub: TaskHub, name: str, instance: Instance, now: datetime) -> Recovery:
+    is_stopped = name in _BULK and instance.runtime_status is OrchestrationStatus.TERMINATED
+    if instance.input and not is_stopped and restarts_of(instance) < MOST_RESTARTS:
         return await _started_anew(hub, name, instance)
     if instance.updated_at < now - _GIVEN_UP_WITHIN:
         return Recovery.NONE
     await keep_message(
         json.dumps(instance.input),
         source=name,
-        message_id=instance_id,
+        message_id=instance.instance_id,
         reason=DeadLetterReason.AMBIGUOUS_OUTCOME,
-        detail=_failure_detail(instance),
+        detail=failure_detail(instance),
         now=instance.updated_at,
     )
     return Recovery.DEAD_LETTER
-
-
-async def _complete_terminated(hub: TaskHub, operation_id: str, now: datetime) -> Recovery:
-    record = await read_record(hub, operation_id)
-    if record is not None and record.document is not None:
-        return Recovery.NONE
-    instance = await hub.read_instance(operation_id)
-    if instance is None or instance.runtime_status is not OrchestrationStatus.TERMINATED:
-        return Recovery.NONE
-    completion = completion_of(instance, now)
-    await complete_record(hub, operation_id, completion)
-    await _report_end(hub, instance, completion)
-    return Recovery.CANCELLED
 
 
 def completion_of(instance: Instance, now: datetime) -> dict[str, Any]:
@@ -256,38 +244,27 @@ def _completion_of(operation: OperationInput, document: dict[str, Any], now: dat
 
 @dataclass(frozen=True, slots=True)
 class KeptFailure:
-    """A failed operation whose dead letter is kept. `completion` completes the record of its key."""
+    """An operation that ended badly, with its dead letter. `completion` completes the record of its key."""
 
     dead_letter_id: str
     completion: dict[str, Any]
 
 
 async def keep_failed(instance: Instance, now: datetime) -> KeptFailure:
-    """Keep the dead letter of an operation whose orchestration failed. Idempotent."""
-    detail = _failure_detail(instance)
+    """Keep the dead letter of an operation whose orchestration ended badly. Idempotent."""
+    letter = dead_letter_of_failure(instance)
+    del letter["id"]
     try:
         operation, document = operation_of(instance), document_of(instance)
     except (KeyError, TypeError, ValueError):
-        return await _keep_unreadable(instance, detail)
-    letter = {
-        # What the dependency did until then is not known.
-        "category": Category.AMBIGUOUS.value,
-        "reason": DeadLetterReason.AMBIGUOUS_OUTCOME.value,
-        "detail": detail,
-    }
+        return await _keep_unreadable(instance, letter["detail"])
     # Before its first turn a document shows the first run, which is not the run that would have been.
     steps_run = document.get(STEPS_RUN, 1)
     operation = replace(operation, steps_run=None if steps_run == 1 else steps_run)
     entry = {"operation": operation.to_json(), "attempts": document["attempts"], **letter}
     dead_letter_id = await keep_operation(entry, now)
-    ended = document | {"dead_letter": {"id": dead_letter_id, **letter}}
+    ended = document | {"dead_letter": dead_letter_of_failure(instance, dead_letter_id)}
     return KeptFailure(dead_letter_id, _completion_of(operation, ended, now))
-
-
-def _failure_detail(instance: Instance) -> str:
-    restarts = restarts_of(instance)
-    times = f" {restarts + 1} times" if restarts else ""
-    return cut_text(f"the orchestration failed{times}: {instance.failure}", _DETAIL_CHARS)
 
 
 async def _keep_unreadable(instance: Instance, detail: str) -> KeptFailure:

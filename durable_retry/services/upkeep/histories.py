@@ -24,6 +24,7 @@ from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.status import last_error
 from durable_retry.services.upkeep.lost_ends import complete_lost_end
 from durable_retry.settings.configuration import function_name
+from durable_retry.stores.instances import ENDED_BADLY
 from durable_retry.stores.operations.index import (
     TABLE,
     OperationEntry,
@@ -43,7 +44,7 @@ from durable_retry.stores.operations.status import (
     scan_operations,
 )
 from durable_retry.stores.storage import rounds
-from durable_retry.stores.task_hub import ENDED_WELL, ID_PREFIX, Selection, TaskHub
+from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 
 LOST_AFTER: Final = timedelta(minutes=3)
 """A process that holds unwritten entries renews its row more often than this."""
@@ -193,7 +194,7 @@ async def remove_old(
 
     async def purge_one(operation_id: str) -> None:
         if await remove_record(hub, operation_id, now):
-            await hub.purge_ended_well(operation_id, created_before)
+            await hub.purge_completed(operation_id, created_before)
 
     async def purge(entries: Sequence[OperationEntry]) -> None:
         for some in batched(entries, PURGED_AT_ONCE, strict=False):
@@ -228,8 +229,10 @@ async def purge_others(hub: TaskHub, started_before: datetime, now: datetime, af
     """
     place, _, token = ("0", "", "") if after == rounds.FIRST else after.partition("|")
     prefix = _PREFIXES[int(place)]
-    failed = () if prefix == ID_PREFIX else (OrchestrationStatus.FAILED,)
-    wanted = Selection(runtime_statuses=(*ENDED_WELL, *failed), created_before=started_before, prefix=prefix)
+    # An operation that ended badly is purged with its dead letter.
+    badly = () if prefix == ID_PREFIX else ENDED_BADLY
+    statuses = (OrchestrationStatus.COMPLETED, *badly)
+    wanted = Selection(runtime_statuses=statuses, created_before=started_before, prefix=prefix)
     page = await hub.instance_page(wanted, token or None)
     names = {function_name(name) for name in ORCHESTRATIONS}
 

@@ -31,7 +31,7 @@ from durable_retry.stores.operations.index import OperationList, buckets
 from durable_retry.stores.operations.key_record import complete_record, read_record
 from durable_retry.stores.operations.notes import is_listed, note_document
 from durable_retry.stores.storage import rounds
-from durable_retry.stores.task_hub import ENDED_WELL, TaskHub
+from durable_retry.stores.task_hub import TaskHub
 
 SETTLED_AFTER: Final = timedelta(minutes=10)
 """By then most operations have ended and their signals arrived: a dead host hides them for minutes."""
@@ -114,9 +114,9 @@ async def _complete(hub: TaskHub, operation_id: str, record: Record | None) -> b
     if record is None or record.document is not None:
         return False
     instance = await hub.read_instance(operation_id)
-    if instance is None or instance.runtime_status not in ENDED_WELL:
+    if instance is None or instance.runtime_status is not OrchestrationStatus.COMPLETED:
         return False
-    if instance.runtime_status is OrchestrationStatus.COMPLETED and instance.output is None:
+    if instance.output is None:
         return False
     await complete_record(hub, operation_id, completion_of(instance, instance.updated_at))
     return True

@@ -30,28 +30,38 @@ from durable_retry.engine.operations.status import (
 )
 from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.settings.configuration import app_settings, masking_of
-from durable_retry.stores.instances import Instance, json_object
+from durable_retry.stores.instances import ENDED_BADLY, Instance, json_object
 from durable_retry.stores.operations.key_record import read_record
 from durable_retry.stores.operations.results import with_stored
 from durable_retry.stores.operations.steps import steps_shown
 from durable_retry.stores.outbox.events import events_of
 from durable_retry.stores.task_hub import Selection, TaskHub
 
-_SHOWN_CHARS: Final = 300
+_DETAIL_CHARS: Final = 500
 
 
-def _dead_letter_of_crash(instance: Instance) -> dict[str, Any]:
-    """Return the dead letter of an orchestration that failed without one, until upkeep writes it.
+def dead_letter_of_failure(instance: Instance, dead_letter_id: str | None = None) -> dict[str, Any]:
+    """Return the dead letter of an operation whose orchestration failed or was terminated.
 
-    That takes up to two minutes. A deployment changed the orchestrator under its history, for example.
+    Args:
+        instance: Of the operation.
+        dead_letter_id: None until upkeep writes it, which takes up to two minutes.
     """
-    why = cut_text(instance.failure or "", _SHOWN_CHARS)
     return {
-        "id": None,
-        "category": Category.TRANSIENT.value,
-        "reason": DeadLetterReason.RETRIES_EXHAUSTED.value,
-        "detail": f"The orchestration itself failed: {why}",
+        "id": dead_letter_id,
+        # What the dependency did until then is not known.
+        "category": Category.AMBIGUOUS.value,
+        "reason": DeadLetterReason.AMBIGUOUS_OUTCOME.value,
+        "detail": failure_detail(instance),
     }
+
+
+def failure_detail(instance: Instance) -> str:
+    """Return how an orchestration ended that did not complete, and the platform's text."""
+    is_terminated = instance.runtime_status is OrchestrationStatus.TERMINATED
+    ended, restarts = "was terminated" if is_terminated else "failed", restarts_of(instance)
+    times = f" {restarts + 1} times" if restarts else ""
+    return cut_text(f"the orchestration {ended}{times}: {instance.failure}", _DETAIL_CHARS)
 
 
 async def find_status(hub: TaskHub, operation_id: str) -> dict[str, Any] | None:
@@ -66,9 +76,9 @@ async def find_status(hub: TaskHub, operation_id: str) -> dict[str, Any] | None:
     if not is_operation_id(operation_id):
         return None  # Batches, sagas and other orchestrations have ids of another form.
     instance = await hub.read_instance(operation_id)
-    if instance is not None and instance.runtime_status is not OrchestrationStatus.FAILED:
+    if instance is not None and instance.runtime_status not in ENDED_BADLY:
         return await with_parts(whole_document_of(instance))
-    # The record of a failed one has its dead letter, once upkeep kept it.
+    # The record of such a one has its dead letter, once upkeep kept it.
     document: Mapping[str, Any] | None = None if instance is None else whole_document_of(instance)
     try:
         record = await read_record(hub, operation_id)
@@ -135,15 +145,13 @@ def document_of(instance: Instance) -> dict[str, Any]:
             lambda: dict(checked_document(instance.output or {})), partial(_unreadable_instance, instance)
         )
     document = read_or(partial(_unfinished_document, instance), partial(_unreadable_instance, instance))
-    updated = {"updated_at": to_rfc3339(instance.updated_at), "next_attempt_at": None}
-    if instance.runtime_status is OrchestrationStatus.TERMINATED:
-        return document | updated | {"status": OperationState.CANCELLED.value}
-    if instance.runtime_status is OrchestrationStatus.FAILED and not is_started_anew(instance):
-        crashed = {
+    if instance.runtime_status in ENDED_BADLY and not is_started_anew(instance):
+        return document | {
             "status": OperationState.DEAD_LETTERED.value,
-            "dead_letter": _dead_letter_of_crash(instance),
+            "dead_letter": dead_letter_of_failure(instance),
+            "updated_at": to_rfc3339(instance.updated_at),
+            "next_attempt_at": None,
         }
-        return document | updated | crashed
     return document
 
 
@@ -178,7 +186,7 @@ def _unreadable_record(operation_id: str, reason: str) -> dict[str, Any]:
 
 
 MOST_RESTARTS: Final = 5
-"""How often an orchestration that failed is started anew before it becomes a dead letter."""
+"""How often an orchestration that ended badly is started anew before it becomes a dead letter."""
 
 
 def restarts_of(instance: Instance) -> int:
@@ -188,14 +196,14 @@ def restarts_of(instance: Instance) -> int:
 
 
 def is_started_anew(instance: Instance) -> bool:
-    """Whether upkeep starts a failed operation anew: nothing of it can have been sent.
+    """Whether upkeep starts an operation anew that ended badly: nothing of it can have been sent.
 
     The turn that asks for the first attempt sets the custom status. If that turn's history was lost, and it
     ran again otherwise, the attempt has left its marker, under the name that the next claim gives again.
     """
     was_tried = instance.custom_status is not None or "history" in instance.input
-    is_failed = instance.runtime_status is OrchestrationStatus.FAILED
-    if was_tried or not is_failed or restarts_of(instance) >= MOST_RESTARTS:
+    has_ended_badly = instance.runtime_status in ENDED_BADLY
+    if was_tried or not has_ended_badly or restarts_of(instance) >= MOST_RESTARTS:
         return False
     return read_or(lambda: operation_of(instance) is not None, lambda _: False)
 
@@ -301,9 +309,7 @@ def _text_or_none(value: Any) -> str | None:
 
 def _state_of_instance(runtime: OrchestrationStatus, shown: Mapping[str, Any]) -> OperationState | None:
     match runtime:
-        case OrchestrationStatus.TERMINATED:
-            return OperationState.CANCELLED
-        case OrchestrationStatus.FAILED:
+        case OrchestrationStatus.FAILED | OrchestrationStatus.TERMINATED:
             return OperationState.DEAD_LETTERED
         case OrchestrationStatus.COMPLETED:
             # An orchestration that found its key completed by an earlier run sets no custom status.

@@ -72,7 +72,7 @@ async def test_a_preview_agrees_with_the_status_document(task_hub: TaskHubStage)
         "op-good": OperationState.SUCCEEDED,
         "op-bad": OperationState.DEAD_LETTERED,
         "op-waits": OperationState.WAITING_RETRY,
-        "op-killed": OperationState.CANCELLED,
+        "op-killed": OperationState.DEAD_LETTERED,
     }
 
 

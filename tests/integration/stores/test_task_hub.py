@@ -78,14 +78,6 @@ async def test_an_unknown_operation_has_no_status(task_hub: TaskHubStage) -> Non
     assert await find_status(task_hub.binding, "op-unknown") is None
 
 
-async def test_a_terminated_operation_counts_as_cancelled(task_hub: TaskHubStage) -> None:
-    task_hub.answer = failing(99)
-    await submit(task_hub.binding, an_operation(deadline_in=None))
-    client = await task_hub.binding.client()
-    await client.terminate_orchestration("op-test")
-    assert (await finished(task_hub, "op-test"))["status"] == "cancelled"
-
-
 async def test_a_task_hub_that_is_away_has_an_error_of_its_own() -> None:
     hub = binding_for(free_port())
     with pytest.raises(TaskHubUnavailableError, match="UNAVAILABLE"):

@@ -10,15 +10,18 @@ from durabletask import task
 from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
-from durable_retry.engine.base.names import BATCH, ENDED_EVENT, OPERATION, REPLAY, SAGA
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import BATCH, ENDED_EVENT, OPERATION, REPLAY, SAGA, OperationState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import start_input
+from durable_retry.engine.operations.status import OperationStatus
+from durable_retry.engine.retry.history import History
 from durable_retry.services.operations.submit import Replayed, submit
-from durable_retry.services.upkeep.failures import TERMINATED_WITHIN, Recovery, recover
+from durable_retry.services.upkeep.failures import Recovery, recover
 from durable_retry.services.upkeep.histories import purge_others
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.key_record import complete_record, read_record
 from durable_retry.stores.operations.status import MOST_RESTARTS, document_of, find_status
 from durable_retry.stores.storage.rounds import FIRST
 from durable_retry.stores.task_hub import close_clients
@@ -44,6 +47,17 @@ def failing_at_once(ctx: task.OrchestrationContext, _input: Any) -> Generator[An
     """Fail before the first attempt."""
     yield ctx.create_timer(timedelta(milliseconds=1))
     raise RuntimeError("it cannot even begin")
+
+
+def never_ending(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
+    """Wait for ever, after it asked for an attempt."""
+    ctx.set_custom_status({"status": "running"})
+    return (yield ctx.wait_for_external_event("never"))
+
+
+def waiting_to_begin(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
+    """Wait for ever, before the first attempt."""
+    return (yield ctx.wait_for_external_event("never"))
 
 
 @pytest.fixture(autouse=True)
@@ -133,33 +147,63 @@ async def test_other_failed_orchestrations_are_purged_when_they_are_old() -> Non
         await close_clients()
 
 
-async def test_an_operation_terminated_through_the_platform_is_cancelled_for_its_key_too() -> None:
-    """Otherwise its record stays in progress for ever, and refuses the key to every other request."""
+async def terminated(hub: TaskHubStage, instance_id: str, reason: str) -> None:
+    """Terminate an orchestration from outside, as a tool of the platform does."""
+    await (await hub.binding.client()).terminate_orchestration(instance_id, output=reason)
+    instance = await hub.binding.wait_for_end(instance_id, 20)
+    assert instance is not None
+    assert instance.runtime_status is OrchestrationStatus.TERMINATED
+
+
+async def until_shown(hub: TaskHubStage, instance_id: str) -> None:
+    """Wait until the first turn has set a custom status."""
+    async with asyncio.timeout(60):
+        while (instance := await hub.binding.read_instance(instance_id)) is None or (  # noqa: ASYNC110 # asks over gRPC
+            instance.custom_status is None
+        ):
+            await asyncio.sleep(0.05)
+
+
+async def test_an_operation_that_somebody_terminates_becomes_a_dead_letter_with_the_reason() -> None:
+    """What its attempt did is not known; and its record must not refuse the key for ever."""
     with task_hub_stage() as hub:
         hub.answer = failing(3)
-        operation = an_operation(created_at=datetime.now(UTC), deadline_at=None)
-        await submit(hub.binding, operation)
-        async with asyncio.timeout(60):
-            while await read_record(hub.binding, "op-test") is None:  # noqa: ASYNC110 # asks over gRPC
-                await asyncio.sleep(0.05)
-        await (await hub.binding.client()).terminate_orchestration("op-test")
-        await hub.binding.wait_for_end("op-test", 20)
+        await submit(hub.binding, an_operation(created_at=datetime.now(UTC), deadline_at=None))
+        await until_shown(hub, "op-test")
+        await terminated(hub, "op-test", "no longer needed")
+        instance = await hub.binding.read_instance("op-test")
+        assert instance is not None
+        shown = document_of(instance)
+        await swept(hub, "op-test")
+        (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
+        document = await find_status(hub.binding, "op-test")
+        assert document is not None
+        assert (letter.reason, letter.category) == ("AmbiguousOutcome", "ambiguous")
+        assert letter.detail == "the orchestration was terminated: no longer needed"
+        assert document["dead_letter"] == shown["dead_letter"] | {"id": letter.id}
+        assert document["status"] == shown["status"] == "dead_lettered"
+        await close_clients()
 
-        late = datetime.now(UTC) + TERMINATED_WITHIN + timedelta(minutes=1)
-        assert await recover(hub.binding, late) == {Recovery.NONE: 1}
-        assert await recover(hub.binding, datetime.now(UTC)) == {Recovery.CANCELLED: 1}
+
+async def test_what_an_older_version_completed_as_cancelled_stays_so() -> None:
+    with task_hub_stage(instead={OPERATION: never_ending}) as hub:
+        operation = an_operation()
+        await hub.binding.start_instance(OPERATION, "op-test", start_input(operation), again=False)
+        await until_shown(hub, "op-test")
+        await terminated(hub, "op-test", "t")
+        status = OperationStatus(
+            operation=operation, state=OperationState.CANCELLED, history=History(), updated_at=NOW
+        )
+        completion = {"owner": "op-test", "fingerprint": "f1", "document": status.to_json()}
+        await complete_record(
+            hub.binding, "op-test", completion | {"now": to_rfc3339(NOW), "ttl_seconds": 3_600}
+        )
         async with asyncio.timeout(60):
             while not await is_complete(hub, "op-test"):  # noqa: ASYNC110 # asks over gRPC
                 await asyncio.sleep(0.05)
-        assert await recover(hub.binding, datetime.now(UTC)) == {Recovery.NONE: 1}
-
-        await hub.binding.purge_instance("op-test")
-        document = await find_status(hub.binding, "op-test")
-        record = await read_record(hub.binding, "op-test")
-        assert document is not None
-        assert record is not None
-        assert (document["status"], document["dead_letter"]) == ("cancelled", None)
-        assert record.expires_at is not None
+        assert await recover(hub.binding, NOW) == {Recovery.PURGED: 1}
+        assert (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records == []
+        assert await status_of(hub, "op-test") == "cancelled"
         await close_clients()
 
 
@@ -212,17 +256,14 @@ async def test_who_waits_for_an_operation_learns_of_its_end(is_terminated: bool)
     def waiting(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
         return (yield ctx.wait_for_external_event(ENDED_EVENT))
 
-    def never_ending(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any, Any]:
-        ctx.set_custom_status({"status": "running"})
-        return (yield ctx.wait_for_external_event("never"))
-
     ends = never_ending if is_terminated else failing_outright
     with task_hub_stage(instead={OPERATION: ends, SAGA: waiting}) as hub:
         await hub.binding.start_instance(SAGA, "saga-1", {}, again=False)
         given = start_input(an_operation(reports_to="saga-1"))
         await hub.binding.start_instance(OPERATION, "op-test", given, again=False)
         if is_terminated:
-            await (await hub.binding.client()).terminate_orchestration("op-test")
+            await until_shown(hub, "op-test")
+            await terminated(hub, "op-test", "t")
         await hub.binding.wait_for_end("op-test", 20)
         await recover(hub.binding, NOW)
         saga = await hub.binding.wait_for_end("saga-1", 20)
@@ -230,7 +271,7 @@ async def test_who_waits_for_an_operation_learns_of_its_end(is_terminated: bool)
         assert saga.output is not None
         ended = Completion.from_json(saga.output)
         assert ended.operation_id == "op-test"
-        assert ended.status == ("cancelled" if is_terminated else "dead_lettered")
+        assert ended.status == "dead_lettered"
         await close_clients()
 
 
@@ -255,6 +296,43 @@ async def test_what_runs_several_operations_is_started_anew_where_its_history_be
         (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
         assert (letter.source, letter.reason) == (name, "AmbiguousOutcome")
         assert "it cannot even begin" in letter.detail
+        await close_clients()
+
+
+async def test_an_operation_that_is_terminated_before_its_first_attempt_is_started_anew() -> None:
+    with task_hub_stage(instead={OPERATION: waiting_to_begin}) as hub:
+        await hub.binding.start_instance(OPERATION, "op-test", start_input(an_operation()), again=False)
+        await terminated(hub, "op-test", "t")
+        assert await status_of(hub, "op-test") == "pending"
+        assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
+        anew = await hub.binding.read_instance("op-test")
+        assert anew is not None
+        assert anew.input["restarts"] == 1
+        await close_clients()
+
+
+@pytest.mark.parametrize(("name", "instance_id"), [(SAGA, "saga-1"), (BATCH, "batch-1")])
+async def test_what_runs_several_operations_goes_on_after_somebody_terminated_it(
+    name: str, instance_id: str
+) -> None:
+    with task_hub_stage(instead={name: never_ending}) as hub:
+        await hub.binding.start_instance(name, instance_id, {"progress": {"at": 7}}, again=False)
+        await terminated(hub, instance_id, "t")
+        assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
+        anew = await hub.binding.read_instance(instance_id)
+        assert anew is not None
+        assert (anew.input["progress"], anew.input["restarts"]) == ({"at": 7}, 1)
+        await close_clients()
+
+
+async def test_a_bulk_action_that_somebody_terminates_stays_so_and_leaves_a_dead_letter() -> None:
+    with task_hub_stage(instead={REPLAY: never_ending}) as hub:
+        await hub.binding.start_instance(REPLAY, "replay-1", {"replay_id": "replay-1"}, again=False)
+        await terminated(hub, "replay-1", "too fast")
+        assert await recover(hub.binding, NOW) == {Recovery.DEAD_LETTER: 1}
+        (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
+        assert (letter.source, letter.reason) == (REPLAY, "AmbiguousOutcome")
+        assert letter.detail == "the orchestration was terminated: too fast"
         await close_clients()
 
 

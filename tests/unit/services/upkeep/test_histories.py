@@ -203,7 +203,7 @@ async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
         return operation_id != "op-9"
 
     monkeypatch.setattr(operation_index, "has_ended", has_ended)
-    monkeypatch.setattr(TaskHub, "purge_ended_well", purge_ended)
+    monkeypatch.setattr(TaskHub, "purge_completed", purge_ended)
     monkeypatch.setattr(operation_index, "remove_record", remove_record)
     waiting = {"status": OperationState.WAITING_RETRY}
     for age in (1, 8, 9):
