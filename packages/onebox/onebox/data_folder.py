@@ -91,6 +91,8 @@ class DataFolder:
     def _close_to_others(self) -> None:
         """Set the modes; the database exists before SQLite opens it, whose other files take over its mode."""
         self.azurite.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+        if (self.path / "hub.sqlite.lock").exists() and not self.hub.exists():
+            _LOG.warning("%s is gone since this folder was last used: the task hub begins empty", self.hub)
         os.close(os.open(self.hub, os.O_CREAT | os.O_RDWR, _FILE_MODE))
         entries = list(self.path.iterdir())
         for entry in entries:

@@ -213,7 +213,7 @@ class AzureWorkers(Workers):
                 send_from_batch(tx, changes)
                 # What a machine gives back comes after what others have received meanwhile.
                 again = [(tx.now_us + _SECOND_US, message.seq) for message in changes.done]
-                tx.run_many("message.postpone", again)
+                tx.run_many("message.move", again)
 
             await self._writer.commit_surely(send)
             await self._chances.pause(self._clock, 0.02, 1)

@@ -36,6 +36,33 @@ FROM_EARLIER_FORM: Final = (
 QUERIES: Final = _read_statements()
 
 
+class StoreFile:
+    """The files of an open store, to notice when they are deleted or others take their place.
+
+    SQLite goes on with what it has open, of which nothing is left once the process ends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._opened = {each: _identity(each) for each in (path, path.with_name(f"{path.name}-wal"))}
+
+    @property
+    def trouble(self) -> str:
+        """What has become of them; "" when they are in their place."""
+        for path, opened in self._opened.items():
+            if _identity(path) != opened:
+                return f"{path} was deleted or replaced while it was open"
+        return ""
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another under its name; None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def open_writer(path: Path) -> sqlite3.Connection:
     """Open the one connection that writes; create what is missing, and rewrite a store of an earlier form.
 

@@ -5,12 +5,14 @@ import logging
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from onebox.clock import Clock
 from onebox.faults import FaultPoint, FaultPoints
 from onebox.hub.archive import Archiver
-from onebox.hub.database import Transaction, is_entity
+from onebox.hub.clock_repair import TOLERATED_US, repair
+from onebox.hub.database import StoreFile, Transaction, is_entity
 from onebox.hub.dispatch import Key, Timers, WorkQueue
 from onebox.hub.invoker import InvocationLostError, Invoker
 from onebox.hub.model import Effects, Lane, now_us, to_datetime
@@ -64,6 +66,7 @@ class Engine:
         self,
         *,
         db: sqlite3.Connection,
+        file: StoreFile,
         reader: Reader,
         invoker: Invoker,
         clock: Clock,
@@ -90,6 +93,7 @@ class Engine:
             apply=self._apply,
             lost=self.recover,
             faults=faults,
+            file=file,
             first_seq=reader.last_seq(),
             followers=self if settings.chains else None,
             head_start_seconds=settings.head_start_seconds,
@@ -113,6 +117,9 @@ class Engine:
 
     async def start(self) -> None:
         """Take up everything that the store holds."""
+        newest_us = 0 if self._settings.azure is not None else self._reader.newest_us()
+        if newest_us > now_us(self._clock) + TOLERATED_US:
+            await self.writer.commit(partial(repair, newest_us=newest_us))
         self.recover()
         for queue in (self._turns, self._batches, self._activities):
             queue.open()

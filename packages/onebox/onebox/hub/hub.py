@@ -13,7 +13,7 @@ import grpc
 from onebox.clock import Clock
 from onebox.faults import FaultPoints, no_faults
 from onebox.hub.azure_terms import classes_for
-from onebox.hub.database import open_reader, open_writer
+from onebox.hub.database import StoreFile, open_reader, open_writer
 from onebox.hub.engine import Engine
 from onebox.hub.invoker import Invoker
 from onebox.hub.local_channel import serve_locally, stop_serving
@@ -126,7 +126,7 @@ class Hub:
     @property
     def trouble(self) -> str:
         """Why nothing can be committed; "" when everything is well."""
-        return "" if self._engine is None else self._engine.writer.outage.reason
+        return "" if self._engine is None else self._engine.writer.trouble
 
     async def start(self, serving: Callable[[], Awaitable[None]] | None = None) -> None:
         """Open the store, serve gRPC, and take up all work that the store holds.
@@ -151,6 +151,7 @@ class Hub:
         self._connections = [reading, writing]
         self._engine = self._classes.engine(
             db=writing,
+            file=StoreFile(self._store_path),
             reader=Reader(reading),
             invoker=self._invoker,
             clock=self._clock,

@@ -33,6 +33,10 @@ class OutageChanged(Protocol):
         ...
 
 
+class StoreGoneError(Exception):
+    """The store's file is not in its place any more."""
+
+
 def ignore_outages(*, outage: bool) -> None:
     """Do nothing."""
 
@@ -43,8 +47,8 @@ def is_outage(error: Exception) -> bool:
 
 
 def is_damage(error: Exception) -> bool:
-    """Return whether SQLite found the file damaged, or that it is no store: no later try can succeed."""
-    return _code_of(error) in _DAMAGE_CODES
+    """Return whether the file is damaged, is no store, or is gone: no later try can succeed."""
+    return isinstance(error, StoreGoneError) or _code_of(error) in _DAMAGE_CODES
 
 
 def _code_of(error: Exception) -> int:
@@ -81,7 +85,8 @@ class Outage:
             return
         self.is_lasting = is_damage(error)
         if self.is_lasting:
-            self.reason = f"the task hub's store is damaged: {error}"
+            what = "gone" if isinstance(error, StoreGoneError) else "damaged"
+            self.reason = f"the task hub's store is {what}: {error}"
             _LOGGER.error('%s; no work is taken, see docs/onebox.md, "A damaged store"', self.reason)
             self._over.clear()
             self._changed(outage=True)

@@ -23,6 +23,12 @@ SELECT id, execution_id, name, version, status, input, output, custom_status, fa
        updated_us, scheduled_us, completed_us, (SELECT packed FROM archives WHERE seq = archive)
 FROM instances WHERE id = ?;
 
+-- name: instance.newest
+-- At start: when the newest instance was changed that goes on, or when one was made or ended after that.
+SELECT max(coalesce((SELECT max(updated_us) FROM instances WHERE completed_us IS NULL), 0),
+           coalesce((SELECT max(created_us) FROM instances), 0),
+           coalesce((SELECT max(completed_us) FROM instances WHERE completed_us IS NOT NULL), 0));
+
 -- name: instance.children
 -- The sub-orchestrations that an instance has started.
 SELECT id, status FROM instances WHERE parent_id = ?;
@@ -112,8 +118,8 @@ DELETE FROM messages WHERE target = ? AND execution_id = ?;
 -- The answers and timers of an execution that goes on under a new id.
 UPDATE messages SET execution_id = ? WHERE target = ? AND execution_id = ?;
 
--- name: message.postpone
--- One message that has been given back: it comes after those that arrive before then.
+-- name: message.move
+-- One message comes at another instant, after those that arrive before then.
 UPDATE messages SET due_us = ? WHERE seq = ?;
 
 -- name: message.ready
@@ -126,6 +132,16 @@ SELECT due_us, target FROM messages
 WHERE delayed = 1 AND due_us > ?1
   AND due_us <= coalesce((SELECT due_us FROM messages WHERE delayed = 1 AND due_us > ?1
                           ORDER BY due_us LIMIT 1 OFFSET ?2), 9223372036854775807);
+
+-- name: message.arrived
+-- At start, after the clock was ahead: what has arrived did so before what arrives from now on.
+UPDATE messages SET due_us = ?1 WHERE delayed = 0 AND due_us > ?1;
+
+-- name: timer.of_later_turns
+-- At start, after the clock was ahead: the timers of what had a turn meanwhile.
+SELECT seq, target, due_us, events FROM messages
+WHERE delayed = 1 AND due_us > ?1 AND kind = 'result'
+  AND EXISTS (SELECT 1 FROM instances WHERE id = target AND updated_us > ?1);
 
 -- name: message.last_seq
 -- The highest number given to a message.

@@ -169,6 +169,10 @@ class Reader:
         """Return every activity without a stored result."""
         return [(seq, Lane(lane)) for seq, lane in self.rows("activity.ready")]
 
+    def newest_us(self) -> int:
+        """Return the instant of the newest commit that an instance shows; 0 when there is none."""
+        return int(self.rows("instance.newest")[0][0])
+
     def last_seq(self) -> int:
         """Return the highest number in use."""
         return max(int(self.rows(name)[0][0]) for name in ("message.last_seq", "activity.last_seq"))

@@ -32,9 +32,9 @@ from typing import Any, Final, Protocol
 
 from onebox.clock import Clock
 from onebox.faults import FaultPoint, FaultPoints
-from onebox.hub.database import Transaction
+from onebox.hub.database import StoreFile, Transaction
 from onebox.hub.model import Effects, Lane, StoreUnwritableError, now_us
-from onebox.hub.outage import Outage, OutageChanged, ignore_outages, is_outage
+from onebox.hub.outage import Outage, OutageChanged, StoreGoneError, ignore_outages, is_outage
 from onebox.inline import InlinePolicy
 
 _LOGGER = logging.getLogger(__name__)
@@ -115,6 +115,7 @@ class Writer:
         apply: Called on the event loop with each committed transaction's effects, before its caller goes on.
         lost: Called when a group may be on disk but its effects could not be applied: look at the store anew.
         faults: Named points for tests.
+        file: The store's file; None is not watched.
         first_seq: The first number to give to a message or an activity.
         followers: What may join a group.
         head_start_seconds: How long what a client's transaction wakes waits (at least 0).
@@ -131,6 +132,7 @@ class Writer:
         lost: Callable[[], None],
         faults: FaultPoints,
         first_seq: int,
+        file: StoreFile | None = None,
         followers: Followers | None = None,
         head_start_seconds: float = 0.0,
         outage: OutageChanged = ignore_outages,
@@ -142,6 +144,7 @@ class Writer:
         self._apply = apply
         self._lost = lost
         self._faults = faults
+        self._file = file
         self._seq = first_seq
         self._followers = followers or NoFollowers()
         self._head_start_seconds = head_start_seconds
@@ -162,6 +165,11 @@ class Writer:
     def is_idle(self) -> bool:
         """Whether nothing waits to be committed, or to be woken."""
         return self._task is None and not self._held_back
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be committed; "" when everything is well."""
+        return self.outage.reason or ("" if self._file is None else self._file.trouble)
 
     async def commit[T](self, work: Callable[[Transaction], T], *, answers_first: bool = True) -> T:
         """Run `work` in a transaction and return its result once that is on disk.
@@ -238,6 +246,8 @@ class Writer:
         effects = self._fill(group)
         self._faults(FaultPoint.GROUP_FILLED)
         await self._sync()
+        if self._file is not None and (trouble := self._file.trouble):
+            raise StoreGoneError(trouble)
         self.outage.end()
         self._faults(FaultPoint.GROUP_COMMITTED)
         # Whoever gets an answer goes on in the loop's next pass: after the effects are applied and

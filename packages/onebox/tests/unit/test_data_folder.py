@@ -4,6 +4,7 @@ import pytest
 
 from onebox import CannotStartError
 from onebox.data_folder import DataFolder, write_private
+from onebox.hub.hub import HubLock
 
 
 def mode(path: Path) -> int:
@@ -40,6 +41,22 @@ def test_a_folder_with_other_files_keeps_its_mode(tmp_path: Path, caplog: pytest
     data.take()
     assert (mode(tmp_path), mode(other), mode(data.hub)) == (0o755, 0o644, 0o600)
     assert "holds other files too" in caplog.text
+    data.release()
+
+
+def test_a_store_that_is_gone_is_spoken_of_at_the_next_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = DataFolder(tmp_path)
+    data.take()
+    assert caplog.text == ""
+    lock = HubLock(data.hub)
+    lock.acquire()
+    lock.release()
+    data.release()
+    data.hub.unlink()
+    data.take()
+    assert "hub.sqlite is gone since this folder was last used" in caplog.text
     data.release()
 
 

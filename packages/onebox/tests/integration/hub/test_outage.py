@@ -98,6 +98,35 @@ async def test_a_damaged_store_is_a_lasting_outage_and_nothing_runs_again(
         await hub.stop()
 
 
+@pytest.mark.parametrize("lost", ["hub.db", "hub.db-wal"])
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_store_that_is_deleted_is_noticed_and_takes_no_more_work(
+    tmp_path: Path, lost: str, *, is_replaced: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App()
+
+    @app.orchestrator
+    def nothing(_: Any, __: Any) -> None:
+        return
+
+    hub = Hub(tmp_path / "hub.db", AppInvoker(app), SystemClock(), HubSettings(stop_seconds=0.1))
+    await hub.start()
+    try:
+        await hub.tasks.start(Start("before", "nothing"))
+        await hub.tasks.wait_finished("before")
+        assert hub.trouble == ""
+        (tmp_path / lost).unlink()
+        if is_replaced:
+            (tmp_path / lost).write_bytes(b"")
+        assert f"{lost} was deleted or replaced" in hub.trouble
+        for name in ("after", "later"):
+            with pytest.raises(StoreUnwritableError, match="is gone"):
+                await hub.tasks.start(Start(name, "nothing"))
+        assert len([each for each in caplog.records if each.levelname != "INFO"]) == 1
+    finally:
+        await hub.stop()
+
+
 async def test_an_error_of_any_kind_repeats_work_no_sooner_than_after_a_pause(tmp_path: Path) -> None:
     app = App()
     runs: list[Any] = []

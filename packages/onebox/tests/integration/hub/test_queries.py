@@ -18,7 +18,7 @@ _HUB = ROOT / "packages" / "onebox" / "onebox" / "hub"
 # Run once per start, or by hand: they are meant to look at everything.
 _LOOK_AT_EVERYTHING = {
     *("message.ready", "activity.ready", "entity.delete_empty", "entity.orphans"),
-    *("message.hide", "activity.hide", "activity.show", "activity.hidden"),
+    *("message.hide", "activity.hide", "activity.show", "activity.hidden", "message.arrived"),
 }
 
 

@@ -69,6 +69,71 @@ async def test_a_timer_that_came_due_while_the_hub_was_down_fires_at_its_start(t
         assert _status(hub, "nap") is Status.COMPLETED
 
 
+DAY = timedelta(days=1)
+
+
+async def test_a_timer_set_while_the_clock_was_ahead_comes_when_it_would_have(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    right = ManualClock()
+    async with running_hub(tmp_path, make_app(), ManualClock(right.now() + DAY)) as hub:
+        await hub.tasks.start(Start("nap", "sleeper", input="60"))
+        await hub.settled()
+    async with running_hub(tmp_path, make_app(), right) as hub:
+        await hub.settled()
+        assert "the newest commit is 1 day, 0:00:00 later than the clock" in caplog.text
+        right.advance(timedelta(seconds=60) - timedelta(microseconds=1))
+        await hub.settled()
+        assert _status(hub, "nap") is Status.RUNNING
+        right.advance(timedelta(microseconds=1))
+        await hub.settled()
+        assert _status(hub, "nap") is Status.COMPLETED
+
+
+async def test_a_timer_set_before_the_clock_went_ahead_does_not_come_early(tmp_path: Path) -> None:
+    right = ManualClock()
+    async with running_hub(tmp_path, make_app(), right) as hub:
+        await hub.tasks.start(Start("race", "event_or_timer", input=str(2 * DAY.total_seconds())))
+        await hub.settled()
+    async with running_hub(tmp_path, make_app(), ManualClock(right.now() + DAY)) as hub:
+        await hub.tasks.suspend("race", None)
+        await hub.settled()
+        await hub.tasks.resume("race", None)
+        await hub.settled()
+    async with running_hub(tmp_path, make_app(), right) as hub:
+        right.advance(2 * DAY - timedelta(microseconds=1))
+        await hub.settled()
+        assert _status(hub, "race") is Status.RUNNING
+        right.advance(timedelta(microseconds=1))
+        await hub.settled()
+        assert _status(hub, "race") is Status.COMPLETED
+
+
+async def test_a_clock_that_was_never_ahead_is_not_spoken_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    for name in ("first", "second"):
+        async with running_hub(tmp_path, make_app(), clock) as hub:
+            await hub.tasks.start(Start(name, "sleeper", input="60"))
+            await hub.settled()
+    assert "later than the clock" not in caplog.text
+
+
+async def test_what_had_arrived_while_the_clock_was_ahead_is_seen_first(tmp_path: Path) -> None:
+    right = ManualClock()
+    async with running_hub(tmp_path, make_app(), ManualClock(right.now() + DAY)) as hub:
+        await hub.tasks.start(Start("waits", "wait_for_go"))
+        await hub.tasks.suspend("waits", None)
+        await hub.settled()
+        await hub.tasks.raise_event("waits", "go", "1")
+    async with running_hub(tmp_path, make_app(), right) as hub:
+        await hub.tasks.raise_event("waits", "go", "2")
+        await hub.tasks.resume("waits", None)
+        state = await hub.tasks.wait_finished("waits")
+        assert state.output == "1"
+
+
 async def test_an_event_that_came_in_time_wins_against_a_timer_that_both_came_while_down(
     tmp_path: Path,
 ) -> None:
