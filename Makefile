@@ -1,5 +1,5 @@
 # Durable Retry. Each target sets up what it needs first; `make setup` is quick when nothing changed.
-.PHONY: setup run test test-long demo bench docs format
+.PHONY: setup run test test-long demo screenshots bench docs format
 .DEFAULT_GOAL := test
 export PYTHON
 
@@ -23,10 +23,16 @@ test-long: setup
 demo: setup
 	@exec $(PY) -m examples.demo
 
+# Pictures of the dashboard for README and documents; needs a Chromium (scripts/chromium.sh).
+screenshots: setup
+	@exec $(PY) -m examples.demo.pictures
+
 bench: setup
 	@$(PY) -m bench $(ARGS)
 
+# With what draws the diagrams, which a site that is only checked does without.
 docs: setup
+	@npm install --silent --no-audit --no-fund --no-save --prefix .site-tools mermaid@12.3.0
 	@$(PY) -m sphinx -q -W --keep-going -b html docs .site && echo "docs: .site/index.html"
 
 format: setup

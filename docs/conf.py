@@ -1,5 +1,7 @@
 """The documentation's site: `make docs` builds it into `.site/`; every warning fails the build."""
 
+import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,20 +12,34 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 project = "Durable Retry"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["README.md"]  # `index.md` has its text.
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+exclude_patterns = ["README.md"]  # It is the index of a reader of the repository; `index.md` is the site's.
 html_theme = "furo"
 html_title = project
 html_show_copyright = False
 myst_heading_anchors = 4
-# Links to files of the repository are not pages of the site; tests/unit/test_documents.py checks them.
-suppress_warnings = ["myst.xref_missing"]
+myst_enable_extensions = ["attrs_inline"]  # pictures for light and for dark pages
+copybutton_exclude = ".linenos, .gp, .go"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autoclass_content = "class"
 napoleon_numpy_docstring = False
 default_role = "code"
 
+MERMAID = ROOT / ".site-tools" / "node_modules" / "mermaid" / "dist" / "mermaid.min.js"
+"""Draws the diagrams. `make docs` installs it; a site that is only checked does without."""
+
+_LINK = re.compile(r"\]\((\.\./[^)#\s]+)(#[^)\s]*)?\)")
+_DRAW = """
+document.querySelectorAll("div.highlight-mermaid").forEach((block) => {
+  const drawing = document.createElement("pre");
+  drawing.className = "mermaid";
+  drawing.textContent = block.textContent;
+  block.replaceWith(drawing);
+});
+const isDark = document.body.dataset.theme === "dark" || matchMedia("(prefers-color-scheme: dark)").matches;
+mermaid.initialize({ theme: isDark ? "dark" : "neutral" });
+"""
 _SECTIONS = ("Args:", "Attributes:", "Raises:", "Returns:", "Yields:")
 
 
@@ -43,8 +59,32 @@ def _continues(before: list[str]) -> bool:
     return last.startswith("    ")
 
 
+def _lead_out_of_the_site(app: Sphinx, name: str, source: list[str]) -> None:
+    """Let links to files beside `docs/` lead to the repository."""
+    folder = Path(app.srcdir, name).parent
+
+    def led(link: re.Match[str]) -> str:
+        target = (folder / link[1]).resolve()
+        if target.is_relative_to(ROOT / "docs") and target != ROOT / "docs" / "README.md":
+            return link[0]
+        return f"]({app.config.source_url}/{target.relative_to(ROOT)}{link[2] or ''})"
+
+    source[0] = _LINK.sub(led, source[0])
+
+
+def _bring_mermaid(app: Sphinx, error: Exception | None) -> None:
+    if error is None and MERMAID.exists():
+        shutil.copy(MERMAID, Path(app.outdir, "_static", "mermaid.js"))
+
+
 def setup(app: Sphinx) -> None:
     """Add what Markdown and docstrings here have and Sphinx does not know."""
     app.connect("autodoc-process-docstring", _mark_examples, priority=400)
-    # The site shows the diagrams' source: drawing them takes a script of a foreign host.
+    # Links to files beside `docs/` lead here: `-D source_url=https://...` for a site that is published.
+    app.add_config_value("source_url", ROOT.as_uri(), "html")
+    app.connect("source-read", _lead_out_of_the_site)
     app.add_lexer("mermaid", TextLexer)
+    if MERMAID.exists():
+        app.connect("build-finished", _bring_mermaid)
+        app.add_js_file("mermaid.js", priority=900)
+        app.add_js_file(None, body=_DRAW, priority=901)
