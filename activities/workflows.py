@@ -4,6 +4,7 @@ import azure.durable_functions as df
 
 from durable_retry import clock
 from durable_retry.binding import TaskHub, bind_hub
+from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import BATCH_CLOSE, BATCH_STEP, LOOK_AT_CALL, START_CALL, SUBMIT
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.workflows import (
@@ -62,12 +63,14 @@ async def start_call(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-
     """Start the operation of a call. Idempotent.
 
     Args:
-        request: `document`, the body of an operation, and `instance`: whose call it is.
+        request: `document`, the body of an operation; `instance`: whose call it is; `since`: when that
+            instance's caller began. Older versions do not say.
 
     Returns:
         `operation_id`, or `problems`: why it can never start, pointer and detail of each.
     """
-    return await begin_call(hub, request["document"], request["instance"], clock.now())
+    since = None if request.get("since") is None else from_rfc3339(request["since"])
+    return await begin_call(hub, request["document"], request["instance"], since, clock.now())
 
 
 async def look_at_call(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # as above

@@ -9,12 +9,14 @@ would have done about it. Two kinds of events do so, or worse:
 
 The second kind and how it comes about: docs/decisions/answers-that-are-text.md.
 
-The guard also sees the id of each execution, which the SDK shows to no orchestrator.
+The guard also sees the id of each execution and when it began, which the SDK shows to no orchestrator.
 """
 
 import functools
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -44,14 +46,25 @@ def guard_executor() -> None:
     executors.process_event = process_event
 
 
-_executions: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution of an instance: it has one for each time that it is started or continues as new.
+
+    Attributes:
+        id: Tells it from the others; the same in every replay.
+        began_at: The time of its first turn, aware UTC.
+    """
+
+    id: str
+    began_at: datetime
+
+
+_executions: WeakKeyDictionary[Any, Execution] = WeakKeyDictionary()
 """The execution of each context."""
 
 
-def execution_of(context: Any) -> str:
-    """Return what names the execution that a context belongs to, the same in every replay of it.
-
-    An instance has one id, and an execution for each time that it is started or continues as new.
+def execution_of(context: Any) -> Execution:
+    """Return the execution that a context belongs to.
 
     Args:
         context: The context of an orchestrator, in either style of the SDK.
@@ -62,10 +75,11 @@ def execution_of(context: Any) -> str:
     return _executions[getattr(context, "_ctx", context)]
 
 
-def _execution_in(ctx: Any, event: pb.HistoryEvent) -> str:
-    given = event.executionStarted.orchestrationInstance.executionId.value
+def _execution_in(ctx: Any, event: pb.HistoryEvent) -> Execution:
+    began_at = ctx.current_utc_datetime.replace(tzinfo=UTC)
     # Microsoft's in-memory hub gives no id; the first turn's time is part of the history, too.
-    return given or str(ctx.current_utc_datetime.isoformat())
+    given = event.executionStarted.orchestrationInstance.executionId.value or began_at.isoformat()
+    return Execution(str(given), began_at)
 
 
 _ANSWERS: Final = frozenset(

@@ -8,6 +8,7 @@ accepted = await operations.submit(handler="ship-order", input={"number": 7}, ke
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, Self, Unpack
 from weakref import WeakKeyDictionary
@@ -18,6 +19,7 @@ from durabletask import task
 from durable_retry import clock
 from durable_retry.binding import TaskHub
 from durable_retry.client.documents import OperationFailed, OperationFields, operation_document
+from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.json_input import json_problems
 from durable_retry.engine.base.names import CALL, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
@@ -52,7 +54,8 @@ def call(context: Context, **operation: Unpack[OperationFields]) -> Generator[ta
         context: The context of the orchestrator.
         operation: See `OperationFields`. Without `key` it is made of the instance's id, its execution and the
             number of this call in it: the same in every replay, another one when the orchestrator continues
-            as new or is started again. A `key` that was used before gives the earlier result.
+            as new or is started again. A `key` that was used before gives the operation of before, unless
+            that had ended before this execution began: such an old result is refused.
 
     Returns:
         `result` of the status document: `status_code`, `headers` and `json` or `body`; of a handler `value`.
@@ -61,9 +64,10 @@ def call(context: Context, **operation: Unpack[OperationFields]) -> Generator[ta
         OperationFailed: It is a dead letter, was cancelled, or was refused as invalid.
     """
     number = _calls[context] = _calls.get(context, 0) + 1
-    name = f"{context.instance_id}/{execution_of(context)}/{number}"
+    execution = execution_of(context)
+    name = f"{context.instance_id}/{execution.id}/{number}"
     instance_id = f"call-{sha256(name.encode()).hexdigest()[:40]}"
-    given = _input_of_call(operation_document(operation))
+    given = _input_of_call(operation_document(operation), execution.began_at)
     child: task.Task[Any]
     if isinstance(context, task.OrchestrationContext):
         child = context.call_sub_orchestrator(function_name(CALL), input=given, instance_id=instance_id)
@@ -73,10 +77,12 @@ def call(context: Context, **operation: Unpack[OperationFields]) -> Generator[ta
     return _result_of(ended)
 
 
-def _input_of_call(document: dict[str, Any]) -> dict[str, Any]:
+def _input_of_call(document: dict[str, Any], since: datetime) -> dict[str, Any]:
     """Return the input of the child: one that the host could not read is not sent, but why it is refused."""
     problems = json_problems(document)
-    return {"problems": [each.to_json() for each in problems]} if problems else {"document": document}
+    if problems:
+        return {"problems": [each.to_json() for each in problems]}
+    return {"document": document, "since": to_rfc3339(since)}
 
 
 def _result_of(ended: Mapping[str, Any]) -> Any:

@@ -228,8 +228,8 @@ def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> St
 
     Args:
         ctx: The durable context; the instance's id makes the key of an operation that has none.
-        input_: `document`, the body of `POST /api/operations`, or `problems`: why it is not sent. When it
-            continues as new `operation_id`.
+        input_: `document`, the body of `POST /api/operations`, and `since`, when the caller's execution
+            began; or `problems`: why it is not sent. When it continues as new `operation_id`.
 
     Returns:
         `document`, the operation's last status document, or `problems`: why it was never started. None when
@@ -240,7 +240,11 @@ def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> St
     reports = CompletionReports(ctx)
     operation_id = input_.get("operation_id")
     if operation_id is None:
-        given = {"document": input_["document"], "instance": ctx.instance_id}
+        given = {
+            "document": input_["document"],
+            "instance": ctx.instance_id,
+            "since": input_.get("since"),
+        }
         started = yield from call_until_success(ctx, START_CALL, given)
         if "problems" in started:
             refused: dict[str, Any] = started

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from durable_retry import clock
 from durable_retry.concurrency import map_bounded
+from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_input import json_problems
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.trace_context import TraceContext
@@ -25,7 +26,7 @@ from durable_retry.engine.base.validation import (
     pointer_of,
     validated,
 )
-from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.completion import Completion, written_operation
 from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.naming import ScopedKey
 from durable_retry.engine.operations.operation import OperationInput
@@ -249,12 +250,16 @@ async def refuse_item(operation: OperationInput, detail: str, now: datetime) -> 
 CALL_SOURCE: Final = "call"
 
 
-async def begin_call(hub: TaskHub, document: Any, instance: str, now: datetime) -> dict[str, Any]:
+async def begin_call(
+    hub: TaskHub, document: Any, instance: str, since: datetime | None, now: datetime
+) -> dict[str, Any]:
     """Start the operation of a call; it reports its end to the orchestration that waits. Idempotent.
 
     Args:
         document: A body of `POST /api/operations`; without a key in it, the key is the instance's id.
         instance: Id of the orchestration that waits.
+        since: When the caller's execution began: a result of before is refused. None takes any.
+        now: Aware UTC instant.
 
     Returns:
         `operation_id`, or `problems`: `pointer` and `detail` of each.
@@ -268,9 +273,31 @@ async def begin_call(hub: TaskHub, document: Any, instance: str, now: datetime) 
         operation = resolve(submission, targets(), source=CALL_SOURCE, now=now)
     except InvalidInputError as error:
         return {"problems": [problem.to_json() for problem in error.problems]}
-    if isinstance(await submit(hub, replace(operation, reports_to=instance)), KeyReused):
-        return {"problems": [Problem("/key", _KEY_REUSED).to_json()]}
+    detail = None
+    match await submit(hub, replace(operation, reports_to=instance)):
+        case KeyReused():
+            detail = _KEY_REUSED
+        case Replayed(found, finished=True) if since is not None:
+            detail = await _why_too_old(hub, found, instance, since)
+    if detail is not None:
+        return {"problems": [Problem("/key", detail).to_json()]}
     return {"operation_id": operation.operation_id}
+
+
+async def _why_too_old(
+    hub: TaskHub, document: Mapping[str, Any], instance: str, since: datetime
+) -> str | None:
+    """Return why a result is refused; None when it is none of before, or is that of this very call.
+
+    A call whose start was repeated finds its own operation, which ended before by a clock that is behind.
+    """
+    if from_rfc3339(document["updated_at"]) >= since:
+        return None
+    known = await hub.read_instance(document["operation_id"])
+    if known is not None and written_operation(known.input).get("reports_to") == instance:
+        return None
+    ended = f"is that of {document['operation_id']}, which ended at {document['updated_at']}"
+    return f"{ended}, before the orchestration that calls began: its result is not taken for a new one"
 
 
 async def look_at(hub: TaskHub, operation_id: str) -> dict[str, Any]:

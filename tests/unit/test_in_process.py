@@ -22,11 +22,12 @@ from durable_retry.services.operations.submit import KeyReused
 from durable_retry.settings.configuration import using
 from durable_retry.stores.task_hub import TaskHub
 from orchestrators.workflows import call_operation
+from tests.support.builders import NOON
 
 
 def a_context(instance_id: str = "order-7", execution: str = "e-1") -> Any:
     context = Mock(spec=task.OrchestrationContext, instance_id=instance_id)
-    executor_guard._executions[context] = execution
+    executor_guard._executions[context] = executor_guard.Execution(execution, NOON)
     return context
 
 
@@ -75,6 +76,7 @@ def test_a_call_is_the_body_of_an_operation() -> None:
         "key": "k-1",
         "deadline_seconds": 0,
     }
+    assert asked["input"]["since"] == "2026-11-21T12:00:00Z"
 
 
 def test_a_call_that_the_host_could_not_read_is_refused_by_its_own_orchestration() -> None:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 from durable_retry.engine.base.names import ENDED_EVENT, Category, DeadLetterReason, OperationState
 from durable_retry.engine.operations.completion import Completion
@@ -13,6 +13,7 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
 from durable_retry.services.operations.submit import KeyReused, Replayed, Started, SubmitResult
+from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON
 from tests.support.cuts import CutError, PartStage
 
@@ -74,10 +75,17 @@ class PartHub:
         state = OperationState.RUNNING if operation_id in self._running else self.fate(operation)
         return self._document(operation, state)
 
+    async def read_instance(self, instance_id: str) -> Any:
+        return Mock(input={"operation": self._operations[instance_id].to_json()})
+
     @contextmanager
     def in_place(self) -> Iterator[None]:
         module = "durable_retry.services.workflows"
-        with patch(f"{module}.submit", self.submit), patch(f"{module}.find_status", self.find_status):
+        with (
+            patch(f"{module}.submit", self.submit),
+            patch(f"{module}.find_status", self.find_status),
+            patch.object(TaskHub, "read_instance", self.read_instance),
+        ):
             yield
 
     def _maybe_cut(self) -> None:
