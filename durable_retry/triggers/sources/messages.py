@@ -55,14 +55,12 @@ async def operations_queue(message: func.QueueMessage, hub: TaskHub) -> None:
 async def operations_poison(message: func.QueueMessage) -> None:
     """Keep a message that the host moved to `operations-poison` as a dead letter, with its text.
 
-    What storage does not take is delivered again, but `maxDequeueCount` times only: a poison queue has no
-    poison queue. After the last of them the message goes back as a new one.
+    What storage does not take goes back as a new message. A poison queue has no poison queue: the host hides
+    for ten minutes what fails there, and delivers it `maxDequeueCount` times only.
     """
     try:
         await keep_poison(str(message.id or ""), message.get_body())
     except AzureError:
-        if (message.dequeue_count or 1) < max_dequeue_count():
-            raise
         await return_poison(message.get_body())
 
 
